@@ -106,7 +106,8 @@ pub(crate) fn app<S: Store + Clone>(store: S) -> Result<Router, ConfigError> {
     Ok(Router::new().route("/login", post(log_in).layer(layers)))
 }
 
-/// All requests, before anything is read of their bodies: also those that are no logins at all.
+/// All requests, before anything is read of their bodies: also those that are not logins, and those that the inner layer
+/// rejects.
 fn attempts(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder(store)
         .scope("login attempts")
@@ -115,8 +116,8 @@ fn attempts(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
         .build()
 }
 
-/// Failed logins. Each attempt is charged before its password is looked at, so that no guesses at the same moment slip
-/// through, and what has not failed is refunded.
+/// Failed logins. Each attempt is charged before its password is checked, so that concurrent guesses cannot exceed the
+/// limit, and refunded if it succeeds.
 fn failures(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
     const QUARTER: Duration = Duration::from_secs(15 * 60);
 
@@ -133,7 +134,7 @@ fn failures(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
         // Hidden, because it would tell any client that the account is under attack.
         .policy(QuotaPolicy::per_hour("account", 200).counted_by("account").hidden())
         .no_key(NoKey::Reject)
-        .actual_cost(|response| (response.status != StatusCode::UNAUTHORIZED).then_some(0))
+        .actual_cost(|response| response.status.is_success().then_some(0))
         // An uncounted guess is worse than a failed login.
         .failure_mode(FailureMode::Closed)
         .build()

@@ -299,6 +299,12 @@ impl StoreError {
         self.kind
     }
 
+    /// Both errors in one, of this kind.
+    pub(crate) fn beside(mut self, other: Self) -> Self {
+        self.message = format!("{}; {}", self.message, other.message).into();
+        self
+    }
+
     /// Returns `true` if the whole store is affected, so that another call at once would only cost time.
     pub(crate) fn opens_circuit(&self) -> bool {
         use StoreErrorKind::{TimedOut, Unavailable, Unreachable};

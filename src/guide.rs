@@ -10,6 +10,7 @@
 //! - [Tokens](#tokens)
 //! - [What must not be a key](#what-must-not-be-a-key)
 //! - [In an app of axum](#in-an-app-of-axum)
+//! - [Shutdown](#shutdown)
 //!
 //! The outer layer sees a request first. In `.layer(a).layer(b)` on a router of axum, that is `b`; in
 //! `ServiceBuilder::new().layer(a).layer(b)`, it is `a`.
@@ -18,7 +19,8 @@
 //!
 //! Put the layer *outside* of authentication to protect authentication itself: passwords are slow to check, and
 //! tokens cost a look-up. All that is known of a caller is the address. Whatever name a request claims, it uses the quota
-//! of the address it comes from. Make the quota larger than that of a user, since many users may share an address.
+//! of the address it comes from. Make the quota larger than that of a user, since [many users may share an
+//! address](#inner-rejections-stay-charged).
 //!
 //! Behind a proxy, name it as [trusted](crate::key::ClientIp::trusted_proxies), or all clients share one quota;
 //! [`docs::proxies`](crate::docs::proxies) has the lines.
@@ -164,7 +166,60 @@
 //! # Ok(()) });
 //! ```
 //!
-//! A request that the inner layer rejects is not charged by the outer one.
+//! ## Inner rejections stay charged
+//!
+//! A request that the inner layer rejects stays charged in the outer one. Otherwise, a user beyond the inner limit would
+//! never exhaust the outer one, and authentication would run for each of their requests. The outer layer releases the
+//! slot, counts the bytes that were transferred, and refunds [custom units](crate::QuotaPolicy::counting) that were
+//! estimated and never reported. Therefore:
+//!
+//! - **Size the address limit for shared addresses.** Users behind one address share it, and their rejected requests count.
+//!   A limit of ten users' quotas, as above, is exhausted by ten busy users, or by one that ignores 429.
+//! - **Or put both keys into one layer**, inside authentication, as below. Both limits are then one decision, and a
+//!   rejected user charges no address. Authentication itself is not limited.
+//! - **Do not let a proxy retry 429.** Each try is a request of its own, and charges one unit of the outer limit.
+//! - **Keep CORS and health checks outside** of both layers. A rejection without CORS headers is unreadable to scripts, and
+//!   an instance whose health checks are rejected is restarted. If they cannot be outside, use
+//!   [`skip_cors_preflight`](crate::RateLimitLayerBuilder::skip_cors_preflight) and
+//!   [`exempt`](crate::RateLimitLayerBuilder::exempt).
+//!
+//! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+//! # use axum::{Router, extract::Request, middleware, routing::get};
+//! # async fn authenticate(mut request: Request) -> Request {
+//! #     let user = request.headers()["x-user"].to_str().unwrap_or_default().to_owned();
+//! #     request.extensions_mut().insert(user);
+//! #     request
+//! # }
+//! # type User = String;
+//! # run(async {
+//! let limits = RateLimitLayer::builder(MemoryStore::new())
+//!     .scope("users and addresses")
+//!     .key(key::extension::<User>())
+//!     .named_key("address", key::client_ip())
+//!     .no_key(NoKey::Reject)
+//!     .policy(QuotaPolicy::per_hour("user", 2))
+//!     .policy(QuotaPolicy::per_hour("address", 10).counted_by("address"))
+//!     .build()?;
+//!
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(limits)
+//!     .layer(middleware::map_request(authenticate)); // outermost
+//!
+//! # let request = |user| {
+//! #     let mut request = http::Request::get("/").header("x-user", user).body(String::new()).unwrap();
+//! #     request.extensions_mut().insert(PeerAddress("192.0.2.1:50000".parse().unwrap()));
+//! #     request
+//! # };
+//! for (user, status) in [("bob", 200), ("bob", 200), ("bob", 429), ("bob", 429), ("bob", 429)] {
+//!     assert_eq!(app.clone().oneshot(request(user)).await?.status(), status);
+//! }
+//! // Bob's rejected requests have charged nothing to the address that alice shares.
+//! let response = app.oneshot(request("alice")).await?;
+//! assert!(response.headers()["ratelimit"].to_str()?.contains(r#""address";r=7;"#));
+//! # Ok(()) });
+//! ```
 //!
 //! # Plans that only a database knows
 //!
@@ -220,10 +275,14 @@
 //! # Failed logins only
 //!
 //! A limit on logins should not punish those who log in often, only those who guess. Charge each attempt before the
-//! password is looked at, and give the charge back unless the attempt has failed: a hundred guesses at the same moment
-//! cannot slip through then, as they would if they were counted afterwards. The rule names the responses that are
-//! failures, so that errors of the service are not held against any client. Where an uncounted guess is worse than a failed
-//! login, let the layer [fail closed](crate::FailureMode::Closed).
+//! password is checked, and refund it if the login succeeds: a hundred concurrent guesses cannot exceed the limit then, as
+//! they would if they were counted afterwards. Where an uncounted guess is worse than a failed login, let the layer
+//! [fail closed](crate::FailureMode::Closed).
+//!
+//! Refund on success only, not "unless the status is 401": that would also refund attempts that an inner layer rejects, and
+//! the client could continue without end. Errors of the service then count as attempts, too. For those, or if the status
+//! does not show success (a redirect, or a gRPC response, whose status is always 200), let the handler add
+//! [`ActualCost(0)`](crate::ActualCost) to the responses that cost nothing.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -242,7 +301,7 @@
 //!     .scope("failed logins")
 //!     .key(key::client_ip())
 //!     .policy(QuotaPolicy::per_hour("failures", 2))
-//!     .actual_cost(|response| (response.status != StatusCode::UNAUTHORIZED).then_some(0))
+//!     .actual_cost(|response| response.status.is_success().then_some(0))
 //!     .failure_mode(FailureMode::Closed)
 //!     .build()?;
 //! let app: Router = Router::new().route("/login", post(login).layer(failed_logins));
@@ -298,7 +357,7 @@
 //!     .scope("guesses")
 //!     .key(key::client_ip().and(key::header("x-user"))) // never the claimed name alone
 //!     .policy(QuotaPolicy::per_minute("guesses", 3).blocking_for(Duration::from_secs(15 * 60)))
-//!     .actual_cost(|response| (response.status != StatusCode::UNAUTHORIZED).then_some(0))
+//!     .actual_cost(|response| response.status.is_success().then_some(0))
 //!     .build()?;
 //! let app: Router = Router::new().route("/login", post(login).layer(guesses));
 //!
@@ -395,7 +454,7 @@
 //!     .policy(QuotaPolicy::per_hour("address", 20).counted_by("address"))
 //!     .policy(QuotaPolicy::per_hour("account", 200).counted_by("account").hidden())
 //!     .no_key(NoKey::Reject)
-//!     .actual_cost(|response| (response.status != StatusCode::UNAUTHORIZED).then_some(0))
+//!     .actual_cost(|response| response.status.is_success().then_some(0))
 //!     .failure_mode(FailureMode::Closed)
 //!     .build()?;
 //! // With a limit of all requests by address outside of it.
@@ -604,3 +663,74 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! # }).unwrap();
 //! ```
+//!
+//! # Shutdown
+//!
+//! A response is sent before its refund or the release of its slot has reached Redis. A process that exits at that moment
+//! leaves callers overcharged, and slots taken until their lease ends.
+//! [`AdminHandle::flush`](crate::AdminHandle::flush) waits for what is under way and returns prefetched units. The order
+//! is: readiness off, graceful shutdown of the server, flush, exit. All of it has to end within the 30 seconds that
+//! Kubernetes gives a pod by default:
+//!
+//! | step | at most | why |
+//! |---|---|---|
+//! | readiness off, and serve on | 5 s | load balancers still send requests until they have seen it |
+//! | graceful shutdown | 15 s | requests end, and settle what they have cost |
+//! | flush | 5 s | settlements reach Redis; if it does not answer, the error says how many are left |
+//!
+//! ```
+//! use std::{future::Future, io, time::Duration};
+//! use axum::{Router, extract::State, http::StatusCode, routing::get};
+//! use tokio::{net::TcpListener, sync::watch, time::{sleep, timeout}};
+//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+//!
+//! async fn ready(State(ready): State<watch::Receiver<bool>>) -> StatusCode {
+//!     if *ready.borrow() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+//! }
+//!
+//! /// `terminated` is `tokio::signal::unix::signal(SignalKind::terminate())?.recv()` in a pod.
+//! async fn serve(
+//!     listener: TcpListener,
+//!     limits: RateLimitLayer,
+//!     terminated: impl Future<Output = ()>,
+//! ) -> io::Result<()> {
+//!     let (ready_sender, is_ready) = watch::channel(true);
+//!     let (stop, mut stopped) = watch::channel(());
+//!     let app = Router::new()
+//!         .route("/", get(|| async { "Hello!" }))
+//!         .route_layer(limits.clone())
+//!         .route("/ready", get(ready).with_state(is_ready));
+//!     let server = axum::serve(listener, app).with_graceful_shutdown(async move {
+//!         let _ = stopped.changed().await;
+//!     });
+//!     let server = tokio::spawn(server.into_future());
+//!
+//!     terminated.await;
+//!     ready_sender.send_replace(false);
+//!     sleep(Duration::from_secs(5)).await;
+//!     stop.send_replace(());
+//!     if timeout(Duration::from_secs(15), server).await.is_err() {
+//!         eprintln!("some requests have not ended");
+//!     }
+//!     if let Err(error) = limits.admin().flush(Duration::from_secs(5)).await {
+//!         eprintln!("{error}");
+//!     }
+//!     Ok(())
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?.block_on(async {
+//! let limits = RateLimitLayer::builder(MemoryStore::new()) // in production, a `RedisStore`
+//!     .scope("api")
+//!     .key(key::header("x-user-id"))
+//!     .policy(QuotaPolicy::per_minute("minute", 60).with_prefetch(10))
+//!     .build()?;
+//! let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! serve(listener, limits, async { /* the signal */ }).await?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Several layers are flushed at the same time, so that the bound holds for all of them. A
+//! [`Store`](crate::Store) used without a layer has [`flush`](crate::Store::flush), too. Requests that are still running when
+//! the process ends, such as WebSockets, keep what they were charged, and their slots until the lease ends.

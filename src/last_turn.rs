@@ -3,11 +3,12 @@
 use std::{
     future::{Future, poll_fn},
     pin::pin,
-    task::Poll,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use tokio::{
+    runtime::Handle,
     task::yield_now,
     time::{Instant, timeout, timeout_at},
 };
@@ -47,4 +48,11 @@ pub(crate) async fn within<T, C: Future>(
     };
     // On the heap, because few calls need it.
     Box::pin(timeout(LONGEST_TURN, last_turn)).await.ok().flatten()
+}
+
+/// Returns `true` if the work ends within a time. Without a runtime, which alone has timers, it is not waited for.
+pub(crate) async fn ends_within(time: Duration, work: impl Future<Output = ()>) -> bool {
+    let mut work = pin!(work);
+    let is_over = work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    is_over || (Handle::try_current().is_ok() && timeout(time, work).await.is_ok())
 }

@@ -102,7 +102,16 @@ impl PartitionKey {
 }
 
 /// The kinds of the keys that this crate makes by itself.
-const OWN_KINDS: [&str; 7] = ["address", "given back", "negative", "no key", "number", "route", "text"];
+const OWN_KINDS: [&str; 8] = [
+    "address",
+    "given back",
+    "host",
+    "negative",
+    "no key",
+    "number",
+    "route",
+    "text",
+];
 
 /// Characters that a text must escape: the separator of its parts, and the end of a hash tag.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'/').add(b':').add(b'{').add(b'}');
@@ -327,6 +336,15 @@ mod tests {
         let scope = Scope::new("api");
         let id = scope.partition(&PartitionKey::new("user", "alice"));
         assert_eq!(format!("{id:?}"), "PartitionId(2b9742679fc3d12b0b3b07f9e18313f7)");
+    }
+
+    /// E4: a client in another language computes the same. The expected bytes were computed with another implementation of
+    /// BLAKE3.
+    #[test]
+    fn a_shown_key_is_the_same_in_every_process_version_and_architecture() {
+        let id = PartitionId::from_bytes(0x2b97_4267_9fc3_d12b_0b3b_07f9_e183_13f7_u128.to_be_bytes());
+        let expected = 0xced0_ba8e_4ca3_2dc4_4117_0849_u128.to_be_bytes();
+        assert_eq!(id.shown_key(), expected[4..]);
     }
 
     /// Those of before kinds had to be kept apart. The expected bytes were computed with another implementation of BLAKE3.

@@ -1,8 +1,11 @@
 //! A store that can be taken away, so that an outage can be watched.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use tower_quota::{AcquireFuture, Decision, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
@@ -76,5 +79,9 @@ impl Store for RemovableStore {
 
     fn catch_up(&self) -> StoreFuture<()> {
         self.store.catch_up()
+    }
+
+    fn flush(&self, timeout: Duration) -> StoreFuture<()> {
+        self.store.flush(timeout)
     }
 }

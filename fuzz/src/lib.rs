@@ -90,7 +90,9 @@ pub fn retry_after(input: &[u8]) {
     let Ok(field) = RetryAfter::parse(lines(input)) else {
         return;
     };
-    assert_eq!(RetryAfter::parse([field.to_header_value()]), Ok(field));
+    if lines(input).count() == 1 {
+        assert_eq!(RetryAfter::parse([field.to_header_value()]), Ok(field));
+    }
     for now in [0, 784_111_777, 253_402_300_799] {
         let now = UNIX_EPOCH + Duration::from_secs(now);
         let wait = field.wait(now);

@@ -1,20 +1,40 @@
 //! Rejections that a reading foretells, as long as other requests only add to the use.
 
-/// The time for which a charge is rejected at least.
+/// The rejection of a charge that is certain as long as other requests only add to the use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denial {
     /// For so many microseconds.
     For(u64),
-    /// For good: it is more than the policy ever lets pass.
-    Never,
+    /// For good: it is more than the policy ever lets pass. Smaller charges may use what remains, in its effective window.
+    Never { remaining: u64, reset: Option<u64> },
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Bucket, Counter, FixedWindow, Reading, SlidingLog, sliding_log::LogReading};
+    use crate::algorithm::{
+        Bucket, Counter, FixedWindow, Limit, PolicyReading, Reading, SlidingLog, sliding_log::LogReading,
+    };
 
     const MINUTE: u64 = 60_000_000;
+
+    impl Counter {
+        fn denial(
+            &self,
+            counted: Reading,
+            now: u64,
+            asked: u64,
+            charge: u64,
+            elapsed: u64,
+            blocked: u64,
+        ) -> Option<Denial> {
+            let limit = Limit {
+                counter: *self,
+                block: None,
+            };
+            limit.denial(PolicyReading { counted, blocked }, now, asked, charge, elapsed)
+        }
+    }
 
     #[test]
     fn a_denial_ends_at_the_microsecond_at_which_the_charge_passes() {
@@ -30,7 +50,10 @@ mod tests {
         );
         assert_eq!(
             counter.denial(Reading::Bucket(0), 7, one, 61 * one, MINUTE, 0),
-            Some(Denial::Never)
+            Some(Denial::Never {
+                remaining: 60,
+                reset: Some(MINUTE)
+            })
         );
 
         let window = Counter::FixedWindow(FixedWindow::new(10, 60));
@@ -62,7 +85,20 @@ mod tests {
         assert_eq!(counter.denial(reading, 0, 3, 1, 99, 0), Some(Denial::For(1)));
         assert_eq!(counter.denial(reading, 0, 3, 1, 100, 0), None);
         assert_eq!(counter.denial(reading, 0, 3, 2, 100, 0), None);
-        assert_eq!(counter.denial(reading, 0, 3, 11, MINUTE, 0), Some(Denial::Never));
+        // The reading says what remains, because it is not known when entries leave.
+        let never = |remaining, reset| {
+            let reset = Some(reset);
+            Some(Denial::Never { remaining, reset })
+        };
+        assert_eq!(counter.denial(reading, 0, 3, 11, 100, 0), never(0, 500));
+        let with_room = Reading::SlidingLog(LogReading {
+            used: 4,
+            wait: 0,
+            oldest_leaves: MINUTE / 2,
+            newest_leaves: MINUTE,
+            sequence: 4,
+        });
+        assert_eq!(counter.denial(with_room, 0, 3, 11, 100, 0), never(6, MINUTE / 2));
         // A block makes the rejection certain for longer. The log may reject the charge after its end.
         let blocked = |charge| counter.denial(reading, 0, 3, charge, 600, 700);
         assert_eq!(blocked(3), Some(Denial::For(100)));

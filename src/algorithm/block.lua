@@ -9,11 +9,10 @@
         if left > 0 then is_used = true else left = 0 end
       end
       local _, _, _, _, _, its_weight, its_drain = read('<I4I3ddddd', charges, charge_position - CHARGE)
-      local its, unit, spent, moved, is_over = count - 1, 1, nil, nil, nil
+      local its, unit, moved, is_over = count - 1, 1, nil, nil
       if its_drain == SLIDING_LOG then
         spent, moved = logged, logged - readings[width - 4]
       else
-        spent = levels[3 * its + 3]
         moved = spent - readings[width]
       end
       if its_drain > 0 then unit = its_weight end

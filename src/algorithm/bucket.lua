@@ -2,13 +2,12 @@
 
 --- usual
     if count >= @ then
-      local id, short, limit, bound, charge = read('<I4I3ddd', charges, first + CHARGE * @ - CHARGE)
+      local id, short, limit, _, charge = read('<I4I3ddd', charges, first + CHARGE * @ - CHARGE)
       if id@ ~= id or short@ ~= short then
         if value then break end
         id@, short@, used@ = id, short, 0
       end
       amount@ = used@ - elapsed
-      if amount@ > bound then amount@ = bound end
       if amount@ > 0 then is_used = true else amount@ = 0 end
       if charge ~= 0 then is_charged = true end
       used@ = amount@ + charge
@@ -19,65 +18,102 @@
     end
 
 --- charge
-      local amount = 0
-      if kind == BUCKET then
-        amount = b - elapsed * c
-        if amount < 0 or a == 0 or c == 0 or b >= EXACT then amount = 0 end
-        if is_short then
-          if a == short then
-            a = weight
-          else
-            local fives
-            a, fives = floor(a / 16), a - floor(a / 16) * 16
-            for _ = 1, fives do a = a * 5 end
-            if a == 0 then amount = 0 end
-          end
+      -- The level in the numbers with which it was written: a settlement keeps them.
+      local level, unit, rate, its_short = 0, weight, drain, short
+      if kind == BUCKET and a > 0 and c > 0 and b < EXACT then
+        level = b - elapsed * c
+        if level > 0 and is_short and a ~= short then
+          unit, its_short = floor(a / 16), a
+          for _ = 1, a - unit * 16 do unit = unit * 5 end
+          if unit == 0 then level = 0 end
+        elseif level > 0 and not is_short and a ~= weight then
+          unit, its_short = a, 0
         end
+        if level > 0 then is_used, rate = true, c else level, unit, its_short = 0, weight, short end
+      end
+      local amount, convert = level, nil
+      local is_other = unit ~= weight or rate ~= drain
+      if is_other then
         -- The same number of units in another weight.
-        if a ~= weight and amount > 0 then
-          local units = floor(amount / a)
-          local part = amount - units * a
-          local product = part * weight
-          if product < EXACT then part = ceil(product / a) else part = ceil(part / a * weight) end
-          amount = units * weight + part
+        convert = function(its, from, to, round)
+          if from == to then return its end
+          local units = floor(its / from)
+          local part = its - units * from
+          local product = part * to
+          if product < EXACT then part = round(product / from) else part = round(part / from * to) end
+          return units * to + part
         end
-        if amount > bound then amount = bound end
-        if amount > 0 then is_used = true end
+        amount = convert(level, unit, weight, ceil)
+        if amount > EXACT - 1 then amount = EXACT - 1 end
       end
       width = width + 1
       readings[width] = amount
-      local after = amount + charge
+      local after = level
       if not receipt then
-        if after > limit then
-          if is_shadow then after = amount else fits = false end
-        end
-      elseif charge >= 0 then
-        if after > bound then after = bound end
-      else
-        local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
-        after = amount
-        if age < limit and charged_birth == birth then
-          -- The rest of the level to which it was filled, as if no request had come since.
-          local is_leaky, left = mark < 0, mark
-          if is_leaky then left = -mark end
-          left = left - age * drain
-          if left < 0 then left = 0 end
-          if is_leaky then
-            -- Only the last place can be released, and it was the last if nothing has come in since.
-            if amount == left then after = amount + charge end
-          elseif left < -charge then
-            -- Units that have come back by themselves are not given back again.
-            after = amount - left
-          else
-            after = amount + charge
+        local keeps_rate = amount == EXACT - 1
+        if is_other then
+          local own_rate, its_rate = drain / weight, rate / unit
+          if its_rate > own_rate and b / unit > limit / weight then
+            -- Above the capacity the faster rate stays until the next charge.
+            keeps_rate = true
+            local over = amount + charge - limit
+            if over > 0 and charge <= limit then
+              local reading = limit - charge + (ceil(over * own_rate / its_rate) + 1)
+              if reading < amount then readings[width] = reading end
+            end
           end
-          if after < 0 then after = 0 end
+          if not keeps_rate then is_changed = true end
         end
+        local is_over = amount + charge > limit
+        if is_over and not is_shadow and not is_moving then fits = false end
+        if not keeps_rate or not (is_over or is_moving) then
+          unit, rate, its_short, after = weight, drain, short, amount
+          if not is_over then after = amount + charge end
+        end
+      elseif charge > 0 then
+        -- The capacity of the policy that has written the level is not known. Its rate bounds the debt, and a level that is
+        -- higher already shows a larger capacity.
+        local more, twice = charge, bound
+        if is_other then more, twice = convert(charge, weight, unit, ceil), convert(bound, weight, unit, ceil) end
+        local most = twice
+        if is_other then
+          local longest_debt = limit
+          if longest_debt < SHORTEST_DEBT then longest_debt = SHORTEST_DEBT end
+          if 2 * longest_debt * rate > most then most = 2 * longest_debt * rate end
+        end
+        if level > most then most = level + twice end
+        if most > EXACT - 1 then most = EXACT - 1 end
+        after = level + more
+        if after > most then after = most end
+      elseif charge < 0 and age < limit and charged_birth == birth then
+        local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
+        -- The rest of the level to which it was filled, as if no request had come since.
+        local is_leaky, left = mark < 0, mark
+        if is_leaky then mark = -mark end
+        left = mark - age * drain
+        if left < 0 then left = 0 end
+        if is_leaky then
+          -- Only the last place can be released, and it was the last if nothing has come in since.
+          if level == left and not is_other then after = level + charge end
+        else
+          -- Units that have come back by themselves are not given back again.
+          local refund = -charge
+          if left < refund then refund = left end
+          if is_other then
+            refund, left = convert(refund, weight, unit, floor), convert(mark, weight, unit, floor) - age * rate
+            if left < 0 then left = 0 end
+            if left < refund then refund = left end
+          end
+          after = level - refund
+        end
+        if after < 0 then after = 0 end
       end
-      levels[3 * count + 1], levels[3 * count + 2], levels[3 * count + 3] = id, short, after
-      whole[2 * count - 1], whole[2 * count] = weight, drain
-      if drain ~= 1 or short == 0 or after > NARROW_MAX then is_wide = true end
-      if after / drain > longest then longest = after / drain end
+      spent = after
+      if receipt and is_other then spent = convert(after, unit, weight, ceil) end
+      levels[3 * count + 1], levels[3 * count + 2], levels[3 * count + 3] = id, its_short, after
+      whole[2 * count - 1], whole[2 * count] = unit, rate
+      if rate ~= 1 or its_short == 0 or after > NARROW_MAX then is_wide = true end
+      if after / rate > longest then longest = after / rate end
 
 --- left
       if drain > 0 then

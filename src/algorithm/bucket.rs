@@ -7,8 +7,12 @@
 //! In a *leaky bucket* the used weight is the requests that have not left yet: they leave at a constant rate, one after the
 //! other. A request that finds others in it waits until they have left; a *meter* has no places to wait in.
 
-use super::{Arithmetic, EXACT, Reader, Receipt, Times, Writer};
+use super::{Arithmetic, EXACT, Late, Reader, Receipt, Times, Writer};
 use crate::lease::Lease;
+
+/// Where the numbers of a bucket have changed, the debt of a late charge may take at least twice this time, in
+/// microseconds: a day.
+const SHORTEST_DEBT: u64 = 86_400_000_000;
 
 /// A bucket in exact integers.
 ///
@@ -22,8 +26,7 @@ pub(crate) struct Bucket {
     pub(crate) drain: u64,
     /// The weight of a full burst: a charge that would lift the used weight above it is rejected.
     pub(crate) limit: u64,
-    /// The most used weight that is ever believed: the limit and, as far as doubles reach, as much again, which a
-    /// lowered quota may leave behind.
+    /// The highest level that a late charge leads to: twice the limit, as far as doubles reach.
     pub(crate) bound: u64,
     /// True if requests leave it one after the other.
     pub(crate) is_leaky: bool,
@@ -76,6 +79,32 @@ impl Bucket {
         }
         // One more than what is left of the quota: at the moment when that unit is there, the window has passed.
         Self::token(quota - capacity + 1, window_secs, capacity)
+    }
+
+    /// Returns `true` if a level means the same to both.
+    pub(crate) fn has_numbers_of(&self, other: &Self) -> bool {
+        (self.weight, self.drain) == (other.weight, other.drain)
+    }
+
+    /// Returns `true` if a level, written with other numbers, is above the capacity and drains faster than this bucket.
+    ///
+    /// It keeps that rate until the next charge: at the rate of a quota that was lowered by a factor of thirty, a used up
+    /// day would take a month to come back.
+    pub(crate) fn is_owed(&self, written: u64, by: &Self) -> bool {
+        let rate = |bucket: &Self| bucket.drain as f64 / bucket.weight as f64;
+        rate(by) > rate(self) && written as f64 / by.weight as f64 > self.limit as f64 / self.weight as f64
+    }
+
+    /// The reading of such a level, so that this bucket's rate gives the wait for a charge that does not fit.
+    pub(crate) fn owed_reading(&self, used: u64, by: &Self, charge: u64) -> u64 {
+        let over = (used + charge).saturating_sub(self.limit);
+        if over == 0 || charge > self.limit {
+            return used;
+        }
+        let rate = |bucket: &Self| bucket.drain as f64 / bucket.weight as f64;
+        // One more for what division has rounded.
+        let slower = (over as f64 * rate(self) / rate(by)).ceil() as u64 + 1;
+        (self.limit - charge + slower).min(used)
     }
 
     /// The rest of a used weight, `elapsed` microseconds later.
@@ -137,12 +166,34 @@ impl Arithmetic for Bucket {
         *state = used + charge;
     }
 
-    fn believed(&self, used: u64, charge: u64) -> u64 {
-        charge.min(self.bound.saturating_sub(used))
+    /// The state does not have the capacity of the policy that has written it. Its rate bounds the debt, and a level that is
+    /// higher already shows a larger capacity.
+    fn believed(&self, used: u64, late: Late<'_, Self>) -> u64 {
+        let settling = late.settling;
+        let convert = |amount| convert(amount, settling.weight, self.weight, f64::ceil);
+        let twice = convert(settling.bound);
+        let restored = match self.has_numbers_of(settling) {
+            true => 0,
+            false => (2 * late.receipt.refundable_micros.max(SHORTEST_DEBT)).saturating_mul(self.drain),
+        };
+        let most = match twice.max(restored) {
+            most if used > most => used + twice,
+            most => most,
+        };
+        convert(late.charge).min(most.min(EXACT - 1).saturating_sub(used))
     }
 
-    fn refund(&self, used: &mut u64, now: u64, refund: u64, receipt: Receipt) {
-        *used = self.refunded(*used, refund, receipt.mark, now.saturating_sub(receipt.at));
+    fn refund(&self, used: &mut u64, now: u64, refund: u64, settling: &Self, receipt: Receipt) {
+        let age = now.saturating_sub(receipt.at);
+        if self.has_numbers_of(settling) {
+            *used = self.refunded(*used, refund, receipt.mark, age);
+        } else if !settling.is_leaky {
+            // Both rates may have restored units since the charge, so the faster one counts.
+            let convert = |amount| convert(amount, settling.weight, self.weight, f64::floor);
+            let refund = convert(refund.min(settling.drained(receipt.mark, age)));
+            let left = self.drained(convert(receipt.mark), age);
+            *used = used.saturating_sub(refund.min(left));
+        }
     }
 
     /// A request that has left a leaky bucket has used its place.
@@ -154,10 +205,9 @@ impl Arithmetic for Bucket {
         *used = self.drained(*used, times.elapsed());
     }
 
-    /// The same number of units in another weight, rounded up by less than the weight of a microsecond, and never more
-    /// than this bucket believes.
+    /// The same number of units in another weight, rounded up by less than the weight of a microsecond.
     fn convert(&self, used: &u64, from: &Self) -> u64 {
-        convert(*used, from.weight, self.weight).min(self.bound)
+        convert(*used, from.weight, self.weight, f64::ceil).min(EXACT - 1)
     }
 
     fn empty_at(&self, used: &u64, last: u64) -> u64 {
@@ -187,7 +237,7 @@ impl Arithmetic for Bucket {
 
     #[inline]
     fn charged(&self, used: u64, charge: u64) -> u64 {
-        used.saturating_add(charge).min(self.bound)
+        used.saturating_add(charge).min(self.bound.max(used))
     }
 
     /// The level after the charge.
@@ -239,20 +289,19 @@ impl Arithmetic for Bucket {
     }
 }
 
-/// The same number of units in another weight, rounded up.
-fn convert(used: u64, from: u64, to: u64) -> u64 {
+/// The same number of units in another weight. Divides doubles as the script does, so that both agree to the bit.
+fn convert(amount: u64, from: u64, to: u64, round: fn(f64) -> f64) -> u64 {
     if from == to {
-        return used;
+        return amount;
     }
-    let (units, part) = (used / from, used % from);
+    let (units, part) = (amount / from, amount % from);
     let product = u128::from(part) * u128::from(to);
     let part = if product < u128::from(EXACT) {
-        (product as u64).div_ceil(from)
+        round(product as f64 / from as f64)
     } else {
-        // Beyond exact integers Lua can only divide first; so that both agree to the bit, this does the same.
-        (part as f64 / from as f64 * to as f64).ceil() as u64
+        round(part as f64 / from as f64 * to as f64)
     };
-    units.saturating_mul(to).saturating_add(part)
+    units.saturating_mul(to).saturating_add(part as u64)
 }
 
 /// The fraction nearest below `drain / weight` whose weight is at most `most`: the rate is rounded down, never up.
@@ -362,11 +411,12 @@ mod tests {
     }
 
     #[test]
-    fn a_conversion_keeps_the_units_and_rounds_up() {
-        assert_eq!(convert(0, 10, 3), 0);
-        assert_eq!(convert(25, 10, 4), 10);
-        assert_eq!(convert(26, 10, 4), 11);
-        assert_eq!(convert(u64::MAX, 1, 2), u64::MAX);
+    fn a_conversion_keeps_the_units_and_rounds_up_or_down() {
+        assert_eq!(convert(0, 10, 3, f64::ceil), 0);
+        assert_eq!(convert(25, 10, 4, f64::ceil), 10);
+        assert_eq!(convert(26, 10, 4, f64::ceil), 11);
+        assert_eq!(convert(26, 10, 4, f64::floor), 10);
+        assert_eq!(convert(u64::MAX, 1, 2, f64::ceil), u64::MAX);
     }
 
     #[test]

@@ -12,7 +12,10 @@ use std::time::Duration;
 
 pub(crate) use self::{borders::Borders, zone::TIME_ZONE_DATA};
 use self::{borders::SECOND, zone::TimeZone};
-use super::{Arithmetic, Reader, Receipt, Times, Writer};
+use super::{
+    Arithmetic, Late, Reader, Receipt, Times, Writer,
+    window::{MAX_COUNT, believed},
+};
 use crate::lease::Lease;
 
 /// The unit of a calendar in which a quota is counted.
@@ -80,7 +83,7 @@ pub enum Weekday {
 pub(crate) struct Calendar {
     /// Units per window.
     pub(crate) limit: u64,
-    /// The most used units that are ever believed.
+    /// The highest count that a late charge leads to: twice the limit.
     pub(crate) bound: u64,
     windows: Windows,
 }
@@ -164,7 +167,7 @@ impl Calendar {
         };
         Count {
             start: near.start_for(count.start, times.now),
-            used: if is_held { count.used.min(self.bound) } else { 0 },
+            used: if is_held { count.used.min(MAX_COUNT) } else { 0 },
         }
     }
 
@@ -233,13 +236,18 @@ impl Arithmetic for Calendar {
         };
     }
 
-    fn believed(&self, used: u64, charge: u64) -> u64 {
-        charge.min(self.bound.saturating_sub(used))
+    /// A charge of a window that has ended, also by the server's clock, comes too late.
+    fn believed(&self, used: u64, late: Late<'_, Self>) -> u64 {
+        let start = late.settling.near(late.now).start;
+        match late.receipt.at < start && start <= late.clock {
+            true => 0,
+            false => believed(used, late.charge, late.settling.bound, self.limit),
+        }
     }
 
     /// Units of another window do not come back.
-    fn refund(&self, count: &mut Box<Count>, now: u64, refund: u64, receipt: Receipt) {
-        if receipt.at >= self.near(now).start {
+    fn refund(&self, count: &mut Box<Count>, now: u64, refund: u64, settling: &Self, receipt: Receipt) {
+        if receipt.at >= settling.near(now).start {
             count.used = count.used.saturating_sub(refund);
         }
     }
@@ -248,11 +256,12 @@ impl Arithmetic for Calendar {
         **count = self.rolled(**count, times);
     }
 
-    fn convert(&self, count: &Box<Count>, _from: &Self) -> Box<Count> {
-        Box::new(Count {
-            used: count.used.min(self.bound),
-            ..**count
-        })
+    /// Bytes have one window only.
+    fn in_windows_of(self, settling: &Self) -> Self {
+        Self {
+            windows: settling.windows,
+            ..self
+        }
     }
 
     fn empty_at(&self, count: &Box<Count>, last: u64) -> u64 {
@@ -287,7 +296,7 @@ impl Arithmetic for Calendar {
 
     #[inline]
     fn charged(&self, used: u64, charge: u64) -> u64 {
-        used.saturating_add(charge).min(self.bound)
+        used.saturating_add(charge).min(self.bound.max(used))
     }
 
     fn remaining(&self, used: u64, _now: u64) -> u64 {

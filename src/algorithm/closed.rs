@@ -1,6 +1,6 @@
 //! No quota at all: nothing passes, and nothing is kept.
 
-use super::{Arithmetic, Reader, Receipt, Times, Writer};
+use super::{Arithmetic, Late, Reader, Receipt, Times, Writer};
 use crate::lease::Lease;
 
 /// A policy with quota 0. No number of it ever reaches the arithmetic of another algorithm.
@@ -36,11 +36,11 @@ impl Arithmetic for Closed {
 
     fn charge(&self, _state: &mut Nothing, _now: u64, _reading: Nothing, _charge: u64, _lease: Option<Lease>) {}
 
-    fn believed(&self, _reading: Nothing, _charge: u64) -> u64 {
+    fn believed(&self, _reading: Nothing, _late: Late<'_, Self>) -> u64 {
         0
     }
 
-    fn refund(&self, _state: &mut Nothing, _now: u64, _refund: u64, _receipt: Receipt) {}
+    fn refund(&self, _state: &mut Nothing, _now: u64, _refund: u64, _settling: &Self, _receipt: Receipt) {}
 
     fn is_refundable(&self, _is_unused: bool) -> bool {
         false

@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 
-use super::{Arithmetic, Form, Reader, Receipt, Times, Writer};
+use super::{Arithmetic, Form, Late, Reader, Receipt, Times, Writer};
 use crate::lease::{Lease, LeaseId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +49,11 @@ impl Arithmetic for Concurrency {
     }
 
     /// A slot without a lease cannot be taken.
-    fn believed(&self, _held: u64, _charge: u64) -> u64 {
+    fn believed(&self, _held: u64, _late: Late<'_, Self>) -> u64 {
         0
     }
 
-    fn refund(&self, slots: &mut Box<Slots>, _now: u64, _refund: u64, receipt: Receipt) {
+    fn refund(&self, slots: &mut Box<Slots>, _now: u64, _refund: u64, _settling: &Self, receipt: Receipt) {
         if let Some(lease) = receipt.lease {
             slots.leases.swap_remove(&lease);
         }

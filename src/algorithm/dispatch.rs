@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    Arithmetic, Bucket, Calendar, Closed, Concurrency, Denial, FixedWindow, Form, Reader, Receipt, SlidingCounter,
+    Arithmetic, Bucket, Calendar, Closed, Concurrency, FixedWindow, Form, Late, Reader, Receipt, SlidingCounter,
     SlidingLog, Times, Writer,
 };
 use crate::lease::Lease;
@@ -97,6 +97,58 @@ macro_rules! algorithms {
                 }
             }
 
+            /// Charges more than was charged at first: it has been used already, so nothing is rejected. The charge is in
+            /// the numbers of the policy that settles it.
+            pub(crate) fn charge_late(
+                &self,
+                state: &mut State,
+                charge: u64,
+                Settling { counter, receipt, times, clock, first, .. }: Settling<'_>,
+            ) {
+                let now = times.now;
+                match (self, state, counter) {
+                    $((Self::$algorithm(own), State::$algorithm(state), Self::$algorithm(settling)) => {
+                        let late = Late { charge, settling, receipt, now, clock };
+                        let reading = own.read(state, times, 0, first);
+                        own.charge(state, now, reading, own.believed(reading, late), None);
+                    })+
+                    (counter, state, _) => mismatch(counter, state),
+                }
+            }
+
+            /// Refunds a part of a charge of a receipt, or all of it, if it was made to the state of `birth`. A log knows
+            /// its entries, and slots know who holds them. The refund is in the numbers of the policy that settles it.
+            pub(crate) fn refund(
+                &self,
+                state: &mut State,
+                refund: u64,
+                Settling { counter, receipt, times, birth, .. }: Settling<'_>,
+            ) {
+                let is_young = times.now.saturating_sub(receipt.at) < receipt.refundable_micros;
+                let is_due = match self.form() {
+                    Form::Log => is_young,
+                    Form::Numbers => is_young && receipt.birth.is_none_or(|its_birth| its_birth == birth),
+                    Form::Slots => true,
+                };
+                self.advance(state, times);
+                match (self, state, counter) {
+                    $((Self::$algorithm(own), State::$algorithm(state), Self::$algorithm(settling)) if is_due => {
+                        own.refund(state, times.now, refund, settling, receipt);
+                    })+
+                    _ => {}
+                }
+            }
+
+            /// The same numbers with the windows of a policy that settles a charge.
+            pub(crate) fn in_windows_of(self, settling: &Self) -> Self {
+                match (self, settling) {
+                    $((Self::$algorithm(own), Self::$algorithm(settling)) => {
+                        Self::$algorithm(own.in_windows_of(settling))
+                    })+
+                    (own, _) => own,
+                }
+            }
+
             /// Reads what [`write`](Self::write) has written; `None` if it cannot have.
             pub(crate) fn parse(bytes: &mut Reader<'_>) -> Option<(Self, State)> {
                 match bytes.any()? {
@@ -118,6 +170,21 @@ algorithms!($ Bucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency, Cale
 #[cold]
 fn mismatch(own: impl fmt::Debug, other: impl fmt::Debug) -> ! {
     unreachable!("{own:?} meets {other:?}, which another algorithm has made")
+}
+
+/// The settlement of a charge, and the state that it finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settling<'a> {
+    /// The counter of the policy that was charged.
+    pub(crate) counter: &'a Counter,
+    pub(crate) receipt: Receipt,
+    pub(crate) times: Times,
+    /// The server's time, in microseconds.
+    pub(crate) clock: u64,
+    /// The birth of the state.
+    pub(crate) birth: u32,
+    /// The numbers of a log that begins follow it.
+    pub(crate) first: u64,
 }
 
 /// The reading of a state for a cost, and what follows from it.
@@ -179,6 +246,11 @@ impl Counter {
         })
     }
 
+    /// Returns `true` for two counters of one algorithm.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+
     /// Charges a cost that was admitted for this reading. It is not copied: a processor waits before it copies with wide
     /// loads what it has just written with narrow stores.
     #[inline]
@@ -186,29 +258,6 @@ impl Counter {
         step_with!(self, state, |own, state| {
             own.charge(state, now, A::of(reading), own.weigh(cost), lease)
         });
-    }
-
-    /// Charges more than was charged at first: it has been used already, so nothing is rejected.
-    pub(crate) fn charge_late(&self, state: &mut State, times: Times, charge: u64, first: u64) {
-        step_with!(self, state, |own, state| {
-            let reading = own.read(state, times, 0, first);
-            own.charge(state, times.now, reading, own.believed(reading, charge), None);
-        });
-    }
-
-    /// Takes back a part of the charge that a receipt is about, or all of it, if it was made to what is there since `birth`.
-    /// A log knows its entries, and slots know who holds them.
-    pub(crate) fn refund(&self, state: &mut State, times: Times, birth: u32, refund: u64, receipt: Receipt) {
-        let is_young = times.now.saturating_sub(receipt.at) < receipt.refundable_micros;
-        let is_due = match self.form() {
-            Form::Log => is_young,
-            Form::Numbers => is_young && receipt.birth.is_none_or(|its_birth| its_birth == birth),
-            Form::Slots => true,
-        };
-        self.advance(state, times);
-        if is_due {
-            step_with!(self, state, |own, state| own.refund(state, times.now, refund, receipt));
-        }
     }
 
     pub(crate) fn is_refundable(&self, is_unused: bool) -> bool {
@@ -287,28 +336,9 @@ impl Counter {
         step!(self, |own| own.delay(A::of(&reading), charge))
     }
 
-    /// Returns the rejection that is certain, `elapsed` microseconds after a reading that was made at `now` for a charge of
-    /// `asked`, while the policy is `blocked` for so long; `None` if it may pass.
-    ///
-    /// The wait is the one after which it passes if no other request comes. Of a log it may be longer than that, where the
-    /// reading was made for another charge.
-    pub(crate) fn denial(
-        &self,
-        reading: Reading,
-        now: u64,
-        asked: u64,
-        charge: u64,
-        elapsed: u64,
-        blocked: u64,
-    ) -> Option<Denial> {
-        let Some(wait) = self.wait(reading, now, charge) else {
-            return Some(Denial::Never);
-        };
-        let (certain, shown) = match self.admits(reading, now, charge) {
-            true => (0, 0),
-            false => step!(self, |own| own.certain_wait(A::of(&reading), asked, charge, wait)),
-        };
-        (certain.max(blocked) > elapsed).then(|| Denial::For(shown.max(blocked) - elapsed))
+    #[inline]
+    pub(crate) fn certain_wait(&self, reading: Reading, asked: u64, charge: u64, wait: u64) -> (u64, u64) {
+        step!(self, |own| own.certain_wait(A::of(&reading), asked, charge, wait))
     }
 
     pub(crate) fn foretells(&self, reading: Reading, asked: u64) -> bool {

@@ -1,6 +1,9 @@
 //! Fixed window counter: counts in windows that begin at whole multiples of their length since the Unix epoch.
 
-use super::{Arithmetic, Reader, Receipt, Times, Window, Writer};
+use super::{
+    Arithmetic, Late, Reader, Receipt, Times, Window, Writer,
+    window::{MAX_COUNT, believed},
+};
 use crate::lease::Lease;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +17,7 @@ impl FixedWindow {
     /// The count now, from the count when the state was written.
     pub(crate) fn counted(&self, used: u64, times: Times) -> u64 {
         if self.0.start(times.last) == self.0.start(times.now) {
-            used.min(self.0.bound)
+            used.min(MAX_COUNT)
         } else {
             0
         }
@@ -50,12 +53,12 @@ impl Arithmetic for FixedWindow {
         *state = used + charge;
     }
 
-    fn believed(&self, used: u64, charge: u64) -> u64 {
-        self.0.believed(used, charge)
+    fn believed(&self, used: u64, late: Late<'_, Self>) -> u64 {
+        believed(used, late.charge, late.settling.0.bound, self.0.limit)
     }
 
     /// Units of another window do not come back.
-    fn refund(&self, used: &mut u64, now: u64, refund: u64, receipt: Receipt) {
+    fn refund(&self, used: &mut u64, now: u64, refund: u64, _settling: &Self, receipt: Receipt) {
         if receipt.at >= self.0.start(now) {
             *used = used.saturating_sub(refund);
         }
@@ -63,10 +66,6 @@ impl Arithmetic for FixedWindow {
 
     fn advance(&self, used: &mut u64, times: Times) {
         *used = self.counted(*used, times);
-    }
-
-    fn convert(&self, used: &u64, _from: &Self) -> u64 {
-        (*used).min(self.0.bound)
     }
 
     fn empty_at(&self, used: &u64, last: u64) -> u64 {
@@ -153,7 +152,8 @@ mod tests {
                 at,
                 ..Receipt::default()
             };
-            FixedWindow::new(10, 60).refund(&mut used, MINUTE + 5, refund, receipt);
+            let window = FixedWindow::new(10, 60);
+            window.refund(&mut used, MINUTE + 5, refund, &window, receipt);
             used
         };
         assert_eq!(refunded(3, 2, MINUTE), 1);

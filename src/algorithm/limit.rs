@@ -1,6 +1,6 @@
 //! A counter with its block, and what a reading of both says.
 
-use super::{Block, Counter, Denial, Reading};
+use super::{Block, Counter, Denial, Form, Reading};
 
 /// The whole arithmetic of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,11 @@ impl Limit {
         Some(counted.max(reading.blocked))
     }
 
+    /// Returns the rejection that is certain, `elapsed` microseconds after a reading that was made at `now` for a charge of
+    /// `asked`; `None` if it may pass.
+    ///
+    /// The wait is the one after which it passes if no other request comes. Of a log it may be longer than that, where the
+    /// reading was made for another charge.
     #[inline]
     pub(crate) fn denial(
         &self,
@@ -94,8 +99,22 @@ impl Limit {
         charge: u64,
         elapsed: u64,
     ) -> Option<Denial> {
-        self.counter
-            .denial(reading.counted, now, asked, charge, elapsed, reading.blocked)
+        let PolicyReading { counted, blocked } = reading;
+        let Some(wait) = self.counter.wait(counted, now, charge) else {
+            let later = match self.counter.form() {
+                // Foresees only that a charge may not pass, not what remains.
+                Form::Log => None,
+                Form::Numbers | Form::Slots => self.foreseen(reading, now, elapsed, 0, 0),
+            };
+            let later = later.unwrap_or(reading);
+            let (remaining, reset) = self.left_after(&later, now.saturating_add(elapsed), 0);
+            return Some(Denial::Never { remaining, reset });
+        };
+        let (certain, shown) = match self.counter.admits(counted, now, charge) {
+            true => (0, 0),
+            false => self.counter.certain_wait(counted, asked, charge, wait),
+        };
+        (certain.max(blocked) > elapsed).then(|| Denial::For(shown.max(blocked) - elapsed))
     }
 
     pub(crate) fn foreseen(

@@ -38,7 +38,7 @@ pub(crate) use self::{
     calendar::{Borders, Calendar, TIME_ZONE_DATA},
     closed::Closed,
     concurrency::Concurrency,
-    dispatch::{Counter, Reading, State},
+    dispatch::{Counter, Reading, Settling, State},
     fixed_window::FixedWindow,
     limit::{Limit, PolicyReading},
     sliding_counter::SlidingCounter,
@@ -150,11 +150,12 @@ pub(crate) trait Arithmetic: Copy {
     /// Makes a charge that was admitted for this reading.
     fn charge(&self, state: &mut Self::State, now: u64, reading: Self::Reading, charge: u64, lease: Option<Lease>);
 
-    /// Returns the part of a late charge that counts: a policy may be overdrawn up to its bound.
-    fn believed(&self, reading: Self::Reading, charge: u64) -> u64;
+    /// Returns the part of a late charge that counts, in the numbers of the state. The charge is in the numbers of the
+    /// policy that settles it, and may overdraw the larger of both policies up to twice its quota.
+    fn believed(&self, reading: Self::Reading, late: Late<'_, Self>) -> u64;
 
-    /// Takes back a part of the charge that a receipt is about, or all of it. The state is that of now.
-    fn refund(&self, state: &mut Self::State, now: u64, refund: u64, receipt: Receipt);
+    /// Refunds a part of a charge, or all of it, in the numbers of the policy that settles it. The state is that of now.
+    fn refund(&self, state: &mut Self::State, now: u64, refund: u64, settling: &Self, receipt: Receipt);
 
     /// Returns `true` if a charge comes back when its request has cost less.
     fn is_refundable(&self, _is_unused: bool) -> bool {
@@ -164,9 +165,15 @@ pub(crate) trait Arithmetic: Copy {
     /// Brings the state forward to now without a charge.
     fn advance(&self, _state: &mut Self::State, _times: Times) {}
 
-    /// The same used units for a policy whose numbers were those of `_from`. Its window is a part of a policy's name.
+    /// The same used units in the numbers of this policy, without a bound: a smaller quota must not hide what was used of
+    /// a larger one.
     fn convert(&self, state: &Self::State, _from: &Self) -> Self::State {
         state.clone()
+    }
+
+    /// The same numbers with the windows of a policy that settles a charge.
+    fn in_windows_of(self, _settling: &Self) -> Self {
+        self
     }
 
     /// The moment from which the state equals that of a policy that was never charged.
@@ -246,6 +253,19 @@ pub(crate) enum Form {
     Numbers,
     /// The holders of slots.
     Slots,
+}
+
+/// A charge that comes after the decision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Late<'a, A> {
+    pub(crate) charge: u64,
+    /// The policy that settles the charge. Its numbers may differ from those of the state.
+    pub(crate) settling: &'a A,
+    pub(crate) receipt: Receipt,
+    /// The partition's time, in microseconds.
+    pub(crate) now: u64,
+    /// The server's time, in microseconds.
+    pub(crate) clock: u64,
 }
 
 /// A charge that is now changed, as it was known when it was made.

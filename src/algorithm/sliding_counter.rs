@@ -1,7 +1,10 @@
 //! Sliding window counter: the count of this window, and that of the last one weighed by how much of it the sliding
 //! window still covers.
 
-use super::{Arithmetic, Reader, Receipt, Times, Window, Writer};
+use super::{
+    Arithmetic, Late, Reader, Receipt, Times, Window, Writer,
+    window::{MAX_COUNT, believed},
+};
 use crate::lease::Lease;
 
 /// Units times microseconds have more digits than a double holds, or 64 bits, where quota and window are both large:
@@ -32,8 +35,8 @@ impl SlidingCounter {
             (0, 0)
         };
         Windows {
-            previous: previous.min(self.0.bound),
-            current: current.min(self.0.bound),
+            previous: previous.min(MAX_COUNT),
+            current: current.min(MAX_COUNT),
         }
     }
 
@@ -94,14 +97,17 @@ impl Arithmetic for SlidingCounter {
     }
 
     fn charge(&self, state: &mut Box<Windows>, _now: u64, windows: Windows, charge: u64, _lease: Option<Lease>) {
-        **state = self.charged(windows, charge);
+        **state = Windows {
+            current: windows.current + charge,
+            ..windows
+        };
     }
 
-    fn believed(&self, windows: Windows, charge: u64) -> u64 {
-        self.0.believed(windows.current, charge)
+    fn believed(&self, windows: Windows, late: Late<'_, Self>) -> u64 {
+        believed(windows.current, late.charge, late.settling.0.bound, self.0.limit)
     }
 
-    fn refund(&self, windows: &mut Box<Windows>, now: u64, refund: u64, receipt: Receipt) {
+    fn refund(&self, windows: &mut Box<Windows>, now: u64, refund: u64, _settling: &Self, receipt: Receipt) {
         let units = match receipt.at >= self.0.start(now) {
             true => &mut windows.current,
             false => &mut windows.previous,

@@ -1,6 +1,6 @@
 --- newest
   -- An entry of a log: its number, the units of all entries up to it, its own units.
-  local ENTRY, ENTRY_SIZE, MAX_RENUMBERED, GIVEN_BACK = '>I6I7I4', 17, 1000, '\0\0\0\0'
+  local ENTRY, ENTRY_SIZE, MAX_RENUMBERED, MOST_LOGGED, GIVEN_BACK = '>I6I7I4', 17, 1000, 20000, '\0\0\0\0'
   -- The same for the newest entry of each log, and what the last one counts in the end.
   local newest_entries, logged
   if #KEYS > parts then
@@ -78,7 +78,11 @@
           charge = 0
         end
       elseif charge >= 0 then
-        if amount + charge > bound then charge = bound - amount end
+        -- More than this policy ever leads to shows a larger quota, which an entry does not have.
+        local most = bound
+        if amount > bound then most = MOST_LOGGED end
+        if amount + charge > most then charge = most - amount end
+        if charge < 0 then charge = 0 end
       elseif age < limit then
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
         local from, entries = redis.call('ZCARD', key) - MAX_RENUMBERED, {}

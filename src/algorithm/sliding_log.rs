@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Arithmetic, Form, Reader, Receipt, Times, Window, Writer};
+use super::{Arithmetic, Form, Late, Reader, Receipt, Times, Window, Writer};
 use crate::lease::Lease;
 
 /// The largest quota that a log may be chosen for: each unit may be an entry of its own.
@@ -111,11 +111,16 @@ impl Arithmetic for SlidingLog {
         }
     }
 
-    fn believed(&self, reading: LogReading, charge: u64) -> u64 {
-        self.0.believed(reading.used, charge)
+    /// A log does not have the quota that was charged last. More than this policy ever leads to shows a larger one.
+    fn believed(&self, reading: LogReading, late: Late<'_, Self>) -> u64 {
+        let bound = match late.settling.0.bound {
+            bound if reading.used > bound => 2 * MAX_QUOTA,
+            bound => bound,
+        };
+        late.charge.min(bound.saturating_sub(reading.used))
     }
 
-    fn refund(&self, log: &mut Box<Log>, _now: u64, refund: u64, receipt: Receipt) {
+    fn refund(&self, log: &mut Box<Log>, _now: u64, refund: u64, _settling: &Self, receipt: Receipt) {
         let is_known = receipt.mark != self.any_mark();
         let until = log.0.partition_point(|entry| entry.at <= receipt.at);
         let from = if is_known {
@@ -357,7 +362,7 @@ mod tests {
                 mark,
                 ..Receipt::default()
             };
-            policy.refund(&mut log, at, refund, receipt);
+            policy.refund(&mut log, at, refund, &policy, receipt);
         };
         refund(3, 5, 1);
         refund(2, 5, 7);

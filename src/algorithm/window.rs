@@ -7,8 +7,17 @@ pub(crate) struct Window {
     pub(crate) micros: u64,
     /// Units per window.
     pub(crate) limit: u64,
-    /// The most used units that are ever believed.
+    /// The highest count that a late charge leads to: twice the limit.
     pub(crate) bound: u64,
+}
+
+/// Larger than any count that charges lead to. Products with it are exact in the script.
+pub(super) const MAX_COUNT: u64 = 1 << 51;
+
+/// Returns the part of a late charge that counts. A stored count carries the magnitude of the quota that was charged last.
+pub(super) fn believed(used: u64, charge: u64, bound: u64, limit: u64) -> u64 {
+    let magnitude = limit.checked_ilog2().map_or(0, |exponent| 2 << exponent);
+    charge.min(bound.max(magnitude).saturating_sub(used))
 }
 
 impl Window {
@@ -30,15 +39,10 @@ impl Window {
         self.micros - moment % self.micros
     }
 
-    /// Returns the part of a late charge that counts.
-    pub(super) fn believed(&self, used: u64, charge: u64) -> u64 {
-        charge.min(self.bound.saturating_sub(used))
-    }
-
     /// The count after a charge.
     #[inline]
     pub(super) fn charged(&self, used: u64, charge: u64) -> u64 {
-        used.saturating_add(charge).min(self.bound)
+        used.saturating_add(charge).min(self.bound.max(used))
     }
 
     /// The time in which this many units are no more than twice the rate.

@@ -64,7 +64,7 @@ impl Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Bucket, Concurrency, FixedWindow, SlidingCounter, SlidingLog};
+    use crate::algorithm::{Bucket, Concurrency, FixedWindow, Receipt, Settling, SlidingCounter, SlidingLog};
 
     const SECOND: u64 = 1_000_000;
     const DAY: u64 = 86_400 * SECOND;
@@ -80,7 +80,15 @@ mod tests {
         ];
         let worth = |counter: &Counter| {
             let mut state = counter.unused();
-            counter.charge_late(&mut state, Times { last: DAY, now: DAY }, counter.weigh(used), 0);
+            let settling = Settling {
+                counter,
+                receipt: Receipt::default(),
+                times: Times { last: DAY, now: DAY },
+                clock: DAY,
+                birth: 0,
+                first: 0,
+            };
+            counter.charge_late(&mut state, counter.weigh(used), settling);
             counter.worth(
                 &state,
                 Times {

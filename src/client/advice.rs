@@ -120,8 +120,6 @@ pub struct Limit {
     pub(super) quota: Option<u64>,
     pub(super) remaining: Option<u64>,
     pub(super) reset: Option<Duration>,
-    /// True if a profile says what the unit means.
-    pub(super) is_of_profile: bool,
 }
 
 impl Advice {
@@ -231,7 +229,6 @@ fn limits_of(hints: &Hints, on_the_way: Duration, caps: &Caps) -> Vec<Limit> {
             reset: hint
                 .reset()
                 .map(|reset| reset.saturating_sub(on_the_way).min(caps.wait())),
-            is_of_profile: false,
         }
     };
     hints.limits().iter().map(limit).collect()
@@ -289,7 +286,6 @@ impl Ages {
             quota: limit.quota.map(|quota| quota.min(caps.units())),
             remaining: limit.remaining.map(|remaining| remaining.min(caps.units())),
             reset: reset.map(|reset| reset.saturating_sub(self.on_the_way).min(caps.wait())),
-            is_of_profile: true,
         }
     }
 }

@@ -143,7 +143,7 @@ impl Hall {
     pub(super) fn pacing(&self, partition: Option<Vec<u8>>) -> Pacing {
         let pacing = Pacing::new(self.strategy, self.caps).with_jitter(self.jitter_percent);
         match partition {
-            Some(key) => pacing.show_partition_key(key),
+            Some(key) => pacing.with_partition_key(key),
             None => pacing,
         }
     }

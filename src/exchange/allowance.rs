@@ -70,8 +70,8 @@ impl<'a> Allowance<'a> {
 
     /// Whole units left, this request's charge taken off if it passed.
     ///
-    /// 0 while the policy [blocks](QuotaPolicy::blocking_for), and in a [cached](crate::Decision::is_cached) rejection: fewer than the request costs are left, and others may have used those
-    /// since.
+    /// 0 while the policy [blocks](QuotaPolicy::blocking_for), and in a [cached](crate::Decision::is_cached) rejection with a
+    /// [wait](Self::retry_after): fewer than the request costs are left, and others may have used those since.
     pub fn remaining(&self) -> u64 {
         self.left().0
     }
@@ -98,9 +98,8 @@ impl<'a> Allowance<'a> {
                 let (remaining, reset) = self.limit().left_after(measured.reading, now, charged);
                 (remaining, wait.or(reset.map(|micros| measured.moment.until(micros))))
             }
-            Known::Denial(_) if self.policy().is_closed() => (0, wait),
-            // One that never passes is no longer known to the cache after a second at most.
-            Known::Denial(_) => (0, wait.or(Some(1_000_000))),
+            Known::Denial(Denial::For(_)) => (0, wait),
+            Known::Denial(Denial::Never { remaining, reset }) => (remaining, reset),
         };
         (remaining, micros.map(Duration::from_micros))
     }
@@ -172,7 +171,7 @@ impl<'a> Allowance<'a> {
     fn wait(&self) -> Option<u64> {
         match self.known {
             Known::Denial(Denial::For(micros)) => Some(micros),
-            Known::Denial(Denial::Never) => None,
+            Known::Denial(Denial::Never { .. }) => None,
             Known::Measured { measured, .. } if !measured.fits() => {
                 let moment = measured.moment;
                 let wait = self

@@ -32,7 +32,7 @@ pub enum Passes {
     /// It passes when a slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) is released. The
     /// moment is unknown.
     WhenReleased,
-    /// It never passes: it costs more than a policy ever lets pass.
+    /// It never passes: it costs more than a policy ever lets pass, or a policy is [closed](crate::QuotaPolicy#closed).
     Never,
 }
 

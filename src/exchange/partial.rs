@@ -20,8 +20,8 @@ impl Plan {
     /// content are charged as the plan says.
     ///
     /// With no unit left the plan is rejected, and [`retry_after`](crate::Decision::retry_after) is the time until one
-    /// unit passes. A [shadow](crate::QuotaPolicy::shadow) makes no grant smaller. A granted decision is settled as any
-    /// other: [`Decision::granted`](crate::Decision::granted) is what it has cost.
+    /// unit passes. A [shadow](crate::QuotaPolicy::shadow) makes no grant smaller: a plan of shadows is granted in full.
+    /// A granted decision is settled as any other: [`Decision::granted`](crate::Decision::granted) is what it has cost.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -49,13 +49,8 @@ impl Plan {
         if self.only_part().is_none() {
             return error("partial plan: it has several partitions; only one can grant a part");
         }
-        if !self
-            .charges()
-            .any(|charge| charge.is_divisible() && !charge.is_shadow())
-        {
-            return error(
-                "partial plan: none of its policies counts and limits requests, so that there is no part to grant",
-            );
+        if !self.charges().any(|charge| charge.is_divisible()) {
+            return error("partial plan: none of its policies counts requests, so there is no part to grant");
         }
         // A plan that takes nothing has no parts.
         let has_parts = !self.asks_only() && self.charges().any(|charge| charge.cost() > 0);

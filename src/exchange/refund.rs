@@ -8,7 +8,7 @@ use super::{
     settlement::{Change, Delta, Settlement},
 };
 use crate::{
-    algorithm::{EXACT, Moment},
+    algorithm::{EXACT, Form, Moment},
     clock::Timestamp,
 };
 
@@ -36,7 +36,8 @@ impl Settlement {
     /// You want it where another process knows that a job was not carried out, and has nothing but the caller and the
     /// amount. Where the decision is at hand, [`Settlement::new`] and [`Settlement::unused`] are exact.
     ///
-    /// The plan says the partitions, the policies and the units. No policy is lifted above its quota. With
+    /// The plan specifies the partitions, the policies and the units; a policy that counts bytes gets back at least the one
+    /// byte that a plan charges. No policy is lifted above its quota. With
     /// [`Charged::At`]:
     ///
     /// - a fixed window gets back what was charged in the window of now, a sliding window counter what was charged in this
@@ -70,15 +71,25 @@ impl Settlement {
     /// # Ok(()) });
     /// ```
     pub fn refund(plan: Plan, charged: Charged) -> Self {
-        // No slot: only its holder gives it back.
+        let costs = plan.costs();
+        Self::refund_of(plan, &costs, charged)
+    }
+
+    /// The same without the byte that a plan charges at least.
+    pub(crate) fn refund_of_units(plan: Plan, charged: Charged) -> Self {
         let costs = Costs {
             slots: 0,
             ..plan.costs()
         };
-        let deltas = plan.charges_for(&costs).map(|charge| {
+        Self::refund_of(plan, &costs, charged)
+    }
+
+    fn refund_of(plan: Plan, costs: &Costs, charged: Charged) -> Self {
+        let deltas = plan.charges_for(costs).map(|charge| {
             let counter = charge.policy().counter();
             Delta {
-                weight: match counter.is_refundable(false) {
+                // Only its holder releases a slot.
+                weight: match counter.form() != Form::Slots && counter.is_refundable(false) {
                     // Weights are at most 2⁵³.
                     true => -(charge.weight() as i64),
                     false => 0,

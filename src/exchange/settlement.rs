@@ -25,13 +25,21 @@ use crate::{
 /// change nothing. Clones have no receipt, nor do the decisions that a layer puts into extensions: the layer settles them.
 /// A settlement that is dropped, or that the store does not carry out, is lost: charges then stand as they are.
 ///
-/// A late charge is never rejected: it may overdraw a policy, by up to as much again as it may hold. After a
-/// [reset](crate::Store::reset), or where a store has lost what it knew, a charge that was made before is not given back
+/// A late charge is never rejected: it may overdraw a policy up to twice its quota. If the policy has changed since the
+/// decision, the settlement changes what was used by its own difference and nothing else: units that were charged under
+/// a larger quota stay charged, and a late charge may overdraw up to twice the larger quota. Where a store does not keep
+/// the larger quota (logs, and buckets of one rate and different capacity), the limit is twice the quota that was charged
+/// first. However large a wrong report is, it costs no more. A late charge to a [calendar](crate::QuotaPolicy::per_calendar)
+/// window that has ended is dropped.
+///
+/// After a [reset](crate::Store::reset), or where a store has lost what it knew, a charge that was made before is not given back
 /// any more: that would be quota of later requests. A late charge counts there as anywhere: it was used.
+///
 /// A refund never lifts a policy above full. It adds the units that have not come back by themselves, and comes no
-/// later than a window after the charge. A token bucket counts that as if no request had come since the charge, so that it
-/// never gives back units that others have used: of 10 units, charged to a full bucket that gives one a second, all but those
-/// of the seconds since then can still be given back.
+/// later than a window after the charge. A token bucket counts that as if nothing had been charged or refunded since the
+/// charge: of 10 units, charged to a full bucket that restores one a second, all but those of the seconds since then can
+/// still be refunded. If another charge was refunded meanwhile, time may have restored more of them than that; the refund
+/// then adds too much, at most what the rate has restored since the charge.
 ///
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};

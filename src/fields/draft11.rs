@@ -91,7 +91,7 @@ limit_item! {
     /// assert_eq!(RateLimit::new([limit])?.to_string(), r#""default";r=3;t=1"#);
     ///
     /// let limit = LimitItem::new("default", 3)?
-    ///     .show_partition_key(*b"alice")
+    ///     .with_partition_key(*b"alice")
     ///     .with_extension("acme-tier", ExtensionValue::token("free")?)?
     ///     .with_unprefixed_extension("burst", 20)?;
     /// assert_eq!(limit.extension("burst").and_then(ExtensionValue::as_integer), Some(20));
@@ -171,7 +171,7 @@ policy_item! {
     /// let policy = PolicyItem::new("peruser", 65_535)?
     ///     .with_unit(Unit::ContentBytes)
     ///     .with_window(Duration::from_secs(10))?
-    ///     .show_partition_key(*b"App-999")
+    ///     .with_partition_key(*b"App-999")
     ///     .with_extension("acme-burst", 20)?;
     /// let field = RateLimitPolicy::new([policy])?;
     /// assert_eq!(field.to_string(), r#""peruser";q=65535;qu="content-bytes";w=10;pk=:QXBwLTk5OQ==:;acme-burst=20"#);

@@ -101,7 +101,7 @@ limit_item! {
     /// use tower_quota::fields::in_between::{LimitItem, RateLimit};
     ///
     /// // A key is a Token where it fits, else a Byte Sequence.
-    /// let keyed = |key: &[u8]| RateLimit::new([LimitItem::new("a")?.with_remaining(1)?.show_partition_key(key)]);
+    /// let keyed = |key: &[u8]| RateLimit::new([LimitItem::new("a")?.with_remaining(1)?.with_partition_key(key)]);
     /// assert_eq!(keyed(b"App-999")?.to_string(), "a;r=1;pk=App-999");
     /// assert_eq!(keyed(b"999")?.to_string(), "a;r=1;pk=:OTk5:");
     ///
@@ -178,7 +178,7 @@ policy_item! {
     ///
     /// let policy = PolicyItem::new("peruser", 65_535)?
     ///     .with_window(Duration::from_secs(10))?
-    ///     .show_partition_key(*b"user123")
+    ///     .with_partition_key(*b"user123")
     ///     .with_unit(Unit::ContentBytes)
     ///     .with_extension("acme-burst", 20)?
     ///     .with_unprefixed_extension("burst", 20)?;

@@ -280,7 +280,7 @@ macro_rules! named_methods {
     () => {
         /// The key of the partition that the quota is for. Every client can read it: it should not identify a person.
         #[must_use]
-        pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+        pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
             self.partition_key = Some(key.into());
             self
         }

@@ -45,13 +45,11 @@ const END_OF_DATES: u64 = 253_402_300_800;
 /// # Ok::<_, tower_quota::fields::FieldError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RetryAfter(Form);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Form {
-    Seconds(u64),
+pub struct RetryAfter {
+    // At least one of the two is there. Several lines may have both, and only a moment says which is later.
+    seconds: Option<u64>,
     /// A whole second of the years 1970 to 9999.
-    Date(SystemTime),
+    date: Option<SystemTime>,
 }
 
 impl RetryAfter {
@@ -60,7 +58,7 @@ impl RetryAfter {
 
     /// A wait: rounded up to whole seconds, at least one.
     pub fn after(wait: Duration) -> Self {
-        Self(Form::Seconds(whole_seconds(wait).max(1)))
+        Self::of_seconds(whole_seconds(wait).max(1))
     }
 
     /// A moment: rounded up to a whole second.
@@ -82,7 +80,10 @@ impl RetryAfter {
     pub fn at(moment: SystemTime) -> Result<Self, FieldError> {
         let since = moment.duration_since(UNIX_EPOCH).ok().map(whole_seconds);
         match since {
-            Some(seconds) if seconds < END_OF_DATES => Ok(Self(Form::Date(UNIX_EPOCH + Duration::from_secs(seconds)))),
+            Some(seconds) if seconds < END_OF_DATES => Ok(Self {
+                seconds: None,
+                date: Some(UNIX_EPOCH + Duration::from_secs(seconds)),
+            }),
             _ => Err(Problem::Moment.of(FIELD)),
         }
     }
@@ -90,15 +91,26 @@ impl RetryAfter {
     /// Reads the lines of one field.
     ///
     /// All three forms of HTTP dates are understood. A number that is too large for 64 bits is read as the largest that
-    /// is not. If there is more than one line, or neither a number nor a date, ignore the field.
+    /// is not. Of several lines, such as those of a gateway and of the service behind it, the longest wait counts.
+    ///
+    /// # Errors
+    ///
+    /// If there is no line, or one that is neither a number nor a date: ignore the field then.
     pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
-        let mut lines = lines.into_iter();
-        let line = lines.next().ok_or_else(|| Problem::Empty.of(FIELD))?;
+        let mut field: Option<Self> = None;
         // Joined with a comma, two lines could make a date that the server has not sent.
-        if lines.next().is_some() {
-            return Err(Problem::Syntax("there is more than one line".into()).of(FIELD));
+        for line in lines {
+            let line = Self::parse_line(line.as_ref())?;
+            field = Some(field.map_or(line, |field| Self {
+                seconds: field.seconds.max(line.seconds),
+                date: field.date.max(line.date),
+            }));
         }
-        let value = line.as_ref().trim_ascii();
+        field.ok_or_else(|| Problem::Empty.of(FIELD))
+    }
+
+    fn parse_line(line: &[u8]) -> Result<Self, FieldError> {
+        let value = line.trim_ascii();
         if value.is_empty() {
             return Err(Problem::Empty.of(FIELD));
         }
@@ -106,7 +118,7 @@ impl RetryAfter {
             return Err(Problem::TooLong.of(FIELD));
         }
         if let Some(seconds) = seconds::digits(value) {
-            return Ok(Self(Form::Seconds(seconds)));
+            return Ok(Self::of_seconds(seconds));
         }
         let date = str::from_utf8(value)
             .ok()
@@ -128,10 +140,10 @@ impl RetryAfter {
     /// headers.insert(RetryAfter::NAME, field.to_header_value());
     /// assert_eq!(RetryAfter::read(&headers)?, Some(field));
     ///
-    /// // Two values contradict each other.
-    /// headers.append(RetryAfter::NAME, field.to_header_value());
-    /// assert!(RetryAfter::read(&headers).is_err());
-    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// // A gateway asks for more.
+    /// headers.append(RetryAfter::NAME, "60".parse()?);
+    /// assert_eq!(RetryAfter::read(&headers)?, Some(RetryAfter::after(Duration::from_secs(60))));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
         if !headers.contains_key(Self::NAME) {
@@ -145,34 +157,39 @@ impl RetryAfter {
     /// `now` counts for dates only. Where clocks may differ, take the response's `Date` field for it, as the server
     /// has read both from the same clock.
     pub fn wait(self, now: SystemTime) -> Duration {
-        match self.0 {
-            Form::Seconds(seconds) => Duration::from_secs(seconds),
-            Form::Date(date) => date.duration_since(now).unwrap_or_default(),
-        }
+        let until_date = self.date.map(|date| date.duration_since(now).unwrap_or_default());
+        self.seconds
+            .map(Duration::from_secs)
+            .max(until_date)
+            .unwrap_or_default()
     }
 
-    /// The date, a whole second of the years 1970 to 9999, if the field has that form.
+    /// The date, a whole second of the years 1970 to 9999, if a line has that form.
     pub fn date(self) -> Option<SystemTime> {
-        match self.0 {
-            Form::Seconds(_) => None,
-            Form::Date(date) => Some(date),
+        self.date
+    }
+
+    /// The value of one field line. If it was read from a number and a date, the value is the number.
+    pub fn to_header_value(self) -> HeaderValue {
+        match self.seconds {
+            Some(seconds) => HeaderValue::from(seconds),
+            None => HeaderValue::try_from(self.to_string()).expect("a date is printable ASCII"),
         }
     }
 
-    /// The value of the field line.
-    pub fn to_header_value(self) -> HeaderValue {
-        match self.0 {
-            Form::Seconds(seconds) => HeaderValue::from(seconds),
-            Form::Date(_) => HeaderValue::try_from(self.to_string()).expect("a date is printable ASCII"),
+    const fn of_seconds(seconds: u64) -> Self {
+        Self {
+            seconds: Some(seconds),
+            date: None,
         }
     }
 }
 
 impl fmt::Display for RetryAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Form::Seconds(seconds) => seconds.fmt(f),
-            Form::Date(date) => HttpDate::from(date).fmt(f),
+        match (self.seconds, self.date) {
+            (None, Some(date)) => HttpDate::from(date).fmt(f),
+            (seconds, _) => seconds.unwrap_or_default().fmt(f),
         }
     }
 }

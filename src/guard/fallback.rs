@@ -9,7 +9,7 @@ use crate::{
     clock::Clock,
     error::StoreError,
     exchange::{Decision, Measurement, Outcome, Plan},
-    store::{BoxedAnswer, Store},
+    store::{BoxedAnswer, Store, StoreFuture},
     telemetry::StoreTelemetry,
 };
 
@@ -78,6 +78,11 @@ impl Fallback {
     /// The plan once more, if there is another store that may be asked.
     pub(super) fn spare(&self, plan: &Plan) -> Option<Plan> {
         self.store.is_some().then(|| plan.clone())
+    }
+
+    pub(super) fn flush(&self, timeout: Duration) -> StoreFuture<()> {
+        let store = self.store.as_ref();
+        store.map_or_else(|| StoreFuture::ready(Ok(())), |store| store.flush(timeout))
     }
 
     /// Asks the other store. Its answer may have to be waited for.

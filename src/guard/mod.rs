@@ -20,9 +20,15 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 pub use self::fallback::FailureMode;
 use self::{denials::DenialCache, fallback::Fallback, guarded::GuardedStore, places::Places, prefetch::Prefetch};
@@ -30,8 +36,9 @@ pub(crate) use self::{pending::PendingDecision, terms::Terms};
 use crate::{
     breaker::{Breaker, CircuitState},
     clock::{Clock, Timestamp},
-    error::StoreError,
+    error::{StoreError, StoreErrorKind},
     exchange::{Cached, Decision, Plan, Settlement},
+    last_turn,
     store::{Store, StoreFuture},
     telemetry::{HeldSlots, StoreTelemetry},
 };
@@ -43,6 +50,8 @@ pub(crate) struct Guard {
     places: Arc<Places>,
     prefetch: Arc<Prefetch>,
     cache: Arc<DenialCache>,
+    /// Has a receiver for each decision that is under way and whose request was cancelled.
+    cancelled: watch::Sender<()>,
     deadline: Duration,
     clock: Clock,
     log: Arc<StoreTelemetry>,
@@ -78,6 +87,7 @@ impl Guard {
             places,
             prefetch: Arc::new(Prefetch::new(Arc::clone(&cache), terms.deadline, clock.clone())),
             cache,
+            cancelled: watch::Sender::default(),
             deadline: terms.deadline,
             clock,
             log,
@@ -172,6 +182,32 @@ impl Guard {
         self.prefetch.reset(plan).await
     }
 
+    /// Gives prefetched units back, and waits until the stores have what was settled.
+    pub(crate) async fn flush(&self, timeout: Duration) -> Result<(), StoreError> {
+        let begun = Instant::now();
+        let _flushing = self.prefetch.pause();
+        // Slots that a cancelled decision has taken become free when it is made.
+        let own = async {
+            self.prefetch.flush().await;
+            self.cancelled.closed().await;
+        };
+        let is_over = last_turn::ends_within(timeout, own).await;
+        let calls = self.prefetch.fetches() + self.cancelled.receiver_count();
+        let own = match is_over {
+            true => Ok(()),
+            false => Err(StoreError::new(
+                StoreErrorKind::TimedOut,
+                format!("decisions under way: {calls}"),
+            )),
+        };
+        let left = timeout.saturating_sub(begun.elapsed());
+        let store = self.cache.store.bare.flush(left);
+        let fallback = self.fallback.flush(left);
+        let [store, fallback] = both([store, fallback]).await;
+        let errors = [own, store, fallback].into_iter().filter_map(Result::err);
+        errors.reduce(StoreError::beside).map_or(Ok(()), Err)
+    }
+
     /// The time by the layer's clock.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
@@ -196,4 +232,24 @@ impl Guard {
     pub(crate) fn slots_held(&self, decision: &Decision) -> Option<HeldSlots> {
         decision.holds_slots().then(|| self.log.slots_held())
     }
+}
+
+/// Waits for both, neither of which waits for the other.
+async fn both(mut futures: [StoreFuture<()>; 2]) -> [Result<(), StoreError>; 2] {
+    let mut results = [None, None];
+    poll_fn(|cx| {
+        for (future, result) in futures.iter_mut().zip(&mut results) {
+            if result.is_none()
+                && let Poll::Ready(ready) = Pin::new(future).poll(cx)
+            {
+                *result = Some(ready);
+            }
+        }
+        match &mut results {
+            [Some(_), Some(_)] => Poll::Ready(()),
+            _ => Poll::Pending,
+        }
+    })
+    .await;
+    results.map(|result| result.unwrap_or(Ok(())))
 }

@@ -72,9 +72,11 @@ impl Drop for PendingDecision {
             && let Some((pending, place)) = self.decision.take()
             && let Ok(runtime) = Handle::try_current()
         {
+            let under_way = place.guard().cancelled.subscribe();
             drop(runtime.spawn(async move {
                 let decision = pending.await;
                 place.guard().settle(&decision, Settlement::cancelled(&decision));
+                drop(under_way);
             }));
         }
     }

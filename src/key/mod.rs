@@ -22,6 +22,7 @@
 //! A request without a key is not an error: the layer's [`NoKey`](crate::NoKey) says what happens to it.
 
 mod client_ip;
+mod host;
 #[cfg(feature = "axum")]
 mod matched_path;
 
@@ -35,9 +36,12 @@ use std::{
 use http::{HeaderName, request::Parts};
 
 pub(crate) use self::client_ip::network;
-pub use self::client_ip::{ClientIp, ForwardingField, PeerAddress, client_ip};
 #[cfg(feature = "axum")]
 pub use self::matched_path::{MatchedPath, matched_path};
+pub use self::{
+    client_ip::{ClientIp, ForwardingField, PeerAddress, client_ip},
+    host::{Host, host},
+};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     mistake::Findings,
@@ -60,7 +64,12 @@ use crate::{
 ///
 /// impl KeyExtractor for Tenant {
 ///     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
-///         let (tenant, _) = request.headers.get("host")?.to_str().ok()?.split_once('.')?;
+///         // HTTP/2 has it in the URI.
+///         let host = match request.uri.host() {
+///             Some(host) => host,
+///             None => request.headers.get("host")?.to_str().ok()?,
+///         };
+///         let (tenant, _) = host.split_once('.')?;
 ///         Some(PartitionKey::new("tenant", tenant))
 ///     }
 /// }
@@ -202,7 +211,7 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
 ///
 /// Use it only for a header that a trusted gateway in front of the service sets or removes: any client can send any
 /// header. A request with several values of the header, or with an empty one, has no key of this kind, since it is
-/// unclear who it is from.
+/// unclear who it is from. For the host take [`host`]: over HTTP/2 no header has it.
 ///
 /// A name that no header can have is an error of [`build`](crate::RateLimitLayerBuilder::build).
 ///

@@ -233,6 +233,43 @@ impl AdminHandle {
         self.0.guard.circuit()
     }
 
+    /// Returns prefetched units and waits until the store has all settlements, at most for `timeout`.
+    ///
+    /// Call it last, after the server has stopped and before the runtime ends: the guide has the
+    /// [whole shutdown](crate::guide#shutdown). Without it, refunds and released slots that are on their way to Redis when
+    /// the process exits are lost: callers stay overcharged, and slots stay taken until their lease ends.
+    ///
+    /// Requests may still finish meanwhile: their settlements are waited for, and they are charged one by one, without
+    /// prefetching. A request that has not finished keeps its charge and its slots. The layer works on afterwards, and
+    /// the call may be repeated. With a [`fallback`](crate::RateLimitLayerBuilder::fallback), both stores are flushed. A
+    /// program with several layers calls it for each, at the same time.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if anything is still under way after `timeout`, and
+    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements were lost since the last flush. The message
+    /// says how many.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .build()?;
+    /// // … the server has stopped
+    /// if let Err(error) = layer.admin().flush(Duration::from_secs(5)).await {
+    ///     eprintln!("{error}");
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub async fn flush(&self, timeout: Duration) -> Result<(), StoreError> {
+        self.0.guard.flush(timeout).await
+    }
+
     pub(super) fn key(&self, name: &str) -> Result<usize, AdminError> {
         let known = self.0.policies.keys();
         let position = known.iter().position(|key| key == name);

@@ -1,7 +1,5 @@
 //! The way of a response: the layer settles the costs that are known by now, and tells the client.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::{Extensions, Response, response};
 use http_body::Body;
@@ -12,7 +10,7 @@ use super::{
     charge::OpenCharge,
 };
 use crate::{
-    exchange::{Costs, Decision, Outcome, Settlement},
+    exchange::{Decision, Outcome, Settlement},
     response_fields::Times,
     rules::QuotaSet,
 };
@@ -24,17 +22,13 @@ impl Limits {
         admitted: Admitted,
         response: Response<B>,
     ) -> Response<RateLimitBody<B>> {
-        let (mut decision, mut charge) = (admitted.decision, admitted.charge);
+        let (mut decision, charge) = (admitted.decision, admitted.charge);
         let (head, body) = response.into_parts();
         if let Some(charge) = charge.as_ref().filter(|_| body.is_end_stream()) {
             charge.ended();
         }
         if decision.admitted().is_some() {
-            if is_rejected(&head.extensions) {
-                self.give_back(&mut decision, charge.take());
-            } else {
-                self.settle(&mut decision, charge.as_deref(), &head, &body);
-            }
+            self.settle(&mut decision, charge.as_deref(), &head, &body);
         }
         let charge = charge.filter(|_| !body.is_end_stream());
         let mut response = Response::from_parts(head, RateLimitBody::passed(body, charge));
@@ -43,15 +37,8 @@ impl Limits {
         response
     }
 
-    /// A layer of ours inside of this one has rejected the request: all of its charge is given back.
-    fn give_back(&self, decision: &mut Decision, charge: Option<Arc<OpenCharge>>) {
-        match charge {
-            Some(charge) => charge.unserved(),
-            None => self.guard.settle(decision, Settlement::unused(decision)),
-        }
-        decision.set_charged(Costs::NOTHING);
-    }
-
+    /// A rejection by an inner layer refunds no requests: otherwise a client that an inner limit rejects would never exhaust
+    /// this one, and could have the layers in between do their work without end.
     fn settle(
         &self,
         decision: &mut Decision,
@@ -62,7 +49,12 @@ impl Limits {
         let mut charged = decision.charged();
         charged.requests = self.cost.actual(head).unwrap_or(charged.requests);
         match charge {
-            Some(charge) => charge.announce(&mut charged, body.size_hint().exact()),
+            Some(charge) => {
+                if is_rejected(&head.extensions) {
+                    charge.rejected();
+                }
+                charge.announce(&mut charged, body.size_hint().exact());
+            }
             None if charged != decision.charged() => {
                 self.guard.settle(decision, Settlement::change(decision, charged));
             }

@@ -46,8 +46,7 @@ enum Progress {
     Queued,
     /// The inner service was called.
     PassedOn,
-    /// The server has not served it: the inner service failed before it was called, or a layer inside of it has rejected
-    /// the request. Nothing stays charged.
+    /// The inner service failed before it was called. Nothing stays charged.
     Unserved,
 }
 
@@ -78,9 +77,14 @@ impl OpenCharge {
         self.state.lock().progress = Progress::PassedOn;
     }
 
-    /// The server has not served the request.
+    /// The inner service failed before it was called.
     pub(super) fn unserved(&self) {
         self.state.lock().progress = Progress::Unserved;
+    }
+
+    /// An inner layer has rejected the request.
+    pub(super) fn rejected(&self) {
+        self.state.lock().usage.waive_estimates();
     }
 
     /// The response has ended.

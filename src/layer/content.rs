@@ -25,7 +25,8 @@ use crate::mutex::Mutex;
 /// that layer must not. Without it, a request counts for what its `Content-Length` says, and for one byte where it has
 /// none; with it, for the bytes that were really read, whatever was announced.
 ///
-/// It reads nothing by itself and delays nothing. Bytes of a body that is never read are not counted.
+/// It reads nothing by itself and delays nothing. Bytes of a body that is never read are not counted, also if an inner
+/// layer rejects the request.
 ///
 /// ```
 /// use axum::{Router, routing::post};

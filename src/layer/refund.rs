@@ -316,7 +316,7 @@ impl AdminHandle {
         };
         let plan = refund.of(plan);
         let message = refund.id.as_ref().map(|id| self.message(&plan, key, &holder, id));
-        let settlement = Settlement::refund(plan, refund.charged);
+        let settlement = Settlement::refund_of_units(plan, refund.charged);
         if settlement.is_empty() {
             return Ok(Refunded::NotCounted);
         }

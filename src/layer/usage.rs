@@ -42,6 +42,16 @@ impl Usage {
         said.is_final |= matches!(report, Report::Final(_));
     }
 
+    /// The amount of each unit without a report is 0: the work that it was estimated for is not done.
+    pub(super) fn waive_estimates(&mut self) {
+        for said in self.0.iter_mut().filter(|said| said.units.is_none()) {
+            *said = Said {
+                units: Some(0),
+                is_final: true,
+            };
+        }
+    }
+
     /// The amounts to charge. Until the response has ended, an amount that is not final is at least the one that is charged:
     /// more may have been used than was said.
     pub(super) fn amounts(&self, charged: UnitCosts, has_ended: bool) -> UnitCosts {
@@ -69,6 +79,8 @@ impl Usage {
 /// - **The body is dropped before its end**, because the client has gone: the estimate stays, or what was said if that is more.
 ///   A handler that knows what was used all the same says it with [`finish`](Self::finish), in the `drop` of its stream
 ///   at the latest. The same holds when the service fails with an error.
+/// - **An inner layer rejects the request**: the estimates of units without a report are refunded, before the response
+///   begins.
 /// - **More than the estimate** is charged while it grows: each time that twice as much is used as is charged. A stream that
 ///   never ends is charged all the same. Later requests wait until it is paid off.
 /// - **A refund is seen at once** by the next request on this instance, and by others within a second; see

@@ -159,10 +159,13 @@ pub(crate) fn acquire_together(
     mut carry_out: impl FnMut(PartPlan<'_>, Step, &mut Reads) -> Found,
 ) -> Measurement {
     let plan = match (plan.mode(), plan.only_part()) {
-        (Mode::UpTo, Some(part)) => {
-            let mut reads = Reads::new();
-            let found = carry_out(part, Step::Read, &mut reads);
-            plan.granting(reads.into_iter().map(|read| read.reading), found.moment)
+        (Mode::UpTo, Some(_)) => {
+            let (without_parts, mut reads) = (plan.without_parts(), Reads::new());
+            let mut found = without_parts
+                .parts()
+                .map(|part| carry_out(part, Step::Read, &mut reads));
+            let moment = found.next().map(|found| found.moment).unwrap_or_default();
+            plan.granting(reads.into_iter().map(|read| read.reading), moment)
         }
         _ => plan,
     };
@@ -172,9 +175,10 @@ pub(crate) fn acquire_together(
         moments.push(found.moment);
         fits &= found.fits;
     }
-    if fits && plan.is_charged() {
+    if plan.is_charged() {
+        let step = if fits { Step::Charge(lease) } else { Step::Reject };
         for part in plan.parts() {
-            carry_out(part, Step::Charge(lease), &mut Reads::new());
+            carry_out(part, step, &mut Reads::new());
         }
     }
     Measurement::new(plan, moments, reads, lease.map(|lease| lease.id), fits)

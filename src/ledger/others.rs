@@ -21,6 +21,19 @@ pub(super) struct Foreign {
     pub(super) state: State,
 }
 
+impl Foreign {
+    /// Takes the state of a policy out of some, or a new one if the policy was never charged.
+    pub(super) fn taken(states: &mut Vec<Self>, id: u32, counter: &Counter) -> Self {
+        let known = states.iter().position(|foreign| foreign.id == id);
+        let known = known.map(|position| states.swap_remove(position));
+        known.filter(|known| known.counter.is_like(counter)).unwrap_or(Self {
+            id,
+            counter: *counter,
+            state: counter.unused(),
+        })
+    }
+}
+
 /// A state among all of a partition.
 pub(super) struct Kept<'a> {
     /// The moment at which it was written.

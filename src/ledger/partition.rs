@@ -10,7 +10,10 @@ use super::{
     settle::Settle,
 };
 use crate::{
-    algorithm::{Block, Counter, Form, Moment, PolicyReading, Reader, STANDSTILL, State, Worth, Writer},
+    algorithm::{
+        Arithmetic, Block, Bucket, Counter, EXACT, Form, Moment, PolicyReading, Reader, Reading, STANDSTILL, State,
+        Worth, Writer,
+    },
     clock::Timestamp,
     exchange::{PartPlan, PartSettlement, Read, Reads},
     lease::Lease,
@@ -38,12 +41,47 @@ pub(crate) struct Found {
     pub(crate) fits: bool,
 }
 
-/// One of the two steps of a decision.
+/// A bucket that was written with other numbers than those of a policy.
+struct Change {
+    id: u32,
+    own: Bucket,
+    /// The bucket that has written it.
+    by: Bucket,
+    /// The level that was written.
+    written: u64,
+    /// The level of now in the policy's numbers.
+    used: u64,
+}
+
+/// By the number of the policy.
+type Changes = SmallVec<[(usize, Change); 1]>;
+
+impl Change {
+    fn is_owed(&self) -> bool {
+        self.own.is_owed(self.written, &self.by)
+    }
+
+    /// A level that the policy cannot count is left as it is.
+    fn is_brought_forward(&self) -> bool {
+        !self.is_owed() && self.used < EXACT - 1
+    }
+
+    /// Changes the reading for a charge so that it gives the wait of a caller who owes more than the capacity.
+    fn price(&self, reading: &mut PolicyReading, charge: u64) {
+        if let (Reading::Bucket(used), true) = (&mut reading.counted, self.is_owed()) {
+            *used = self.own.owed_reading(*used, &self.by, charge);
+        }
+    }
+}
+
+/// A step of a decision.
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     Read,
-    /// Charges the plan, too, if all of it fits; a lease then holds its slots.
+    /// Charges the plan, too, if all of it fits; a lease then holds its slots. Otherwise the same as `Reject`.
     Charge(Option<Lease>),
+    /// Brings the partition forward for a plan that is rejected, if the numbers of its policies have changed.
+    Reject,
 }
 
 /// The numbers of a log that begins with a call follow this one, and no other log of the partition has them.
@@ -88,8 +126,19 @@ impl PartitionState {
         }
         let mut candidate = self.with_policies(now, plan.policies());
         let found = candidate.read(now, clock, plan, call, reads);
+        let changed = self.changed(now, plan.policies());
+        for (number, change) in &changed {
+            let charge = plan.charges().nth(*number).map_or(0, |charge| charge.weight());
+            change.price(&mut reads[before + number].reading, charge);
+        }
         if candidate.charge(found, &reads[before..], plan, step) {
+            let kept = self.kept_by_shadows(now, plan, &reads[before..], &changed);
             *self = candidate;
+            if !kept.is_empty() {
+                self.keep(now, kept);
+            }
+        } else if !matches!(step, Step::Read) && plan.is_charged() {
+            self.bring_forward(now, &changed);
         }
         found
     }
@@ -123,10 +172,14 @@ impl PartitionState {
             return false;
         };
         let now = found.moment.now;
+        let times = times(self.at, now);
         for ((charge, read), state) in plan.charges().zip(reads).zip(&mut self.states) {
-            let cost = if read.fits { charge.cost() } else { 0 };
             let counter = charge.policy().counter();
-            counter.charge(state, now.as_micros(), &read.reading.counted, cost, lease);
+            if read.fits {
+                counter.charge(state, now.as_micros(), &read.reading.counted, charge.cost(), lease);
+            } else {
+                counter.advance(state, times);
+            }
         }
         if plan.policies().traits().has_blocks {
             let charged = plan.charges().zip(reads);
@@ -178,30 +231,142 @@ impl PartitionState {
     pub(crate) fn settle(&mut self, clock: Timestamp, settlement: PartSettlement<'_>, call: u32) {
         let policies = settlement.part.policies();
         let now = self.time(clock, policies);
-        if !self.is_about(policies) {
-            *self = self.with_policies(now, policies);
-        }
-        let times = times(self.at, now);
         let settle = Settle {
-            times,
+            times: times(self.at, now),
+            clock: clock.as_micros(),
             birth: self.birth,
             first: first_entry(call),
         };
+        if !self.is_about(policies) {
+            return self.settle_apart(now, settlement, &settle, call);
+        }
         let (states, blocks) = self.states.split_at_mut(policies.iter().len());
         let (mut is_used, mut blocks) = (false, blocks.iter_mut());
         for (adjustment, state) in settlement.adjustments().zip(states) {
             let block = adjustment.policy.block().and_then(|_| blocks.next());
-            is_used |= settle.change(&adjustment, state, block);
+            is_used |= settle.change(&adjustment, adjustment.policy.counter(), state, block);
         }
         self.birth = self.birth_at(now, is_used, call);
         self.at = now;
+    }
+
+    /// Settles charges of policies that are not those of the last charge. Each state keeps its numbers: its rate is that
+    /// of the last charge, and an older and smaller quota must not hide what was used of a larger one.
+    fn settle_apart(&mut self, now: Timestamp, settlement: PartSettlement<'_>, settle: &Settle, call: u32) {
+        let mut states = self.advanced(now);
+        let is_used = states.iter().any(|foreign| foreign.counter.form() == Form::Numbers);
+        let settle = Settle {
+            times: times(now, now),
+            ..*settle
+        };
+        for adjustment in settlement.adjustments() {
+            let policy = adjustment.policy;
+            let block = policy
+                .block()
+                .map(|block| Foreign::taken(&mut states, policy.block_id(), block.counter()));
+            let mut own = Foreign::taken(&mut states, policy.id(), policy.counter());
+            own.counter = own.counter.in_windows_of(policy.counter());
+            let mut block = block;
+            settle.change(
+                &adjustment,
+                &own.counter,
+                &mut own.state,
+                block.as_mut().map(|block| &mut block.state),
+            );
+            states.push(own);
+            states.extend(block);
+        }
+        self.scatter(now, states);
+        if !is_used {
+            self.birth = call;
+        }
+    }
+
+    /// Gives buckets the rate of policies that have changed, so that a rejected caller is told when it passes.
+    fn bring_forward(&mut self, now: Timestamp, changed: &Changes) {
+        if !changed.iter().any(|(_, change)| change.is_brought_forward()) {
+            return;
+        }
+        let mut states = self.advanced(now);
+        for (_, change) in changed.iter().filter(|(_, change)| change.is_brought_forward()) {
+            for foreign in states.iter_mut().filter(|foreign| foreign.id == change.id) {
+                (foreign.counter, foreign.state) = (Counter::Bucket(change.own), State::Bucket(change.used));
+            }
+        }
+        self.scatter(now, states);
+    }
+
+    /// The states of shadows that would have rejected. They keep their numbers, as those of policies that have rejected do.
+    fn kept_by_shadows(&self, now: Timestamp, plan: PartPlan<'_>, reads: &[Read], changed: &Changes) -> Vec<Foreign> {
+        let mut kept = Vec::new();
+        let violated = plan.charges().zip(reads).enumerate();
+        let violated = violated.filter(|(_, (charge, read))| charge.is_shadow() && !read.fits);
+        for (number, (charge, _)) in violated {
+            let policy = charge.policy();
+            let is_kept = match policy.counter() {
+                Counter::Bucket(_) => changed
+                    .iter()
+                    .any(|(of, change)| *of == number && !change.is_brought_forward()),
+                counter => counter.form() == Form::Numbers,
+            };
+            if is_kept {
+                kept.extend(
+                    self.advanced(now)
+                        .into_iter()
+                        .filter(|foreign| foreign.id == policy.id()),
+                );
+            }
+        }
+        kept
+    }
+
+    /// Puts states in the place of those that were converted.
+    fn keep(&mut self, now: Timestamp, kept: Vec<Foreign>) {
+        let mut states = self.advanced(now);
+        states.retain(|foreign| kept.iter().all(|kept| kept.id != foreign.id));
+        states.extend(kept);
+        self.scatter(now, states);
+    }
+
+    /// Keeps states that were brought forward to now, each with its own numbers.
+    fn scatter(&mut self, now: Timestamp, states: Vec<Foreign>) {
+        *self = Self {
+            at: now,
+            birth: self.birth,
+            policies: Arc::default(),
+            states: SmallVec::new(),
+            others: (!states.is_empty()).then(|| Box::new(Others { at: now, states })),
+        };
+    }
+
+    /// The buckets of these policies that were written with other numbers.
+    fn changed(&self, now: Timestamp, policies: &PolicySet) -> Changes {
+        let change = |(number, policy): (usize, &Policy)| {
+            let Counter::Bucket(own) = *policy.counter() else {
+                return None;
+            };
+            let kept = self.kept().find(|kept| kept.id == policy.id())?;
+            let (Counter::Bucket(by), State::Bucket(written)) = (*kept.counter, kept.state) else {
+                return None;
+            };
+            let level = by.drained(*written, now.micros_since(kept.at));
+            let change = Change {
+                id: policy.id(),
+                own,
+                by,
+                written: *written,
+                used: own.convert(&level, &by),
+            };
+            (level > 0 && !own.has_numbers_of(&by)).then_some((number, change))
+        };
+        policies.iter().enumerate().filter_map(change).collect()
     }
 
     /// Forgets everything but the slots that are held and logs that these policies do not name. Those are kept because
     /// Redis cannot find them: each is a key of its own there, whose name is made from its policy.
     pub(crate) fn reset(&mut self, policies: &PolicySet) {
         let is_kept = |id: u32, counter: &Counter| match counter.form() {
-            Form::Log => policies.iter().all(|policy| policy.id() != id),
+            Form::Log => policies.iter().all(|policy| policy.log_id() != Some(id)),
             Form::Numbers => false,
             Form::Slots => true,
         };

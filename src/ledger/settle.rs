@@ -1,13 +1,15 @@
 //! The change of a charge that was made before, and of the block that it has begun.
 
 use crate::{
-    algorithm::{Block, State, Times},
+    algorithm::{Block, Counter, Settling, State, Times},
     exchange::settlement::Adjustment,
 };
 
 /// Settles charges, under the circumstances of one moment.
 pub(super) struct Settle {
     pub(super) times: Times,
+    /// The server's time, in microseconds.
+    pub(super) clock: u64,
     /// The birth of the state that is there now.
     pub(super) birth: u32,
     /// The numbers of a log that begins follow it.
@@ -15,16 +17,23 @@ pub(super) struct Settle {
 }
 
 impl Settle {
-    /// Changes the charge of one policy, and its block if it has one. Returns `true` if anything was used before.
-    pub(super) fn change(&self, adjustment: &Adjustment<'_>, state: &mut State, block: Option<&mut State>) -> bool {
-        let (counter, times) = (adjustment.policy.counter(), self.times);
+    /// Changes the charge of one policy in a state of `counter`, and the policy's block if it has one. Returns `true` if
+    /// anything was used before.
+    pub(super) fn change(
+        &self,
+        adjustment: &Adjustment<'_>,
+        counter: &Counter,
+        state: &mut State,
+        block: Option<&mut State>,
+    ) -> bool {
+        let times = self.times;
         let is_used = counter.is_used(state, times.last, times.now);
         let Some((block, its_state)) = adjustment.policy.block().zip(block) else {
-            self.change_alone(adjustment, state);
+            self.change_alone(adjustment, counter, state);
             return is_used;
         };
         let before = counter.read(state, times, 0, self.first);
-        self.change_alone(adjustment, state);
+        self.change_alone(adjustment, counter, state);
         let now = Times {
             last: times.now,
             ..times
@@ -33,18 +42,29 @@ impl Settle {
         let left = block.left(its_state, times);
         let left_after = match before == after {
             true => left,
-            false => block.settled(left, adjustment.delta < 0, counter.remaining(after, times.now) == 0),
+            false => {
+                let own = adjustment.policy.counter();
+                let after = own.read(&own.convert(state, counter), now, 0, self.first);
+                block.settled(left, adjustment.delta < 0, own.remaining(after, times.now) == 0)
+            }
         };
         *its_state = Block::state(left_after);
         is_used || left > 0
     }
 
-    fn change_alone(&self, adjustment: &Adjustment<'_>, state: &mut State) {
-        let (counter, delta) = (adjustment.policy.counter(), adjustment.delta);
-        match delta {
+    fn change_alone(&self, adjustment: &Adjustment<'_>, counter: &Counter, state: &mut State) {
+        let settling = Settling {
+            counter: adjustment.policy.counter(),
+            receipt: adjustment.receipt,
+            times: self.times,
+            clock: self.clock,
+            birth: self.birth,
+            first: self.first,
+        };
+        match adjustment.delta {
             0 => counter.advance(state, self.times),
-            1.. => counter.charge_late(state, self.times, delta.unsigned_abs(), self.first),
-            _ => counter.refund(state, self.times, self.birth, delta.unsigned_abs(), adjustment.receipt),
+            delta @ 1.. => counter.charge_late(state, delta.unsigned_abs(), settling),
+            delta => counter.refund(state, delta.unsigned_abs(), settling),
         }
     }
 }

@@ -54,6 +54,11 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 /// its window is. It starts with a full quota when its name, its unit or its algorithm is changed, or the length of a
 /// fixed or sliding window; the two token buckets count as one algorithm, and so do the two leaky buckets.
 ///
+/// A bucket refills at the new rate from the first decision under the changed policy, also if that is a rejection. There is
+/// one exception: if more units are used than the new burst capacity, and the rate was lowered, the bucket keeps the old
+/// rate until a request is admitted. A caller who has used 420 of 420 a day and is moved to 14 a day waits for less than a
+/// day, not for a month. `Retry-After` is the time until the request is admitted.
+///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::Algorithm;

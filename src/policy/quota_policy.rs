@@ -66,10 +66,11 @@ use crate::fields::ExtensionValue;
 ///
 /// A policy with quota 0 rejects every request, also one that costs nothing, without asking the store, and so also while
 /// that is unavailable. There is no `Retry-After`: the request never passes while the policy holds. The fields say `q=0`
-/// and `r=0` (draft-11, section "Quota Parameter", allows that), and no `t`. You want it to close a tier or a route, most
-/// often by [rules that change](crate::RulesHandle). Units that were used before stay used when it is opened again.
-/// Neither a [grant](crate::AdminHandle::grant) nor [capacity](crate::Capacity) opens it. Its other settings (a burst
-/// capacity, prefetch, a block) have no effect until it is opened, and a [shadow](Self::shadow) rejects nothing.
+/// and `r=0` (draft-11, section "Quota Parameter", allows that), and no `t`; the problem says that the limit is closed.
+/// You want it to close a tier or a route, most often by [rules that change](crate::RulesHandle). Units that were used
+/// before stay used when it is opened again. Neither a [grant](crate::AdminHandle::grant) nor
+/// [capacity](crate::Capacity) opens it. Its other settings (a burst capacity, prefetch, a block) have no effect until it
+/// is opened, and a [shadow](Self::shadow) rejects nothing.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -54,6 +54,12 @@ impl Policy {
         self.id
     }
 
+    /// Identifies the log of this policy, also while quota 0 closes it and it keeps none.
+    pub(crate) fn log_id(&self) -> Option<u32> {
+        let is_log = self.policy.algorithm() == Algorithm::SlidingWindowLog;
+        is_log.then(|| open_id(&self.policy))
+    }
+
     /// Identifies the block of this policy in the same way. It outlives changes of the algorithm and of the window, too.
     #[inline]
     pub(crate) fn block_id(&self) -> u32 {
@@ -338,10 +344,17 @@ fn calendar(policy: &QuotaPolicy) -> String {
 
 /// Policies share used units if all of this is equal. The window is a part where the state is counted in windows.
 pub(super) fn policy_id(policy: &QuotaPolicy) -> u32 {
+    match policy.is_closed() {
+        // It keeps nothing, and leaves alone what its name has used before it was closed.
+        true => id_of("closed", policy),
+        false => open_id(policy),
+    }
+}
+
+/// The id of a policy that has a quota.
+fn open_id(policy: &QuotaPolicy) -> u32 {
     let window = policy.window_micros();
     let algorithm = match (policy.window, policy.algorithm) {
-        // It keeps nothing, and leaves alone what its name has used before it was closed.
-        _ if policy.is_closed() => "closed".to_owned(),
         (None, _) if policy.is_timed() => calendar(policy),
         (None, _) => "concurrency".to_owned(),
         (_, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) => "token bucket".to_owned(),

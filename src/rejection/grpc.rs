@@ -67,6 +67,9 @@ impl Status {
             ProblemType::AbnormalUsageDetected => (RESOURCE_EXHAUSTED, "abnormal usage was detected".into()),
             ProblemType::Blocked => (PERMISSION_DENIED, "the client is blocked".into()),
             ProblemType::Forbidden => (PERMISSION_DENIED, "the request cannot be attributed to a caller".into()),
+            ProblemType::QuotaExceeded if notice.is_closed => {
+                (RESOURCE_EXHAUSTED, with_names("the limit is closed", notice))
+            }
             ProblemType::QuotaExceeded if notice.is_final() => {
                 let reason = "the request costs more than the quota ever lets pass";
                 (FAILED_PRECONDITION, with_names(reason, notice))

@@ -233,10 +233,10 @@ impl<'a> Rejection<'a> {
     ///
     /// A request [of gRPC](Self::is_grpc) gets what gRPC calls a trailers-only response: HTTP status 200, the content
     /// type of the request, and in header fields a `grpc-status` and a `grpc-message`. The status is
-    /// `RESOURCE_EXHAUSTED` if a quota is used up or the usage is abnormal, `FAILED_PRECONDITION` if the request costs more
-    /// than a policy ever lets pass (so that no client tries again), `UNAVAILABLE` if capacity is reduced or there was no
-    /// decision, `PERMISSION_DENIED` if the caller is unknown or blocked. Clients find the fields that the layer adds in the
-    /// metadata of the status.
+    /// `RESOURCE_EXHAUSTED` if a quota is used up, a policy is [closed](crate::QuotaPolicy#closed) or the usage is abnormal,
+    /// `FAILED_PRECONDITION` if the request costs more than a policy ever lets pass (so that no client tries again),
+    /// `UNAVAILABLE` if capacity is reduced or there was no decision, `PERMISSION_DENIED` if the caller is unknown or
+    /// blocked. Clients find the fields that the layer adds in the metadata of the status.
     ///
     /// With the feature `grpc-details` there is a `grpc-status-details-bin`, too: `RetryInfo` with the exact wait, if there
     /// is one, and `QuotaFailure` with one violation for each violated policy that is not
@@ -245,7 +245,8 @@ impl<'a> Rejection<'a> {
     /// [shows it](crate::QuotaPolicy::show_partition_key) and the dialect of the fields has a place for it, else `scope:`
     /// with the scope of the layer.
     ///
-    /// A problem has a `detail` if the request costs more than a policy ever lets pass. There is no `Retry-After` then.
+    /// A problem has a `detail` if a policy is closed, or if the request costs more than a policy ever lets pass. There is
+    /// no `Retry-After` then.
     ///
     /// Change it as you like; the layer adds `RateLimit`, `RateLimit-Policy` and `Retry-After` afterwards. A
     /// `Retry-After` of yours stays if it is the later one. To a response with a status that caches may store by
@@ -283,6 +284,7 @@ impl<'a> Rejection<'a> {
             problem: self.problem_type(),
             status: self.status(),
             violated: self.violations().collect(),
+            is_closed: self.decision.violated().any(|allowance| allowance.policy().is_closed()),
             wait: self.wait,
         };
         notice.response(&self.request.headers)
@@ -296,6 +298,8 @@ pub(crate) struct Notice<'a> {
     pub(crate) status: StatusCode,
     /// The policies that reject, of those that clients may know.
     pub(crate) violated: SmallVec<[Violation<'a>; 4]>,
+    /// True if a policy is closed, be it one that clients may know or not.
+    pub(crate) is_closed: bool,
     pub(crate) wait: Option<Duration>,
 }
 

@@ -64,6 +64,7 @@ pub(super) fn write_problem(notice: &Notice<'_>, text: &mut String) {
         ProblemType::Blocked => Some("The client is blocked."),
         ProblemType::Forbidden => Some("The request cannot be attributed to a caller."),
         ProblemType::Unauthorized => Some("A valid token is needed."),
+        ProblemType::QuotaExceeded if notice.is_closed => Some("The limit is closed."),
         _ if notice.is_final() => Some("The request costs more than the quota ever lets pass."),
         _ => None,
     };
@@ -128,6 +129,7 @@ mod tests {
             problem,
             status: StatusCode::TOO_MANY_REQUESTS,
             violated: names.iter().copied().map(violation).collect(),
+            is_closed: false,
             wait,
         };
         let mut text = String::new();

@@ -153,6 +153,15 @@ pub enum RatioCap {
     Twice,
 }
 
+impl RatioCap {
+    const fn factor(self) -> u128 {
+        match self {
+            Self::Once => 1,
+            Self::Twice => 2,
+        }
+    }
+}
+
 impl ResponseFields {
     const MAX_JITTER: Duration = Duration::from_secs(3_600);
 
@@ -363,8 +372,8 @@ impl ResponseFields {
     /// Bounds the rate of a client that spends the shown units in the shown time, as a multiple of its policy's rate.
     /// Default: [`RatioCap::Twice`].
     ///
-    /// The time is lengthened as needed. The time of a policy that rejects the request is not: it is the wait, as in
-    /// `Retry-After`, and fewer units are shown instead.
+    /// The cap applies to every response, including rejections. A policy that rejects the request reports fewer remaining
+    /// units if its wait is too short for all of them; any other policy reports a longer time.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -88,7 +88,7 @@ macro_rules! named_policies {
                 let items = items.iter().cloned().map(|(item, shows_key)| {
                     let key = key(item.name()).filter(|_| shows_key);
                     match key {
-                        Some(key) => item.show_partition_key(key),
+                        Some(key) => item.with_partition_key(key),
                         None => item,
                     }
                 });

@@ -67,14 +67,17 @@ impl ResponseFields {
         let mut reset = window.map(whole_seconds);
         // A shadow rejects nothing, so no client waits for it.
         let is_violated = allowance.is_violated() && !policy.is_shadow();
-        if let (RatioCap::Once, Some(seconds), Some(window)) = (self.ratio_cap, &mut reset, allowance.window()) {
-            let (quota, window) = (u128::from(policy.quota()), u128::from(window.as_secs()));
-            if is_violated {
-                // Its time is the wait, which `Retry-After` says, too.
-                let most = u128::from(*seconds) * quota / window;
+        // Algorithms keep to twice the rate, except in a wait: that is as long as the request needs.
+        let is_unbounded = self.ratio_cap == RatioCap::Once || allowance.is_violated();
+        if let (true, Some(seconds), Some(window)) = (is_unbounded, &mut reset, allowance.window()) {
+            let rate = u128::from(policy.quota()) * self.ratio_cap.factor();
+            let window = u128::from(window.as_secs());
+            if is_violated && allowance.retry_after().is_some() {
+                // `Retry-After` says the same time.
+                let most = u128::from(*seconds) * rate / window;
                 remaining = remaining.min(u64::try_from(most).unwrap_or(u64::MAX));
             } else {
-                let least = (u128::from(remaining) * window).div_ceil(quota);
+                let least = (u128::from(remaining) * window).div_ceil(rate);
                 *seconds = (*seconds).max(u64::try_from(least).unwrap_or(u64::MAX));
             }
         }

@@ -10,6 +10,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use crate::{
@@ -26,8 +27,8 @@ use crate::{
 /// You can also use a store without the layer, to limit other things than requests: see [`acquire`](Self::acquire).
 ///
 /// You write `acquire`, `settle` and `reset`. The other methods have defaults. A store around another one, and one of several
-/// servers, also looks at the last four, [`has_own_breakers`](Self::has_own_breakers), [`catch_up`](Self::catch_up),
-/// [`identity`](Self::identity) and [`is_for_tests`](Self::is_for_tests).
+/// servers, also looks at the last five, [`has_own_breakers`](Self::has_own_breakers), [`catch_up`](Self::catch_up),
+/// [`flush`](Self::flush), [`identity`](Self::identity) and [`is_for_tests`](Self::is_for_tests).
 ///
 /// An error is not a rejection: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode)
 /// applies. A store need not keep time itself; the layer gives each call a deadline and drops it afterwards.
@@ -325,6 +326,38 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         StoreFuture::ready(Ok(()))
     }
 
+    /// Waits until no [settlement](Self::settle) is under way, at most for `timeout`. Call it before the process exits.
+    ///
+    /// Behind a layer, call [`AdminHandle::flush`](crate::AdminHandle::flush), which also returns what the layer holds.
+    /// Settlements made meanwhile are waited for as well; the store remains usable during and after the call, and it may
+    /// be called again. A `timeout` of zero only asks what is under way.
+    ///
+    /// Default: ready at once, which is right for a store whose `settle` takes effect before it returns. A store that
+    /// wraps another one forwards the call, and a store of several servers flushes them together.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if settlements are still under way after `timeout`, and
+    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if any were lost since the last flush, because the server did
+    /// not take them. The message has both numbers. Without a Tokio runtime, the call does not wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::{MemoryStore, Store};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let store = MemoryStore::new();
+    /// assert!(store.flush(Duration::from_secs(5)).await.is_ok());
+    /// # });
+    /// ```
+    #[must_use = "a store is flushed when the future is polled"]
+    fn flush(&self, timeout: Duration) -> StoreFuture<()> {
+        let _ = timeout;
+        StoreFuture::ready(Ok(()))
+    }
+
     /// A number that two stores of this process have in common if they keep the same quota: clones, or two handles on one
     /// server. Default: `None`, unknown.
     ///
@@ -415,6 +448,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn catch_up(&self) -> StoreFuture<()> {
         (**self).catch_up()
+    }
+
+    fn identity(&self) -> Option<u64> {
+        (**self).identity()
+    }
+
+    fn flush(&self, timeout: Duration) -> StoreFuture<()> {
+        (**self).flush(timeout)
     }
 
     fn is_for_tests(&self) -> bool {

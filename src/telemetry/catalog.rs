@@ -27,6 +27,7 @@ catalog! {
         NEVER_FITS "tower_quota_never_fits_total" "Requests that cost more than a policy ever lets pass";
         REFUNDS "tower_quota_refunds_total" "Refunds through the admin handle, by what became of them";
         SHADOW_REJECTIONS "tower_quota_shadow_rejections_total" "Requests that a policy in shadow mode would have rejected";
+        STATE_LOST "tower_quota_state_lost_total" "Exhausted partitions whose state the store has lost";
         TIER_UNRESOLVED "tower_quota_tier_unresolved_total" "Requests that went on while the tier of their user was unknown";
         TIER_WAITS "tower_quota_tier_waits_total" "Requests that waited for the tier of their user";
         UNATTRIBUTED "tower_quota_unattributed_total" "Requests without a key";

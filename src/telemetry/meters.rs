@@ -28,8 +28,8 @@ use super::tier::Unresolved;
 use super::{
     catalog::{
         CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, NEVER_FITS, QUEUE_WAIT,
-        REFUNDS, SHADOW_REJECTIONS, SLOTS_HELD, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER,
-        register,
+        REFUNDS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS,
+        UNKNOWN_TIER, register,
     },
     layer::{LayerCount, outcome_name, rejecting_policy},
     series::Series,
@@ -216,6 +216,7 @@ struct StoreHandles {
     failed_while_closed: Each<Outcome, 2>,
     seconds: Histogram,
     slots_held: Gauge,
+    state_lost: Counter,
     undecided: Each<StoreErrorKind, 6>,
     units: Series,
 }
@@ -237,6 +238,7 @@ impl StoreHandles {
             failed_while_closed: by_mode(FAILED_WHILE_CLOSED, scope),
             seconds: histogram!(STORE, labels(scope, [])),
             slots_held: gauge!(SLOTS_HELD, labels(scope, [])),
+            state_lost: counter!(STATE_LOST, labels(scope, [])),
             undecided: Each::new(reasons, |reason| {
                 counter!(UNDECIDED, labels(scope, [("reason", reason)]))
             }),
@@ -265,6 +267,10 @@ impl StoreMeters {
 
     pub(super) fn remembered(&self, scope: &str) {
         self.handles(scope).denial_cache_hits.increment(1);
+    }
+
+    pub(super) fn state_lost(&self, scope: &str) {
+        self.handles(scope).state_lost.increment(1);
     }
 
     pub(super) fn undecided(&self, scope: &str, kind: StoreErrorKind) {

@@ -20,6 +20,7 @@
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests that the store gave no decision for, before the fallback is asked |
 //! | `tower_quota_store_seconds` | histogram | `scope` | time until the store has answered, with a decision or an error, or the deadline has passed; 0 for a store that answers at once, as one in memory does; calls of the fallback are left out |
 //! | `tower_quota_denial_cache_hits_total` | counter | `scope` | requests that were rejected without asking the store, because it is [remembered](crate::RateLimitLayerBuilder::denial_cache) that it would reject them; the decisions have them, too |
+//! | `tower_quota_state_lost_total` | counter | `scope` | exhausted callers who were found with a full quota too early, because the store has [lost](crate::docs::alerts#the-store-loses-state) their state |
 //! | `tower_quota_circuit_open` | gauge | `scope` | circuit breakers that are open: each layer has one; on a Redis Cluster it stays closed, see the next line |
 //! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters that are not asked because their circuit is open, by each store of the process; one also while a store knows no node at all. Which ones it is says the event: addresses come and go, so they are no label |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests that hold a slot of a limit of concurrent requests, in this process |
@@ -76,6 +77,7 @@
 //! | [a node of the cluster is lost](crate::docs::alerts#a-node-of-the-cluster-is-lost) | `max(tower_quota_lost_nodes) > 0`, for 1 min | callers whose slots it has are not limited, all others are |
 //! | [the store is slow](crate::docs::alerts#the-store-is-slow) | `histogram_quantile(0.99, sum by (scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 0.025`, for 5 min | half of the deadline is used up |
 //! | [the store fails](crate::docs::alerts#the-store-fails) | `sum by (scope) (rate(tower_quota_undecided_total{reason="failed"}[5m])) > 0` | a script error, a missing permission: the circuit stays closed, so no other alert need fire |
+//! | [the store loses state](crate::docs::alerts#the-store-loses-state) | `sum by (scope) (rate(tower_quota_state_lost_total[5m])) > 0` | Redis evicts, was flushed or failed over, and callers get their quota again |
 //! | [callers are not told apart](crate::docs::alerts#callers-are-not-told-apart) | `sum by (scope) (rate(tower_quota_unattributed_total[5m])) > 0` | most often a layer misses the user or the peer address, and strangers share a quota |
 //! | [tiers are not known](crate::docs::alerts#tiers-are-not-known) | `sum by (scope) (rate(tower_quota_unknown_tier_total[5m])) > 0` | callers are counted by the first tier |
 //! | [tiers are not looked up](crate::docs::alerts#tiers-are-not-looked-up) | `sum by (reason) (rate(tower_quota_tier_unresolved_total[5m])) > 0`, for 5 min | paying users may be limited as [unknown](crate::tier::WhileUnknown) ones, or pass uncounted |

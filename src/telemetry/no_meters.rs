@@ -88,6 +88,8 @@ impl StoreMeters {
 
     pub(super) fn remembered(&self, _: &str) {}
 
+    pub(super) fn state_lost(&self, _: &str) {}
+
     pub(super) fn undecided(&self, _: &str, _: StoreErrorKind) {}
 
     pub(super) fn failed_while_closed(&self, _: &str, _: Outcome) {}

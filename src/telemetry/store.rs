@@ -16,6 +16,7 @@ use crate::{
 pub(crate) struct StoreTelemetry {
     scope: Box<str>,
     undecided: Sparse,
+    state_lost: Sparse,
     leak: Mutex<Leak>,
     meters: StoreMeters,
 }
@@ -74,6 +75,19 @@ impl StoreTelemetry {
     /// A request was rejected without asking the store.
     pub(crate) fn remembered(&self) {
         self.meters.remembered(&self.scope);
+    }
+
+    /// The store has lost the state of a partition that this instance knows to be exhausted.
+    pub(crate) fn state_lost(&self, now: Timestamp) {
+        self.meters.state_lost(&self.scope);
+        self.state_lost.record(now, |suppressed| {
+            event!(
+                WARN,
+                scope = %self.scope,
+                suppressed = %suppressed,
+                "the quota store has lost what an exhausted caller had used"
+            );
+        });
     }
 
     /// The store gave no decision. While the circuit is open, that is no news.

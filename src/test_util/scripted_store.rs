@@ -309,7 +309,8 @@ fn unused(limit: &Limit, charge: u64) -> PolicyReading {
 fn used_up(limit: &Limit, charge: u64) -> PolicyReading {
     let counter = &limit.counter;
     let (mut state, now) = (counter.unused(), Times::default());
-    counter.charge_late(&mut state, now, counter.weigh(counter.units()), 0);
+    let unused = counter.read(&state, now, 0, 0);
+    counter.charge(&mut state, now.now, &unused, counter.units(), None);
     let reading = counter.read(&state, now, charge, 0);
     PolicyReading {
         // Slots are taken by those who hold them.

@@ -265,7 +265,7 @@ async fn a_client_that_computes_the_key_of_its_next_request_knows_what_is_left_f
     };
     let item = |user: &str, remaining| {
         let item = LimitItem::new("day", remaining).unwrap();
-        item.with_reset(seconds(60)).show_partition_key(key_of(user.as_bytes()))
+        item.with_reset(seconds(60)).with_partition_key(key_of(user.as_bytes()))
     };
     let field = RateLimit::new([item("alice", 0), item("bob", 3)]).unwrap();
     let line: &str = format!("ratelimit: {field}").leak();

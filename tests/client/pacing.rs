@@ -314,7 +314,7 @@ fn pacing_begins_when_units_run_low() {
         0,
         &[
             r#"ratelimit: "sliding";r=8;t=10"#,
-            r#"ratelimit-policy: "sliding";q=12;w=10"#,
+            r#"ratelimit-policy: "sliding";q=12;w=86400"#,
         ],
     );
     assert_eq!(
@@ -351,24 +351,40 @@ fn every_limit_holds_by_itself() {
     assert_eq!(scene.wait(0).until(), at(1));
 }
 
-/// F17: unknown units are kept, and hold nothing back.
+/// F17: units that are unknown, or unknown in size, are kept, and hold nothing back while any are left.
 #[test]
-fn only_known_units_hold_requests_back() {
+fn units_of_unknown_size_hold_nothing_back_while_any_are_left() {
     let mut scene = waiting();
     scene.exchange(
         0,
         &[
-            r#"ratelimit: "b";r=1;t=9, "x";r=0;t=9, "c";r=50"#,
+            r#"ratelimit: "b";r=1;t=9, "x";r=1;t=9, "c";r=50"#,
             r#"ratelimit-policy: "b";q=9;qu="content-bytes", "x";q=5;qu="tokens", "c";q=5;qu="concurrent-requests""#,
         ],
     );
     // The unit is known from then on, though the policy is not repeated.
-    scene.exchange(1, &[r#"ratelimit: "b";r=1;t=9, "x";r=0;t=9, "c";r=50"#]);
+    scene.exchange(1, &[r#"ratelimit: "b";r=1;t=9, "x";r=1;t=9, "c";r=50"#]);
     let _sent: Vec<_> = (0..10).map(|_| scene.send(1)).collect();
-    assert_eq!(scene.left(1), [1, 0, 50]);
+    assert_eq!(scene.left(1), [1, 1, 50]);
     let limits = scene.0.limits(at(1));
     let units: Vec<_> = limits.iter().map(|limit| limit.unit().as_str()).collect();
     assert_eq!(units, ["content-bytes", "tokens", "concurrent-requests"]);
+}
+
+/// F7, F17: whatever a unit is, nothing left of it is nothing left.
+#[test]
+fn an_exhausted_limit_of_an_unknown_unit_holds_requests_back_until_its_window_is_over() {
+    let mut scene = waiting();
+    scene.exchange(
+        0,
+        &[r#"ratelimit: "a";r=0;t=2"#, r#"ratelimit-policy: "a";q=5;qu="tokens""#],
+    );
+    assert_eq!(scene.wait(0).until(), at(2));
+    // Then one tries.
+    let trial = scene.send(2);
+    scene.wait(2);
+    scene.answer(3, trial, &[r#"ratelimit: "a";r=4;t=9"#]);
+    assert_eq!((0..50).map(|_| scene.send(3)).count(), 50);
 }
 
 /// F7: no bytes are left, so that no request fits.
@@ -453,7 +469,7 @@ fn what_is_missing_never_fails() {
 #[test]
 fn only_the_partition_of_these_requests_holds_them_back() {
     let both = [r#"ratelimit: "u";r=0;t=9;pk=:YQ==:, "u";r=9;t=9;pk=:Yg==:"#];
-    let of = |key: &str| Scene(Pacing::new(Strategy::Wait, Caps::default()).show_partition_key(key));
+    let of = |key: &str| Scene(Pacing::new(Strategy::Wait, Caps::default()).with_partition_key(key));
     let mut scene = of("a");
     scene.exchange(0, &both);
     assert_eq!(scene.wait(0).until(), at(9));
@@ -469,7 +485,7 @@ fn only_the_partition_of_these_requests_holds_them_back() {
 
 #[test]
 fn the_partition_key_is_not_shown() {
-    let pacing = Pacing::new(Strategy::Wait, Caps::default()).show_partition_key("a secret");
+    let pacing = Pacing::new(Strategy::Wait, Caps::default()).with_partition_key("a secret");
     let secret = format!("{:?}", b"a secret");
     assert!(!format!("{pacing:?}").contains(&secret));
 }

@@ -136,7 +136,7 @@ fn limits_are_written_from_what_they_mean() {
     let item = LimitItem::new("default", 300_000_000)
         .unwrap()
         .with_reset(Duration::from_millis(59_001))
-        .show_partition_key(*b"App-999");
+        .with_partition_key(*b"App-999");
     assert_eq!(
         RateLimit::new([item]).unwrap().to_string(),
         r#""default";r=300000000;t=60;pk=:QXBwLTk5OQ==:"#
@@ -404,7 +404,7 @@ fn fields_of_the_least_sizes_that_readers_support_are_read() {
     let octets = vec![0xa5; 16_384];
     let limit = LimitItem::new("a", MAX_INTEGER)
         .unwrap()
-        .show_partition_key(octets.clone());
+        .with_partition_key(octets.clone());
     let field = RateLimit::new([limit]).unwrap();
     let read = RateLimit::parse([field.to_header_value()]).unwrap();
     assert_eq!(read.items()[0].partition_key(), Some(&*octets));
@@ -412,7 +412,7 @@ fn fields_of_the_least_sizes_that_readers_support_are_read() {
     // All that one item can have at once.
     let name = "n".repeat(1_024);
     let key = |number: usize| format!("k{number:063}");
-    let mut policy = PolicyItem::new(&name, MAX_INTEGER).unwrap().show_partition_key(octets);
+    let mut policy = PolicyItem::new(&name, MAX_INTEGER).unwrap().with_partition_key(octets);
     for number in 0..253 {
         let value = ExtensionValue::integer(MAX_INTEGER).unwrap();
         policy = policy.with_unprefixed_extension(&key(number), value).unwrap();

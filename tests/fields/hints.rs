@@ -6,10 +6,7 @@ use http::{HeaderMap, Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
     MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Scope,
-    fields::{
-        Dialect, FieldErrorKind, Hints, MAX_ITEMS, RetryAfter, Unit,
-        draft11::{LimitItem, RateLimit},
-    },
+    fields::{Dialect, FieldErrorKind, Hints, MAX_ITEMS, RetryAfter, Unit},
     key,
 };
 
@@ -291,13 +288,26 @@ fn limits_are_complete_without_policies() {
 /// E4, E9, E10: the rule is public, so a client can say which limit its next request will meet.
 #[test]
 fn a_client_that_knows_the_rule_finds_its_own_limit_by_the_partition_key() {
-    let key_of = |user| Scope::new("api").partition(&PartitionKey::new("user", user)).to_bytes();
-    let limit = |user, remaining| {
-        let item = LimitItem::new("peruser", remaining).unwrap();
-        item.with_reset(seconds(60)).show_partition_key(key_of(user))
+    let layer = RateLimitLayer::builder(MemoryStore::new())
+        .scope("api")
+        .key(key::header("user"))
+        .policy(QuotaPolicy::per_minute("peruser", 10).show_partition_key())
+        .build()
+        .unwrap();
+    let told_to = |user: &str| {
+        let service = layer.layer(service_fn(async |_| Ok::<_, Infallible>(Response::new(String::new()))));
+        let request = Request::get("/").header("user", user).body(String::new()).unwrap();
+        let response = tokio_test::block_on(service.oneshot(request)).unwrap();
+        response.headers()["ratelimit"].to_str().unwrap().to_owned()
     };
-    let field = RateLimit::new([limit("alice", 0), limit("bob", 9)]).unwrap();
-    let hints = hints(&[("ratelimit", &field.to_string())]);
+    // The server has told both callers of theirs, and a gateway joins the lists.
+    told_to("alice");
+    let hints = hints(&[("ratelimit", &told_to("alice")), ("ratelimit", &told_to("bob"))]);
+    let key_of = |user| {
+        Scope::new("api")
+            .partition(&PartitionKey::new("user", user))
+            .shown_key()
+    };
     let left_to = |user| {
         let mut limits = hints.limits().iter();
         limits
@@ -306,8 +316,17 @@ fn a_client_that_knows_the_rule_finds_its_own_limit_by_the_partition_key() {
     };
     assert_eq!(
         (left_to("alice"), left_to("bob"), left_to("carol")),
-        (Some(0), Some(9), None)
+        (Some(8), Some(9), None)
     );
+}
+
+/// B16: a reader knows no bound of `r`.
+#[test]
+fn more_units_than_the_quota_of_their_policy_are_no_mistake() {
+    let hints = hints(&[("ratelimit", r#""p";r=500"#), ("ratelimit-policy", r#""p";q=100;w=60"#)]);
+    assert_eq!(hints.limits()[0].remaining(), Some(500));
+    assert_eq!(hints.policies()[0].quota(), 100);
+    assert!(hints.ignored().is_empty());
 }
 
 /// F5, F16

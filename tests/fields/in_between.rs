@@ -132,7 +132,7 @@ fn partition_keys_are_tokens_where_they_fit() {
         );
         assert_eq!(policy(value).to_string(), "a;q=1;pk=user123");
     }
-    let keyed = |key: &[u8]| LimitItem::new("a").unwrap().show_partition_key(key);
+    let keyed = |key: &[u8]| LimitItem::new("a").unwrap().with_partition_key(key);
     let written = |key| RateLimit::new([keyed(key)]).unwrap().to_string();
     assert_eq!(written(b"1"), "a;pk=:MQ==:");
     assert_eq!(written(b""), "a;pk=::");
@@ -225,7 +225,7 @@ fn fields_of_the_least_sizes_that_readers_support_are_read() {
     let octets = vec![0xa5; 16_384];
     let limit = LimitItem::new(&"n".repeat(512))
         .unwrap()
-        .show_partition_key(octets.clone());
+        .with_partition_key(octets.clone());
     let field = RateLimit::new([limit]).unwrap();
     let read = RateLimit::parse([field.to_header_value()]).unwrap();
     assert_eq!(read.items()[0].partition_key(), Some(&*octets));

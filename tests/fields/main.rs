@@ -10,6 +10,8 @@ mod hints;
 mod in_between;
 mod merge;
 mod properties;
+#[path = "../support/remote_store.rs"]
+mod remote_store;
 mod response_fields;
 mod typed_headers;
 mod values;

@@ -363,4 +363,10 @@ fn retry_after_is_only_lengthened() {
     assert_eq!(shown("Sun, 06 Nov 1994 08:00:00 GMT", after(1)), "1");
     // The meaning is unknown.
     assert_eq!(shown("soon", after(1)), "soon");
+    // A client may take either of two lines.
+    for (own, expected) in [(30, &["10", "60"][..]), (90, &["90"])] {
+        let mut headers = headers(&[("retry-after", "10"), ("retry-after", "60")]);
+        merge_into(&mut headers, &OwnFields::new().with_retry_after(after(own)), now);
+        assert!(headers.get_all("retry-after").iter().eq(expected), "{headers:?}");
+    }
 }

@@ -67,7 +67,7 @@ prop_compose! {
             item = item.with_window(window).unwrap();
         }
         if let Some(key) = key {
-            item = item.show_partition_key(key);
+            item = item.with_partition_key(key);
         }
         extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
     }
@@ -83,7 +83,7 @@ prop_compose! {
             item = item.with_reset(Duration::from_secs(reset));
         }
         if let Some(key) = key {
-            item = item.show_partition_key(key);
+            item = item.with_partition_key(key);
         }
         extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
     }
@@ -99,7 +99,7 @@ prop_compose! {
             item = item.with_window(window).unwrap();
         }
         if let Some(key) = key {
-            item = item.show_partition_key(key);
+            item = item.with_partition_key(key);
         }
         extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
     }
@@ -118,7 +118,7 @@ prop_compose! {
             item = item.with_reset(Duration::from_secs(reset));
         }
         if let Some(key) = key {
-            item = item.show_partition_key(key);
+            item = item.with_partition_key(key);
         }
         extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
     }
@@ -363,7 +363,12 @@ proptest! {
             prop_assert_eq!(draft06::RateLimitLimit::parse([field.to_header_value()]), Ok(field));
         }
         if let Ok(field) = RetryAfter::parse(&lines) {
-            prop_assert_eq!(RetryAfter::parse([field.to_header_value()]), Ok(field));
+            let waits = lines.iter().map(|line| {
+                let field = RetryAfter::parse([line]).unwrap();
+                assert_eq!(RetryAfter::parse([field.to_header_value()]), Ok(field));
+                field.wait(UNIX_EPOCH)
+            });
+            prop_assert_eq!(Some(field.wait(UNIX_EPOCH)), waits.max());
         }
     }
 

@@ -85,6 +85,24 @@ fn numbers_of_any_length_are_read_and_dates_end_with_the_year_9999() {
     }
 }
 
+/// F8, F9: a gateway and the service behind it each ask for a wait.
+#[test]
+fn of_several_lines_the_longest_wait_counts() {
+    let (earlier, later) = ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:50:37 GMT");
+    let before_both = at(MOMENT) - Duration::from_secs(30);
+    for (lines, seconds) in [
+        (["5", "60"], 60),
+        (["60", "5"], 60),
+        ([earlier, later], 90),
+        ([later, earlier], 90),
+        ([earlier, "60"], 60),
+        (["5", earlier], 30),
+    ] {
+        let wait = RetryAfter::parse(lines).unwrap().wait(before_both);
+        assert_eq!(wait, Duration::from_secs(seconds), "{lines:?}");
+    }
+}
+
 /// D18
 #[test]
 fn what_is_neither_a_number_nor_a_date_is_malformed() {
@@ -103,8 +121,9 @@ fn what_is_neither_a_number_nor_a_date_is_malformed() {
     }
     // Joined with a comma, these two would be a date.
     let error = RetryAfter::parse(["Sun", "06 Nov 1994 08:49:37 GMT"]).unwrap_err();
-    assert_eq!(error.to_string(), "Retry-After: there is more than one line");
-    assert!(RetryAfter::parse(["1", "1"]).is_err());
+    let problem = "Retry-After: it is neither a number of seconds nor a date";
+    assert_eq!(error.to_string(), problem);
+    assert_eq!(RetryAfter::parse(["1", "soon"]).unwrap_err().to_string(), problem);
     assert_eq!(RetryAfter::parse([""; 0]).unwrap_err().kind(), FieldErrorKind::Empty);
     let long = "1".repeat(MAX_LENGTH + 1);
     assert_eq!(RetryAfter::parse([long]).unwrap_err().kind(), FieldErrorKind::Size);

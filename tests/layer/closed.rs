@@ -56,6 +56,7 @@ async fn a_closed_policy_rejects_every_request_for_good_and_shows_no_quota() {
                 (&problem["type"], &problem["violated-policies"][0]),
                 (&type_of.into(), &"minute".into())
             );
+            assert_eq!(problem["detail"], "The limit is closed.");
         }
     }
     let rejected = send(&Scene::new([QuotaPolicy::concurrent("slots", 0)]).layer()).await;
@@ -66,6 +67,17 @@ async fn a_closed_policy_rejects_every_request_for_good_and_shows_no_quota() {
     assert_eq!(
         (rejected.status().as_u16(), ratelimit(&rejected)),
         (429, r#""slots";r=0"#)
+    );
+}
+
+/// A client that is told of a cost would try a smaller request.
+#[tokio::test]
+async fn a_hidden_closed_policy_has_no_name_and_no_cost_is_blamed() {
+    let rejected = send(&Scene::new([minute(0).hidden(), QuotaPolicy::per_hour("hour", 9)]).layer()).await;
+    let problem: serde_json::Value = serde_json::from_slice(rejected.body()).unwrap();
+    assert_eq!(
+        (&problem["detail"], &problem["violated-policies"]),
+        (&"The limit is closed.".into(), &serde_json::json!([]))
     );
 }
 

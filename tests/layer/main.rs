@@ -11,6 +11,7 @@ mod costs;
 mod denials;
 mod floods;
 mod mistakes;
+mod nested;
 mod queue;
 mod responses;
 mod rules;

@@ -409,7 +409,7 @@ async fn clients_without_an_address_are_in_no_network() {
 /// E2
 #[tokio::test]
 async fn a_header_with_the_name_of_a_kind_of_the_crate_is_the_key_of_nobody_else() {
-    for name in ["address", "text", "number", "negative", "route"] {
+    for name in ["address", "host", "text", "number", "negative", "route"] {
         let builder = Counting::default().builder();
         let layer = builder
             .key(key::header(name).or_else(key::client_ip().ipv6_prefix(128)))

@@ -238,6 +238,10 @@ impl Store for Gated {
     fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
         self.store.peek(plan)
     }
+
+    fn flush(&self, timeout: Duration) -> StoreFuture<()> {
+        self.store.flush(timeout)
+    }
 }
 
 /// The calls that a server sees.
@@ -336,6 +340,25 @@ async fn http2_streams_that_are_reset_while_redis_decides_are_charged_and_then_c
         "{calls} calls of scripts for {} streams",
         AT_ONCE * ROUNDS
     );
+}
+
+/// Its slot is taken after the client has gone.
+#[tokio::test]
+async fn a_flush_waits_for_the_decision_of_a_cancelled_request_and_its_slot_becomes_free() {
+    let (server, gate) = (RedisServer::start(), watch::Sender::new(false));
+    let store = Gated {
+        store: RedisStore::new(server.url()).unwrap(),
+        is_open: gate.subscribe(),
+    };
+    let layer = layer(store, &Clock::system(), [QuotaPolicy::concurrent("slots", 1)]);
+    let hello = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    assert!(poll_immediate(layer.layer(hello).oneshot(request())).await.is_none());
+
+    let error = layer.admin().flush(Duration::from_millis(20)).await.unwrap_err();
+    assert_eq!(error.to_string(), "store timed out: decisions under way: 1");
+    gate.send_replace(true);
+    layer.admin().flush(HANG).await.unwrap();
+    assert_eq!(left(&layer).await, [1]);
 }
 
 /// A layer that gives back whatever a request has cost.

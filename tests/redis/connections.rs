@@ -4,14 +4,19 @@
 
 use std::{
     collections::HashMap,
+    convert::Infallible,
+    future::ready,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use http::{Request, Response};
 use tokio::task::yield_now;
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
 use tower_quota::{
     Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, RedisStoreBuilder, Scope, Store,
     StoreErrorKind, key,
@@ -212,6 +217,36 @@ async fn a_decision_about_three_windows_is_one_call_of_the_script_and_nothing_el
     assert_eq!(outcome(&layer, "alice").await, Outcome::Allowed);
     let ran = commands(&server);
     assert_eq!((ran["evalsha"], ran["eval"]), (21, 1));
+}
+
+/// An inner rejection settles nothing, and exhausts the outer limit, whose rejections are cached.
+#[tokio::test]
+async fn two_thousand_requests_that_an_inner_layer_rejects_are_calls_of_the_script_until_the_outer_one_is_exhausted() {
+    let server = RedisServer::start();
+    let store = RedisStore::new(server.url()).unwrap();
+    let [addresses, users] = [("addresses", 10), ("users", 2)].map(|(scope, quota)| {
+        let builder = RateLimitLayer::builder(store.clone()).scope(scope);
+        let builder = builder.key(key::header("x-user-id")).deadline(Duration::from_secs(60));
+        builder.policy(QuotaPolicy::per_day(scope, quota)).build().unwrap()
+    });
+    let served = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&served);
+    let service = addresses.layer(users.layer(service_fn(move |_: Request<()>| {
+        count.fetch_add(1, Ordering::SeqCst);
+        ready(Ok::<_, Infallible>(Response::new(String::new())))
+    })));
+    let (started, before) = (Instant::now(), scripts(&server));
+    for _ in 0..2_000 {
+        let request = Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+        service.clone().oneshot(request).await.unwrap();
+    }
+    assert_eq!(served.load(Ordering::SeqCst), 2);
+    let (calls, seconds) = (scripts(&server) - before, started.elapsed().as_secs() as usize + 1);
+    // Ten that the address may send ask about the user, too.
+    assert!(calls <= 10 + 10 + 2 * seconds, "{calls} calls in {seconds} s");
+    let alice = PartitionKey::new("x-user-id", "alice");
+    let left = addresses.admin().peek(&alice, None).await.unwrap().unwrap();
+    assert_eq!(left.allowances().next().unwrap().remaining(), 0);
 }
 
 #[tokio::test]

@@ -4,9 +4,11 @@
 
 mod blocks;
 mod calendar;
+mod changes;
 mod charges;
 mod connections;
 mod differential;
+mod flush;
 mod garbage;
 mod ledger;
 #[path = "../support/load.rs"]

@@ -5,6 +5,7 @@ mod ahead;
 use std::{
     collections::HashMap,
     convert::Infallible,
+    pin::pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -13,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, poll_immediate};
 use http::{Request, Response};
 use http_body_util::Full;
 use proptest::prelude::*;
@@ -1086,4 +1087,41 @@ async fn instances_in_parallel_let_exactly_the_quota_of_one_redis_pass() {
         assert!(total <= QUOTA, "{total}");
     }
     assert_eq!(total, QUOTA);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_gives_back_the_units_that_are_held_and_those_that_are_under_way() {
+    let scene = Scene::new(Timing::AtOnce);
+    let layer = scene.layer([daily(1_000, 100)]);
+    assert_eq!(allowed(&layer, 20).await, 20);
+    let held = 980 - left(&layer).await;
+    assert!(held > 0);
+    for _ in 0..2 {
+        layer.admin().flush(Duration::from_secs(5)).await.unwrap();
+        assert_eq!(left(&layer).await, 980);
+    }
+
+    let answers = Arc::new(Semaphore::new(0));
+    scene.store.set(Timing::Told(Arc::clone(&answers)));
+    let mut request = pin!(outcome(&layer));
+    assert!(poll_immediate(&mut request).await.is_none());
+    pass(Duration::from_millis(1)).await;
+    assert!(scene.store.asked() > 1, "{}", scene.store.asked());
+    let admin = layer.admin();
+    let mut flush = pin!(admin.flush(Duration::from_secs(5)));
+    assert!(poll_immediate(&mut flush).await.is_none());
+
+    // Meanwhile nothing more is prefetched.
+    scene.store.set(Timing::AtOnce);
+    assert_eq!(outcome(&layer).await, Outcome::Allowed);
+    assert_eq!(scene.store.asked(), 1);
+
+    answers.add_permits(1);
+    assert_eq!(request.await, Outcome::Allowed);
+    flush.await.unwrap();
+    assert_eq!(left(&layer).await, 978);
+
+    let calls = scene.store.calls();
+    assert_eq!(allowed(&layer, 100).await, 100);
+    assert!(scene.store.calls() - calls < 50, "{}", scene.store.calls() - calls);
 }

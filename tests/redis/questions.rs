@@ -140,20 +140,36 @@ async fn a_grant_of_a_counter_with_the_largest_numbers_is_exact() {
 fn what_cannot_be_granted_in_part_is_an_error_that_says_why() {
     let jobs = || policies([QuotaPolicy::per_day("jobs", 10)]);
     let slots = policies([QuotaPolicy::concurrent("slots", 1)]);
-    let shadow = policies([QuotaPolicy::per_day("jobs", 10).shadow()]);
     for (plan, reason) in [
         (
             Plan::new(jobs(), user("alice"), 5).and(jobs(), user("bob")),
             "several partitions",
         ),
         (Plan::new(slots, user("alice"), 5), "none of its policies counts"),
-        (Plan::new(shadow, user("alice"), 5), "none of its policies counts"),
     ] {
         let error = plan.partially().unwrap_err();
         assert_eq!(error.kind(), ConfigErrorKind::Policies);
         assert!(error.to_string().contains(reason), "{error}");
     }
     assert!(Plan::new(jobs(), user("alice"), 5).partially().is_ok());
+}
+
+#[tokio::test]
+async fn a_plan_whose_only_limit_is_tried_is_granted_in_full() {
+    let clock = Clock::manual(START);
+    let (_server, stores) = stores(&clock);
+    let shadow = policies([QuotaPolicy::per_day("jobs", 10).shadow()]);
+    for store in stores {
+        let up_to = |jobs| Plan::new(shadow.clone(), user("alice"), jobs).partially().unwrap();
+        for (asked_for, is_violated) in [(7, false), (12, true)] {
+            let decision = store.decide_partially(up_to(asked_for)).await.unwrap();
+            assert_eq!(decision.granted(), asked_for, "{store:?}");
+            assert!(
+                decision.allowances().all(|jobs| jobs.is_violated() == is_violated),
+                "{store:?}"
+            );
+        }
+    }
 }
 
 #[tokio::test]

@@ -253,10 +253,11 @@ on_every_store! {
         bench.decide(&per_day(100), 40).await;
         assert_eq!(bench.remaining(&per_day(1_000)).await, [960]);
         assert_eq!(bench.remaining(&per_day(50)).await, [10]);
-        // In the new numbers forty units would take almost six days; a caller is never held for longer
-        // than a full bucket and as much again.
-        let held = bench.decide(&per_day(7), 1).await;
-        assert_eq!(held.retry_after(), Some(Duration::from_micros(98_742_857_143)));
+        // In the new numbers 34 units would take almost five days. A debt above the new capacity keeps the old rate.
+        let owing = bench.decide(&per_day(7), 1).await;
+        let wait = owing.retry_after().unwrap();
+        let exact = Duration::from_micros(34 * 86_400_000_000 / 100);
+        assert!((exact..exact + Duration::from_micros(3)).contains(&wait), "{wait:?}");
         bench.decide(&per_day(1_000), 1).await;
         assert_eq!(bench.remaining(&per_day(100)).await, [59]);
     }

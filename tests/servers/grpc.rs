@@ -189,7 +189,7 @@ async fn a_violation_says_whose_quota_it_is_and_which_and_how_much() {
     let key = Scope::new("api")
         .partition(&PartitionKey::new("x-user-id", "alice"))
         .shown_key();
-    let shown = LimitItem::new("minute", 0).unwrap().show_partition_key(key);
+    let shown = LimitItem::new("minute", 0).unwrap().with_partition_key(key);
     let shown = RateLimit::new([shown]).unwrap().to_string();
     let key = shown
         .strip_prefix(r#""minute";r=0;pk=:"#)
@@ -242,6 +242,24 @@ async fn a_call_that_never_passes_is_told_apart_from_one_that_may_wait() {
     let wait = later.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(wait, Some(Duration::from_secs(20)));
     assert_eq!(metadata(&later, "retry-after"), Some("20"));
+}
+
+/// Neither the state of a system nor the cost of the call keeps it from passing.
+#[tokio::test]
+async fn a_closed_limit_exhausts_every_call_and_names_no_time_to_wait() {
+    let (_, limits) = with_clock([QuotaPolicy::per_minute("minute", 0), QuotaPolicy::per_hour("hour", 9)]);
+    let mut client = health_behind(limits).await;
+    let rejected = check_as(&mut client, "alice").await.unwrap_err();
+    assert_eq!(
+        (rejected.code(), rejected.message()),
+        (Code::ResourceExhausted, r#"the limit is closed: "minute""#)
+    );
+    assert!(rejected.get_details_retry_info().is_none());
+    assert_eq!(metadata(&rejected, "retry-after"), None);
+    assert_eq!(metadata(&rejected, "ratelimit"), Some(r#""minute";r=0"#));
+    let violations = rejected.get_details_quota_failure().unwrap().violations;
+    let described: Vec<_> = violations.iter().map(|by| (&*by.quota_id, &*by.description)).collect();
+    assert_eq!(described, [("minute", "this policy is closed")]);
 }
 
 /// A store that is unavailable.

@@ -63,3 +63,31 @@ async fn a_client_has_one_limit_over_all_versions_of_http() {
     let rejection = client.send_request(request()).await.unwrap();
     assert_eq!(rejection.status(), StatusCode::TOO_MANY_REQUESTS);
 }
+
+#[tokio::test]
+async fn a_host_has_one_limit_over_all_versions_of_http() {
+    let limits = limits_by(key::host(), MemoryStore::new(), "tenants", 2)
+        .build()
+        .unwrap();
+    let server = Server::hyper(ServiceBuilder::new().layer(limits).service_fn(ok)).await;
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let (mut client, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let over_http1 = async |host| {
+        let request = Request::get("/").header("host", host).body(String::new()).unwrap();
+        server.send(request).await.status()
+    };
+    let mut over_http2 = async |host| {
+        let request = Request::get(format!("http://{host}/"));
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        client.send_request(request).await.unwrap().status()
+    };
+
+    assert_eq!(over_http1("a.example").await, StatusCode::OK);
+    assert_eq!(over_http2("A.example:80").await, StatusCode::OK);
+    assert_eq!(over_http1("a.example.").await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(over_http2("a.example").await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(over_http2("b.example").await, StatusCode::OK);
+}

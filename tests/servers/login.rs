@@ -195,6 +195,26 @@ async fn guesses_from_many_addresses_are_limited_by_account() {
     assert_eq!(site.log_in("127.0.1.40", "bob", "battery staple").await.status, 200);
 }
 
+/// Also those that the limits of failed logins reject, before and after.
+#[tokio::test]
+async fn of_logins_in_a_minute_from_one_address_the_sixty_first_is_rejected_before_its_body_is_read() {
+    let site = Site::start().await;
+    assert_eq!(site.statuses(ELSEWHERE, "alice", WRONG, 5).await, [401; 5]);
+    for attempt in 6..=60 {
+        let rejected = site.log_in(ELSEWHERE, "alice", WRONG).await;
+        assert_eq!(
+            (rejected.status, rejected.violated()),
+            (429, json!(["guesses"])),
+            "{attempt}"
+        );
+    }
+    for login in ["{", r#"{"account": "bob", "password": "battery staple"}"#] {
+        let rejected = site.post(ELSEWHERE, login).await;
+        assert_eq!((rejected.status, rejected.violated()), (429, json!(["attempts"])));
+    }
+    assert_eq!(site.log_in(HOME, "alice", RIGHT).await.status, 200);
+}
+
 #[tokio::test]
 async fn content_that_is_no_login_or_too_long_costs_no_guess() {
     let site = Site::start().await;

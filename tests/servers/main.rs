@@ -25,6 +25,7 @@ mod proxy;
 mod remote_store;
 mod routers;
 mod stacks;
+mod state_lost;
 #[path = "../support/mod.rs"]
 mod support;
 mod tokens;

@@ -37,7 +37,7 @@ pub(crate) fn samples(page: &str) -> Vec<&str> {
 }
 
 /// The value of a series that is written exactly like this.
-fn value(page: &str, series: &str) -> f64 {
+pub(crate) fn value(page: &str, series: &str) -> f64 {
     let line = page
         .lines()
         .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -192,6 +192,7 @@ async fn after_one_request_all_that_can_be_known_is_there_with_a_zero() {
         "never_fits_total",
         "queue_wait_seconds_count",
         "slots_held",
+        "state_lost_total",
         "unattributed_total",
         "uncounted_content_total",
         "unknown_tier_total",

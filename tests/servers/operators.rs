@@ -31,6 +31,7 @@ use tower_quota::{
     AcquireFuture, Algorithm, Charged, Direction, FailureMode, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy,
     RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store, StoreErrorKind,
     StoreFuture, Tiers, UsageHandle,
+    clock::{Clock, Timestamp},
     fleet::{FileRules, RulesDocument, RulesFollower},
 };
 
@@ -208,6 +209,8 @@ struct Faults {
     units: RateLimitLayer,
     /// Delays requests; no part of this test waits for them.
     queue: RateLimitLayer,
+    /// Its only caller is reset by another instance each time.
+    forgetful: (RateLimitLayer, RateLimitLayer, Clock),
     _slot: Box<dyn Any>,
     _followers: Vec<RulesFollower>,
 }
@@ -259,7 +262,16 @@ impl Faults {
         let tokens = QuotaPolicy::per_day("tokens", 1_000_000_000).counting("tokens");
         let units = memory().policy(tokens).cost_of("tokens", |_| 10);
         let queue = QuotaPolicy::per_minute("queue", 20).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 1 });
+        let (clock, store) = (Clock::manual(Timestamp::from_micros(0)), RemoteStore::<1>::default());
+        let forgetful = || {
+            builder(store.clone())
+                .clock(clock.clone())
+                .policy(day(1))
+                .build()
+                .unwrap()
+        };
         Self {
+            forgetful: (forgetful(), forgetful(), clock.clone()),
             sent: layers
                 .map(|(layer, request)| (layer.build().unwrap(), request))
                 .collect(),
@@ -289,6 +301,10 @@ impl Faults {
             .give_back(&alice, None, &Refund::new(1, Charged::Now))
             .await
             .unwrap();
+        let (own, other, clock) = &self.forgetful;
+        send(own, request("alice")).await;
+        other.admin().reset(&alice).await.unwrap();
+        clock.advance(Duration::from_secs(2));
         for _ in 0..2 {
             let (queue, user) = (self.queue.clone(), format!("user {round}"));
             tokio::spawn(async move { send(&queue, request(&user)).await });

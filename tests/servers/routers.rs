@@ -10,7 +10,7 @@ use std::{
 
 use axum::{
     Router,
-    extract::Request,
+    extract::{Path, Request},
     middleware,
     routing::{get, post},
 };
@@ -142,14 +142,18 @@ async fn a_rejection_says_why_and_for_how_long() {
 /// D1
 #[tokio::test]
 async fn responses_of_every_status_carry_the_fields() {
+    let answer = async |Path(status): Path<u16>| StatusCode::from_u16(status).unwrap();
     let app = Router::new()
-        .route("/broken", get(async || StatusCode::INTERNAL_SERVER_ERROR))
-        .layer(limits(MemoryStore::new(), "api", 9));
+        .route("/{status}", get(answer))
+        .layer(limits(MemoryStore::new(), "api", 1_000));
     let server = Server::axum(app).await;
-    for (path, status, left) in [("/broken", 500, 8), ("/unknown", 404, 7)] {
-        let response = server.get(path).await;
+    for (status, left) in (200..600).zip((0..1_000).rev()) {
+        let response = server.get(&format!("/{status}")).await;
         assert_eq!((response.status().as_u16(), remaining(&response)), (status, left));
+        assert!(response.headers().contains_key("ratelimit-policy"));
     }
+    let unknown = server.get("/un/known").await;
+    assert_eq!((unknown.status(), remaining(&unknown)), (StatusCode::NOT_FOUND, 599));
 }
 
 /// The promise of axum about `route_layer`.

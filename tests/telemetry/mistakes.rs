@@ -291,7 +291,9 @@ fn the_same_limits_twice_on_a_request_are_told_once() {
     let limits = || builder(store.clone()).key(key::header("x-user-id")).build().unwrap();
     let alice = || (0..10).map(|_| Request::builder().header("x-user-id", "alice"));
     let (one, other) = (limits(), limits());
-    for (outer, inner) in [(&one, &one.clone()), (&limits(), &other)] {
+    let shared: Arc<dyn Store> = Arc::new(store.clone());
+    let behind_an_arc = builder(shared).key(key::header("x-user-id")).build().unwrap();
+    for (outer, inner) in [(&one, &one.clone()), (&limits(), &other), (&limits(), &behind_an_arc)] {
         let lines = lines_through(&[outer, inner], alice());
         assert_told(&lines, "layer-twice", &["scope=mistakes"]);
     }
@@ -329,14 +331,14 @@ fn different_limits_on_a_request_are_no_mistake() {
 
 #[test]
 fn one_scope_and_policy_name_with_two_quotas_on_one_store_is_told_when_the_second_layer_is_built() {
-    let layer = |store: MemoryStore, scope: &str, policy: QuotaPolicy| {
+    fn layer(store: impl Store, scope: &str, policy: QuotaPolicy) -> (RateLimitLayer, Vec<String>) {
         let builder = RateLimitLayer::builder(store)
             .scope(scope)
             .key(key::header("x-user-id"));
         let mut layer = None;
         let lines = lines_while(|| layer = Some(builder.policy(policy).build().unwrap()));
         (layer.unwrap(), lines)
-    };
+    }
     let store = MemoryStore::new();
     let hour = |quota| QuotaPolicy::per_hour("hour", quota);
     let (first, lines) = layer(store.clone(), "api", hour(10));
@@ -350,6 +352,9 @@ fn one_scope_and_policy_name_with_two_quotas_on_one_store_is_told_when_the_secon
         let (_second, lines) = layer(store.clone(), "api", differing);
         assert_told(&lines, "two-quotas", &["scope=api", "policy=hour"]);
     }
+    let (behind_an_arc, lines) = layer(Arc::new(store.clone()), "api", hour(11));
+    assert_told(&lines, "two-quotas", &["scope=api", "policy=hour"]);
+    drop(behind_an_arc);
     for (store, scope, policy) in [
         (store.clone(), "api", hour(10)),
         (store.clone(), "api", QuotaPolicy::per_hour("other", 11)),

@@ -9,8 +9,6 @@ pub(super) struct Item {
     pub(super) name: Option<String>,
     pub(super) partition_key: Option<Vec<u8>>,
     pub(super) unit: Unit,
-    /// True if a profile says what the unit means.
-    is_of_profile: bool,
     /// The quota that pacing assumes.
     quota: u64,
     /// Requests that may still be sent before `until`. All that are on their way have been taken off. In other units, what
@@ -86,7 +84,6 @@ impl Item {
             name: limit.name.clone(),
             partition_key: limit.partition_key.clone(),
             unit: Unit::Requests,
-            is_of_profile: limit.is_of_profile,
             quota: 0,
             left: remaining.saturating_sub(answer.uncounted),
             without: 0,
@@ -212,11 +209,6 @@ impl Item {
         self.forget_at > now
     }
 
-    /// Returns `true` if the limit can hold requests back.
-    pub(super) fn is_understood(&self) -> bool {
-        self.unit.is_known() || self.is_of_profile
-    }
-
     fn counts_requests(&self) -> bool {
         self.unit == Unit::Requests
     }
@@ -237,7 +229,6 @@ impl Item {
             quota: Some(self.quota),
             remaining: Some(self.left),
             reset: Some(Duration::from_micros(self.until.micros_since(now))),
-            is_of_profile: self.is_of_profile,
         }
     }
 }

@@ -106,8 +106,7 @@ impl Strategy {
 ///   known of none of them; a single one always goes. When no slot is left, nothing is sent within `t` if the server says
 ///   such a time. A slot is free when the content of its response ends, which is not seen here: where contents are
 ///   long, bound the concurrency yourself.
-/// - Tokens of a service that a [`Profile`](super::Profile) knows: the same as `content-bytes`.
-/// - Any other unit holds nothing back. Its limits are kept to be looked at.
+/// - Any other unit, such as the tokens of a [`Profile`](super::Profile): the same as `content-bytes`.
 ///
 /// At most 32 limits are kept, with names and partition keys of at most 256 bytes together.
 ///
@@ -356,11 +355,11 @@ impl Pacing {
     /// };
     /// let pacing = || Pacing::new(Strategy::Wait, Caps::default());
     /// assert!(!goes(pacing()));
-    /// assert!(!goes(pacing().show_partition_key("alice")));
-    /// assert!(goes(pacing().show_partition_key("bob")));
+    /// assert!(!goes(pacing().with_partition_key("alice")));
+    /// assert!(goes(pacing().with_partition_key("bob")));
     /// ```
     #[must_use]
-    pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+    pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
         self
     }
@@ -485,7 +484,7 @@ impl Pacing {
     /// The limits that hold requests back.
     fn in_force(&self, now: Timestamp) -> impl Iterator<Item = &Item> {
         let known = self.items.iter().filter(move |item| item.is_known(now));
-        known.filter(|item| item.is_understood() && self.is_for_these_requests(item))
+        known.filter(|item| self.is_for_these_requests(item))
     }
 
     fn is_for_these_requests(&self, item: &Item) -> bool {

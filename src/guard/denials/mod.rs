@@ -13,7 +13,11 @@
 //!   counts as charged until its answer is there, or for another hold.
 //!
 //! A refund by another instance is seen after a second at most.
+//!
+//! The charge that exhausted a partition is known for longer. An answer that shows the partition as new before its time means
+//! that the store has lost the state, and is counted for operators.
 
+mod exhaustion;
 mod hot;
 mod record;
 mod records;
@@ -34,6 +38,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use self::{
+    exhaustion::Exhaustion,
     hot::HotPartitions,
     record::{Finding, Record, is_cached},
     records::Records,
@@ -44,6 +49,7 @@ use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
     exchange::{Cached, Decision, MeasuredCharge, Measurement, PartPlan, Plan, Settlement},
+    mutex::Mutex,
     partition::PartitionId,
     sharded::Sharded,
     store::StoreFuture,
@@ -61,6 +67,8 @@ pub(super) struct DenialCache {
     len: AtomicUsize,
     /// True once a request has waited for the store.
     is_used: AtomicBool,
+    /// Partitions that are being reset.
+    resets: Mutex<Vec<PartitionId>>,
     clock: Clock,
     log: Arc<StoreTelemetry>,
 }
@@ -75,6 +83,7 @@ impl DenialCache {
             is_on: capacity > 0,
             len: AtomicUsize::new(0),
             is_used: AtomicBool::new(false),
+            resets: Mutex::default(),
             clock,
             log,
         }
@@ -168,20 +177,16 @@ impl DenialCache {
     /// partitions.
     pub(super) fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
         let refunded = settlement.refunded();
+        // Before, because an answer that has seen the refund may be learned while this thread waits for its turn.
+        refunded.iter().for_each(|partition| self.forget(*partition));
         let settled = self.store.bare.settle(settlement);
-        for partition in refunded {
-            self.forget(partition);
-        }
+        refunded.iter().for_each(|partition| self.forget(*partition));
         settled
     }
 
     pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
-        let reset = self.store.bare.reset(plan.clone()).await;
-        // The store may have forgotten a part of it only.
-        for part in plan.parts() {
-            self.forget(part.partition());
-        }
-        reset
+        let _resetting = Resetting::new(self, &plan);
+        self.store.bare.reset(plan).await
     }
 
     /// A call is about to be waited for. Returns the moment for [`learn`](Self::learn).
@@ -206,7 +211,8 @@ impl DenialCache {
             let findings = findings(measurement, &mut charges, part, asked_at);
             let findings: SmallVec<[Finding<'_>; 4]> = findings.collect();
             let records = findings.iter().filter_map(|finding| Record::of(finding, &self.clock));
-            answers.push((part.partition(), Records::of(records), findings));
+            let records = Records::of(records).with_exhaustion(Exhaustion::of(&findings, self.clock.now()));
+            answers.push((part.partition(), records, findings));
         }
         let rejects = answers.iter().any(|(_, records, _)| records.reject());
         for (partition, records, findings) in answers {
@@ -231,11 +237,20 @@ impl DenialCache {
         if records.is_empty() && self.len.load(Ordering::Relaxed) == 0 {
             return;
         }
+        let mut is_lost = false;
         self.change(partition, |shard, hash| {
             let is_outdated = shard.was_refunded(hash, asked_at);
+            is_lost = !is_outdated && shard.has_lost(partition, findings) && !self.is_resetting(partition);
             let new = if is_outdated { Records::default() } else { records };
             shard.replace(partition, findings, new, asked_at, self.clock.now());
         });
+        if is_lost {
+            self.log.state_lost(self.clock.now());
+        }
+    }
+
+    fn is_resetting(&self, partition: PartitionId) -> bool {
+        self.resets.lock().contains(&partition)
     }
 
     /// Drops what is cached of a partition, which has had a refund.
@@ -262,6 +277,33 @@ impl DenialCache {
         let added = shard.partitions.len().wrapping_sub(before);
         if added != 0 {
             self.len.fetch_add(added, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A reset, until it is over or its request is cancelled.
+struct Resetting<'a> {
+    cache: &'a DenialCache,
+    partitions: SmallVec<[PartitionId; 1]>,
+}
+
+impl<'a> Resetting<'a> {
+    fn new(cache: &'a DenialCache, plan: &Plan) -> Self {
+        let partitions: SmallVec<[_; 1]> = plan.parts().map(|part| part.partition()).collect();
+        cache.resets.lock().extend(partitions.iter().copied());
+        Self { cache, partitions }
+    }
+}
+
+impl Drop for Resetting<'_> {
+    /// A store that fails may have forgotten a part of it.
+    fn drop(&mut self) {
+        for partition in &self.partitions {
+            self.cache.forget(*partition);
+            let mut resets = self.cache.resets.lock();
+            if let Some(own) = resets.iter().position(|other| other == partition) {
+                resets.swap_remove(own);
+            }
         }
     }
 }

@@ -147,7 +147,7 @@ impl Record {
             (0, None) => Standing::Open,
             (held, None) => Standing::Rejected(Denial::For(held)),
             (held, Some(Denial::For(wait))) => Standing::Rejected(Denial::For(wait.max(held))),
-            (_, Some(Denial::Never)) => Standing::Rejected(Denial::Never),
+            (_, Some(never @ Denial::Never { .. })) => Standing::Rejected(never),
         }
     }
 
@@ -190,9 +190,13 @@ impl Record {
         let elapsed = now.micros_since(known.goes_on_at);
         let at = known.at.as_micros();
         let denial = self.limit().denial(known.reading, at, self.asked, weight, elapsed)?;
+        let until = |micros: u64| micros.saturating_add(known.goes_on_at.micros_since(now));
         Some(match denial {
-            Denial::For(wait) => Denial::For(wait.saturating_add(known.goes_on_at.micros_since(now))),
-            Denial::Never => Denial::Never,
+            Denial::For(wait) => Denial::For(until(wait)),
+            Denial::Never { remaining, reset } => Denial::Never {
+                remaining,
+                reset: reset.map(until),
+            },
         })
     }
 
@@ -243,11 +247,16 @@ impl Finding<'_> {
 
     /// Returns `true` if the policy would admit the next charge of the same weight.
     pub(super) fn has_room(&self) -> bool {
-        self.denial(self.left()).is_none()
+        self.next_denial().is_none()
+    }
+
+    /// The denial of the next charge of the same weight.
+    pub(super) fn next_denial(&self) -> Option<Denial> {
+        self.denial(self.left())
     }
 
     /// The reading with the charge that the store has made.
-    fn left(&self) -> PolicyReading {
+    pub(super) fn left(&self) -> PolicyReading {
         match self.is_charged {
             true => self
                 .policy()

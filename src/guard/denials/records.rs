@@ -2,7 +2,10 @@
 
 use smallvec::SmallVec;
 
-use super::record::{Finding, Record, is_cached, is_expired};
+use super::{
+    exhaustion::Exhaustion,
+    record::{Finding, Record, is_cached, is_expired},
+};
 use crate::{
     clock::Timestamp,
     exchange::Charge,
@@ -19,6 +22,8 @@ pub(super) struct Records {
     rejecting: SmallVec<[Record; 1]>,
     /// At most one for each other policy.
     rooms: Vec<Room>,
+    /// Known for longer than a rejection: the state may be lost before the caller comes again.
+    exhaustion: Option<Exhaustion>,
 }
 
 /// A policy with room for charges of up to this weight, as far as other clients leave it.
@@ -44,7 +49,7 @@ impl Records {
     pub(super) fn of(rejecting: impl Iterator<Item = Record>) -> Self {
         Self {
             rejecting: rejecting.collect(),
-            rooms: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -54,8 +59,18 @@ impl Records {
         Self { rooms, ..self }
     }
 
+    /// The same with the charge that has exhausted the partition.
+    pub(super) fn with_exhaustion(self, exhaustion: Option<Exhaustion>) -> Self {
+        Self { exhaustion, ..self }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.rejecting.is_empty() && self.rooms.is_empty()
+        self.rejecting.is_empty() && self.rooms.is_empty() && self.exhaustion.is_none()
+    }
+
+    /// Returns `true` if the store has lost the state of the partition, as an answer shows.
+    pub(super) fn are_lost(&self, findings: &[Finding<'_>]) -> bool {
+        self.exhaustion.as_ref().is_some_and(|own| own.is_lost(findings))
     }
 
     /// Returns `true` if any policy rejects.
@@ -92,6 +107,14 @@ impl Records {
 
     /// Puts the records of an answer in the place of older ones about the same policies.
     pub(super) fn replace(&mut self, findings: &[Finding<'_>], new: Self, asked_at: Timestamp, now: Timestamp) {
+        let rejects = new.reject();
+        self.exhaustion.take_if(|own| {
+            let is_continued = rejects && findings.iter().all(|finding| own.agrees_with(finding.policies));
+            !own.is_newer(asked_at, now) && (!is_continued || own.is_lost(findings))
+        });
+        if self.exhaustion.as_ref().is_none_or(|own| !own.is_newer(asked_at, now)) {
+            self.exhaustion = new.exhaustion.or(self.exhaustion.take());
+        }
         self.rejecting.retain(|record| {
             let mut findings = findings.iter();
             let is_answered = findings.any(|finding| record.is_about(finding.policies, finding.index));
@@ -136,7 +159,13 @@ impl Records {
         self.asked().max()
     }
 
+    /// Returns `true` if they reject nothing any more.
     pub(super) fn are_expired(&self, now: Timestamp) -> bool {
         self.asked().all(|asked_at| is_expired(asked_at, now))
+    }
+
+    /// Returns `true` if they are of no use any more.
+    pub(super) fn are_over(&self, now: Timestamp) -> bool {
+        self.are_expired(now) && self.exhaustion.as_ref().is_none_or(|own| own.is_over(now))
     }
 }

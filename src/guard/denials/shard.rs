@@ -132,6 +132,12 @@ impl Shard {
         }
     }
 
+    /// Returns `true` if the store has lost the state of a partition, as an answer shows.
+    pub(super) fn has_lost(&mut self, partition: PartitionId, findings: &[Finding<'_>]) -> bool {
+        let known = self.partitions.get_mut(partition);
+        known.is_some_and(|known| known.are_lost(findings))
+    }
+
     /// Puts new records in the place of older ones about the same policies.
     pub(super) fn replace(
         &mut self,
@@ -152,10 +158,10 @@ impl Shard {
             *known = records;
             return;
         }
-        let are_expired = |records: &Records| records.are_expired(now);
+        let are_over = |records: &Records| records.are_over(now);
         // A client that has gone on after a rejection will go on again.
-        let worth = |records: &Records, goes_on: bool| (goes_on, records.asked_at());
+        let worth = |records: &Records, goes_on: bool| (!records.are_expired(now), goes_on, records.asked_at());
         self.partitions
-            .get_or_insert_with(partition, are_expired, worth, || records);
+            .get_or_insert_with(partition, are_over, worth, || records);
     }
 }

@@ -677,11 +677,9 @@ fn within(moment: Option<Timestamp>, now: Timestamp, millis: u64) -> bool {
 fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     let now = world.clock.now();
     assert!(cached.violated().count() > 0);
-    assert!(
-        cached
-            .allowances()
-            .all(|allowance| is_eligible(allowance.policy()) && allowance.remaining() == 0)
-    );
+    assert!(cached.allowances().all(|own| is_eligible(own.policy())));
+    let mut waiting = cached.allowances().filter(|own| own.retry_after().is_some());
+    assert!(waiting.all(|own| own.remaining() == 0));
     assert!(cached.admitted().is_none() && Settlement::unused(cached).is_empty());
     assert!(within(watched.last_sent, now, 1_000), "cached for more than a second");
 
@@ -714,13 +712,25 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     }
 }
 
-/// The same policies reject it, and for as long: no other instance has charged what this one does not know.
+/// The same policies reject it, and for as long: no other instance has charged what this one does not know. Where no wait
+/// helps, as much remains.
 fn compare_all(cached: &Decision, rejected: &Decision) {
     let said = || rejected.violated().filter(|said| is_eligible(said.policy()));
     assert!(
         cached.violated().map(name).eq(said().map(name)),
         "{cached:?} {rejected:?}"
     );
+    for (own, said) in cached
+        .violated()
+        .zip(said())
+        .filter(|(own, _)| own.retry_after().is_none())
+    {
+        match own.policy().algorithm() {
+            // Of a log it is not known when all units come back.
+            Algorithm::SlidingWindowLog => assert!(own.remaining() <= said.remaining(), "{own:?} {said:?}"),
+            _ => assert_eq!(own.left(), said.left(), "{own:?} {said:?}"),
+        }
+    }
     let said = said().map(|said| said.retry_after());
     let said = said.reduce(|a, b| Some(a?.max(b?))).flatten();
     let told = cached.retry_after();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     Prefetch,
@@ -23,6 +23,7 @@ pub(super) struct Fetch {
     plan: Plan,
     terms: BlockTerms,
     order: Order,
+    _under_way: watch::Receiver<()>,
 }
 
 impl Fetch {
@@ -33,6 +34,7 @@ impl Fetch {
             plan: plan.costing(order.units),
             terms,
             order,
+            _under_way: prefetch.fetches.subscribe(),
         }
     }
 

@@ -92,6 +92,10 @@ impl Holding {
         taken
     }
 
+    pub(super) fn take_all(&mut self) -> Blocks {
+        mem::take(&mut self.blocks)
+    }
+
     /// Takes out the blocks that have expired.
     pub(super) fn take_expired(&mut self, now: Timestamp) -> Blocks {
         match self.blocks.iter().any(|block| block.is_expired(now)) {

@@ -27,12 +27,17 @@ use std::{
     fmt,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{runtime::Handle, task::AbortHandle, time::Instant};
+use tokio::{
+    runtime::Handle,
+    sync::watch,
+    task::{AbortHandle, yield_now},
+    time::Instant,
+};
 
 use self::{
     fetch::Fetch,
@@ -62,6 +67,10 @@ pub(super) struct Prefetch {
     resets: Mutex<Vec<PartitionId>>,
     /// The task that gives back.
     task: Mutex<Option<AbortHandle>>,
+    /// Has a receiver for each [`Fetch`].
+    fetches: watch::Sender<()>,
+    /// The number of flushes that are under way. Meanwhile nothing is prefetched.
+    flushes: AtomicUsize,
 }
 
 impl Prefetch {
@@ -79,6 +88,8 @@ impl Prefetch {
             next_id: AtomicU64::new(0),
             resets: Mutex::default(),
             task: Mutex::default(),
+            fetches: watch::Sender::default(),
+            flushes: AtomicUsize::new(0),
         }
     }
 
@@ -92,7 +103,10 @@ impl Prefetch {
         }
         let now = self.clock.now();
         let decision = holding.spend(plan, now)?;
-        let order = holding.order_ahead(terms, now, || self.next_id());
+        let order = match self.is_flushing() {
+            true => None,
+            false => holding.order_ahead(terms, now, || self.next_id()),
+        };
         drop(shard);
         // Without a runtime, no task could wait for the answer. A fetch that is dropped has ended.
         let fetch = order.map(|order| Fetch::new(self, plan, terms, order));
@@ -200,7 +214,7 @@ impl Prefetch {
         let holding = shard.get_or_insert_with(partition, is_expired, Holding::worth, new);
         _older = (!holding.is_about(part.policies())).then(|| std::mem::replace(holding, new()));
         _expired = holding.take_expired(now);
-        if self.resets.lock().contains(&partition) {
+        if self.is_flushing() || self.resets.lock().contains(&partition) {
             return Step::Alone;
         }
         holding.step(plan, terms, now, id)
@@ -238,6 +252,41 @@ impl Prefetch {
         is_any_left
     }
 
+    /// Nothing is prefetched until what is returned is dropped.
+    pub(super) fn pause(&self) -> Flushing<'_> {
+        self.flushes.fetch_add(1, Ordering::SeqCst);
+        Flushing(self)
+    }
+
+    /// Asked under the lock of a holding, so that a flush, which locks each of them, finds what was begun before it.
+    fn is_flushing(&self) -> bool {
+        self.flushes.load(Ordering::Relaxed) > 0
+    }
+
+    /// Calls that fetch units and are under way.
+    pub(super) fn fetches(&self) -> usize {
+        self.fetches.receiver_count()
+    }
+
+    /// Gives back all that is held, and what arrives of that which is under way. Ends only while prefetching is paused.
+    pub(super) async fn flush(&self) {
+        loop {
+            let were_over = self.fetches() == 0;
+            let mut is_fetching = false;
+            for mut shard in self.holdings.lock_each() {
+                let held: Vec<_> = shard.values_mut().map(Holding::take_all).collect();
+                is_fetching |= shard.values_mut().any(|holding| holding.fetching.is_some());
+                drop(shard);
+                drop(held);
+            }
+            if were_over && !is_fetching {
+                return;
+            }
+            self.fetches.closed().await;
+            yield_now().await;
+        }
+    }
+
     /// Returns `true` if the task has nothing more to do. It ends then.
     fn is_done(&self) -> bool {
         if self.sweep() {
@@ -266,6 +315,15 @@ async fn give_back(prefetch: Weak<Prefetch>) {
         if prefetch.upgrade().is_none_or(|prefetch| prefetch.is_done()) {
             return;
         }
+    }
+}
+
+/// A flush that is under way, until this is dropped.
+pub(super) struct Flushing<'a>(&'a Prefetch);
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        self.0.flushes.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

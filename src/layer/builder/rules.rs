@@ -146,9 +146,15 @@ impl RateLimitLayerBuilder {
 
     /// Computes the real cost of a request from its response; `None` leaves the charge as it is. Default: always `None`.
     ///
-    /// The difference is charged or given back, without delaying the response. A handler can say the same with
-    /// [`ActualCost`](crate::ActualCost), which wins. To count failed logins only, charge 1 and give it back on success:
-    /// then many attempts at the same moment cannot slip through.
+    /// The difference is charged or refunded, without delaying the response. A handler can specify the same with
+    /// [`ActualCost`](crate::ActualCost), which takes precedence. To count failed logins only, charge 1 and refund it on
+    /// success: then concurrent attempts cannot exceed the limit.
+    ///
+    /// The closure also runs for responses of an inner [`RateLimitLayer`](crate::RateLimitLayer) that rejects the request.
+    /// These stay charged by default, so that a client beyond the inner limit exhausts this one, too. A rejection has its
+    /// [`Decision`](crate::Decision) in `response.extensions`, with an outcome that is no
+    /// [pass](crate::Outcome::is_pass). A closure that refunds other statuses than success, such as 5xx, should leave
+    /// rejections charged, as the second example does. The status of gRPC responses is 200 even if the call has failed.
     ///
     /// A refund adds the units that the policy has not regained by itself since, within a window of the
     /// charge; a place in a leaky bucket that was used does not come back.
@@ -171,6 +177,37 @@ impl RateLimitLayerBuilder {
     ///     let request = Request::post("/").header("x-user-id", "alice").body(password)?;
     ///     let response = login.clone().oneshot(request).await?;
     ///     assert!(response.headers()["ratelimit"].to_str()?.contains(left), "{password}");
+    /// }
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// A refund of server errors, but not of inner rejections:
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// use tower_quota::Decision;
+    ///
+    /// let builder = |scope: &'static str, quota| RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope(scope)
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour(scope, quota));
+    /// let inner = builder("inner", 1).rejection_status(http::StatusCode::SERVICE_UNAVAILABLE).build()?;
+    /// let outer = builder("outer", 10)
+    ///     .actual_cost(|response| {
+    ///         let decision: Option<&Decision> = response.extensions.get();
+    ///         let is_rejected = decision.is_some_and(|decision| !decision.outcome().is_pass());
+    ///         (response.status.is_server_error() && !is_rejected).then_some(0)
+    ///     })
+    ///     .build()?;
+    /// let service = outer.layer(inner.layer(service_fn(async |_: Request<()>| {
+    ///     Response::builder().status(500).body(String::new())
+    /// })));
+    ///
+    /// for (status, left) in [(500, r#""outer";r=10;"#), (503, r#""outer";r=9;"#), (503, r#""outer";r=8;"#)] {
+    ///     let response = service.clone().oneshot(Request::get("/").header("x-user-id", "alice").body(())?).await?;
+    ///     assert_eq!(response.status(), status);
+    ///     assert!(response.headers()["ratelimit"].to_str()?.contains(left));
     /// }
     /// # Ok(()) });
     /// ```

@@ -107,7 +107,7 @@ impl RateLimitLayerBuilder {
     }
 
     /// The maximum number of partitions in the denial cache, from 0, which turns it off, to 1 048 576. Default: 16 384,
-    /// which take up to 5 MB with one policy each, and up to 300 bytes more for each further one that rejects.
+    /// which take up to 7 MB with one policy each, and up to 300 bytes more for each further one that rejects.
     ///
     /// The used amount determines exactly until when a charge is rejected; other charges only make it later.
     /// So what the store is known to reject is rejected without asking it: a caller who goes on after a quota is used up
@@ -130,6 +130,8 @@ impl RateLimitLayerBuilder {
     ///   [`Decision::is_cached`](crate::Decision::is_cached). A cost for which the room of a policy is not known asks the
     ///   store. It is given while the circuit is open, too.
     /// - Where more partitions are rejected within a second, the new ones take the place of old ones, which ask again.
+    /// - A partition that this instance has exhausted keeps its place until its units are back, while no other one needs it: if
+    ///   the store has lost its state, `tower_quota_state_lost_total` [counts](crate::telemetry) that.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};

@@ -49,6 +49,7 @@ impl Origin {
                 .then(|| self.violation())
                 .into_iter()
                 .collect(),
+            is_closed: false,
             wait,
         };
         let mut response = notice.response(request);

@@ -32,9 +32,12 @@ fn violation(violation: &Violation<'_>) -> QuotaViolation {
         Subject::Partition(partition) => format!("partition:{}", STANDARD.encode(partition.shown_key())),
         Subject::Scope(scope) => format!("scope:{scope}"),
     };
-    let description = match violation.is_final {
-        true => "the request costs more than this policy ever lets pass",
-        false => "the quota of this policy is exceeded",
+    let description = match violation {
+        Violation {
+            quota: Some((0, _)), ..
+        } => "this policy is closed",
+        Violation { is_final: true, .. } => "the request costs more than this policy ever lets pass",
+        Violation { .. } => "the quota of this policy is exceeded",
     };
     let mut message = QuotaViolation::new(subject, description);
     message.quota_id = violation.policy.to_owned();

@@ -204,7 +204,8 @@ impl Drop for PendingSlots<'_> {
         if let Some((lease, keys)) = self.slots.take()
             && let Some(connection) = self.sent_on.lock().take()
         {
-            self.store.send(Job::Abandon(lease, keys, connection));
+            let settling = self.store.server.settling.subscribe();
+            self.store.send(Job::Abandon(lease, keys, connection, settling));
         }
     }
 }

@@ -363,6 +363,7 @@ impl RedisStoreBuilder {
                 leases: Leases::default(),
                 order: Order::default(),
                 renewing: watch::Sender::default(),
+                settling: watch::Sender::default(),
                 unsettled: UnsettledTelemetry::default(),
                 apart_until: AtomicU64::default(),
             }),

@@ -38,7 +38,8 @@ impl Keyspace {
 
     /// The keys of one partition.
     pub(super) fn part_keys(&self, part: PartPlan<'_>) -> Keys {
-        self.partition_keys(part, |_| true).collect()
+        let partition = std::iter::once(self.partition(part));
+        partition.chain(self.policy_keys(part, |_| true)).collect()
     }
 
     /// The keys of a plan's limits of concurrent requests.
@@ -47,15 +48,14 @@ impl Keyspace {
         plan.parts().flat_map(|part| self.policy_keys(part, is_slots)).collect()
     }
 
-    /// All other keys of a plan.
+    /// All keys that a reset of a plan deletes.
     pub(super) fn windows(&self, plan: &Plan) -> Keys {
-        let is_log = |form| form == Form::Log;
-        let windows = plan.parts().flat_map(|part| self.partition_keys(part, is_log));
+        let windows = plan.parts().flat_map(|part| {
+            let logs = part.policies().iter().filter_map(Policy::log_id);
+            let logs = logs.map(move |id| self.of_policy(part, "log", id));
+            std::iter::once(self.partition(part)).chain(logs)
+        });
         windows.collect()
-    }
-
-    fn partition_keys(&self, part: PartPlan<'_>, is_asked_for: impl Fn(Form) -> bool) -> impl Iterator<Item = Key> {
-        std::iter::once(self.partition(part)).chain(self.policy_keys(part, is_asked_for))
     }
 
     fn policy_keys(&self, part: PartPlan<'_>, is_asked_for: impl Fn(Form) -> bool) -> impl Iterator<Item = Key> {
@@ -90,8 +90,12 @@ impl Keyspace {
             Form::Numbers => return None,
             Form::Slots => "slots",
         };
+        Some(self.of_policy(part, kind, policy.id()))
+    }
+
+    fn of_policy(&self, part: PartPlan<'_>, kind: &str, id: u32) -> Key {
         let mut key = self.partition(part);
-        key.extend_from_slice(format!(":{kind}:{:08x}", policy.id()).as_bytes());
-        Some(key)
+        key.extend_from_slice(format!(":{kind}:{id:08x}").as_bytes());
+        key
     }
 }

@@ -169,6 +169,8 @@ struct Server {
     order: Order,
     /// True while leases are renewed.
     renewing: watch::Sender<bool>,
+    /// Has a receiver for each settlement that has not ended, and counts those that were lost since a flush.
+    settling: watch::Sender<u64>,
     unsettled: UnsettledTelemetry,
     /// Until then, in microseconds, decisions do not share calls.
     apart_until: AtomicU64,
@@ -333,6 +335,11 @@ impl Store for RedisStore {
             server.topology.catch_up().await;
             Ok(())
         })
+    }
+
+    fn flush(&self, timeout: Duration) -> StoreFuture<()> {
+        let engine = Arc::clone(&self.0);
+        StoreFuture::boxed(async move { engine.flush(timeout).await })
     }
 }
 

@@ -17,7 +17,7 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::{keyspace::Key, script::Call};
 use crate::{error::StoreError, exchange::Plan, mutex::Mutex, partition::PartitionId};
@@ -30,6 +30,8 @@ pub(super) struct UnsentSettlement {
     /// True if it gives slots back.
     pub(super) releases: bool,
     pub(super) done: oneshot::Sender<Settled>,
+    /// One of [`Server::settling`](super::Server::settling).
+    pub(super) _settling: watch::Receiver<u64>,
 }
 
 /// The settlements that are not acknowledged.
@@ -96,12 +98,12 @@ impl Order {
             })
     }
 
-    /// The partitions of which anything is unsent, each with a key.
+    /// The partition and the key of each settlement that is unsent.
     pub(super) fn all_unsent(&self) -> Vec<(PartitionId, Key)> {
         let partitions = self.partitions.lock();
-        let unsent = partitions.iter().filter_map(|(partition, settlements)| {
-            let first = settlements.unsent.front()?;
-            Some((*partition, first.call.key().clone()))
+        let unsent = partitions.iter().flat_map(|(partition, settlements)| {
+            let keys = settlements.unsent.iter().map(|unsent| unsent.call.key().clone());
+            keys.map(|key| (*partition, key))
         });
         unsent.collect()
     }

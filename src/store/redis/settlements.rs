@@ -14,7 +14,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::{JoinSet, unconstrained},
     time::{Instant, timeout_at},
 };
@@ -53,7 +53,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub(super) enum Job {
     /// Releases slots that may have been taken, by the name of their lease. It is sent on the connection of the call that
     /// was to take them, so that it arrives behind that call.
-    Abandon(LeaseId, Keys, SharedConnection),
+    Abandon(LeaseId, Keys, SharedConnection, watch::Receiver<u64>),
     /// Sends the next settlement of a partition, which has this key, unless a decision has sent it meanwhile.
     Settle { partition: PartitionId, key: Key },
 }
@@ -71,6 +71,7 @@ impl Engine {
                 call: Call::settle(&self.server, part),
                 releases: part.releases(),
                 done,
+                _settling: self.server.settling.subscribe(),
             };
             self.add(part.part.partition(), unsent);
             all.push(settled);
@@ -86,6 +87,24 @@ impl Engine {
             }
             result
         })
+    }
+
+    /// Waits until no settlement is under way.
+    pub(super) async fn flush(&self, timeout: Duration) -> Settled {
+        let settling = &self.server.settling;
+        if settling.receiver_count() > 0 {
+            // It may have ended with its runtime, and have left some of them.
+            self.start();
+        }
+        let is_over = last_turn::ends_within(timeout, settling.closed()).await;
+        let lost = settling.send_replace(0);
+        let (kind, left) = match is_over {
+            true if lost == 0 => return Ok(()),
+            true => (StoreErrorKind::Unavailable, 0),
+            false => (StoreErrorKind::TimedOut, settling.receiver_count()),
+        };
+        let message = format!("settlements under way: {left}, lost since the last flush: {lost}");
+        Err(StoreError::new(kind, message))
     }
 
     fn add(&self, partition: PartitionId, unsent: UnsentSettlement) {
@@ -114,7 +133,7 @@ impl Engine {
 
     /// Hands a job to the task, without waiting; a job that finds no place is dropped.
     pub(super) fn send(&self, job: Job) {
-        let _ = self.server.report(self.try_send(job));
+        let _ = self.server.settled(self.try_send(job));
     }
 
     fn try_send(&self, job: Job) -> Settled {
@@ -164,7 +183,7 @@ impl Server {
         };
         drop(unacknowledged);
         // Most often no request waits for it.
-        let _ = unsent.done.send(self.report(settled));
+        let _ = unsent.done.send(self.settled(settled));
         Ok(())
     }
 
@@ -185,7 +204,7 @@ impl Server {
 
     async fn carry_out(self: Arc<Self>, job: Job) {
         match job {
-            Job::Abandon(lease, keys, mut connection) => {
+            Job::Abandon(lease, keys, mut connection, _settling) => {
                 for key in keys {
                     let call = Call::release(key, lease);
                     let behind = async {
@@ -196,7 +215,7 @@ impl Server {
                     if released.is_err() {
                         released = self.send(&call).await;
                     }
-                    let _ = self.report(released);
+                    let _ = self.settled(released);
                 }
             }
             Job::Settle { partition, key } => {
@@ -211,7 +230,7 @@ impl Server {
     /// Tells the oldest settlement of the partition that is unsent that it cannot be sent.
     fn cancel_next(&self, partition: PartitionId, error: StoreError) {
         if let Some(unsent) = self.order.cancel_next(partition) {
-            let _ = unsent.done.send(self.report(Err(error)));
+            let _ = unsent.done.send(self.settled(Err(error)));
         }
     }
 
@@ -243,6 +262,13 @@ impl Server {
         let too_late = || Err(StoreError::new(StoreErrorKind::TimedOut, "no answer to a settlement"));
         let settled = last_turn::within(Instant::now() + DEADLINE, call, || Some(self.topology.catch_up())).await;
         settled.unwrap_or_else(too_late)
+    }
+
+    fn settled(&self, settled: Settled) -> Settled {
+        if settled.is_err() {
+            self.settling.send_modify(|lost| *lost += 1);
+        }
+        self.report(settled)
     }
 
     fn report(&self, settled: Settled) -> Settled {

@@ -144,6 +144,11 @@ async fn exhausted_capacity_names_the_policies_of_the_caller_but_neither_hidden_
             (503, &names),
             "{tier}"
         );
+        let everything = format!("{:?} {:?}", rejected.headers, rejected.body);
+        assert!(
+            !everything.contains("secret") && !everything.contains("planned"),
+            "{everything}"
+        );
     }
 }
 

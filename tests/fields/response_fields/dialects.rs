@@ -522,7 +522,7 @@ async fn draft_07_shows_what_is_left_or_less_and_one_moment_with_the_wait() {
     scene.wait(51);
     let rejected = take(&plain, 100).await;
     assert_eq!(rejected.status, 429);
-    assert_eq!(rejected.field("ratelimit"), "limit=100, remaining=59, reset=5");
+    assert_eq!(rejected.field("ratelimit"), "limit=100, remaining=16, reset=5");
     assert_eq!(rejected.field("retry-after"), "5");
 }
 
@@ -591,12 +591,17 @@ async fn a_closed_policy_is_shown_in_every_dialect() {
     );
     assert_eq!(draft06.fields(["ratelimit-policy", "retry-after"]), ["0;w=60", ""]);
 
-    let legacy = take(
-        &scene.layer(ResponseFields::legacy(LegacyReset::Seconds), [minute(0)]),
-        1,
-    )
-    .await;
-    assert_eq!(legacy.fields(LEGACY), ["0", "0", "60"]);
+    let draft07 = take(&scene.layer(draft07(), closed()), 1).await;
+    assert_eq!(
+        draft07.fields(["ratelimit", "ratelimit-policy", "retry-after"]),
+        ["limit=0, remaining=0, reset=60", "0;w=60", ""]
+    );
+
+    let moment = (MIDNIGHT + 60).to_string();
+    for (reset, expected) in [(LegacyReset::Seconds, "60"), (LegacyReset::UnixTime, &moment)] {
+        let legacy = take(&scene.layer(ResponseFields::legacy(reset), [minute(0)]), 1).await;
+        assert_eq!(legacy.fields(LEGACY), ["0", "0", expected]);
+    }
 
     let in_between = take(&scene.layer(ResponseFields::in_between(), [minute(0)]), 1).await;
     assert_eq!(

@@ -5,6 +5,7 @@ mod cors;
 mod dialects;
 mod examples;
 mod nesting;
+mod ratio;
 mod rules;
 
 use std::{convert::Infallible, time::Duration};
@@ -15,7 +16,7 @@ use http_body_util::{BodyExt, Full};
 use tower::{Service, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Decision, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields,
+    Algorithm, Decision, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Store,
     clock::{Clock, Timestamp},
     key,
 };
@@ -39,7 +40,12 @@ impl Scene {
 
     /// A layer that takes users and costs from fields of the request.
     fn builder(&self, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayerBuilder {
-        let builder = RateLimitLayer::builder(self.store.clone())
+        self.builder_on(self.store.clone(), policies)
+    }
+
+    fn builder_on(&self, store: impl Store, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayerBuilder {
+        let builder = RateLimitLayer::builder(store)
+            .clock(self.clock.clone())
             .decision_in_response()
             .scope("fields")
             .key(key::header("x-user-id"))

@@ -1,6 +1,6 @@
 //! A block: a moment until which a policy rejects everything.
 
-use super::Counter;
+use super::{Counter, Late, State};
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug, Default)]
@@ -46,7 +46,7 @@ impl Counter for Block {
         panic!("a block has no units")
     }
 
-    fn take_late(&mut self, _now: i128, _units: i128) {
+    fn take_late(&mut self, _now: i128, _late: &Late<'_>) {
         panic!("a block has no units")
     }
 
@@ -62,4 +62,8 @@ impl Counter for Block {
     }
 
     fn adopt(&mut self, _policy: &QuotaPolicy) {}
+
+    fn shown(&self, _now: i128, _policy: &QuotaPolicy, _cost: i128) -> State {
+        State::Block(self.clone())
+    }
 }

@@ -1,6 +1,6 @@
 //! No quota: nothing passes, and nothing is known.
 
-use super::Counter;
+use super::{Counter, Late, State};
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Counter for Closed {
         panic!("nothing passes")
     }
 
-    fn take_late(&mut self, _now: i128, _units: i128) {
+    fn take_late(&mut self, _now: i128, _late: &Late<'_>) {
         panic!("nothing has passed")
     }
 
@@ -40,4 +40,8 @@ impl Counter for Closed {
     fn step_back(&mut self, _now: i128) {}
 
     fn adopt(&mut self, _policy: &QuotaPolicy) {}
+
+    fn shown(&self, _now: i128, _policy: &QuotaPolicy, _cost: i128) -> State {
+        State::Closed(self.clone())
+    }
 }

@@ -1,6 +1,6 @@
 //! A limit of concurrent requests: who holds a slot.
 
-use super::Counter;
+use super::{Counter, Late, State};
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl Counter for Concurrency {
         }
     }
 
-    fn take_late(&mut self, _now: i128, _units: i128) {}
+    fn take_late(&mut self, _now: i128, _late: &Late<'_>) {}
 
     fn pass_to(&mut self, _now: i128) {}
 
@@ -72,5 +72,11 @@ impl Counter for Concurrency {
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
         self.limit = policy.quota().into();
+    }
+
+    fn shown(&self, _now: i128, policy: &QuotaPolicy, _cost: i128) -> State {
+        let mut new = self.clone();
+        new.adopt(policy);
+        State::Concurrency(new)
     }
 }

@@ -1,6 +1,6 @@
 //! Fixed windows: one count.
 
-use super::{Counter, counts::Counts, numbers::DivCeil, windows::Windows};
+use super::{Counter, Late, State, counts::Counts, numbers::DivCeil, windows::Windows};
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug)]
@@ -50,9 +50,9 @@ impl Counter for FixedWindow {
         self.counts.set(now, 0, self.counts.count(now, 0) + cost);
     }
 
-    fn take_late(&mut self, now: i128, units: i128) {
+    fn take_late(&mut self, now: i128, late: &Late<'_>) {
+        let units = self.counts.room(now, late, self.quota, self.used(now)).min(late.units);
         self.take(now, units, 0);
-        self.counts.limit_to(2 * self.quota);
     }
 
     fn pass_to(&mut self, now: i128) {
@@ -65,6 +65,11 @@ impl Counter for FixedWindow {
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
         self.quota = policy.quota().into();
-        self.counts.limit_to(2 * self.quota);
+    }
+
+    fn shown(&self, _now: i128, policy: &QuotaPolicy, _cost: i128) -> State {
+        let mut new = self.clone();
+        new.adopt(policy);
+        State::FixedWindow(new)
     }
 }

@@ -1,17 +1,14 @@
 //! A leaky bucket as a schedule: the moment when the last of those that are in it has left.
 
 use super::{
-    Counter,
-    numbers::{DivCeil, convert, rate_and_capacity, window},
+    Counter, Late, State,
+    numbers::{DivCeil, Numbers},
 };
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug)]
 pub(super) struct LeakyBucket {
-    quota: i128,
-    window: i128,
-    /// Units that leave or wait at the same time.
-    places: i128,
+    numbers: Numbers,
     /// When it is empty, in microseconds times the quota, so that a unit takes a window.
     empty_at: i128,
     at: i128,
@@ -19,22 +16,19 @@ pub(super) struct LeakyBucket {
 
 impl LeakyBucket {
     pub(super) fn new(policy: &QuotaPolicy, now: i128) -> Self {
-        let (quota, places) = rate_and_capacity(policy);
         Self {
-            quota,
-            window: window(policy),
-            places,
+            numbers: Numbers::of(policy),
             empty_at: 0,
             at: now,
         }
     }
 
     fn content(&self, moment: i128) -> i128 {
-        (self.empty_at - moment * self.quota).max(0)
+        (self.empty_at - moment * self.numbers.rate).max(0)
     }
 
     fn set_content(&mut self, now: i128, content: i128) {
-        self.empty_at = now * self.quota + content;
+        self.empty_at = now * self.numbers.rate + content;
         self.at = now;
     }
 
@@ -42,27 +36,38 @@ impl LeakyBucket {
     pub(super) fn give_back(&mut self, now: i128, units: i128, charged_at: i128, after: &Self) {
         let content = self.content(now);
         let left_over = after.content(now.max(charged_at));
-        if content == left_over {
-            self.set_content(now, (content - units * self.window).max(0));
+        if self.numbers.is_rate_of(&after.numbers) && self.numbers.rounded_up(left_over, &after.numbers) == content {
+            self.set_content(now, (content - units * self.numbers.window).max(0));
         }
+    }
+
+    pub(super) fn has_rate_of(&self, policy: &QuotaPolicy) -> bool {
+        self.numbers.is_rate_of(&Numbers::of(policy))
+    }
+
+    fn with_numbers_of(&self, now: i128, policy: &QuotaPolicy) -> Self {
+        let mut new = Self::new(policy, now);
+        let content = new.numbers.rounded_up(self.content(now), &self.numbers);
+        new.set_content(now, content.min(new.numbers.most()));
+        new
     }
 }
 
 impl Counter for LeakyBucket {
     fn left(&self, moment: i128) -> i128 {
-        (self.places * self.window - self.content(moment)).max(0) / self.window
+        (self.numbers.capacity - self.content(moment)).max(0) / self.numbers.window
     }
 
     fn fits(&self, moment: i128, cost: i128) -> bool {
-        self.content(moment) + cost * self.window <= self.places * self.window
+        self.content(moment) + cost * self.numbers.window <= self.numbers.capacity
     }
 
     fn delay(&self, now: i128) -> i128 {
-        self.content(now).div_ceil_to(self.quota)
+        self.content(now).div_ceil_to(self.numbers.rate)
     }
 
     fn time_for(&self, _now: i128, left: i128) -> i128 {
-        (left * self.window).div_ceil_to(self.quota)
+        (left * self.numbers.window).div_ceil_to(self.numbers.rate)
     }
 
     fn used(&self, moment: i128) -> i128 {
@@ -70,12 +75,13 @@ impl Counter for LeakyBucket {
     }
 
     fn take(&mut self, now: i128, cost: i128, _lease: u64) {
-        self.set_content(now, self.content(now) + cost * self.window);
+        self.set_content(now, self.content(now) + cost * self.numbers.window);
     }
 
-    fn take_late(&mut self, now: i128, units: i128) {
-        let most = 2 * self.places * self.window;
-        self.set_content(now, (self.content(now) + units * self.window).min(most));
+    fn take_late(&mut self, now: i128, late: &Late<'_>) {
+        let settling = Numbers::of(late.policy);
+        let content = self.numbers.charged_late(self.content(now), late.units, &settling);
+        self.set_content(now, content);
     }
 
     fn pass_to(&mut self, now: i128) {
@@ -89,9 +95,22 @@ impl Counter for LeakyBucket {
     }
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
-        let mut new = Self::new(policy, self.at);
-        let content = convert(self.content(self.at), self.window, new.quota, new.window);
-        new.set_content(self.at, content.min(2 * new.places * new.window));
-        *self = new;
+        *self = self.with_numbers_of(self.at, policy);
+    }
+
+    fn forwarded(&self, now: i128, policy: &QuotaPolicy) -> Option<State> {
+        let new = self.with_numbers_of(now, policy);
+        let is_kept = new.numbers.is_rate_of(&self.numbers)
+            || new.numbers.owes(self.content(self.at), &self.numbers)
+            || new.content(now) == new.numbers.most();
+        (self.content(now) > 0 && !is_kept).then_some(State::LeakyBucket(new))
+    }
+
+    fn shown(&self, now: i128, policy: &QuotaPolicy, cost: i128) -> State {
+        let mut new = self.with_numbers_of(now, policy);
+        if new.numbers.owes(self.content(self.at), &self.numbers) {
+            new.set_content(now, new.numbers.shown(new.content(now), &self.numbers, cost));
+        }
+        State::LeakyBucket(new)
     }
 }

@@ -59,14 +59,29 @@ trait Counter {
     fn used(&self, moment: i128) -> i128;
     /// Takes it for a request with a number of its own.
     fn take(&mut self, now: i128, cost: i128, request: u64);
-    /// Takes what was used already: at most as much again as there can be.
-    fn take_late(&mut self, now: i128, units: i128);
+    /// Charges what was used already, in the numbers that it has.
+    fn take_late(&mut self, now: i128, late: &Late<'_>);
     /// Something is written now: what is over by now is forgotten.
     fn pass_to(&mut self, now: i128);
     /// Entries of a clock that stood later belong to now.
     fn step_back(&mut self, now: i128);
     /// The same used units for a policy with other numbers.
     fn adopt(&mut self, policy: &QuotaPolicy);
+    /// The same in the numbers of a policy that has rejected a request; `None` if nothing changes with that.
+    fn forwarded(&self, _now: i128, _policy: &QuotaPolicy) -> Option<State> {
+        None
+    }
+    /// The state that a policy with other numbers shows for a charge.
+    fn shown(&self, now: i128, policy: &QuotaPolicy, cost: i128) -> State;
+}
+
+/// A charge that comes after its decision.
+struct Late<'a> {
+    units: i128,
+    /// The policy that was charged at first.
+    policy: &'a QuotaPolicy,
+    charged_at: i128,
+    clock: i128,
 }
 
 /// After how long something comes true that stays so: found by trying; `None` if it never does.
@@ -136,6 +151,16 @@ impl State {
         }
     }
 
+    /// Returns `true` if its numbers are used, and not those of a policy.
+    fn is_other(&self, now: i128, policy: &QuotaPolicy) -> bool {
+        let is_of = match self {
+            Self::TokenBucket(state) => state.has_rate_of(policy),
+            Self::LeakyBucket(state) => state.has_rate_of(policy),
+            _ => false,
+        };
+        self.is_number() && !is_of && self.get().used(now) > 0
+    }
+
     /// Returns `true` if it is one of a few numbers that are kept together.
     fn is_number(&self) -> bool {
         !matches!(self, Self::Concurrency(_) | Self::SlidingLog(_))
@@ -172,12 +197,12 @@ impl State {
 
 impl State {
     /// Gives back units of which only the moment of their charge is known.
-    fn give_back_any(&mut self, now: i128, units: i128, charged_at: i128, latest: i128) {
+    fn give_back_any(&mut self, now: i128, units: i128, policy: &QuotaPolicy, charged_at: i128, latest: i128) {
         match self {
             Self::Block(_) | Self::Closed(_) => {}
             Self::FixedWindow(state) => state.give_back(now, units, charged_at),
             Self::SlidingCounter(state) => state.give_back(now, units, charged_at),
-            Self::TokenBucket(state) => state.give_back_any(now, units, charged_at),
+            Self::TokenBucket(state) => state.give_back_any(now, units, policy, charged_at),
             Self::SlidingLog(state) => state.give_back_any(units, latest),
             Self::Concurrency(_) | Self::LeakyBucket(_) => {}
         }
@@ -190,4 +215,11 @@ struct Charge {
     at: i128,
     after: State,
     lease: u64,
+}
+
+impl Charge {
+    fn all(at: i128, after: Vec<State>, lease: u64) -> Vec<Self> {
+        let charge = |after| Self { at, after, lease };
+        after.into_iter().map(charge).collect()
+    }
 }

@@ -42,7 +42,6 @@ impl Request {
     /// The units that a policy gets back of it. Leaky buckets and closed policies get nothing, and slots are given back
     /// by their holders.
     pub fn returned_to(&self, policy: &QuotaPolicy) -> i128 {
-        let (request, response) = (i128::from(self.request_bytes), i128::from(self.response_bytes));
         let algorithm = policy.algorithm();
         let is_leaky = matches!(
             algorithm,
@@ -50,12 +49,8 @@ impl Request {
         );
         match policy.unit() {
             _ if self.cost == 0 || policy.quota() == 0 || (is_leaky && !is_slots(policy)) => 0,
-            QuotaUnit::Requests => self.cost.into(),
-            QuotaUnit::ContentBytes(Direction::Request) => request,
-            QuotaUnit::ContentBytes(Direction::Response) => response,
-            QuotaUnit::ContentBytes(Direction::Both) => request + response,
-            QuotaUnit::Custom(_) => self.tokens.into(),
-            _ => 0,
+            QuotaUnit::ConcurrentRequests => 0,
+            _ => self.cost_for(policy),
         }
     }
 }
@@ -71,6 +66,110 @@ pub enum Actual {
 
 pub fn window(policy: &QuotaPolicy) -> i128 {
     policy.window().unwrap().as_micros() as i128
+}
+
+/// The rate and the capacity of a bucket. An amount is in units times the window's microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers {
+    /// Units per window.
+    pub rate: i128,
+    /// In microseconds.
+    pub window: i128,
+    pub capacity: i128,
+}
+
+/// The debt of a late charge to a bucket with other numbers may take twice a day.
+const DAY: i128 = 86_400_000_000;
+
+/// The largest number of parts that doubles count exactly.
+const MOST_PARTS: i128 = (1 << 53) - 1;
+
+impl Numbers {
+    pub fn of(policy: &QuotaPolicy) -> Self {
+        let (rate, capacity) = rate_and_capacity(policy);
+        let window = window(policy);
+        Self {
+            rate,
+            window,
+            capacity: capacity * window,
+        }
+    }
+
+    pub fn is_rate_of(&self, other: &Self) -> bool {
+        self.rate * other.window == other.rate * self.window
+    }
+
+    /// The smallest amount that is counted.
+    fn part(&self) -> i128 {
+        self.window / parts_of_a_unit(self.rate, self.window)
+    }
+
+    /// The largest amount that is counted.
+    pub fn most(&self) -> i128 {
+        MOST_PARTS * self.part()
+    }
+
+    /// An amount of another bucket, rounded up.
+    pub fn rounded_up(&self, amount: i128, other: &Self) -> i128 {
+        let (part, second) = (self.part(), 1_000_000);
+        (amount * (self.window / second)).div_ceil_to(other.window / second * part) * part
+    }
+
+    /// An amount of another bucket, rounded down.
+    pub fn rounded_down(&self, amount: i128, other: &Self) -> i128 {
+        let (part, second) = (self.part(), 1_000_000);
+        (amount * (self.window / second)).div_euclid(other.window / second * part) * part
+    }
+
+    /// The amount after a late charge.
+    pub fn charged_late(&self, used: i128, units: i128, settling: &Self) -> i128 {
+        let twice = self.rounded_up(2 * settling.capacity, settling);
+        let mut most = twice;
+        if !self.is_rate_of(settling) {
+            most = most.max(2 * DAY.max(settling.window) * self.rate);
+        }
+        if used > most {
+            most = used + twice;
+        }
+        let most = most.min(self.most());
+        let more = self.rounded_up(
+            (units * settling.window).min(settling.most() + settling.part()),
+            settling,
+        );
+        (used + more).min(most).max(used)
+    }
+
+    /// The part of a refund that has not come back by itself since the charge, after which so much was used.
+    pub fn refund(&self, units: i128, settling: &Self, after_charge: i128, age: i128) -> i128 {
+        let refund = (units * settling.window).min(after_charge - age * settling.rate).max(0);
+        if self.is_rate_of(settling) {
+            return self.rounded_up(refund, settling);
+        }
+        let left = self.rounded_down(after_charge, settling) - age * self.rate;
+        self.rounded_down(refund, settling).min(left).max(0)
+    }
+
+    /// Returns `true` if an amount that other numbers have led to is above the capacity, and drains faster there. It keeps
+    /// that rate until the next charge.
+    pub fn owes(&self, written: i128, by: &Self) -> bool {
+        by.rate * self.window > self.rate * by.window && written * self.window > self.capacity * by.window
+    }
+
+    /// The amount from which the own rate gives the wait that is due at the other rate.
+    pub fn shown(&self, used: i128, by: &Self, cost: i128) -> i128 {
+        let (used, capacity, cost) = (
+            used / self.part(),
+            self.capacity / self.part(),
+            cost * self.window / self.part(),
+        );
+        let over = used + cost - capacity;
+        if over <= 0 || cost > capacity {
+            return used * self.part();
+        }
+        let rate = |numbers: &Self| numbers.rate as f64 / numbers.window as f64;
+        let slower = (over as f64 * rate(self) / rate(by)).ceil() as i128 + 1;
+        (capacity - cost + slower).min(used) * self.part()
+    }
 }
 
 /// Units that come per window, and the most that there are.
@@ -92,12 +191,6 @@ pub fn parts_of_a_unit(rate: i128, window: i128) -> i128 {
         (divisor, rest) = (rest, divisor % rest);
     }
     window / divisor
-}
-
-/// The same amount of units, each counted as a window's microseconds, for other numbers: rounded up.
-pub fn convert(used: i128, from: i128, rate: i128, to: i128) -> i128 {
-    let part = to / parts_of_a_unit(rate, to);
-    (used * to).div_ceil_to(from * part) * part
 }
 
 /// Division that rounds up.

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use super::{
-    Charge, Counter, State, Verdict,
+    Charge, Counter, Late, State, Verdict,
     block::Block,
     numbers::{Actual, Request, is_slots, window},
 };
@@ -23,7 +23,7 @@ pub enum Kept {
 pub struct Partition {
     kept: Kept,
     states: HashMap<String, State>,
-    /// The set of policies that was written last.
+    /// The set of policies that was charged last, unless something else was written since.
     set: usize,
     requests: u64,
     /// When the numbers that are kept together were written, if any of them was used then.
@@ -44,13 +44,22 @@ pub struct Receipt {
     is_taken: Vec<bool>,
 }
 
+const NO_SET: usize = usize::MAX;
+
 /// For so many microseconds, at most, a clock that stepped back is waited for.
 const PATIENCE: i128 = 5_000_000;
 
 /// Policies share used units if this is equal.
 fn identity(policy: &QuotaPolicy) -> String {
+    match policy.quota() {
+        0 => format!("{} closed {:?}", policy.name(), policy.unit()),
+        _ => open_identity(policy),
+    }
+}
+
+/// The same for a policy that is not closed.
+fn open_identity(policy: &QuotaPolicy) -> String {
     let kind = match (policy.window(), policy.algorithm()) {
-        _ if policy.quota() == 0 => "closed".to_owned(),
         (None, _) if is_slots(policy) => "slots".to_owned(),
         (None, _) => format!("{:?}", policy.calendar_window()),
         (_, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) => "bucket".to_owned(),
@@ -86,12 +95,31 @@ fn blocking(policy: &QuotaPolicy) -> String {
     format!("block {} {:?}", policy.name(), policy.unit())
 }
 
+/// Leases end by the clock.
+fn moment(policy: &QuotaPolicy, (clock, now): (i128, i128)) -> i128 {
+    if is_slots(policy) { clock } else { now }
+}
+
+/// Which of the policies admit their costs.
+fn each_fits<'a>(
+    times: (i128, i128),
+    policies: &[QuotaPolicy],
+    known: impl Iterator<Item = (&'a State, &'a Block)>,
+    costs: &[i128],
+) -> Vec<bool> {
+    let each = policies.iter().zip(known).zip(costs);
+    let fits = each.map(|((policy, (state, block)), cost)| {
+        state.get().fits(moment(policy, times), *cost) && block.rest(times.1) == 0
+    });
+    fits.collect()
+}
+
 impl Partition {
     pub fn new(kept: Kept) -> Self {
         Self {
             kept,
             states: HashMap::new(),
-            set: usize::MAX,
+            set: NO_SET,
             requests: 0,
             written: None,
             life: 0,
@@ -106,58 +134,85 @@ impl Partition {
         request: Request,
     ) -> (Verdict, Option<Receipt>) {
         let now = self.look(clock, policies);
-        // Leases end by the clock.
-        let moment = |policy: &QuotaPolicy| {
-            if is_slots(policy) { clock } else { now }
-        };
+        let moment = |policy: &QuotaPolicy| moment(policy, (clock, now));
         let life = self.life_at(now);
         let costs: Vec<i128> = policies.iter().map(|policy| request.cost_for(policy)).collect();
         let before: Vec<State> = policies.iter().map(|policy| self.state(now, set, policy)).collect();
         let blocks: Vec<Block> = policies.iter().map(|policy| self.block(now, policy)).collect();
-        let each = policies.iter().zip(before.iter().zip(&blocks)).zip(&costs);
-        let each_fits: Vec<bool> = each
-            .map(|((policy, (state, block)), cost)| state.get().fits(moment(policy), *cost) && block.rest(now) == 0)
-            .collect();
-        let mut all = policies.iter().zip(&each_fits);
-        let fits = all.all(|(policy, fits)| *fits || policy.is_shadow());
+        let each_fits = each_fits((clock, now), policies, before.iter().zip(&blocks), &costs);
+        let fits = (policies.iter().zip(&each_fits)).all(|(policy, fits)| *fits || policy.is_shadow());
+        let shown = self.shown(now, set, policies, &costs);
         let (mut after, mut blocks_after) = (before.clone(), blocks.clone());
         // Nothing is charged to a policy with quota 0, so the partition's time is not written either.
-        let mut charges = policies.iter().zip(&costs);
-        if fits && charges.any(|(policy, cost)| *cost > 0 && policy.quota() > 0) {
+        let is_charged = (policies.iter().zip(&costs)).any(|(policy, cost)| *cost > 0 && policy.quota() > 0);
+        if is_charged && !fits {
+            self.bring_forward(now, set, policies);
+        } else if is_charged {
             self.requests += 1;
             let taken = policies.iter().zip(after.iter_mut().zip(&costs)).zip(&each_fits);
             for ((policy, (state, cost)), _) in taken.filter(|((_, (_, cost)), fits)| **fits && **cost > 0) {
                 state.get_mut().take(moment(policy), *cost, self.requests);
             }
             begin_used_up(&mut blocks_after, policies, &after, &costs, now);
-            self.write(now, set, policies, &after, &blocks_after);
+            self.write_charged(now, (set, policies), &after, &each_fits, &blocks_after);
             self.life = life;
         }
-        let before = before.iter().zip(&blocks);
-        let now_told = after.iter().zip(&blocks_after);
-        let told = policies.iter().zip(&costs).zip(before.zip(now_told));
+        let charged = |(number, after)| {
+            if fits && each_fits[number] {
+                after
+            } else {
+                &shown[number]
+            }
+        };
+        let shown_after = after.iter().enumerate().map(charged);
+        let told = shown.iter().zip(&blocks).zip(shown_after.zip(&blocks_after));
+        let told = policies.iter().zip(&costs).zip(told);
         let told = told.map(|((policy, cost), (old, new))| (policy, moment(policy), *cost, old, new));
         let verdict = Verdict::expected(clock, told);
-        let charge = |after| Charge {
-            at: now,
-            after,
-            lease: self.requests,
-        };
         let receipt = fits.then(|| Receipt {
             set,
             policies: policies.to_vec(),
             request,
-            charges: after.into_iter().map(charge).collect(),
+            charges: Charge::all(now, after, self.requests),
             life,
             is_taken: each_fits,
         });
         (verdict, receipt)
     }
 
+    /// A shadow that would have rejected leaves the numbers of others as they are, unless it brings the bucket forward.
+    fn write_charged(
+        &mut self,
+        now: i128,
+        (set, policies): (usize, &[QuotaPolicy]),
+        after: &[State],
+        each_fits: &[bool],
+        blocks: &[Block],
+    ) {
+        let mut is_kept = false;
+        let written = policies
+            .iter()
+            .zip(after)
+            .zip(each_fits)
+            .map(|((policy, after), fits)| {
+                if *fits {
+                    return after.clone();
+                }
+                let known = self.states.get(&identity(policy));
+                let forwarded = known.and_then(|known| known.get().forwarded(now, policy));
+                is_kept |= forwarded.is_none() && known.is_some_and(|known| known.is_other(now, policy));
+                forwarded.unwrap_or_else(|| self.stored(now, set, policy))
+            });
+        let written: Vec<State> = written.collect();
+        let set = if is_kept { self.set_after(set) } else { set };
+        self.write(now, set, policies, &written, blocks);
+    }
+
     /// The verdict that a request would get, without a charge.
     pub fn forecast(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy]), request: Request) -> Verdict {
         let now = self.look(clock, policies);
-        let states: Vec<State> = policies.iter().map(|policy| self.state(now, set, policy)).collect();
+        let costs: Vec<i128> = policies.iter().map(|policy| request.cost_for(policy)).collect();
+        let states = self.shown(now, set, policies, &costs);
         let blocks: Vec<Block> = policies.iter().map(|policy| self.block(now, policy)).collect();
         let told = policies.iter().zip(states.iter().zip(&blocks)).map(|(policy, known)| {
             let moment = if is_slots(policy) { clock } else { now };
@@ -182,7 +237,10 @@ impl Partition {
                 state.get().fits(moment, request.cost_for(policy))
             })
         };
-        let (mut most, mut too_many) = (0, request.cost.saturating_add(1));
+        if passes(request.cost) {
+            return request.cost;
+        }
+        let (mut most, mut too_many) = (0, request.cost);
         while too_many - most > 1 {
             let middle = most + (too_many - most) / 2;
             if passes(middle) {
@@ -211,16 +269,16 @@ impl Partition {
         let (charged_at, latest) = (charged_at.unwrap_or(now), charged_at.unwrap_or(i128::MAX));
         let life = self.life_at(now);
         let returned = policies.iter().zip(units).map(|(policy, units)| {
-            let mut state = self.state(now, set, policy);
+            let mut state = self.stored(now, set, policy);
             let used = state.get().used(now);
             if units > 0 && (policy.window().is_none() || now - charged_at < window(policy)) {
-                state.give_back_any(now, units, charged_at, latest);
+                state.give_back_any(now, units, policy, charged_at, latest);
             }
             let block = self.settled(now, policy, used, &state);
             (state, block)
         });
         let (states, blocks): (Vec<State>, Vec<Block>) = returned.unzip();
-        self.write(now, set, policies, &states, &blocks);
+        self.write(now, self.set_after(set), policies, &states, &blocks);
         self.life = life;
     }
 
@@ -244,13 +302,19 @@ impl Partition {
         let settled = receipt.policies.iter().zip(&receipt.charges).zip(deltas);
         let (states, blocks): (Vec<State>, Vec<Block>) = settled
             .map(|((policy, charge), delta)| {
-                let mut state = self.state(now, receipt.set, policy);
+                let mut state = self.stored(now, receipt.set, policy);
                 let used = state.get().used(now);
                 // Slots are given back at any time, and a calendar looks at the window.
                 let is_due = policy.window().is_none() || now - charge.at < window(policy);
                 let is_alive = !state.is_number() || receipt.life == life;
                 if delta > 0 {
-                    state.get_mut().take_late(now, delta);
+                    let late = Late {
+                        units: delta,
+                        policy,
+                        charged_at: charge.at,
+                        clock,
+                    };
+                    state.get_mut().take_late(now, &late);
                 } else if delta < 0 && is_due && is_alive {
                     state.give_back(now, -delta, charge);
                 }
@@ -258,13 +322,13 @@ impl Partition {
                 (state, block)
             })
             .unzip();
-        self.write(now, receipt.set, &receipt.policies, &states, &blocks);
+        self.write(now, self.set_after(receipt.set), &receipt.policies, &states, &blocks);
         self.life = life;
     }
 
     /// Forgets everything but the slots that are held, and logs that these policies do not name.
     pub fn reset(&mut self, policies: &[QuotaPolicy]) {
-        let named: Vec<String> = policies.iter().map(identity).collect();
+        let named: Vec<String> = policies.iter().map(open_identity).collect();
         self.states.retain(|identity, state| match state {
             State::Concurrency(_) => true,
             State::SlidingLog(_) => !named.contains(identity),
@@ -304,6 +368,21 @@ impl Partition {
 
     /// The state of a policy as it is now, in the policy's numbers.
     fn state(&self, now: i128, set: usize, policy: &QuotaPolicy) -> State {
+        let mut state = self.passed(now, set, policy);
+        state.get_mut().adopt(policy);
+        state
+    }
+
+    /// The state of a policy as it is now, in the numbers with which it was written.
+    fn stored(&self, now: i128, set: usize, policy: &QuotaPolicy) -> State {
+        let mut state = self.passed(now, set, policy);
+        if state.get().used(now) == 0 {
+            state.get_mut().adopt(policy);
+        }
+        state
+    }
+
+    fn passed(&self, now: i128, set: usize, policy: &QuotaPolicy) -> State {
         let lease_time = match self.kept {
             Kept::Together => None,
             Kept::Apart { lease_time } => Some(lease_time),
@@ -312,17 +391,52 @@ impl Partition {
             Some(state) if !self.is_dropped(now, set, state) => {
                 let mut state = state.clone();
                 state.get_mut().pass_to(now);
-                state.get_mut().adopt(policy);
                 state
             }
             _ => State::new(policy, now, lease_time),
         }
     }
 
+    /// The states that decisions show if nothing is charged.
+    fn shown(&self, now: i128, set: usize, policies: &[QuotaPolicy], costs: &[i128]) -> Vec<State> {
+        let shown = |(policy, cost): (&QuotaPolicy, &i128)| match self.states.get(&identity(policy)) {
+            Some(state) if !self.is_dropped(now, set, state) => {
+                let mut passed = state.clone();
+                if !matches!(passed, State::TokenBucket(_) | State::LeakyBucket(_)) {
+                    passed.get_mut().pass_to(now);
+                }
+                passed.get().shown(now, policy, *cost)
+            }
+            _ => self.state(now, set, policy),
+        };
+        policies.iter().zip(costs).map(shown).collect()
+    }
+
+    /// Gives the buckets of rejected policies the rates of these policies.
+    fn bring_forward(&mut self, now: i128, set: usize, policies: &[QuotaPolicy]) {
+        let named = policies.iter().filter_map(|policy| {
+            let forwarded = self.states.get(&identity(policy))?.get().forwarded(now, policy);
+            Some((policy.clone(), forwarded?))
+        });
+        let (policies, states): (Vec<QuotaPolicy>, Vec<State>) = named.unzip();
+        if !policies.is_empty() && set != self.set {
+            let blocks: Vec<Block> = policies.iter().map(|policy| self.block(now, policy)).collect();
+            self.write(now, NO_SET, &policies, &states, &blocks);
+        }
+    }
+
+    /// The set of the last charge once something of `set` was settled.
+    fn set_after(&self, set: usize) -> usize {
+        let is_first = self.states.is_empty() && self.set == NO_SET;
+        if is_first || set == self.set { set } else { NO_SET }
+    }
+
     /// The block of a policy of which so much was used before a charge was changed.
     fn settled(&self, now: i128, policy: &QuotaPolicy, used: i128, state: &State) -> Block {
         let mut block = self.block(now, policy);
-        let (is_used_up, used_now) = (state.get().left(now) == 0, state.get().used(now));
+        let mut own = state.clone();
+        own.get_mut().adopt(policy);
+        let (is_used_up, used_now) = (own.get().left(now) == 0, state.get().used(now));
         if used_now > used && is_used_up {
             begin(&mut block, policy, now);
         } else if used_now < used && !is_used_up {
@@ -344,7 +458,7 @@ impl Partition {
     /// A log that is over is dropped by other policies than those before, if it lies with them.
     fn is_dropped(&self, now: i128, set: usize, state: &State) -> bool {
         let is_over = matches!(state, State::SlidingLog(log) if log.is_over(now));
-        is_over && self.kept == Kept::Together && set != self.set
+        is_over && self.kept == Kept::Together && (set != self.set || set == NO_SET)
     }
 
     fn write(&mut self, now: i128, set: usize, policies: &[QuotaPolicy], states: &[State], blocks: &[Block]) {

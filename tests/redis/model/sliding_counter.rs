@@ -1,7 +1,7 @@
 //! Sliding window counters: two counts, the older one weighed by how much of its window a sliding one still covers.
 
 use super::{
-    Counter,
+    Counter, Late, State,
     counts::Counts,
     numbers::{DivCeil, window},
     windows::Windows,
@@ -61,9 +61,9 @@ impl Counter for SlidingCounter {
         self.counts.set(now, 0, self.counts.count(now, 0) + cost);
     }
 
-    fn take_late(&mut self, now: i128, units: i128) {
+    fn take_late(&mut self, now: i128, late: &Late<'_>) {
+        let units = self.counts.room(now, late, self.quota, self.used(now)).min(late.units);
         self.take(now, units, 0);
-        self.counts.limit_to(2 * self.quota);
     }
 
     fn pass_to(&mut self, now: i128) {
@@ -76,6 +76,11 @@ impl Counter for SlidingCounter {
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
         self.quota = policy.quota().into();
-        self.counts.limit_to(2 * self.quota);
+    }
+
+    fn shown(&self, _now: i128, policy: &QuotaPolicy, _cost: i128) -> State {
+        let mut new = self.clone();
+        new.adopt(policy);
+        State::SlidingCounter(new)
     }
 }

@@ -1,10 +1,13 @@
 //! A sliding window log: a list of requests.
 
 use super::{
-    Counter,
+    Counter, Late, State,
     numbers::{DivCeil, window},
 };
 use tower_quota::QuotaPolicy;
+
+/// The largest quota of a log.
+const MOST_UNITS: i128 = 10_000;
 
 #[derive(Clone, Debug)]
 pub(super) struct SlidingLog {
@@ -94,10 +97,12 @@ impl Counter for SlidingLog {
         });
     }
 
-    fn take_late(&mut self, now: i128, units: i128) {
-        let room = 2 * self.quota - self.used(now);
-        if room > 0 {
-            self.take(now, units.min(room), 0);
+    fn take_late(&mut self, now: i128, late: &Late<'_>) {
+        let (used, bound) = (self.used(now), 2 * i128::from(late.policy.quota()));
+        // More than that shows that a larger quota was charged.
+        let most = if used > bound { 2 * MOST_UNITS } else { bound };
+        if used < most {
+            self.take(now, late.units.min(most - used), 0);
         }
     }
 
@@ -111,5 +116,11 @@ impl Counter for SlidingLog {
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
         self.quota = policy.quota().into();
+    }
+
+    fn shown(&self, _now: i128, policy: &QuotaPolicy, _cost: i128) -> State {
+        let mut new = self.clone();
+        new.adopt(policy);
+        State::SlidingLog(new)
     }
 }

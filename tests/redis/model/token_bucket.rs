@@ -1,18 +1,14 @@
 //! A token bucket in plain fractions: what is *left*, refilled before each use.
 
 use super::{
-    Counter,
-    numbers::{DivCeil, convert, rate_and_capacity, window},
+    Counter, Late, State,
+    numbers::{DivCeil, Numbers},
 };
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug)]
 pub(super) struct TokenBucket {
-    /// Units per window.
-    rate: i128,
-    window: i128,
-    /// In units times the window's microseconds, as is what is left.
-    capacity: i128,
+    numbers: Numbers,
     /// Negative for a debt.
     left: i128,
     at: i128,
@@ -20,67 +16,78 @@ pub(super) struct TokenBucket {
 
 impl TokenBucket {
     pub(super) fn new(policy: &QuotaPolicy, now: i128) -> Self {
-        let (rate, capacity) = rate_and_capacity(policy);
-        let window = window(policy);
+        let numbers = Numbers::of(policy);
         Self {
-            rate,
-            window,
-            capacity: capacity * window,
-            left: capacity * window,
+            numbers,
+            left: numbers.capacity,
             at: now,
         }
     }
 
     fn left_at(&self, moment: i128) -> i128 {
-        (self.left + (moment - self.at) * self.rate).min(self.capacity)
+        (self.left + (moment - self.at) * self.numbers.rate).min(self.numbers.capacity)
     }
 
     /// Units that have come back by themselves are not given back again. At least as many units of the charge are still
     /// missing as were missing after it, less those that the rate has brought.
     pub(super) fn give_back(&mut self, now: i128, units: i128, charged_at: i128, after: &Self) {
+        self.pass_to(now);
         let age = (now - charged_at).max(0);
-        let still_missing = after.capacity - after.left_at(charged_at) - age * self.rate;
-        let given = (units * self.window).min(still_missing).max(0);
-        self.left = (self.left_at(now) + given).min(self.capacity);
-        self.at = now;
+        let given = self.numbers.refund(units, &after.numbers, after.used(charged_at), age);
+        self.left = (self.left + given).min(self.numbers.capacity);
     }
 
     /// The charge has emptied the bucket at most.
-    pub(super) fn give_back_any(&mut self, now: i128, units: i128, charged_at: i128) {
+    pub(super) fn give_back_any(&mut self, now: i128, units: i128, policy: &QuotaPolicy, charged_at: i128) {
         let emptied = Self {
             left: 0,
-            at: charged_at,
-            ..self.clone()
+            ..Self::new(policy, charged_at)
         };
         self.give_back(now, units, charged_at, &emptied);
+    }
+
+    pub(super) fn has_rate_of(&self, policy: &QuotaPolicy) -> bool {
+        self.numbers.is_rate_of(&Numbers::of(policy))
+    }
+
+    fn with_numbers_of(&self, policy: &QuotaPolicy) -> Self {
+        let new = Self::new(policy, self.at);
+        let used = new.numbers.rounded_up(self.used(self.at), &self.numbers);
+        Self {
+            left: new.numbers.capacity - used.min(new.numbers.most()),
+            ..new
+        }
     }
 }
 
 impl Counter for TokenBucket {
     fn left(&self, moment: i128) -> i128 {
-        self.left_at(moment).max(0) / self.window
+        self.left_at(moment).max(0) / self.numbers.window
     }
 
     fn fits(&self, moment: i128, cost: i128) -> bool {
-        cost * self.window <= self.left_at(moment)
+        cost * self.numbers.window <= self.left_at(moment)
     }
 
     fn time_for(&self, _now: i128, left: i128) -> i128 {
-        (left * self.window).div_ceil_to(self.rate)
+        (left * self.numbers.window).div_ceil_to(self.numbers.rate)
     }
 
     fn used(&self, moment: i128) -> i128 {
-        self.capacity - self.left_at(moment)
+        self.numbers.capacity - self.left_at(moment)
     }
 
     fn take(&mut self, now: i128, cost: i128, _lease: u64) {
         self.pass_to(now);
-        self.left -= cost * self.window;
+        self.left -= cost * self.numbers.window;
     }
 
-    fn take_late(&mut self, now: i128, units: i128) {
+    fn take_late(&mut self, now: i128, late: &Late<'_>) {
         self.pass_to(now);
-        self.left = (self.left - units * self.window).max(-self.capacity);
+        let used = self
+            .numbers
+            .charged_late(self.used(now), late.units, &Numbers::of(late.policy));
+        self.left = self.numbers.capacity - used;
     }
 
     fn pass_to(&mut self, now: i128) {
@@ -93,9 +100,26 @@ impl Counter for TokenBucket {
     }
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
-        let new = Self::new(policy, self.at);
-        let used = convert(self.capacity - self.left, self.window, new.rate, new.window);
-        let left = (new.capacity - used).max(-new.capacity);
-        *self = Self { left, ..new };
+        *self = self.with_numbers_of(policy);
+    }
+
+    fn forwarded(&self, now: i128, policy: &QuotaPolicy) -> Option<State> {
+        let mut passed = self.clone();
+        passed.pass_to(now);
+        let new = passed.with_numbers_of(policy);
+        let is_kept = new.numbers.is_rate_of(&self.numbers)
+            || new.numbers.owes(self.used(self.at), &self.numbers)
+            || new.used(now) == new.numbers.most();
+        (self.used(now) > 0 && !is_kept).then_some(State::TokenBucket(new))
+    }
+
+    fn shown(&self, now: i128, policy: &QuotaPolicy, cost: i128) -> State {
+        let mut passed = self.clone();
+        passed.pass_to(now);
+        let mut new = passed.with_numbers_of(policy);
+        if new.numbers.owes(self.used(self.at), &self.numbers) {
+            new.left = new.numbers.capacity - new.numbers.shown(new.used(now), &self.numbers, cost);
+        }
+        State::TokenBucket(new)
     }
 }

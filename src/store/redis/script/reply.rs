@@ -19,6 +19,9 @@ use crate::{
 /// The number of numbers in a reply that belong to a partition and to none of its policies.
 const MOMENT: usize = 2;
 
+/// In place of a birth.
+const NEWER: f64 = -1.0;
+
 /// The bytes of half a call's number. A reply begins with the first half and ends with the second one.
 pub(super) const HALF: usize = 4;
 
@@ -125,11 +128,19 @@ struct Numbers<'a> {
 
 impl Numbers<'_> {
     fn measure(&mut self, plan: Plan, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
+        // An error about one plan must not shift the numbers of the next one.
+        let (own, rest) = self.rest.split_at_checked(width(&plan)).ok_or_else(unreadable)?;
+        self.rest = rest;
+        let mut own = Numbers {
+            now: self.now,
+            rest: own,
+        };
         let (mut moments, mut readings) = (Moments::new(), SmallVec::<[PolicyReading; 4]>::new());
         for part in plan.parts() {
-            moments.push(self.moment().ok_or_else(unreadable)?);
+            own.check_release()?;
+            moments.push(own.moment().ok_or_else(unreadable)?);
             for policy in part.policies() {
-                readings.push(self.policy_reading(policy).ok_or_else(unreadable)?);
+                readings.push(own.policy_reading(policy).ok_or_else(unreadable)?);
             }
         }
         let plan = match (plan.mode(), &*moments) {
@@ -138,6 +149,17 @@ impl Numbers<'_> {
         };
         // The script has found the same: it computes in the same way.
         Ok(Measurement::of_readings(plan, moments, readings, lease))
+    }
+
+    /// The script has left the value of a newer release as it is, and has charged nothing.
+    fn check_release(&self) -> Result<(), StoreError> {
+        match self.rest {
+            [_, birth, ..] if f64::from_le_bytes(*birth) == NEWER => Err(StoreError::new(
+                StoreErrorKind::Failed,
+                "the counts of a partition were written by a newer release; update this instance",
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn moment(&mut self) -> Option<Moment> {

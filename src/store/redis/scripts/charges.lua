@@ -17,18 +17,21 @@
   local whole, count, is_wide = { nil, nil, nil, nil, nil, nil }, 0, is_old
   -- Tables for what is not a bucket are made when they are needed.
   local kinds, logs, slots
-  -- is_used: true if anything is used of what the value holds.
-  local known, longest, is_used = 0, 0, false
+  -- is_used: true if anything is used of what the value holds. spent: what a policy has used after its charge, in its
+  -- own weight.
+  local known, longest, is_used, spent = 0, 0, false, nil
   local is_short = not is_old and (layout == NARROW or layout == NARROW_MIXED)
   for charge_position = first_charge, last_charge, CHARGE do
     local id, short, limit, bound, charge, weight, drain = read('<I4I3ddddd', charges, charge_position)
 --- cost
-    if charge ~= 0 then is_charged = true end
+    -- A policy with quota 0 takes nothing.
+    if charge ~= 0 and (limit ~= 0 or receipt) then is_charged = true end
+    if is_moving then charge = 0 end
     local is_shadow = limit < 0
     if is_shadow then limit = -limit end
 
     -- Most often a level stands where the last writer, with the same policies, has put it.
-    local found, a, b, c, kind
+    local found, a, b, c, kind, magnitude
     if drain ~= SLIDING_LOG and drain ~= CONCURRENCY then
       local position = header + 1 + size * count
       if position < last then found, a, b, c, kind = read(format, value, position) end
@@ -42,7 +45,12 @@
         kind = nil
       else
         known = known + 1
-        if layout <= WIDE then kind = BUCKET end
+        if layout <= WIDE then
+          kind = BUCKET
+        else
+          magnitude = floor(kind / MAGNITUDE)
+          kind = kind - MAGNITUDE * magnitude
+        end
         if layout == NARROW then c = 1 end
       end
       count = count + 1

@@ -17,7 +17,10 @@
 -- ARGV[7]   the borders of calendars, if there are any; ARGV[5] and ARGV[6] may be empty before it
 --
 -- To settle, a charge is the difference to what was charged before, nothing is rejected, and the limit is the age in
--- microseconds from which a charge is not taken back any more.
+-- microseconds from which a charge is not taken back any more. Levels keep the numbers with which they were written.
+--
+-- A plan that is rejected charges nothing. If a bucket was written with other numbers, the plan is gone through once more,
+-- to write the level in the numbers of the plan.
 --
 -- Returns as doubles the server's time, and of each partition by how much its own time is ahead of that, its birth, and
 -- what each policy had used before, and after it what is left of its block: the reading of src/algorithm. The reply begins with the first half of the call's
@@ -31,8 +34,12 @@
 -- before is not given back to it. The narrow layout has used weights below 2^32, leaves out a drain, which is 1, and
 -- writes a weight as m * 16 + e, which stands for m * 5^e. Where not all levels are buckets, mixed layouts have a byte
 -- more, that says what a level is. The level of a window has in place of weight, used and drain: its length in seconds,
--- the count of this window, the count of the last one. That of a calendar's window has the window's start in seconds in
+-- the count of this window, the count of the last one; the byte that says so also has the exponent of the power of two
+-- above the quota that was charged last, which bounds late charges. That of a calendar's window has the window's start in seconds in
 -- place of the last count. Where its length is 0, the second is a moment of the window that is meant.
+--
+-- Layouts above these and up to 31 are those of newer releases: their values stay, and nothing is charged. The birth in the
+-- reply is then -1.
 --
 -- Older instances write layouts without a birth, and in the narrow ones weights in four bytes, and do not read others. A
 -- value that has one keeps it until it is gone.

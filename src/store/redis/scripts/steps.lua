@@ -4,13 +4,21 @@ local MOST_LEVELS = 78
 local NARROW, WIDE, NARROW_MIXED, WIDE_MIXED = 1, 2, 3, 4
 -- The difference of a layout to the older one with the same levels.
 local WITH_BIRTH = 4
+-- Layouts up to this one are of this release or of newer ones.
+local LAST_LAYOUT = 31
 -- For so many microseconds at most, a partition's time stands still.
 local STANDSTILL = 5000000
 -- Values of a drain that stand for something else.
 local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY, SLIDING_COUNTER, CALENDAR, BLOCK = -1, -2, -3, -4, -5, -6
 -- The kinds of levels.
 local BUCKET, WINDOW, COUNTER, DATED = 0, 1, 2, 3
-local EXACT, floor = 9007199254740992, math.floor
+local EXACT, floor, frexp, ldexp = 9007199254740992, math.floor, math.frexp, math.ldexp
+-- The kind of a window has this times the exponent of the power of two above the quota that was charged last.
+local MAGNITUDE = 4
+-- Larger than any count that charges lead to.
+local MOST_COUNT = 2251799813685248
+-- In microseconds: where the numbers of a bucket have changed, its debt may take at least twice this time.
+local SHORTEST_DEBT = 86400000000
 -- In milliseconds.
 local EXPIRY_JITTER = 60000
 
@@ -20,11 +28,16 @@ local part, last_part, key_index, last_charge = next_part - 1, next_part - 1, ne
 -- The plan at hand: where it begins, and once it is charged, the width of its readings.
 local first_part, first_key, charges_before, told
 local is_trial, fits, is_charged = false, true, false
+-- A rejected plan whose buckets were written with other numbers is gone through once more, without a charge.
+local may_move, is_changed, is_moving = not receipt, false, false
 while true do
   part = part + 1
   if part > last_part then
     local is_again = is_trial and fits and is_charged
 --- again
+    if not is_again and not fits and is_changed and is_charged and may_move and not is_moving then
+      is_again, is_moving = true, true
+    end
     if is_again then
       is_trial, told = false, told or width
       part, key_index, last_charge = first_part, first_key, charges_before
@@ -33,7 +46,7 @@ while true do
       if part > parts then break end
       plan, first_part, first_key, charges_before, last_part = plan + 1, part, key_index, last_charge, parts
       if plans then last_part = part + string.byte(plans, plan) - 1 end
-      is_trial, fits, is_charged = last_part > part, true, false
+      is_trial, fits, is_charged, is_changed, is_moving = last_part > part, true, false, false, false
 --- trial
     end
   end

@@ -1,9 +1,13 @@
-  -- A key of another type, or a value that was not written here, is as good as none.
+  -- A key of another type, or a value that no release has written, is as good as none. A value of a newer release stays.
   local value = redis.pcall('GET', partition)
   local layout, format, size, header, last = NARROW, '<I4I3I4', 11, HEADER, 0
-  local now, at, birth, is_old, is_later = clock, clock, nil, false, false
-  if type(value) == 'string' and #value > HEADER and #value <= LARGEST then
-    local its_layout, its_moment, its_birth = read('<BI7I3', value)
+  local now, at, birth, is_old, is_later, is_newer = clock, clock, nil, false, false, false
+  local its_layout, its_moment, its_birth = 0, nil, nil
+  if type(value) == 'string' and #value > HEADER then
+    its_layout, its_moment, its_birth = read('<BI7I3', value)
+    is_newer = its_layout > WIDE_MIXED + WITH_BIRTH and its_layout <= LAST_LAYOUT
+  end
+  if its_layout > 0 and #value <= LARGEST then
     if its_layout <= WITH_BIRTH then
       its_layout, its_birth, is_old, header = its_layout + WITH_BIRTH, 0, true, OLD_HEADER
       if its_layout == NARROW + WITH_BIRTH then format, size = '<I4I4I4', 12 end

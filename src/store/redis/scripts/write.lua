@@ -3,10 +3,18 @@
     if is_old then birth = 0 else birth = read('<I3', charges, #charges - 7) end
   end
   readings[birth_place] = birth
+  if is_newer then
+    -- The number of no birth: the decision is an error.
+    readings[birth_place] = -1
+    if not receipt then fits = false end
+  end
 
+  -- A write of a rejected plan may fail, and changes no answer.
+  local write = redis.call
+  if is_moving then write = redis.pcall end
   if is_trial then
-    if is_later then redis.call('SETRANGE', partition, 1, pack('<I7', now)) end
-  elseif fits and is_charged then
+    if is_later then redis.pcall('SETRANGE', partition, 1, pack('<I7', now)) end
+  elseif not is_newer and ((fits and is_charged) or is_moving) then
     if longest > 0 then
       local packed
       if not kinds and not is_wide then
@@ -49,8 +57,8 @@
         if jitter > EXPIRY_JITTER then jitter = EXPIRY_JITTER end
         life = life + floor(jitter * read('<I3', charges, #charges - 2) / 16777216)
       end
-      redis.call('SET', partition, packed, 'PX', life + extra_life)
+      write('SET', partition, packed, 'PX', life + extra_life)
     elseif last > 0 then
-      redis.call('DEL', partition)
+      write('DEL', partition)
     end
 --- write

@@ -1,0 +1,122 @@
+//! The charge that exhausted a partition. Its traces show later whether the store still has the state.
+
+use std::time::Duration;
+
+use super::record::Finding;
+use crate::{
+    algorithm::{Denial, Form, Reading},
+    clock::Timestamp,
+    policy::PolicySet,
+};
+
+/// A state is not missed in the last moments before it is empty: servers expire keys by whole milliseconds.
+const MARGIN: Duration = Duration::from_millis(10);
+
+/// More entries than are ever added to a log while a partition is cached. Logs begin at random numbers of 40 bits.
+const MOST_ENTRIES: u64 = 1 << 24;
+
+/// The last charge of this instance that left a partition without room for another such charge.
+///
+/// Only a charge counts, because it writes the state in the terms of these policies. The state that a rejection has read may
+/// be that of other rules, and refill faster.
+#[derive(Clone, Debug)]
+pub(super) struct Exhaustion {
+    policies: PolicySet,
+    birth: u32,
+    /// The partition's time until which the state of this birth is in use.
+    used_until: Timestamp,
+    log: Option<LogTrace>,
+    /// The local time before the call, and when it was answered.
+    asked_at: Timestamp,
+    learned_at: Timestamp,
+    /// The local time until which the state is in use.
+    expires_at: Timestamp,
+}
+
+/// Logs have no birth, but number their entries.
+#[derive(Clone, Copy, Debug)]
+struct LogTrace {
+    policy: u32,
+    sequence: u64,
+    used_until: Timestamp,
+}
+
+impl Exhaustion {
+    /// `None` if the partition is not exhausted, or was not charged.
+    pub(super) fn of(findings: &[Finding<'_>], now: Timestamp) -> Option<Self> {
+        let first = findings.first().filter(|first| first.is_charged)?;
+        let is_exhausted = |finding: &Finding<'_>| matches!(finding.next_denial(), Some(Denial::For(_)));
+        if !findings.iter().any(is_exhausted) {
+            return None;
+        }
+        let (at, mut used, mut log) = (first.at.now, 0, None);
+        let after = |micros| at.saturating_add(Duration::from_micros(micros));
+        for finding in findings {
+            let (limit, reading) = (finding.policy().limit(), finding.left());
+            if let (Reading::SlidingLog(counted), Form::Log) = (finding.reading.counted, limit.counter.form()) {
+                used = used.max(reading.blocked);
+                if finding.weight > 0 {
+                    log = Some(LogTrace {
+                        policy: finding.policy().id(),
+                        sequence: counted.sequence,
+                        used_until: after(limit.counter.fill_micros()),
+                    });
+                }
+            } else {
+                used = used.max(limit.full_after(reading, at.as_micros()).unwrap_or(0));
+            }
+        }
+        let used_until = after(used);
+        let last = log.map_or(used_until, |log| log.used_until.max(used_until));
+        let lasting = first.at.until(last.micros_since(at));
+        Some(Self {
+            policies: first.policies.clone(),
+            birth: first.at.birth,
+            used_until,
+            log,
+            asked_at: first.asked_at,
+            learned_at: now,
+            expires_at: now.saturating_add(Duration::from_micros(lasting)),
+        })
+    }
+
+    /// Returns `true` if the store has lost this state, as an answer shows.
+    ///
+    /// The answer to a call that was begun before this one was answered may be the older one. Under other rules of the same
+    /// name, the state may have become empty earlier.
+    pub(super) fn is_lost(&self, findings: &[Finding<'_>]) -> bool {
+        let Some(first) = findings.first().filter(|first| first.asked_at >= self.learned_at) else {
+            return false;
+        };
+        let is_due = |until: Timestamp| first.at.now.saturating_add(MARGIN) < until;
+        let is_reborn = first.at.birth != self.birth && is_due(self.used_until);
+        let has_lost_log = |log: &LogTrace| {
+            let mut logs = findings.iter().filter(|finding| finding.policy().id() == log.policy);
+            is_due(log.used_until)
+                && logs.any(|finding| match finding.reading.counted {
+                    Reading::SlidingLog(found) => found.sequence.wrapping_sub(log.sequence) > MOST_ENTRIES,
+                    _ => false,
+                })
+        };
+        (is_reborn || self.log.as_ref().is_some_and(has_lost_log)) && self.agrees_with(first.policies)
+    }
+
+    /// Returns `true` if no policy has changed.
+    pub(super) fn agrees_with(&self, policies: &PolicySet) -> bool {
+        self.policies.is_same(policies)
+            || policies.iter().all(|policy| {
+                let mut own = self.policies.iter();
+                own.all(|own| own.id() != policy.id() || own == policy)
+            })
+    }
+
+    /// Returns `true` if a call at this moment was begun before the one of this charge. A clock that was set back makes no
+    /// charge last longer.
+    pub(super) fn is_newer(&self, asked_at: Timestamp, now: Timestamp) -> bool {
+        asked_at < self.asked_at && self.learned_at <= now
+    }
+
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        now < self.learned_at || self.expires_at <= now
+    }
+}

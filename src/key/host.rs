@@ -1,0 +1,198 @@
+//! The host that a request is for.
+
+use http::{header::HOST, request::Parts, uri::Authority};
+
+use crate::{key::KeyExtractor, mistake::Findings, partition::PartitionKey};
+
+/// Returns an extractor of the host that the request is for, over any version of HTTP.
+///
+/// Useful for a quota per tenant where each tenant has a domain of its own. The host comes from the authority of the
+/// URI, where HTTP/2 and HTTP/3 put it, or else from the `Host` field, which [`header("host")`](crate::key::header) finds
+/// over HTTP/1 only. Letter case, the port and a trailing dot do not count: `Example.com.:443` is `example.com`.
+///
+/// A request has no key of this kind if
+///
+/// - it names no host;
+/// - its URI and its `Host` field name different hosts, or it has several `Host` fields, because the service may read
+///   either;
+/// - the host is longer than 255 bytes or malformed, or stands behind a user name (`user@example.com`).
+///
+/// # Security
+///
+/// Strangers choose this key: any client can send any host. Where the hosts are not checked before, by a proxy or a
+/// router, each invented one is a partition with a full quota, and a client can exhaust the quota of another host. Use
+/// [`from_fn`](crate::key::from_fn) with a list of known hosts, or add a limit on the client's address.
+///
+/// ```
+/// use http::{Request, Version};
+/// use tower_quota::key::{self, Host, KeyExtractor};
+///
+/// let by_host = key::host();
+/// let (over_http2, ()) = Request::get("https://API.example.com/mails").version(Version::HTTP_2).body(())?.into_parts();
+/// let (over_http1, ()) = Request::get("/mails").header("host", "api.example.com:443").body(())?.into_parts();
+/// assert_eq!(by_host.extract(&over_http2), Host::key_of("api.example.com"));
+/// assert_eq!(by_host.extract(&over_http1), Host::key_of("api.example.com"));
+///
+/// let contradiction = Request::get("https://api.example.com/").header("host", "other.example.com");
+/// assert_eq!(by_host.extract(&contradiction.body(())?.into_parts().0), None);
+/// # Ok::<_, http::Error>(())
+/// ```
+pub const fn host() -> Host {
+    Host(())
+}
+
+/// The extractor that [`host`] makes. It has its name for structs and signatures.
+///
+/// ```
+/// use tower_quota::key::{self, Host, KeyExtractor};
+///
+/// let by_host: Host = key::host();
+/// let (request, ()) = http::Request::get("/").body(())?.into_parts();
+/// assert!(by_host.extract(&request).is_none());
+/// # Ok::<_, http::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Host(());
+
+impl Host {
+    const MAX_LENGTH: usize = 255;
+
+    /// Returns the key of a host, to look at its quota, for example; `None` if a request for it has no key.
+    ///
+    /// It is another key than any of [`PartitionKey::new`].
+    ///
+    /// ```
+    /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key::{self, Host}};
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("tenants")
+    ///     .key(key::host())
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .build()?;
+    /// # let service = layer.layer(service_fn(|_| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) }));
+    /// service.oneshot(Request::get("/").header("host", "acme.example.com").body(())?).await?;
+    ///
+    /// let acme = Host::key_of("acme.example.com").expect("a valid host");
+    /// let left = layer.admin().peek(&acme, None).await?.expect("there is a policy");
+    /// assert_eq!(left.allowances().next().map(|allowance| allowance.remaining()), Some(9));
+    /// assert_eq!(Host::key_of("no host"), None);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn key_of(host: &str) -> Option<PartitionKey> {
+        let name = name(&host.parse().ok()?)?;
+        Some(PartitionKey::own("host", name.as_bytes()))
+    }
+}
+
+impl KeyExtractor for Host {
+    fn extract(&self, request: &Parts) -> Option<PartitionKey> {
+        let mut fields = request.headers.get_all(HOST).iter();
+        let (field, second) = (fields.next(), fields.next());
+        if second.is_some() {
+            return None;
+        }
+        let of_field = || name(&Authority::try_from(field?.as_bytes()).ok()?);
+        let host = match request.uri.authority() {
+            None => of_field()?,
+            Some(authority) => {
+                let host = name(authority)?;
+                if field.is_some() && of_field().as_ref() != Some(&host) {
+                    return None;
+                }
+                host
+            }
+        };
+        Some(PartitionKey::own("host", host.as_bytes()))
+    }
+
+    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+        let has_host = request.uri.authority().is_some() || request.headers.contains_key(HOST);
+        findings.asked_for("host".to_owned(), has_host);
+    }
+}
+
+/// The normalized host of an authority; `None` if it has none, or a user name before it.
+fn name(authority: &Authority) -> Option<String> {
+    let host = authority.host();
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let is_valid = !host.is_empty() && host.len() <= Host::MAX_LENGTH && !authority.as_str().contains('@');
+    is_valid.then(|| host.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn host_of(uri: &str, fields: &[&[u8]]) -> Option<PartitionKey> {
+        let mut request = Request::get(uri);
+        for field in fields {
+            request = request.header(HOST, *field);
+        }
+        host().extract(&request.body(()).unwrap().into_parts().0)
+    }
+
+    #[test]
+    fn the_host_is_the_same_key_over_every_version_of_http() {
+        let expected = Host::key_of("api.example.com");
+        assert!(expected.is_some());
+        for (uri, fields) in [
+            ("https://api.example.com/", &[][..]),
+            ("http://API.Example.COM:8080/a?b", &[]),
+            ("/", &[&b"api.example.com"[..]]),
+            ("/", &[b"Api.Example.Com.:443"]),
+            ("https://api.example.com/", &[b"api.example.com:443"]),
+        ] {
+            assert_eq!(host_of(uri, fields), expected, "{uri} {fields:?}");
+        }
+        assert_ne!(Host::key_of("example.com"), expected);
+        assert_eq!(host_of("/", &[b"[2001:DB8::1]:80"]), Host::key_of("[2001:db8::1]"));
+        assert!(Host::key_of("[2001:db8::1]").is_some());
+    }
+
+    #[test]
+    fn a_request_that_leaves_open_which_host_it_is_for_has_no_key() {
+        for (uri, fields) in [
+            ("/", &[][..]),
+            ("/", &[&b""[..]]),
+            ("/", &[b":80"]),
+            ("/", &[b"."]),
+            ("/", &[b"a.example", b"a.example"]),
+            ("/", &[b"user@a.example"]),
+            ("/", &[b"a.example, b.example"]),
+            ("/", &[b"a b"]),
+            ("/", &[b"\xff"]),
+            ("/", &[b"a.example/b"]),
+            ("https://user@a.example/", &[]),
+            ("https://a.example/", &[b"b.example"]),
+            ("https://a.example/", &[b""]),
+        ] {
+            assert_eq!(host_of(uri, fields), None, "{uri} {fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_has_255_bytes_at_most() {
+        let host = |length: usize| "a".repeat(length);
+        assert!(Host::key_of(&host(255)).is_some());
+        assert_eq!(Host::key_of(&host(256)), None);
+        assert_eq!(host_of("/", &[host(256).as_bytes()]), None);
+    }
+
+    #[test]
+    fn a_host_is_the_key_of_no_header_and_of_nothing_else() {
+        let own = Host::key_of("a.example").unwrap();
+        assert_ne!(own, PartitionKey::new("host", "a.example"));
+        let (request, ()) = Request::get("/")
+            .header(HOST, "a.example")
+            .body(())
+            .unwrap()
+            .into_parts();
+        assert_ne!(crate::key::header("host").extract(&request), Some(own));
+    }
+}

@@ -1,0 +1,489 @@
+//! Rules that change while charges are open: what was used of a larger quota is neither hidden nor given away.
+
+#![allow(clippy::disallowed_methods, reason = "a server does not follow virtual time")]
+
+use std::time::Duration;
+
+use proptest::{prelude::*, sample::select};
+use tower_quota::{
+    Algorithm, CalendarPeriod, CalendarWindow, Charged, Decision, Direction, Outcome, PolicySet, QuotaPolicy,
+    Settlement, Store,
+    clock::{Clock, Timestamp},
+};
+
+use super::ledger::{Caller, SECOND, for_any, somebody};
+use crate::support::RedisServer;
+
+const ALGORITHMS: [Algorithm; 6] = [
+    Algorithm::TokenBucket,
+    Algorithm::StrictTokenBucket,
+    Algorithm::LeakyBucketQueue { max_waiting: 0 },
+    Algorithm::FixedWindow,
+    Algorithm::SlidingWindowCounter,
+    Algorithm::SlidingWindowLog,
+];
+
+/// A day that admits its quota at one moment, in each of the ways to count.
+fn each_day(quota: u64) -> Vec<QuotaPolicy> {
+    let day = |algorithm| {
+        let algorithm = match algorithm {
+            Algorithm::LeakyBucketQueue { .. } => Algorithm::LeakyBucketQueue { max_waiting: quota - 1 },
+            other => other,
+        };
+        let day = QuotaPolicy::per_day("day", quota).with_algorithm(algorithm);
+        match algorithm {
+            // The others have it by default.
+            Algorithm::StrictTokenBucket => day.with_burst_capacity(quota),
+            _ => day,
+        }
+    };
+    let mut days: Vec<_> = ALGORITHMS.into_iter().map(day).collect();
+    let utc = CalendarWindow::new(CalendarPeriod::Day, "UTC");
+    days.push(QuotaPolicy::per_calendar("day", quota, utc));
+    days
+}
+
+fn is_leaky(policy: &QuotaPolicy) -> bool {
+    matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })
+}
+
+fn is_bucket(policy: &QuotaPolicy) -> bool {
+    let algorithm = policy.algorithm();
+    let is_token = matches!(algorithm, Algorithm::TokenBucket | Algorithm::StrictTokenBucket);
+    policy.window().is_some() && (is_token || is_leaky(policy))
+}
+
+fn wait(decision: &Decision) -> Duration {
+    decision.retry_after().unwrap()
+}
+
+/// L23
+#[tokio::test]
+async fn a_settlement_under_an_older_and_smaller_quota_gives_no_unit_of_the_larger_one_away() {
+    for (small, large) in each_day(14).into_iter().zip(each_day(420)) {
+        for caller in Caller::of_each_store() {
+            let first = caller.allowed(&small, 1).await;
+            let second = caller.allowed(&small, 1).await;
+            caller.allowed(&large, 414).await;
+            assert_eq!(caller.left(&large).await, 4, "{large:?} {:?}", caller.store);
+            caller.settle(Settlement::unused(&first)).await;
+            // Others have come behind its place in a queue.
+            let left = if is_leaky(&large) { 4 } else { 5 };
+            assert_eq!(caller.left(&large).await, left, "{large:?} {:?}", caller.store);
+            caller.settle(Settlement::new(&second, 3)).await;
+            assert_eq!(caller.left(&large).await, left - 2, "{large:?} {:?}", caller.store);
+        }
+    }
+}
+
+/// L23
+#[tokio::test]
+async fn a_tried_and_smaller_quota_gives_no_unit_of_the_larger_one_away() {
+    for (small, large) in each_day(14).into_iter().zip(each_day(420)) {
+        for caller in Caller::of_each_store() {
+            let tried = small.clone().shadow();
+            let first = caller.allowed(&tried, 1).await;
+            caller.allowed(&large, 414).await;
+            caller.allowed(&tried, 1).await;
+            assert_eq!(caller.left(&large).await, 5, "{large:?} {:?}", caller.store);
+            caller.settle(Settlement::new(&first, 2)).await;
+            assert_eq!(caller.left(&large).await, 4, "{large:?} {:?}", caller.store);
+        }
+    }
+}
+
+/// L23
+#[tokio::test]
+async fn an_instance_with_a_smaller_quota_that_rejects_gives_no_unit_of_the_larger_one_away() {
+    for (small, large) in each_day(14).into_iter().zip(each_day(420)) {
+        for caller in Caller::of_each_store() {
+            caller.allowed(&large, 14).await;
+            for _ in 0..401 {
+                assert_eq!(caller.decide(&small, 1).await.outcome(), Outcome::Rejected);
+                caller.allowed(&large, 1).await;
+            }
+            assert_eq!(caller.left(&large).await, 5, "{large:?} {:?}", caller.store);
+        }
+    }
+}
+
+/// L23, D18: what an exhausted caller is told after its rate was raised is true.
+#[tokio::test]
+async fn a_bucket_refills_at_a_raised_rate_from_the_first_rejection_under_it() {
+    for algorithm in &ALGORITHMS[..3] {
+        let [hour, minute] = [QuotaPolicy::per_hour, QuotaPolicy::per_minute].map(|per| {
+            let algorithm = match algorithm {
+                Algorithm::LeakyBucketQueue { .. } => Algorithm::LeakyBucketQueue { max_waiting: 9 },
+                Algorithm::StrictTokenBucket => Algorithm::StrictTokenBucket,
+                other => *other,
+            };
+            per("quota", 10).with_algorithm(algorithm)
+        });
+        for caller in Caller::of_each_store() {
+            while caller.decide(&hour, 1).await.outcome() == Outcome::Allowed {}
+            let told = wait(&caller.decide(&minute, 1).await);
+            assert!(told <= Duration::from_secs(60), "{told:?}");
+            let half = Duration::from_micros(told.as_micros() as u64 / 2);
+            caller.clock.advance(half);
+            assert_eq!(
+                wait(&caller.decide(&minute, 1).await),
+                told - half,
+                "{:?}",
+                caller.store
+            );
+            caller.clock.advance(told - half - Duration::from_micros(1));
+            assert_eq!(wait(&caller.decide(&minute, 1).await), Duration::from_micros(1));
+            caller.step(1);
+            caller.allowed(&minute, 1).await;
+        }
+    }
+}
+
+/// L23, D18
+#[test]
+fn a_lone_caller_of_a_changed_bucket_that_waits_as_told_is_admitted() {
+    let bucket = || {
+        let window = select(vec![1, 60, 3_600, 86_400_u64]);
+        (1..=500_u64, window, 0..3_usize).prop_filter_map("a policy", |(quota, window, algorithm)| {
+            let algorithm = match ALGORITHMS[algorithm] {
+                Algorithm::LeakyBucketQueue { .. } => Algorithm::LeakyBucketQueue { max_waiting: quota },
+                other => other,
+            };
+            let policy = QuotaPolicy::new("quota", quota, Duration::from_secs(window)).with_algorithm(algorithm);
+            PolicySet::new([policy.clone()]).is_ok().then_some(policy)
+        })
+    };
+    let strategy = (bucket(), bucket(), 1..=500_u64, 0..100 * SECOND, 1..=500_u64);
+    for_any(300, strategy, async |(old, new, used, pause, cost)| {
+        for caller in Caller::of_each_store() {
+            for _ in 0..4 {
+                caller.decide(&old, used.min(old.burst_capacity())).await;
+            }
+            caller.step(pause as i64);
+            let decision = caller.decide(&new, cost).await;
+            let Some(told) = decision.retry_after() else {
+                continue;
+            };
+            // Elsewhere it may ask as often as it likes.
+            let told = told.as_micros() as i64;
+            caller.step(told / 3);
+            caller.decide(&new, cost).await;
+            caller.step(told - told / 3);
+            let then = caller.decide(&new, cost).await;
+            assert_eq!(then.outcome(), Outcome::Allowed, "{:?}: {told:?}", caller.store);
+        }
+    });
+}
+
+/// L23, D18
+#[tokio::test]
+async fn a_debt_above_a_lowered_capacity_is_repaid_at_the_rate_at_which_it_was_made() {
+    let (old, new) = (QuotaPolicy::per_day("day", 420), QuotaPolicy::per_day("day", 14));
+    for caller in Caller::of_each_store() {
+        caller.allowed(&old, 420).await;
+        let told = wait(&caller.decide(&new, 1).await);
+        // 407 units, until 13 are used.
+        let exact = Duration::from_micros((407 * 86_400_000_000_u64).div_ceil(420));
+        assert!((exact..exact + Duration::from_micros(3)).contains(&told), "{told:?}");
+        caller.clock.advance(told - Duration::from_micros(3));
+        assert_eq!(caller.decide(&new, 1).await.outcome(), Outcome::Rejected);
+        caller.step(3);
+        caller.allowed(&new, 1).await;
+        // From now on the new rate counts.
+        assert_eq!(wait(&caller.decide(&new, 1).await).as_secs(), 86_400 / 14);
+    }
+}
+
+/// The time for which a caller is locked out after wrong reports about a charge of the first policy.
+async fn locked_out(caller: &Caller, first: &QuotaPolicy, last: &QuotaPolicy) -> Duration {
+    const LARGEST: u64 = 1_000_000_000_000_000;
+    let decision = caller.allowed(first, 1).await;
+    caller.allowed(last, 1).await;
+    caller.settle(Settlement::new(&decision, LARGEST)).await;
+    caller
+        .settle(Settlement::new(&caller.decide(first, 0).await, LARGEST))
+        .await;
+    let mut waited = Duration::ZERO;
+    while let Some(wait) = caller.decide(last, 1).await.retry_after() {
+        waited += wait;
+        caller.clock.advance(wait);
+    }
+    waited
+}
+
+/// L23
+#[tokio::test]
+async fn a_wrong_report_of_any_size_costs_twice_the_larger_quota_or_two_days_at_most() {
+    for (small, large) in each_day(14).into_iter().zip(each_day(420)) {
+        for (first, last) in [(&small, &small), (&small, &large), (&large, &small)] {
+            for caller in Caller::of_each_store() {
+                let waited = locked_out(&caller, first, last).await;
+                // A bucket repays twice 420 units at 14 a day, and a strict one that is as large as its quota one a day.
+                let days = match last.algorithm() {
+                    Algorithm::StrictTokenBucket => 2 * first.quota().max(last.quota()),
+                    _ if is_bucket(last) && first.quota() > last.quota() => 60,
+                    _ => 2,
+                };
+                assert!(
+                    waited <= Duration::from_secs(days * 86_400),
+                    "{first:?} {last:?} {waited:?}"
+                );
+            }
+        }
+    }
+    for caller in Caller::of_each_store() {
+        let (minute, second) = (
+            QuotaPolicy::per_minute("quota", 10),
+            QuotaPolicy::per_second("quota", 5),
+        );
+        let waited = locked_out(&caller, &minute, &second).await;
+        assert!(waited <= Duration::from_secs(2 * 86_400), "{waited:?}");
+    }
+}
+
+/// A step of a caller of two instances, of which one still has the older rules.
+#[derive(Clone, Debug)]
+enum Step {
+    Charge { rules: usize, cost: u64, is_shadow: bool },
+    Settle { which: usize, actual: u64 },
+    Pass(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let cost = || prop_oneof![4 => 1..=3_u64, 2 => 1..=40_u64, 1 => 1..=500_u64];
+    let actual = prop_oneof![2 => Just(0), 2 => cost()];
+    let step = prop_oneof![
+        6 => (0..2_usize, cost(), prop_oneof![5 => Just(false), 1 => Just(true)])
+            .prop_map(|(rules, cost, is_shadow)| Step::Charge { rules, cost, is_shadow }),
+        4 => (0..8_usize, actual).prop_map(|(which, actual)| Step::Settle { which, actual }),
+        1 => (0..600 * SECOND).prop_map(Step::Pass),
+    ];
+    proptest::collection::vec(step, 1..=40)
+}
+
+/// A caller of two rule sets, and the units that it has used.
+struct Interleaving {
+    caller: Caller,
+    rules: [QuotaPolicy; 2],
+    used: u64,
+    open: Vec<(Decision, u64, u64)>,
+    /// The quota that bounds late charges.
+    current: u64,
+}
+
+impl Interleaving {
+    async fn charge(&mut self, rules: usize, cost: u64, is_shadow: bool) {
+        let rules = self.rules[rules].clone();
+        let quota = rules.quota();
+        let policy = if is_shadow { rules.shadow() } else { rules };
+        let decision = self.caller.decide(&policy, cost).await;
+        if decision.allowances().any(|day| day.is_violated()) {
+            // It may have brought the bucket forward to its own numbers.
+            self.current = self.current.min(quota);
+        } else {
+            self.used += cost;
+            self.current = quota;
+            self.open.push((decision, cost, quota));
+        }
+    }
+
+    async fn settle(&mut self, which: usize, actual: u64) {
+        if which >= self.open.len() {
+            return;
+        }
+        let (decision, cost, quota) = self.open.swap_remove(which);
+        // Above that a late charge does not count in full: a log keeps no quota, and strict buckets may have one rate.
+        let is_unknown = matches!(
+            self.rules[0].algorithm(),
+            Algorithm::StrictTokenBucket | Algorithm::SlidingWindowLog
+        );
+        let most = 2 * if is_unknown { quota } else { quota.max(self.current) };
+        let actual = actual.min(cost + most.min(self.rules[1].quota()).saturating_sub(self.used));
+        self.caller.settle(Settlement::new(&decision, actual)).await;
+        self.used = self.used + actual - cost;
+    }
+
+    async fn check(&self, elapsed: u64) {
+        let [small, large] = &self.rules;
+        let restored = match is_bucket(large) {
+            true => (elapsed * large.quota()).div_ceil(86_400 * SECOND),
+            false => 0,
+        };
+        let left = self.caller.left(large).await;
+        let most = large.quota().min((large.quota() + restored).saturating_sub(self.used));
+        let facts = format!("{left} of {most} remain, {:?} {:?}", self.caller.store, self.rules);
+        assert!(left <= most, "{facts}");
+        // A place in a queue is not always released.
+        assert!(is_leaky(small) || elapsed > 0 || left + 1 >= most, "{facts}");
+    }
+}
+
+/// L23: of the larger quota there is never more than what is not used, and what time has restored.
+#[test]
+fn under_any_interleaving_of_two_rules_no_more_of_the_larger_quota_remains_than_was_not_used() {
+    let quotas = (2..=30_u64, 1..=500_u64, 0..ALGORITHMS.len() + 1);
+    for_any(400, (quotas, steps()), async |((small, more, kind), steps)| {
+        for caller in Caller::of_each_store() {
+            let start = caller.clock.now();
+            let mut run = Interleaving {
+                caller,
+                rules: [small, small + more].map(|quota| each_day(quota).swap_remove(kind)),
+                used: 0,
+                open: vec![],
+                current: 0,
+            };
+            for step in &steps {
+                match *step {
+                    Step::Charge { rules, cost, is_shadow } => run.charge(rules, cost, is_shadow).await,
+                    Step::Settle { which, actual } => run.settle(which, actual).await,
+                    Step::Pass(micros) => run.caller.step(micros as i64),
+                }
+                run.check(run.caller.clock.now().micros_since(start)).await;
+            }
+        }
+    });
+}
+
+/// L23: others have had their quota of the day that has begun.
+#[tokio::test]
+async fn what_a_request_of_a_calendar_day_has_used_more_does_not_count_on_the_next_day() {
+    let utc = || CalendarWindow::new(CalendarPeriod::Day, "UTC");
+    let day = QuotaPolicy::per_calendar("day", 10, utc());
+    for caller in Caller::of_each_store() {
+        let late = caller.allowed(&day, 1).await;
+        caller.clock.advance(Duration::from_secs(86_400));
+        caller.allowed(&day, 2).await;
+        caller.settle(Settlement::new(&late, 5)).await;
+        assert_eq!(caller.left(&day).await, 8, "{:?}", caller.store);
+
+        // The day has ended by the partition's time, which stands still, and has not by the clock.
+        let last = Timestamp::from_micros(caller.clock.now().as_micros() + 86_400 * SECOND);
+        caller.clock.set(last);
+        caller.allowed(&day, 2).await;
+        caller.step(-1);
+        let early = caller.allowed(&day, 1).await;
+        caller.settle(Settlement::new(&early, 3)).await;
+        assert_eq!(caller.left(&day).await, 5, "{:?}", caller.store);
+    }
+}
+
+/// A server of its own, so that its commands can be counted, and a caller of it.
+fn server() -> (RedisServer, Caller) {
+    let server = RedisServer::start();
+    let clock = Clock::manual(Timestamp::from_micros(1_700_006_400 * SECOND));
+    let store = tower_quota::RedisStore::builder(server.url())
+        .connections(1)
+        .clock(clock.clone());
+    let caller = Caller {
+        clock,
+        store: std::sync::Arc::new(store.build().unwrap()),
+        partition: somebody(),
+    };
+    (server, caller)
+}
+
+fn sets(server: &RedisServer) -> u64 {
+    let info = server.command(&["INFO", "commandstats"]);
+    let calls = |line: &str| -> Option<u64> {
+        let numbers = line.strip_prefix("cmdstat_set:")?.split_once("calls=")?.1;
+        numbers.split(',').next()?.parse().ok()
+    };
+    info.lines().find_map(calls).unwrap_or(0)
+}
+
+/// P11
+#[tokio::test]
+async fn rejections_write_nothing_but_once_after_a_change_of_rate() {
+    let (server, caller) = server();
+    let (hour, minute) = (QuotaPolicy::per_hour("quota", 10), QuotaPolicy::per_minute("quota", 10));
+    let per_day = QuotaPolicy::per_day("day", 100).with_algorithm(Algorithm::FixedWindow);
+    let reject = async |policy: &QuotaPolicy, count| {
+        for _ in 0..count {
+            let plan = caller.plan([policy.clone(), per_day.clone()], 1);
+            assert_eq!(caller.store.decide(plan).await.unwrap().outcome(), Outcome::Rejected);
+        }
+    };
+    caller
+        .store
+        .decide(caller.plan([hour.clone(), per_day.clone()], 10))
+        .await
+        .unwrap();
+    let before = sets(&server);
+    reject(&hour, 10_000).await;
+    assert_eq!(sets(&server) - before, 0);
+    reject(&minute, 1_000).await;
+    assert_eq!(sets(&server) - before, 1);
+    // A debt above a lowered capacity is not written.
+    reject(&QuotaPolicy::per_minute("quota", 5), 1_000).await;
+    assert_eq!(sets(&server) - before, 1);
+}
+
+/// F9
+#[tokio::test]
+async fn an_exhausted_caller_stays_rejected_while_no_write_succeeds() {
+    for fault in ["OOM", "MISCONF", "READONLY"] {
+        let (server, caller) = server();
+        let policies: Vec<_> = ["a", "b"].map(|name| QuotaPolicy::per_hour(name, 10)).to_vec();
+        caller.store.decide(caller.plan(policies.clone(), 10)).await.unwrap();
+        match fault {
+            "OOM" => drop(server.command(&["CONFIG", "SET", "maxmemory", "1"])),
+            "MISCONF" => fail_to_save(&server).await,
+            _ => drop(server.command(&["REPLICAOF", "127.0.0.1", "1"])),
+        }
+        let rejected_write = server.command(&["SET", "key", "value"]);
+        assert!(rejected_write.contains(fault), "{rejected_write}");
+        let mut rejected = 0;
+        for number in 0..200 {
+            // With every tenth of them the rules change.
+            let changed = policies.iter().map(|policy| match number % 10 {
+                0 => QuotaPolicy::per_minute(if policy.name() == "a" { "a" } else { "b" }, 10),
+                _ => policy.clone(),
+            });
+            let decision = caller.store.decide(caller.plan(changed, 1)).await;
+            rejected += u32::from(decision.is_ok_and(|decision| decision.outcome() == Outcome::Rejected));
+        }
+        assert!(rejected >= 198, "{fault}: {rejected} of 200");
+    }
+}
+
+/// Makes the server reject writes because it cannot save.
+async fn fail_to_save(server: &RedisServer) {
+    server.command(&["CONFIG", "SET", "save", "3600 1"]);
+    // A folder is where the file is to be.
+    let directory = server.command(&["CONFIG", "GET", "dir"]);
+    let directory = directory.lines().last().unwrap();
+    std::fs::create_dir_all(format!("{directory}/dump.rdb/taken")).unwrap();
+    server.command(&["BGSAVE"]);
+    for _ in 0..500 {
+        if server
+            .command(&["INFO", "persistence"])
+            .contains("rdb_last_bgsave_status:err")
+        {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the server has saved");
+}
+
+#[tokio::test]
+async fn a_reset_by_a_plan_whose_log_is_closed_deletes_the_log() {
+    let log = |quota| QuotaPolicy::per_day("log", quota).with_algorithm(Algorithm::SlidingWindowLog);
+    for caller in Caller::of_each_store() {
+        caller.allowed(&log(5), 4).await;
+        caller.store.reset(caller.plan([log(0)], 1)).await.unwrap();
+        assert_eq!(caller.left(&log(5)).await, 5, "{:?}", caller.store);
+    }
+}
+
+#[tokio::test]
+async fn the_byte_that_a_plan_without_bytes_charges_is_refunded_with_it() {
+    let bytes = QuotaPolicy::per_day("bytes", 10).with_content_bytes(Direction::Both);
+    for caller in Caller::of_each_store() {
+        caller.allowed(&bytes, 1).await;
+        assert_eq!(caller.left(&bytes).await, 9, "{:?}", caller.store);
+        let plan = caller.plan([bytes.clone()], 1);
+        caller.settle(Settlement::refund(plan, Charged::Now)).await;
+        assert_eq!(caller.left(&bytes).await, 10, "{:?}", caller.store);
+    }
+}

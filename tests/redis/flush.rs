@@ -1,0 +1,269 @@
+//! The end of a process: what it owes its callers arrives before, or is reported.
+
+use std::{convert::Infallible, iter, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::{FutureExt, future::join_all};
+use http::{Request, Response};
+use http_body_util::Full;
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::{Semaphore, watch},
+    task::{JoinHandle, yield_now},
+};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    AcquireFuture, ActualCost, Algorithm, Plan, QuotaPolicy, RateLimitBody, RateLimitLayer, RedisStore,
+    RedisStoreBuilder, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+use crate::support::{RedisServer, Sentinels, shared_cluster, shared_server};
+
+/// Longer than anything in a test can take unless it hangs.
+const HANG: Duration = Duration::from_secs(30);
+
+const CALLERS: i64 = 100;
+/// Of each caller.
+const REQUESTS: u64 = 2;
+const QUOTA: u64 = 100;
+/// The cost of a request until its response says that it was one.
+const ESTIMATE: u64 = 10;
+
+type Answer = Response<RateLimitBody<Full<Bytes>>>;
+
+/// A store by whose time no window and no lease ends.
+fn build(builder: RedisStoreBuilder, prefix: &str) -> RedisStore {
+    let builder = builder
+        .key_prefix(prefix)
+        .clock(Clock::manual(Timestamp::from_micros(1_700_010_000_000_000)))
+        .lease_time(Duration::from_secs(86_400))
+        .connection_timeout(HANG);
+    builder.build().unwrap()
+}
+
+fn layer(store: impl Store, fallback: Option<RedisStore>) -> RateLimitLayer {
+    let builder = RateLimitLayer::builder(store)
+        .scope("flush")
+        .key(key::extension::<i64>())
+        .cost(ESTIMATE)
+        .policy(QuotaPolicy::per_day("daily", QUOTA).with_algorithm(Algorithm::FixedWindow))
+        .policy(QuotaPolicy::concurrent("slots", REQUESTS))
+        // A machine that is busy with other tests must not make requests pass uncounted.
+        .deadline(HANG);
+    match fallback {
+        Some(fallback) => builder.fallback(fallback).build().unwrap(),
+        None => builder.build().unwrap(),
+    }
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// Requests that were decided, and are answered when they are told to.
+struct InProgress {
+    requests: Vec<JoinHandle<Answer>>,
+    may_end: Arc<Semaphore>,
+}
+
+impl InProgress {
+    async fn begin(layer: &RateLimitLayer) -> Self {
+        let (came, may_end) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let service = {
+            let (came, may_end) = (Arc::clone(&came), Arc::clone(&may_end));
+            service_fn(move |_: Request<()>| {
+                let (came, may_end) = (Arc::clone(&came), Arc::clone(&may_end));
+                async move {
+                    came.add_permits(1);
+                    may_end.acquire().await.unwrap().forget();
+                    let mut response = Response::new(Full::<Bytes>::from("hello"));
+                    response.extensions_mut().insert(ActualCost(1));
+                    Ok::<_, Infallible>(response)
+                }
+            })
+        };
+        let service = layer.layer(service);
+        let callers = (0..CALLERS).flat_map(|caller| iter::repeat_n(caller, REQUESTS as usize));
+        let requests: Vec<_> = callers
+            .map(|caller| {
+                let mut request = Request::new(());
+                request.extensions_mut().insert(caller);
+                let response = service.clone().oneshot(request);
+                tokio::spawn(async move { response.await.unwrap() })
+            })
+            .collect();
+        let all = came.acquire_many(requests.len() as u32).await;
+        all.unwrap().forget();
+        Self { requests, may_end }
+    }
+
+    /// Each has settled its cost. Its slot is settled when what is returned is dropped.
+    async fn answer_together(self) -> Vec<Answer> {
+        self.may_end.add_permits(self.requests.len());
+        let answers = join_all(self.requests).await;
+        answers.into_iter().map(Result::unwrap).collect()
+    }
+}
+
+/// By another process.
+fn assert_that_nobody_is_overcharged_or_holds_a_slot(store: RedisStore, name: &str) {
+    let layer = layer(store, None);
+    let left = runtime().block_on(join_all((0..CALLERS).map(|caller| {
+        let admin = layer.admin();
+        async move {
+            let left = admin.peek(&caller, None).await.unwrap().unwrap();
+            let left: Vec<_> = left.allowances().map(|allowance| allowance.remaining()).collect();
+            left
+        }
+    })));
+    let wrong = left.iter().filter(|left| **left != [QUOTA - REQUESTS, REQUESTS]);
+    assert_eq!(wrong.count(), 0, "{name}: {left:?}");
+}
+
+/// Never decides anything.
+#[derive(Debug)]
+struct Unreachable;
+
+impl Store for Unreachable {
+    fn acquire(&self, _: Plan) -> AcquireFuture {
+        AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "test")))
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+#[test]
+fn after_a_flush_the_process_may_end_and_nobody_is_overcharged_or_holds_a_slot() {
+    let sentinels = Sentinels::start();
+    let single = |prefix: &str| build(RedisStore::builder(shared_server().url()), prefix);
+    let cluster = || build(RedisStore::cluster_builder(shared_cluster().urls()), "flush");
+    let sentinel = || {
+        build(
+            RedisStore::sentinel_builder(sentinels.urls(), Sentinels::SERVICE),
+            "flush",
+        )
+    };
+    let shared: Arc<dyn Store> = Arc::new(single("flush-shared"));
+    for (name, layer, another) in [
+        ("single", layer(single("flush"), None), single("flush")),
+        ("shared", layer(shared, None), single("flush-shared")),
+        (
+            "fallback",
+            layer(Unreachable, Some(single("flush-fallback"))),
+            single("flush-fallback"),
+        ),
+        ("cluster", layer(cluster(), None), cluster()),
+        ("sentinel", layer(sentinel(), None), sentinel()),
+    ] {
+        let runtime = runtime();
+        runtime.block_on(async {
+            drop(InProgress::begin(&layer).await.answer_together().await);
+            layer.admin().flush(HANG).await.unwrap();
+        });
+        drop(runtime);
+        assert_that_nobody_is_overcharged_or_holds_a_slot(another, name);
+    }
+}
+
+#[test]
+fn a_flush_of_a_stopped_redis_ends_at_its_timeout_with_the_number_of_what_remains_and_the_next_one_sends_it() {
+    let server = RedisServer::start();
+    let store = || build(RedisStore::builder(server.url()), "flush");
+    let layer = layer(store(), None);
+    let runtime = runtime();
+    runtime.block_on(async {
+        let requests = InProgress::begin(&layer).await;
+        server.pause();
+        drop(requests.answer_together().await);
+        let error = layer.admin().flush(Duration::from_millis(200)).await.unwrap_err();
+        let expected = "store timed out: settlements under way: 400, lost since the last flush: 0";
+        assert_eq!(error.to_string(), expected);
+
+        server.resume();
+        for _ in 0..2 {
+            layer.admin().flush(HANG).await.unwrap();
+        }
+    });
+    drop(runtime);
+    assert_that_nobody_is_overcharged_or_holds_a_slot(store(), "stopped");
+}
+
+#[tokio::test]
+async fn a_flush_after_redis_was_killed_reports_the_number_of_lost_settlements_once() {
+    let server = RedisServer::start();
+    let layer = layer(build(RedisStore::builder(server.url()), "flush"), None);
+    let requests = InProgress::begin(&layer).await;
+    server.kill();
+    drop(requests.answer_together().await);
+    let error = layer.admin().flush(HANG).await.unwrap_err();
+    let expected = "store unavailable: settlements under way: 0, lost since the last flush: 400";
+    assert_eq!(error.to_string(), expected);
+    layer.admin().flush(HANG).await.unwrap();
+}
+
+#[test]
+fn while_requests_still_finish_flushes_lose_nothing_and_the_last_one_waits_for_all() {
+    let store = || build(RedisStore::builder(shared_server().url()), "flush-finishing");
+    let layer = layer(store(), None);
+    let runtime = runtime();
+    runtime.block_on(async {
+        let requests = InProgress::begin(&layer).await;
+        let (is_over, over) = watch::channel(false);
+        let (admin, at_once) = (layer.admin(), layer.admin());
+        let flushes = tokio::spawn(async move {
+            while !*over.borrow() {
+                // Some end in the middle, and two wait at the same time.
+                let _ = tokio::join!(admin.flush(Duration::from_millis(1)), admin.flush(HANG));
+                yield_now().await;
+            }
+        });
+        let InProgress { requests, may_end } = requests;
+        for _ in &requests {
+            may_end.add_permits(1);
+            yield_now().await;
+        }
+        join_all(requests.into_iter().map(async |request| drop(request.await.unwrap()))).await;
+        is_over.send_replace(true);
+        flushes.await.unwrap();
+        at_once.flush(HANG).await.unwrap();
+    });
+    drop(runtime);
+    assert_that_nobody_is_overcharged_or_holds_a_slot(store(), "finishing");
+}
+
+#[test]
+fn what_a_runtime_has_left_unsent_is_reported_without_a_runtime_and_sent_in_another_one() {
+    let store = || build(RedisStore::builder(shared_server().url()), "flush-runtimes");
+    let layer = layer(store(), None);
+    let first = Builder::new_current_thread().enable_all().build().unwrap();
+    first.block_on(async {
+        let answers = InProgress::begin(&layer).await.answer_together().await;
+        // The costs have been settled, the slots are now, and no task runs any more.
+        layer.admin().flush(HANG).await.unwrap();
+        drop(answers);
+    });
+    drop(first);
+    let error = layer.admin().flush(HANG).now_or_never().unwrap().unwrap_err();
+    assert!(error.to_string().contains("settlements under way: 200"), "{error}");
+    runtime().block_on(layer.admin().flush(HANG)).unwrap();
+    assert_that_nobody_is_overcharged_or_holds_a_slot(store(), "runtimes");
+}
+
+#[test]
+fn without_anything_to_send_a_flush_needs_neither_redis_nor_a_runtime() {
+    let layer = layer(RedisStore::new("redis://127.0.0.1:1/").unwrap(), None);
+    layer.admin().flush(Duration::ZERO).now_or_never().unwrap().unwrap();
+}
