@@ -128,9 +128,12 @@ async fn rules(State(book): State<RuleBook>) -> impl IntoResponse {
     json(book.json())
 }
 
-async fn tried_rules(State(book): State<RuleBook>) -> Result<impl IntoResponse, Failure> {
-    let tried = book.tried();
-    tried.map(json).ok_or_else(|| unchanged(Mistake::NotTried))
+/// The rules that are being tried. The answer is 204 when there are none: a trial may end while a page asks.
+async fn tried_rules(State(book): State<RuleBook>) -> Response {
+    match book.tried() {
+        Some(tried) => json(tried).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    }
 }
 
 pub(crate) fn json(text: String) -> ([(HeaderName, &'static str); 1], String) {

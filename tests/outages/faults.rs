@@ -309,7 +309,7 @@ async fn garbage_and_other_types_under_a_key_count_as_never_seen_and_are_overwri
         b"x",
         b"\x01",
         b"\x01\0\0\0\0\0\0\0",
-        b"\x09garbage garbage",
+        b"garbage garbage",
         &full[..8],
         &full,
         &levels,

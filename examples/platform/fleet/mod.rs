@@ -201,11 +201,12 @@ async fn rules(State(fleet): State<Fleet>) -> impl IntoResponse {
     json(text(&fleet.handle.current()))
 }
 
-async fn tried_rules(State(fleet): State<Fleet>) -> Result<impl IntoResponse, Failure> {
-    let tried = fleet.handle.rolling_out();
-    let message = "no rules are being tried\n".to_owned();
-    let (_, rules) = tried.ok_or((StatusCode::CONFLICT, message))?;
-    Ok(json(text(&rules)))
+/// The rules that are being tried. The answer is 204 when there are none: a trial may end while a page asks.
+async fn tried_rules(State(fleet): State<Fleet>) -> Response {
+    match fleet.handle.rolling_out() {
+        Some((_, rules)) => json(text(&rules)).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    }
 }
 
 fn text(rules: &Rules) -> String {
