@@ -225,19 +225,26 @@ impl Browser {
         ));
     }
 
-    /// Clicks into the middle of an element with the mouse.
+    /// Clicks an element as soon as nothing covers its middle.
+    ///
+    /// The look and the click are one step of the page, which may move the element at any moment.
     pub fn click(&mut self, selector: &str) {
-        self.mouse(selector, "mouseMoved", 0);
-        self.mouse(selector, "mousePressed", 1);
-        self.mouse(selector, "mouseReleased", 1);
+        self.wait_for(&format!(
+            "(() => {{
+                const element = document.querySelector({selector:?});
+                element.scrollIntoView({{ block: 'nearest', behavior: 'instant' }});
+                const box = element.getClientRects()[0];
+                const hit = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+                if (element.disabled || !element.contains(hit)) return false;
+                element.focus();
+                element.click();
+                return true;
+            }})()"
+        ));
     }
 
-    /// Moves the mouse over an element.
+    /// Moves the mouse over the middle of an element.
     pub fn hover(&mut self, selector: &str) {
-        self.mouse(selector, "mouseMoved", 0);
-    }
-
-    fn mouse(&mut self, selector: &str, event: &str, clicks: u32) {
         let middle = self.eval(&format!(
             "(() => {{
                 const element = document.querySelector({selector:?});
@@ -246,8 +253,7 @@ impl Browser {
                 return [box.x + box.width / 2, box.y + box.height / 2];
             }})()"
         ));
-        let button = if clicks == 0 { "none" } else { "left" };
-        let event = json!({ "type": event, "x": middle[0], "y": middle[1], "button": button, "clickCount": clicks });
+        let event = json!({ "type": "mouseMoved", "x": middle[0], "y": middle[1] });
         self.call("Input.dispatchMouseEvent", event);
     }
 

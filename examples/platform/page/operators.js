@@ -123,9 +123,18 @@ async function send(method, path, body, fields = {}, more = "") {
   await pollFleet();
 }
 
+/** Answers the question that is open. */
+let decide = () => {};
+
+// The event comes some time after the dialog has closed: another question may be open by then.
+at("confirm").addEventListener("close", () => {
+  if (!at("confirm").open) decide(at("confirm").returnValue === "yes");
+});
+
 /** Asks before something is done; the answer is no unless the operator says yes. */
 function confirmed(title, text, yes, list = []) {
   const dialog = at("confirm");
+  decide(dialog.returnValue === "yes");
   at("confirm-title").textContent = title;
   at("confirm-text").textContent = text;
   at("confirm-yes").textContent = yes;
@@ -133,7 +142,9 @@ function confirmed(title, text, yes, list = []) {
   dialog.returnValue = "cancel";
   dialog.showModal();
   at("confirm-no").focus();
-  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
+  return new Promise((done) => {
+    decide = done;
+  });
 }
 
 // --- Signing in and out.
@@ -646,13 +657,19 @@ async function blockClient(event) {
 
 /** The texts of the rules, at this number. */
 let rules = { number: null, current: "", tried: "" };
+/** Settles when the texts are those of the number. */
+let loading = Promise.resolve();
 /** The rules that the draft was begun with. */
 let draft = { number: null, text: "" };
 
 const isDrafted = () => at("draft").value !== draft.text;
 
-async function loadRules() {
-  if (state === null) return;
+function loadRules() {
+  if (state !== null) loading = readRules();
+  return loading;
+}
+
+async function readRules() {
   const number = numberOfRules();
   // Before the answer, so that it is not asked for twice.
   rules = { ...rules, number };
@@ -719,15 +736,18 @@ function changes(before, after) {
   }
 }
 
-async function changeRules(title, text, yes, list, said, method, path, body, seen) {
+async function changeRules(title, text, yes, listed, said, method, path, body, seen) {
   const fields = { "if-match": `"${seen}"` };
-  let more = "";
+  let [list, more] = [[], ""];
   if (isFleet()) {
     const preview = await effects(method, path, body, fields);
     if (preview === null) return;
     const anew = preview.starting_anew;
     if (anew.length > 0) more = "&restart_counts=true";
     list = [...preview.effects, ...(anew.length > 0 ? ["COUNTS ARE LOST: the policies that start anew give each of their callers a full quota once."] : [])];
+  } else {
+    await loading;
+    list = listed();
   }
   const scope = isFleet() ? "On all instances, within two seconds." : "On this instance only, until the file of rules changes or the process ends.";
   if (!(await confirmed(title, text, yes, [...list, scope]))) return;
@@ -757,7 +777,7 @@ async function effects(method, path, body, fields) {
 }
 
 function rollBack(version) {
-  changeRules(`Roll back to version ${version}?`, "Its rules and its trial hold again, as a new version. The switch and the blocks stay as they are.", "Roll back", [],
+  changeRules(`Roll back to version ${version}?`, "Its rules and its trial hold again, as a new version. The switch and the blocks stay as they are.", "Roll back", () => [],
     `The rules of version ${version} hold again`, "POST", `roll-back/${version}`, undefined, numberOfRules());
 }
 
@@ -768,30 +788,30 @@ function tryRules(event) {
   const percent = at("try-percent").value;
   const text = at("draft").value;
   changeRules(`Try these rules on ${percent} % of the callers?`, `Always the same callers, chosen by their digests. The others keep the rules of now.${endsTrial()}`, "Try them",
-    changes(rules.current, text), `New rules are tried on ${percent} % of the callers`, "PUT", `roll-out/${percent}`, text, draft.number);
+    () => changes(rules.current, text), `New rules are tried on ${percent} % of the callers`, "PUT", `roll-out/${percent}`, text, draft.number);
 }
 
 function replaceRules() {
   const text = at("draft").value;
   changeRules("Use these rules for all callers?", `From the next request on. What callers have used stays used.${endsTrial()}`, "Use them for all",
-    changes(rules.current, text), "New rules hold for all callers", "POST", "rules", text, draft.number);
+    () => changes(rules.current, text), "New rules hold for all callers", "POST", "rules", text, draft.number);
 }
 
 function share(event) {
   event.preventDefault();
   const percent = at("share-percent").value;
   changeRules(`Try the new rules on ${percent} % of the callers?`, `It was ${trialOf()?.percent} %.`, "Change the share",
-    changes(rules.current, rules.tried), `The new rules are tried on ${percent} % of the callers`, "PUT", `roll-out/${percent}`, undefined, numberOfRules());
+    () => changes(rules.current, rules.tried), `The new rules are tried on ${percent} % of the callers`, "PUT", `roll-out/${percent}`, undefined, numberOfRules());
 }
 
 function finish() {
   changeRules("Use the tried rules for all callers?", "The trial ends with it.", "Use them for all",
-    changes(rules.current, rules.tried), "The rules that were tried hold for all callers", "POST", "roll-out", undefined, numberOfRules());
+    () => changes(rules.current, rules.tried), "The rules that were tried hold for all callers", "POST", "roll-out", undefined, numberOfRules());
 }
 
 function abandon() {
   changeRules("End the trial?", "All callers have the old rules again.", "End the trial",
-    changes(rules.tried, rules.current), "The trial has ended; the old rules hold for all callers", "DELETE", "roll-out", undefined, numberOfRules());
+    () => changes(rules.tried, rules.current), "The trial has ended; the old rules hold for all callers", "DELETE", "roll-out", undefined, numberOfRules());
 }
 
 // --- Start.
