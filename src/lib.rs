@@ -146,6 +146,7 @@ mod ready;
 pub mod redis;
 mod rejection;
 mod response_fields;
+mod round_trips;
 mod rules;
 mod scratch;
 mod screening;

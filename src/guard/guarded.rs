@@ -34,6 +34,12 @@ pub(super) struct StoreCall {
     asked: Stopwatch,
 }
 
+/// A call that was not answered by its deadline. The store may have decided all the same.
+pub(super) struct LateCall {
+    pub(super) error: StoreError,
+    pub(super) answer: BoxedAnswer<Measurement>,
+}
+
 impl GuardedStore {
     pub(super) fn new(store: Arc<dyn Store>, clock: Clock, log: Arc<StoreTelemetry>) -> Self {
         let breaker = || Breaker::new(clock.clone(), Arc::clone(&log) as Arc<dyn CircuitTelemetry>);
@@ -72,16 +78,30 @@ impl GuardedStore {
 
     /// Waits for the answer until the deadline.
     pub(super) async fn finish(&self, call: StoreCall, deadline: Instant) -> Result<Measurement, StoreError> {
-        let in_time = self.within(deadline, call.answer).await;
-        let answer = in_time.unwrap_or_else(|| {
+        let answer = self.finish_or_keep(call, deadline).await;
+        answer.unwrap_or_else(|late| Err(late.error))
+    }
+
+    /// The same, and what is not answered by then may still be waited for.
+    pub(super) async fn finish_or_keep(
+        &self,
+        mut call: StoreCall,
+        deadline: Instant,
+    ) -> Result<Result<Measurement, StoreError>, LateCall> {
+        let in_time = self.within(deadline, &mut call.answer).await;
+        let answer = in_time.ok_or_else(|| {
             let message = format!("no decision within {:?}", call.time);
-            Err(StoreError::new(StoreErrorKind::TimedOut, message))
+            StoreError::new(StoreErrorKind::TimedOut, message)
         });
         self.log.answered(call.asked, &self.clock);
         if let (Some(breaker), Some(admission)) = (&self.breaker, call.admission) {
-            breaker.record(admission, answer.as_ref().err());
+            let error = answer.as_ref().map_or_else(Some, |answer| answer.as_ref().err());
+            breaker.record(admission, error);
         }
-        answer
+        answer.map_err(|error| LateCall {
+            error,
+            answer: call.answer,
+        })
     }
 
     /// The result of something that depends on the store, or `None` once the deadline and a last turn are over.

@@ -356,9 +356,9 @@ impl QuotaPolicy {
     /// does not use: for callers that are hotter than what one Redis can decide, and for a Redis that is far away.
     ///
     /// An instance begins with single charges. While a caller keeps asking, its blocks double until one lasts for most of its
-    /// lifetime, a tenth of the window and at most 1 s. A block is never larger than `units`, and never more than a quarter of
-    /// what the store has left, so that the last units are charged one by one again. Units that are not spent within the
-    /// lifetime are given back.
+    /// lifetime: four round trips to the store (the shortest of the last minute), at least 1 s, and at most 5 s or a tenth of the
+    /// window. A block is never larger than `units`, and never more than a quarter of what the store has left, so that the
+    /// last units are charged one by one again. Units that are not spent within the lifetime are given back.
     ///
     /// The next block is fetched *ahead*: by a call in the background, two round trips before the caller has used up what is
     /// held. So the requests of a busy caller wait twice, for the first answer and for the first block, and then no more,
@@ -369,13 +369,17 @@ impl QuotaPolicy {
     ///   A token bucket lets no more pass in any time *t* than its burst capacity and what its rate gives in *t* and in the
     ///   lifetime before, and no more than capacity, rate and instances × `units`.
     /// - **At times less.** What one instance holds, the others cannot spend meanwhile: at most instances × `units` for
-    ///   each caller, what is under way included. Keep that far below the quota; a tenth is a good choice. What an instance
-    ///   holds when it is killed is used up, as is a block whose fetching was not answered in time.
+    ///   each caller and for one lifetime, what is under way included. Keep that far below the quota; a tenth is a good choice.
+    ///   A caller whose requests are spread evenly over 20 instances gets 99 % of a fixed window or more.
+    /// - **A block that is answered late is not lost.** Its units are spent, or given back if their lifetime is over. Lost are at
+    ///   most `units` for each caller of an instance that is killed, and a block that is not answered within 5 s after the
+    ///   deadline or whose connection ends. `tower_quota_late_blocks_total` [counts](crate::telemetry) all of them.
     /// - **The size of a block.** As many units as one instance spends on one caller in a second: fewer need more calls.
-    ///   With 500 and 200 requests a second, there is one call for about 60 requests.
+    ///   With 500 and 200 requests a second, there is one call for about 60 requests. With fewer than the caller uses in two
+    ///   round trips, requests wait.
     /// - **The distance.** Three round trips within the [deadline](crate::RateLimitLayerBuilder::deadline): near the end of
-    ///   a quota a request asks for a block, for itself, and once more when a rest was given back. Where two round trips
-    ///   take longer than half of the lifetime, as with a window of a second and a store 80 ms away, requests wait.
+    ///   a quota a request asks for a block, for itself, and once more when a rest was given back. Where a tenth of the window
+    ///   is less than four round trips, as with a window of a second and a store 80 ms away, requests wait.
     /// - **The remaining units that are shown** are those that the store had left when the block was charged, less what this
     ///   instance has charged since.
     /// - **While a quota is used up**, each request is charged or rejected for itself again, as without the setting.

@@ -143,12 +143,13 @@ pub(crate) struct Traits {
 pub(crate) struct BlockTerms {
     /// The most units that are held at a time.
     pub(crate) units: u64,
-    /// The time in which they may be spent.
+    /// The maximum time in which they may be spent.
     pub(crate) lifetime: Duration,
 }
 
 impl BlockTerms {
-    const LONGEST: Duration = Duration::from_secs(1);
+    /// However far the store is.
+    const LONGEST: Duration = Duration::from_secs(5);
 
     /// Those of one policy. A shadow is charged or not by what each request costs, so that with one of those nothing is
     /// known about many units.
@@ -157,6 +158,14 @@ impl BlockTerms {
             units: policy.prefetch.filter(|_| !policy.is_shadow)?,
             lifetime: (policy.window? / 10).min(Self::LONGEST),
         })
+    }
+
+    /// Those with a store that is so far away.
+    pub(crate) fn with_lifetime(self, lifetime: Duration) -> Self {
+        Self {
+            lifetime: self.lifetime.min(lifetime),
+            ..self
+        }
     }
 
     /// The lifetime in microseconds.

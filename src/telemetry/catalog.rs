@@ -24,6 +24,8 @@ catalog! {
         FAILED_WHILE_CLOSED "tower_quota_failed_while_closed_total"
             "Requests that no store decided although the circuit was closed, by the failure mode";
         FLEET_UNREAD "tower_quota_rules_unread_total" "Polls that the source of the rules did not answer";
+        LATE_BLOCKS "tower_quota_late_blocks_total"
+            "Blocks of prefetched units whose call missed the deadline or failed, by what became of them";
         NEVER_FITS "tower_quota_never_fits_total" "Requests that cost more than a policy ever lets pass";
         REFUNDS "tower_quota_refunds_total" "Refunds through the admin handle, by what became of them";
         SHADOW_REJECTIONS "tower_quota_shadow_rejections_total" "Requests that a policy in shadow mode would have rejected";

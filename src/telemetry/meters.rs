@@ -27,12 +27,13 @@ pub(super) use self::tokens::TokenMeters;
 use super::tier::Unresolved;
 use super::{
     catalog::{
-        CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, NEVER_FITS, QUEUE_WAIT,
-        REFUNDS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS,
-        UNKNOWN_TIER, register,
+        CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BLOCKS, NEVER_FITS,
+        QUEUE_WAIT, REFUNDS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT,
+        UNDECIDED, UNITS, UNKNOWN_TIER, register,
     },
     layer::{LayerCount, outcome_name, rejecting_policy},
     series::Series,
+    store::LateBlock,
 };
 use crate::{
     clock::{Clock, Timestamp},
@@ -214,6 +215,7 @@ struct StoreHandles {
     circuit_open: Gauge,
     denial_cache_hits: Counter,
     failed_while_closed: Each<Outcome, 2>,
+    late_blocks: Each<LateBlock, 3>,
     seconds: Histogram,
     slots_held: Gauge,
     state_lost: Counter,
@@ -232,10 +234,16 @@ impl StoreHandles {
             (StoreErrorKind::Unavailable, "unavailable"),
             (StoreErrorKind::Unreachable, "unreachable"),
         ];
+        let fates = [
+            (LateBlock::Kept, "kept"),
+            (LateBlock::Returned, "returned"),
+            (LateBlock::Unknown, "unknown"),
+        ];
         Self {
             circuit_open: gauge!(CIRCUIT_OPEN, labels(scope, [])),
             denial_cache_hits: counter!(DENIAL_CACHE_HITS, labels(scope, [])),
             failed_while_closed: by_mode(FAILED_WHILE_CLOSED, scope),
+            late_blocks: Each::new(fates, |fate| counter!(LATE_BLOCKS, labels(scope, [("fate", fate)]))),
             seconds: histogram!(STORE, labels(scope, [])),
             slots_held: gauge!(SLOTS_HELD, labels(scope, [])),
             state_lost: counter!(STATE_LOST, labels(scope, [])),
@@ -267,6 +275,10 @@ impl StoreMeters {
 
     pub(super) fn remembered(&self, scope: &str) {
         self.handles(scope).denial_cache_hits.increment(1);
+    }
+
+    pub(super) fn late_block(&self, scope: &str, fate: LateBlock) {
+        self.handles(scope).late_blocks.count(fate);
     }
 
     pub(super) fn state_lost(&self, scope: &str) {

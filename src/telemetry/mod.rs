@@ -20,6 +20,7 @@
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests that the store gave no decision for, before the fallback is asked |
 //! | `tower_quota_store_seconds` | histogram | `scope` | time until the store has answered, with a decision or an error, or the deadline has passed; 0 for a store that answers at once, as one in memory does; calls of the fallback are left out |
 //! | `tower_quota_denial_cache_hits_total` | counter | `scope` | requests that were rejected without asking the store, because it is [remembered](crate::RateLimitLayerBuilder::denial_cache) that it would reject them; the decisions have them, too |
+//! | `tower_quota_late_blocks_total` | counter | `scope`, `fate` | blocks of [prefetched units](crate::QuotaPolicy::with_prefetch) whose call missed the deadline or failed: `kept` (they arrived, and are spent), `returned` (they arrived too late, and went back), `unknown` (no answer: if they were charged, no instance can use them) |
 //! | `tower_quota_state_lost_total` | counter | `scope` | exhausted callers who were found with a full quota too early, because the store has [lost](crate::docs::alerts#the-store-loses-state) their state |
 //! | `tower_quota_circuit_open` | gauge | `scope` | circuit breakers that are open: each layer has one; on a Redis Cluster it stays closed, see the next line |
 //! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters that are not asked because their circuit is open, by each store of the process; one also while a store knows no node at all. Which ones it is says the event: addresses come and go, so they are no label |
@@ -185,7 +186,7 @@ pub(crate) use self::tokens::{IssuerTelemetry, TokenTelemetry};
 pub(crate) use self::{
     layer::LayerTelemetry,
     meters::{OneMore as HeldSlots, Stopwatch},
-    store::StoreTelemetry,
+    store::{LateBlock, StoreTelemetry},
 };
 #[cfg(feature = "axum")]
 use crate::mistake::Mistake;

@@ -88,6 +88,8 @@ impl StoreMeters {
 
     pub(super) fn remembered(&self, _: &str) {}
 
+    pub(super) fn late_block(&self, _: &str, _: super::LateBlock) {}
+
     pub(super) fn state_lost(&self, _: &str) {}
 
     pub(super) fn undecided(&self, _: &str, _: StoreErrorKind) {}

@@ -21,6 +21,17 @@ pub(crate) struct StoreTelemetry {
     meters: StoreMeters,
 }
 
+/// The fate of a block of prefetched units whose call missed the deadline, or failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LateBlock {
+    /// It arrived, and may be spent.
+    Kept,
+    /// It arrived too late, and went back.
+    Returned,
+    /// There was no answer. Its units may be charged, and no instance can use them then.
+    Unknown,
+}
+
 /// Requests that no store has decided while the circuit was closed.
 #[derive(Debug, Default)]
 struct Leak {
@@ -75,6 +86,10 @@ impl StoreTelemetry {
     /// A request was rejected without asking the store.
     pub(crate) fn remembered(&self) {
         self.meters.remembered(&self.scope);
+    }
+
+    pub(crate) fn late_block(&self, fate: LateBlock) {
+        self.meters.late_block(&self.scope, fate);
     }
 
     /// The store has lost the state of a partition that this instance knows to be exhausted.

@@ -13,6 +13,7 @@ mod handlers;
 mod holder;
 mod hostile;
 mod hyper_server;
+mod late_blocks;
 mod llm_gateway;
 #[path = "../support/load.rs"]
 mod load;

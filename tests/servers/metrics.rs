@@ -204,15 +204,16 @@ async fn after_one_request_all_that_can_be_known_is_there_with_a_zero() {
             "{name}"
         );
     }
-    for mode in ["closed", "open"] {
-        for name in ["failed_total", "failed_while_closed_total"] {
-            let series = format!(r#"tower_quota_{name}{{scope="test",mode="{mode}"}}"#);
-            assert_eq!(value(&page, &series), 0.0);
+    for (name, label, values) in [
+        ("failed_total", "mode", &["closed", "open"][..]),
+        ("failed_while_closed_total", "mode", &["closed", "open"]),
+        ("late_blocks_total", "fate", &["kept", "returned", "unknown"]),
+        ("undecided_total", "reason", &REASONS),
+    ] {
+        for labelled in values {
+            let series = format!(r#"tower_quota_{name}{{scope="test",{label}="{labelled}"}}"#);
+            assert_eq!(value(&page, &series), 0.0, "{series}");
         }
-    }
-    for reason in REASONS {
-        let series = format!(r#"tower_quota_undecided_total{{scope="test",reason="{reason}"}}"#);
-        assert_eq!(value(&page, &series), 0.0);
     }
     for name in [
         "connection_failures_total",
@@ -849,11 +850,12 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");
     // An operator who hears an alert needs a line for it. No alert is about what a shadow would reject, nor where a
     // rejection comes from, nor that a job gives units back, nor that new users wait for a look-up, nor what a process
-    // has been told.
+    // has been told, nor a block that is late, since a store that does not answer has alerts of its own.
     let silent: Vec<_> = counted.difference(&alerts).collect();
     let expected = [
         "tower_quota_connection_failures_total",
         "tower_quota_denial_cache_hits_total",
+        "tower_quota_late_blocks_total",
         "tower_quota_refunds_total",
         "tower_quota_rules_overridden",
         "tower_quota_rules_policy_version",

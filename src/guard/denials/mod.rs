@@ -44,7 +44,7 @@ use self::{
     records::Records,
     shard::{Found, Shard},
 };
-use super::guarded::{GuardedStore, StoreCall};
+use super::guarded::{GuardedStore, LateCall, StoreCall};
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
@@ -53,7 +53,7 @@ use crate::{
     partition::PartitionId,
     sharded::Sharded,
     store::StoreFuture,
-    telemetry::StoreTelemetry,
+    telemetry::{LateBlock, StoreTelemetry},
 };
 
 /// A store whose rejections are cached.
@@ -152,8 +152,37 @@ impl DenialCache {
     pub(super) async fn finish(&self, call: StoreCall, deadline: Instant) -> Result<Decision, StoreError> {
         let asked_at = self.asked();
         let measurement = self.store.finish(call, deadline).await?;
+        Ok(self.learned(measurement, asked_at))
+    }
+
+    /// The same. If there is no answer by the deadline, `give_up` is called with the error, and the answer is waited for
+    /// until it is too `late`.
+    pub(super) async fn finish_late(
+        &self,
+        call: StoreCall,
+        deadline: Instant,
+        late: Duration,
+        give_up: impl FnOnce(&StoreError),
+    ) -> Result<Decision, StoreError> {
+        let asked_at = self.asked();
+        let measurement = match self.store.finish_or_keep(call, deadline).await {
+            Ok(answer) => answer?,
+            Err(LateCall { error, answer }) => {
+                give_up(&error);
+                let answer = self.store.within(Instant::now() + late, answer).await;
+                answer.unwrap_or(Err(error))?
+            }
+        };
+        Ok(self.learned(measurement, asked_at))
+    }
+
+    pub(super) fn late_block(&self, fate: LateBlock) {
+        self.log.late_block(fate);
+    }
+
+    fn learned(&self, measurement: Measurement, asked_at: Timestamp) -> Decision {
         self.learn(&measurement, asked_at);
-        Ok(measurement.decide())
+        measurement.decide()
     }
 
     /// Decides a plan by the cache, else by the store.

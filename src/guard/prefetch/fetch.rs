@@ -1,10 +1,11 @@
 //! The call that charges a block.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
 use super::{
+    super::guarded::StoreCall,
     Prefetch,
     block::Block,
     fetching::{Fetching, Order, Verdicts},
@@ -12,9 +13,10 @@ use super::{
 };
 use crate::{
     bounded_map::BoundedMap,
-    error::StoreError,
+    error::{StoreError, StoreErrorKind},
     exchange::{Decision, Plan},
     policy::BlockTerms,
+    telemetry::LateBlock,
 };
 
 /// A block that is to be fetched. When it is dropped, no request waits for it any more.
@@ -23,10 +25,15 @@ pub(super) struct Fetch {
     plan: Plan,
     terms: BlockTerms,
     order: Order,
+    /// True once its deadline has passed.
+    is_late: bool,
     _under_way: watch::Receiver<()>,
 }
 
 impl Fetch {
+    /// The time after the deadline in which an answer is waited for, as long as a settlement waits for its own.
+    const LATE: Duration = Duration::from_secs(5);
+
     /// `plan` is a request as those that are to be spent from it.
     pub(super) fn new(prefetch: &Arc<Prefetch>, plan: &Plan, terms: BlockTerms, order: Order) -> Self {
         Self {
@@ -34,6 +41,7 @@ impl Fetch {
             plan: plan.costing(order.units),
             terms,
             order,
+            is_late: false,
             _under_way: prefetch.fetches.subscribe(),
         }
     }
@@ -43,11 +51,31 @@ impl Fetch {
         let time = deadline.saturating_duration_since(Instant::now());
         match self.prefetch.cache.begin(self.plan.clone(), time) {
             Ok(result) => self.land(result),
-            Err(call) => drop(tokio::spawn(async move {
-                let result = self.prefetch.cache.finish(call, deadline).await;
-                self.land(result);
-            })),
+            Err(call) => drop(tokio::spawn(self.wait(call, deadline))),
         }
+    }
+
+    /// Units that arrive after the deadline are charged, too: they are spent or given back.
+    async fn wait(mut self, call: StoreCall, deadline: Instant) {
+        let (prefetch, began) = (Arc::clone(&self.prefetch), Instant::now());
+        let give_up = |error: &StoreError| self.give_up(error);
+        let result = prefetch.cache.finish_late(call, deadline, Self::LATE, give_up).await;
+        if result.is_ok() {
+            prefetch.answered_after(began.elapsed());
+        }
+        self.land(result);
+    }
+
+    /// No request waits for it any more.
+    fn give_up(&mut self, error: &StoreError) {
+        self.is_late = true;
+        let mut verdicts = Verdicts::new();
+        let mut shard = self.prefetch.holdings.lock(self.plan.partition());
+        if let Some(fetching) = self.under_way(&mut shard) {
+            fetching.give_up(error, &mut verdicts);
+        }
+        drop(shard);
+        tell(verdicts);
     }
 
     fn land(self, result: Result<Decision, StoreError>) {
@@ -56,10 +84,7 @@ impl Fetch {
             Ok(decision) => self.decided(decision, &mut verdicts),
             Err(error) => self.failed(&error, &mut verdicts),
         }
-        for (sender, verdict) in verdicts {
-            // A request that has missed its deadline does not listen.
-            let _ = sender.send(verdict);
-        }
+        tell(verdicts);
     }
 
     fn decided(&self, decision: Decision, verdicts: &mut Verdicts) {
@@ -75,6 +100,7 @@ impl Fetch {
         );
         let block = block.map(Box::new);
         let (_dropped, is_held);
+        let is_charged = block.is_some();
         let mut shard = prefetch.holdings.lock(partition);
         match (self.end(&mut shard), shard.get_mut(partition)) {
             (Some(mut fetching), Some(holding)) => {
@@ -85,6 +111,11 @@ impl Fetch {
             _ => (_dropped, is_held) = (Blocks::from_iter(block), false),
         }
         drop(shard);
+        if self.is_late && is_charged {
+            prefetch
+                .cache
+                .late_block(if is_held { LateBlock::Kept } else { LateBlock::Returned });
+        }
         if is_held {
             prefetch.watch();
         }
@@ -97,12 +128,29 @@ impl Fetch {
             let paused_until = prefetch.clock.now().saturating_add(self.terms.lifetime / 8);
             holding.failed(fetching, error, paused_until, verdicts);
         }
+        drop(shard);
+        if !matches!(error.kind(), StoreErrorKind::CircuitOpen | StoreErrorKind::Overloaded) {
+            prefetch.cache.late_block(LateBlock::Unknown);
+        }
+    }
+
+    fn under_way<'a>(&self, shard: &'a mut BoundedMap<Holding>) -> Option<&'a mut Fetching> {
+        let holding = shard.get_mut(self.plan.partition())?;
+        let fetching = holding.fetching.as_mut();
+        fetching.filter(|fetching| fetching.order.id == self.order.id)
     }
 
     /// From now on no request can join. Returns `None` if the partition was evicted meanwhile, or has other policies.
     fn end(&self, shard: &mut BoundedMap<Holding>) -> Option<Fetching> {
         let holding = shard.get_mut(self.plan.partition())?;
         holding.fetching.take_if(|fetching| fetching.order.id == self.order.id)
+    }
+}
+
+/// Answers requests where no lock is held. One that has missed its deadline does not listen.
+fn tell(verdicts: Verdicts) {
+    for (sender, verdict) in verdicts {
+        let _ = sender.send(verdict);
     }
 }
 

@@ -19,6 +19,8 @@ pub(super) struct Fetching {
     pub(super) charged_apart: u64,
     /// True if the partition was reset meanwhile.
     pub(super) is_void: bool,
+    /// True if it has missed its deadline. No request can join.
+    is_late: bool,
     /// True if there was a refund meanwhile: a rejection then says nothing about the requests that have joined since.
     pub(super) is_stale: bool,
 }
@@ -46,13 +48,14 @@ impl Fetching {
             waiters: Vec::new(),
             charged_apart: 0,
             is_void: false,
+            is_late: false,
             is_stale: false,
         }
     }
 
     /// Reserves units, if there are enough.
     pub(super) fn join(&mut self, plan: &Plan) -> Option<Receiver<Verdict>> {
-        if self.is_void {
+        if self.is_void || self.is_late {
             return None;
         }
         self.spare = self.spare.checked_sub(plan.costs().requests)?;
@@ -86,9 +89,15 @@ impl Fetching {
         }
     }
 
-    /// The store gave no decision.
-    pub(super) fn fail(self, error: &StoreError, verdicts: &mut Verdicts) {
-        let waiters = self.waiters.into_iter();
+    /// The deadline has passed. What arrives later is for other requests.
+    pub(super) fn give_up(&mut self, error: &StoreError, verdicts: &mut Verdicts) {
+        self.is_late = true;
+        let waiters = self.waiters.drain(..);
         verdicts.extend(waiters.map(|(_, verdict)| (verdict, Err(error.clone()))));
+    }
+
+    /// The store gave no decision.
+    pub(super) fn fail(mut self, error: &StoreError, verdicts: &mut Verdicts) {
+        self.give_up(error, verdicts);
     }
 }

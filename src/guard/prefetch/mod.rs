@@ -52,6 +52,7 @@ use crate::{
     mutex::Mutex,
     partition::PartitionId,
     policy::BlockTerms,
+    round_trips::RoundTrips,
     sharded::Sharded,
 };
 
@@ -61,6 +62,9 @@ pub(super) struct Prefetch {
     cache: Arc<DenialCache>,
     /// Maximum time of a call that no request waits for.
     deadline: Duration,
+    round_trips: Mutex<RoundTrips>,
+    /// The time in which a block may be spent, in microseconds: it follows the distance of the store.
+    lifetime: AtomicU64,
     clock: Clock,
     next_id: AtomicU64,
     /// Partitions that are being reset.
@@ -78,12 +82,21 @@ impl Prefetch {
     const CAP: usize = 1 << 14;
     /// The pause between two searches for units that were not spent in time.
     const TICK: Duration = Duration::from_millis(50);
+    /// The time in which a block may be spent, unless the store is so far away that fetching the next one takes too much of it.
+    const LIFETIME: Duration = Duration::from_secs(1);
+    /// One for the call itself, two for the next one, which is begun two round trips ahead, and one to spend.
+    const LIFETIME_ROUND_TRIPS: u32 = 4;
+    /// Half of a minute: the distance is the shortest round trip of the last one or two such times. The shortest, because a
+    /// store that is stopped for a moment must not have units held for longer.
+    const DISTANCE_WINDOW: Duration = Duration::from_secs(30);
 
     pub(super) fn new(cache: Arc<DenialCache>, deadline: Duration, clock: Clock) -> Self {
         Self {
             holdings: Sharded::new(Self::CAP, |cap| BoundedMap::new(cap, || {})),
             cache,
             deadline,
+            round_trips: Mutex::new(RoundTrips::new(Self::DISTANCE_WINDOW)),
+            lifetime: AtomicU64::new(Self::LIFETIME.as_micros() as u64),
             clock,
             next_id: AtomicU64::new(0),
             resets: Mutex::default(),
@@ -95,6 +108,7 @@ impl Prefetch {
 
     /// Decides a plan by units that are there, and has more fetched if they will not last.
     pub(super) fn spend(self: &Arc<Self>, plan: &Plan, terms: BlockTerms) -> Option<Decision> {
+        let terms = self.terms(terms);
         let part = plan.only_part()?;
         let mut shard = self.holdings.lock(part.partition());
         let holding = shard.visit(part.partition())?;
@@ -116,6 +130,21 @@ impl Prefetch {
         Some(decision)
     }
 
+    /// The terms with the lifetime that suits the distance of the store.
+    fn terms(&self, terms: BlockTerms) -> BlockTerms {
+        terms.with_lifetime(Duration::from_micros(self.lifetime.load(Ordering::Relaxed)))
+    }
+
+    /// A call that fetched a block has taken so long.
+    fn answered_after(&self, time: Duration) {
+        let mut round_trips = self.round_trips.lock();
+        round_trips.record(time, Instant::now());
+        let shortest = round_trips.shortest().unwrap_or_default();
+        let lifetime = Self::LIFETIME.max(shortest.saturating_mul(Self::LIFETIME_ROUND_TRIPS));
+        let micros = u64::try_from(lifetime.as_micros()).unwrap_or(u64::MAX);
+        self.lifetime.store(micros, Ordering::Relaxed);
+    }
+
     fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
@@ -127,6 +156,7 @@ impl Prefetch {
         terms: BlockTerms,
         deadline: Instant,
     ) -> Result<Decision, StoreError> {
+        let terms = self.terms(terms);
         let verdict = match self.step(&plan, terms) {
             Step::Alone => return self.decide_alone(&plan, terms, deadline).await,
             Step::Decided(decision) => return Ok(decision),

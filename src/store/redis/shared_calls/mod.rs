@@ -9,10 +9,9 @@
 //!   least. More would only queue up inside of the server.
 //! - **The queue.** Decisions that come faster than the server makes them wait one behind the other, in the end each for
 //!   longer than its deadline, and the server would work in vain. Those that cannot be answered in time any more are
-//!   cut off (see [`RoundTrips`](round_trips::RoundTrips)); the others are.
+//!   cut off (see [`RoundTrips`](crate::round_trips::RoundTrips)); the others are.
 
 mod queue;
-mod round_trips;
 
 use std::{
     future::{Future, poll_fn},

@@ -8,10 +8,11 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Acquired, round_trips::RoundTrips};
+use super::Acquired;
 use crate::{
     error::{StoreError, StoreErrorKind},
     exchange::Plan,
+    round_trips::RoundTrips,
 };
 
 /// The number of calls in flight for each connection before further decisions wait for company. Without a wait there would
@@ -23,6 +24,18 @@ const MOST_CALLS_PER_CONNECTION: usize = 32;
 
 /// The time that a call waits for company. Tokio's timers add up to a millisecond.
 const PATIENCE: Duration = Duration::from_millis(1);
+
+/// A wait that is no longer is not because of the queue.
+const USUAL_WAIT: Duration = Duration::from_millis(5);
+
+/// The time of an answer while the server is busy; of short deadlines a quarter.
+const BUSY: Duration = Duration::from_millis(10);
+
+/// A round trip that took longer is none: the server was stopped.
+const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(100);
+
+/// The distance of the server is the shortest round trip of the last one or two such times.
+const DISTANCE_WINDOW: Duration = Duration::from_secs(10);
 
 /// The task ends after so long without anything to do.
 const IDLE: Duration = Duration::from_secs(1);
@@ -74,7 +87,7 @@ where
     let mut calls = Calls {
         bounds,
         in_flight: JoinSet::new(),
-        round_trips: RoundTrips::default(),
+        round_trips: RoundTrips::new(DISTANCE_WINDOW),
     };
     let mut waiting = Vec::with_capacity(bounds.decisions);
     loop {
@@ -167,7 +180,8 @@ async fn fill(
         }
         let (now, before) = (Instant::now(), waiting.len());
         for late in waiting.extract_if(.., |waiting| {
-            round_trips.are_too_long_for(waiting.plan.deadline(), now.saturating_duration_since(waiting.since))
+            let waited = now.saturating_duration_since(waiting.since);
+            is_too_late(waiting.plan.deadline(), waited, round_trips)
         }) {
             late.reject();
         }
@@ -175,6 +189,18 @@ async fn fill(
             return;
         }
     }
+}
+
+/// Returns `true` if a decision has waited so long that no answer can be there before its deadline.
+fn is_too_late(deadline: Option<Duration>, waited: Duration, round_trips: &RoundTrips) -> bool {
+    if waited <= USUAL_WAIT {
+        return false;
+    }
+    deadline.is_some_and(|deadline| {
+        let round_trip = round_trips.shortest().unwrap_or_default().min(LONGEST_ROUND_TRIP);
+        let needed = round_trip.max(BUSY.min(deadline / 4));
+        waited + needed >= deadline
+    })
 }
 
 #[cfg(test)]
