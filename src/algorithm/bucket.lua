@@ -100,7 +100,9 @@
           local refund = -charge
           if left < refund then refund = left end
           if is_other then
-            refund, left = convert(refund, weight, unit, floor), convert(mark, weight, unit, floor) - age * rate
+            refund, left = convert(refund, weight, unit, floor), convert(mark, weight, unit, floor)
+            if left > EXACT - 1 then left = EXACT - 1 end
+            left = left - age * rate
             if left < 0 then left = 0 end
             if left < refund then refund = left end
           end

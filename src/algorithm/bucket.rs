@@ -188,8 +188,9 @@ impl Arithmetic for Bucket {
         if self.has_numbers_of(settling) {
             *used = self.refunded(*used, refund, receipt.mark, age);
         } else if !settling.is_leaky {
-            // Both rates may have restored units since the charge, so the faster one counts.
-            let convert = |amount| convert(amount, settling.weight, self.weight, f64::floor);
+            // Both rates may have restored units since the charge, so the faster one counts. No level is above the largest
+            // amount, which also keeps the script and this from rounding a larger one differently.
+            let convert = |amount| convert(amount, settling.weight, self.weight, f64::floor).min(EXACT - 1);
             let refund = convert(refund.min(settling.drained(receipt.mark, age)));
             let left = self.drained(convert(receipt.mark), age);
             *used = used.saturating_sub(refund.min(left));

@@ -107,6 +107,23 @@ async fn an_instance_with_a_smaller_quota_that_rejects_gives_no_unit_of_the_larg
     }
 }
 
+/// L23: found by the differential test. A full bucket of the larger quota has more weight than a level of the smaller one
+/// can have, and the store in memory and the script rounded that differently.
+#[tokio::test]
+async fn both_stores_refund_the_same_when_the_policies_differ_by_more_than_a_level_can_hold() {
+    let small = QuotaPolicy::new("a", 999_999_999_999_989, Duration::from_secs(2_678_400)).with_burst_capacity(1);
+    let large = QuotaPolicy::per_minute("a", 999_999_937);
+    for age in [18_446, 18_447] {
+        for caller in Caller::of_each_store() {
+            caller.allowed(&small, 1).await;
+            let made = Timestamp::from_micros(caller.clock.now().as_micros() - age);
+            let refund = caller.plan([large.clone()], 1);
+            caller.settle(Settlement::refund(refund, Charged::At(made))).await;
+            assert_eq!(caller.left(&small).await, 0, "{age} {:?}", caller.store);
+        }
+    }
+}
+
 /// L23, D18: what an exhausted caller is told after its rate was raised is true.
 #[tokio::test]
 async fn a_bucket_refills_at_a_raised_rate_from_the_first_rejection_under_it() {
