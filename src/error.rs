@@ -250,8 +250,8 @@ pub enum StoreErrorKind {
     /// The circuit breaker is open: the store was not asked.
     CircuitOpen,
     /// The store was not asked, because more requests wait for it than it decides in time, or than
-    /// [may wait](crate::RateLimitLayerBuilder::max_waiting). This kind says nothing about the server's health and does
-    /// not open the circuit.
+    /// [may wait](crate::RateLimitLayerBuilder::max_waiting), or the process had no time to read the answer. This kind says
+    /// nothing about the server's health and does not open the circuit.
     Overloaded,
     /// The store answered, but not with a decision: a script error, a missing permission. The next call may well succeed,
     /// so this kind does not open the circuit.

@@ -1,6 +1,7 @@
 //! A deadline for calls of a store, which does not blame the store for the delays of this process.
 
 use std::{
+    borrow::Cow,
     future::{Future, poll_fn},
     pin::pin,
     task::{Context, Poll, Waker},
@@ -10,44 +11,84 @@ use std::{
 use tokio::{
     runtime::Handle,
     task::yield_now,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
-/// The maximum time that a call may take beyond its deadline. An idle process needs microseconds for the turn.
-const LONGEST_TURN: Duration = Duration::from_millis(50);
+use crate::error::{StoreError, StoreErrorKind};
+
+/// A timer that is later than this found the process busy with other tasks.
+pub(crate) const LATE_TIMER: Duration = Duration::from_millis(5);
+
+/// The maximum time that a call may take beyond its deadline in a process that is late itself.
+const LONGEST_TURN: Duration = Duration::from_secs(1);
 
 /// Maximum number of tasks that pass a reply on: the reader, the one that made a shared call, the one that fetches a block of
 /// units, the request that spends one.
 const HANDS: usize = 4;
 
-/// The result of a call, if it is there by the deadline. At the deadline, the reader of the store's replies gets one turn first
-/// (`catch_up`, none if there is nothing to read): in a process with more work than processors a reply may have arrived in
-/// time, and no task has had the time to read it.
-pub(crate) async fn within<T, C: Future>(
+/// The reason why a call has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// The store did not answer in time.
+    Unanswered,
+    /// The process did not come to send the call, or to read its answer.
+    Behind,
+}
+
+impl Late {
+    /// The error of a call to a store, which says nothing against the store if this process is what was late.
+    pub(crate) fn error(self, unanswered: impl Into<Cow<'static, str>>) -> StoreError {
+        match self {
+            Self::Unanswered => StoreError::new(StoreErrorKind::TimedOut, unanswered),
+            Self::Behind => StoreError::new(
+                StoreErrorKind::Overloaded,
+                "this process had no time to read the answer",
+            ),
+        }
+    }
+}
+
+/// The result of a call, if it is there by the deadline. At the deadline, the store first reads what has arrived.
+///
+/// In a process with more work than processors, the call may not be written yet, or its reply may be on its way through other
+/// tasks. Such a process is found by its late timers. The call then goes on for as long as the store hears from its server,
+/// because a request that is passed uncounted for want of processor time would be one more that the limit does not stop.
+pub(crate) async fn within<T, C: Future<Output = bool>>(
     deadline: Instant,
     call: impl Future<Output = T>,
-    catch_up: impl FnOnce() -> Option<C>,
-) -> Option<T> {
+    catch_up: impl Fn() -> C,
+) -> Result<T, Late> {
     let mut call = pin!(call);
     if let Ok(result) = timeout_at(deadline, call.as_mut()).await {
-        return Some(result);
+        return Ok(result);
     }
-    let catch_up = catch_up()?;
-    let last_turn = async {
+    // On the heap, because few calls need it.
+    let mut last_turn = Box::pin(timeout(LONGEST_TURN, last_turn(deadline, catch_up)));
+    poll_fn(|cx| match call.as_mut().poll(cx) {
+        Poll::Ready(result) => Poll::Ready(Ok(result)),
+        Poll::Pending => last_turn
+            .as_mut()
+            .poll(cx)
+            .map(|turn| Err(turn.map_or(Late::Behind, |()| Late::Unanswered))),
+    })
+    .await
+}
+
+/// Ends when the store is what the call waits for.
+#[allow(clippy::disallowed_methods, reason = "other tasks take their time")]
+async fn last_turn<C: Future<Output = bool>>(deadline: Instant, catch_up: impl Fn() -> C) {
+    loop {
         // The runtime looks at its sockets before it comes back.
         yield_now().await;
-        catch_up.await;
+        let hears = catch_up().await;
         for _ in 0..HANDS {
-            let result = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await;
-            if let Poll::Ready(result) = result {
-                return Some(result);
-            }
             yield_now().await;
         }
-        None
-    };
-    // On the heap, because few calls need it.
-    Box::pin(timeout(LONGEST_TURN, last_turn)).await.ok().flatten()
+        if !hears || deadline.elapsed() <= LATE_TIMER {
+            return;
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// Returns `true` if the work ends within a time. Without a runtime, which alone has timers, it is not waited for.
@@ -55,4 +96,69 @@ pub(crate) async fn ends_within(time: Duration, work: impl Future<Output = ()>) 
     let mut work = pin!(work);
     let is_over = work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
     is_over || (Handle::try_current().is_ok() && timeout(time, work).await.is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        cell::Cell,
+        future::{pending, ready},
+    };
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_millis(50);
+
+    /// Calls that are answered after `answer`, in a process whose tasks get a turn every `turn`.
+    async fn call(answer: Duration, turn: Duration, hears: impl Fn() -> bool) -> (Result<(), Late>, Duration) {
+        let start = Instant::now();
+        let call = poll_fn(|cx| match start.elapsed() >= answer {
+            true => Poll::Ready(()),
+            false => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        });
+        let process = async {
+            loop {
+                advance(turn).await;
+            }
+        };
+        let call = within(start + DEADLINE, call, || ready(hears()));
+        let result = tokio::select! {
+            result = call => result,
+            () = process => unreachable!(),
+        };
+        (result, start.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_missed_at_its_deadline_unless_the_process_is_late_itself() {
+        let millis = Duration::from_millis;
+        let (result, waited) = call(millis(70), millis(1), || true).await;
+        assert_eq!(result, Err(Late::Unanswered));
+        assert!(waited < millis(70), "{waited:?}");
+        let (result, _) = call(millis(400), millis(100), || true).await;
+        assert_eq!(result, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_process_waits_for_no_server_that_is_silent() {
+        let looks = Cell::new(0);
+        let hears = || looks.replace(looks.get() + 1) < 2;
+        let (result, waited) = call(Duration::from_secs(60), Duration::from_millis(20), hears).await;
+        assert_eq!((result, looks.get()), (Err(Late::Unanswered), 3));
+        assert!(waited < Duration::from_secs(1), "{waited:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_process_waits_for_a_second_more_and_does_not_blame_the_store() {
+        let (result, waited) = call(Duration::from_secs(60), Duration::from_millis(100), || true).await;
+        assert_eq!(result, Err(Late::Behind));
+        assert!(waited <= Duration::from_millis(1_400), "{waited:?}");
+        let within = within(Instant::now() + DEADLINE, pending::<()>(), || ready(false));
+        assert_eq!(within.await, Err(Late::Unanswered));
+    }
 }

@@ -77,7 +77,7 @@ impl Store for RemovableStore {
         self.store.has_own_breakers()
     }
 
-    fn catch_up(&self) -> StoreFuture<()> {
+    fn catch_up(&self) -> StoreFuture<bool> {
         self.store.catch_up()
     }
 

@@ -9,7 +9,7 @@ use crate::{
     clock::Clock,
     error::{StoreError, StoreErrorKind},
     exchange::{Measurement, Plan},
-    last_turn,
+    last_turn::{self, Late},
     store::{BoxedAnswer, Store},
     telemetry::{Stopwatch, StoreTelemetry},
 };
@@ -89,10 +89,7 @@ impl GuardedStore {
         deadline: Instant,
     ) -> Result<Result<Measurement, StoreError>, LateCall> {
         let in_time = self.within(deadline, &mut call.answer).await;
-        let answer = in_time.ok_or_else(|| {
-            let message = format!("no decision within {:?}", call.time);
-            StoreError::new(StoreErrorKind::TimedOut, message)
-        });
+        let answer = in_time.map_err(|late| late.error(format!("no decision within {:?}", call.time)));
         self.log.answered(call.asked, &self.clock);
         if let (Some(breaker), Some(admission)) = (&self.breaker, call.admission) {
             let error = answer.as_ref().map_or_else(Some, |answer| answer.as_ref().err());
@@ -104,8 +101,9 @@ impl GuardedStore {
         })
     }
 
-    /// The result of something that depends on the store, or `None` once the deadline and a last turn are over.
-    pub(super) async fn within<T>(&self, deadline: Instant, result: impl Future<Output = T>) -> Option<T> {
-        last_turn::within(deadline, result, || self.bare.catch_up().into_ready().err()).await
+    /// The result of something that depends on the store, or an error once the deadline and a last turn are over.
+    pub(super) async fn within<T>(&self, deadline: Instant, result: impl Future<Output = T>) -> Result<T, Late> {
+        let catch_up = || async { self.bare.catch_up().await.unwrap_or(false) };
+        last_turn::within(deadline, result, catch_up).await
     }
 }

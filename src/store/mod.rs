@@ -270,13 +270,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Waits until all answers that have arrived by now are read. They are then on their way to the requests that wait for them.
+    /// Sends queued calls and reads all answers that have arrived. Resolves to `true` if another answer may follow soon,
+    /// because bytes were sent or received while the future ran or shortly before.
     ///
-    /// A layer waits for it when the deadline of a decision strikes, before it calls the decision missed: in a process with
-    /// more work than processors, an answer may have come in time, and no task has had the time to read it. It waits for
-    /// 50 ms at most, and usually for some microseconds. A store that wraps another one passes it on.
+    /// The layer calls this when the deadline of a decision expires. In a process with more work than processors, the call
+    /// may not have been written yet, or its answer may be unread. While the process is late, which late timers show, and the
+    /// future resolves to `true`, the layer calls it again and the decision waits for up to 1 s more. In other processes, it
+    /// runs once and takes microseconds. A store that wraps another store forwards the call.
     ///
-    /// Default: a future that is ready at once, which says that there is nothing to read.
+    /// Default: resolves to `false` immediately.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -297,9 +299,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///         })
     ///     }
     ///
-    ///     fn catch_up(&self) -> StoreFuture<()> {
+    ///     fn catch_up(&self) -> StoreFuture<bool> {
     ///         let read = Arc::clone(&self.1);
-    ///         StoreFuture::boxed(async move { Ok(read.notify_one()) })
+    ///         StoreFuture::boxed(async move {
+    ///             read.notify_one();
+    ///             Ok(false)
+    ///         })
     ///     }
     ///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
     ///     # fn reset(&self, plan: Plan) -> StoreFuture<()> { self.0.reset(plan) }
@@ -322,8 +327,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(Outcome::Allowed));
     /// # Ok(()) });
     /// ```
-    fn catch_up(&self) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
+    fn catch_up(&self) -> StoreFuture<bool> {
+        StoreFuture::ready(Ok(false))
     }
 
     /// Waits until no [settlement](Self::settle) is under way, at most for `timeout`. Call it before the process exits.
@@ -446,7 +451,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).has_own_breakers()
     }
 
-    fn catch_up(&self) -> StoreFuture<()> {
+    fn catch_up(&self) -> StoreFuture<bool> {
         (**self).catch_up()
     }
 

@@ -118,7 +118,7 @@ impl Store for Watched {
         self.store.peek(plan)
     }
 
-    fn catch_up(&self) -> StoreFuture<()> {
+    fn catch_up(&self) -> StoreFuture<bool> {
         self.store.catch_up()
     }
 }

@@ -47,7 +47,7 @@ use super::denials::DenialCache;
 use crate::{
     bounded_map::BoundedMap,
     clock::Clock,
-    error::{StoreError, StoreErrorKind},
+    error::StoreError,
     exchange::{Decision, Outcome, Plan},
     mutex::Mutex,
     partition::PartitionId,
@@ -168,14 +168,11 @@ impl Prefetch {
         };
         match self.cache.store.within(deadline, verdict).await {
             // Without a verdict, the runtime of the task that fetched the block has ended.
-            Some(verdict) => match verdict.unwrap_or(Ok(None))? {
+            Ok(verdict) => match verdict.unwrap_or(Ok(None))? {
                 Some(decision) => Ok(decision),
                 None => self.decide_alone(&plan, terms, deadline).await,
             },
-            None => {
-                let message = "no units were there within the deadline";
-                Err(StoreError::new(StoreErrorKind::TimedOut, message))
-            }
+            Err(late) => Err(late.error("no units were there within the deadline")),
         }
     }
 
@@ -201,8 +198,8 @@ impl Prefetch {
         };
         for mut block in rest {
             match self.cache.store.within(deadline, block.give_back()).await {
-                Some(Ok(())) => {}
-                Some(Err(_)) | None => return Ok(decision),
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return Ok(decision),
             }
         }
         self.cache.forget(plan.partition());

@@ -13,9 +13,9 @@ impl RateLimitLayerBuilder {
     /// whether the store answers again, after 50 to 100 ms at first and every 250 to 500 ms later on. All requests that
     /// are under way when a connection breaks are one failure.
     ///
-    /// At the deadline, the store first reads what has arrived ([`Store::catch_up`](crate::Store::catch_up)), so that
-    /// a busy process does not take its own delay for one of the store. This takes 50 ms more at most, and microseconds in a
-    /// process that is not starved.
+    /// At the deadline, the store first reads what has arrived ([`Store::catch_up`](crate::Store::catch_up)). In a process
+    /// with more work than processors, which late timers show, a decision waits for up to 1 s more while the store
+    /// hears from its server: the delay is the process's own, and says nothing about the server.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -329,11 +329,12 @@ impl Store for RedisStore {
         Some(self.0.server.identity)
     }
 
-    fn catch_up(&self) -> StoreFuture<()> {
-        let server = Arc::clone(&self.0.server);
+    fn catch_up(&self) -> StoreFuture<bool> {
+        let engine = Arc::clone(&self.0);
         StoreFuture::boxed(async move {
-            server.topology.catch_up().await;
-            Ok(())
+            let since = Clock::system().now();
+            engine.shared_calls.catch_up().await;
+            Ok(engine.server.topology.catch_up(since).await)
         })
     }
 

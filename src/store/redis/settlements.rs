@@ -259,9 +259,9 @@ impl Server {
     }
 
     async fn within_deadline(&self, call: impl Future<Output = Settled>) -> Settled {
-        let too_late = || Err(StoreError::new(StoreErrorKind::TimedOut, "no answer to a settlement"));
-        let settled = last_turn::within(Instant::now() + DEADLINE, call, || Some(self.topology.catch_up())).await;
-        settled.unwrap_or_else(too_late)
+        let catch_up = || self.topology.catch_up(Clock::system().now());
+        let settled = last_turn::within(Instant::now() + DEADLINE, call, catch_up).await;
+        settled.unwrap_or_else(|late| Err(late.error("no answer to a settlement")))
     }
 
     fn settled(&self, settled: Settled) -> Settled {

@@ -22,4 +22,5 @@ pub(super) use self::{
     pool::{Endpoint, Lane, Pool},
     sentinel::Sentinels,
     topology::{Route, Topology},
+    wire::BUSY_SERVER,
 };

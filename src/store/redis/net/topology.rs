@@ -13,6 +13,7 @@ use super::{
     wire,
 };
 use crate::{
+    clock::Timestamp,
     error::StoreError,
     exchange::{PartNumbers, PartPlan, Plan},
 };
@@ -69,13 +70,14 @@ impl Topology {
         }
     }
 
-    /// Waits until everything is read that the servers have sent and that has arrived by now.
-    pub(crate) async fn catch_up(&self) {
-        wire::catch_up(match self {
+    /// Waits until calls are written and all that the servers have sent is read. Returns `true` if one of them may still be
+    /// about to answer: bytes were written to it or read from it since a moment, or shortly before.
+    pub(crate) async fn catch_up(&self, since: Timestamp) -> bool {
+        let wires = match self {
             Self::Single { pool, .. } => pool.wires(),
             Self::Cluster(cluster) => cluster.wires(),
-        })
-        .await;
+        };
+        wire::catch_up(wires, since).await
     }
 
     pub(crate) fn has_own_breakers(&self) -> bool {

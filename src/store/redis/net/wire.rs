@@ -9,11 +9,13 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::Notify,
+    task::yield_now,
 };
 
 use super::stream::Stream;
@@ -30,6 +32,8 @@ pub(crate) struct Wire {
     has_ended: AtomicBool,
     /// The number of bytes that may have been written.
     written: AtomicU64,
+    /// The moment of the last write or read, in microseconds.
+    used_at: AtomicU64,
     on_end: OnceLock<OnEnd>,
     /// Wakes the task that reads.
     reader: Mutex<Option<Waker>>,
@@ -84,13 +88,36 @@ impl Wire {
         }
     }
 
-    fn has_written(&self, bytes: usize) {
+    fn was_used(&self, now: Timestamp) {
+        self.used_at.store(now.as_micros(), Ordering::Relaxed);
+    }
+
+    fn has_written(&self, bytes: usize, now: Timestamp) {
+        self.was_used(now);
         self.written.fetch_add(bytes as u64, Ordering::Release);
+    }
+
+    fn was_used_since(&self, since: Timestamp) -> bool {
+        let last = self
+            .used_at
+            .load(Ordering::Relaxed)
+            .saturating_add(BUSY_SERVER.as_micros() as u64);
+        !self.has_ended() && last >= since.as_micros()
     }
 }
 
-/// Waits until all that has arrived by now is read.
-pub(crate) async fn catch_up(wires: Vec<Arc<Wire>>) {
+/// The time of an answer while the server is busy.
+pub(crate) const BUSY_SERVER: Duration = Duration::from_millis(10);
+
+/// The number of tasks between a decision that is to be sent and its bytes: the call, and the writer of its connection.
+const HANDS: usize = 2;
+
+/// Waits until all that has arrived by now is read. Returns `true` if an answer may be on its way: something was written or
+/// read since a moment, or in the time of an answer before.
+pub(crate) async fn catch_up(wires: Vec<Arc<Wire>>, since: Timestamp) -> bool {
+    for _ in 0..HANDS {
+        yield_now().await;
+    }
     let mut reading: Vec<_> = wires.iter().map(|wire| Box::pin(wire.catch_up())).collect();
     poll_fn(|cx| {
         reading.retain_mut(|reading| reading.as_mut().poll(cx).is_pending());
@@ -101,6 +128,7 @@ pub(crate) async fn catch_up(wires: Vec<Arc<Wire>>) {
         }
     })
     .await;
+    wires.iter().any(|wire| wire.was_used_since(since))
 }
 
 /// A byte stream whose wire is watched. It is dropped when no task reads it any more, which ends the connection.
@@ -169,6 +197,7 @@ impl AsyncRead for Watched {
                     wire.end();
                 }
                 this.last_used = Clock::system().now();
+                wire.was_used(this.last_used);
             }
             Poll::Ready(Err(_)) => wire.end(),
         }
@@ -182,12 +211,13 @@ impl AsyncWrite for Watched {
         if this.has_ended() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
+        let now = this.last_used;
         let result = Pin::new(&mut this.stream).poll_write(cx, bytes);
         match &result {
-            Poll::Ready(Ok(written)) => this.wire.has_written(*written),
+            Poll::Ready(Ok(written)) => this.wire.has_written(*written, now),
             // TLS may have sent a part.
             Poll::Ready(Err(_)) => {
-                this.wire.has_written(bytes.len());
+                this.wire.has_written(bytes.len(), now);
                 this.wire.end();
             }
             Poll::Pending => {}

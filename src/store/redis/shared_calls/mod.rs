@@ -34,7 +34,7 @@ use tokio::{
     time::Instant,
 };
 
-use self::queue::{Bounds, QueuedPlan, work};
+use self::queue::{Bounds, Progress, QueuedPlan, work};
 use super::{
     Server,
     script::{self, Call},
@@ -61,7 +61,14 @@ type Acquired = Result<Measurement, StoreError>;
 pub(super) struct SharedCalls {
     bounds: Bounds,
     under_way: Arc<AtomicUsize>,
-    queue: ArcSwapOption<mpsc::Sender<QueuedPlan>>,
+    queue: ArcSwapOption<Queue>,
+}
+
+/// The way to the task that makes calls.
+#[derive(Clone)]
+struct Queue {
+    sender: mpsc::Sender<QueuedPlan>,
+    progress: Arc<Progress>,
 }
 
 /// Counts a decision that is under way.
@@ -99,39 +106,53 @@ impl SharedCalls {
             return (running, Err(plan));
         }
         let (answer, answered) = oneshot::channel();
-        let since = Instant::now();
-        let unsent = self.send(server, QueuedPlan { plan, answer, since });
-        let queued = match unsent {
+        let queued = match self.send(server, plan, answer) {
             None => Ok(answered),
-            Some(unsent) => Err(unsent.plan),
+            Some(unsent) => Err(unsent),
         };
         (running, queued)
     }
 
     /// Sends a plan to the task, or returns it if there is no runtime for the task.
-    fn send(&self, server: &Arc<Server>, waiting: QueuedPlan) -> Option<QueuedPlan> {
-        let waiting = match &*self.queue.load() {
-            Some(queue) => match queue.try_send(waiting) {
+    fn send(&self, server: &Arc<Server>, plan: Plan, answer: oneshot::Sender<Acquired>) -> Option<Plan> {
+        let mut waiting = QueuedPlan {
+            plan,
+            answer,
+            since: Instant::now(),
+            server_time: Duration::ZERO,
+        };
+        if let Some(queue) = &*self.queue.load() {
+            waiting.server_time = queue.progress.server_time();
+            waiting = match queue.sender.try_send(waiting) {
                 Ok(()) => return None,
                 Err(TrySendError::Full(waiting)) => {
                     waiting.reject();
                     return None;
                 }
                 Err(TrySendError::Closed(waiting)) => waiting,
-            },
-            None => waiting,
-        };
+            };
+        }
         // There is no task, or it is about to end, or its runtime has ended. Should another thread do the same now, the
         // task that is forgotten ends when it has done its work.
         let Ok(runtime) = Handle::try_current() else {
-            return Some(waiting);
+            return Some(waiting.plan);
         };
+        waiting.server_time = Duration::ZERO;
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let server = Arc::clone(server);
-        runtime.spawn(work(move |waiting| call(server, waiting), receiver, self.bounds));
+        let (server, progress) = (Arc::clone(server), Progress::new());
+        let call = move |waiting| call(server, waiting);
+        runtime.spawn(work(call, receiver, self.bounds, Arc::clone(&progress)));
         let sent = sender.try_send(waiting);
-        self.queue.store(Some(Arc::new(sender)));
-        sent.err().map(TrySendError::into_inner)
+        self.queue.store(Some(Arc::new(Queue { sender, progress })));
+        sent.err().map(|unsent| unsent.into_inner().plan)
+    }
+
+    /// Waits until all decisions that are queued by now are in a call, or until only the server keeps them from it.
+    pub(super) async fn catch_up(&self) {
+        let queue = self.queue.load_full();
+        if let Some(queue) = queue {
+            queue.progress.catch_up(&queue.sender).await;
+        }
     }
 }
 

@@ -1,17 +1,25 @@
 //! The queue of decisions, and the task that makes calls of them.
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     sync::{mpsc, oneshot},
-    task::{JoinError, JoinSet},
+    task::{JoinError, JoinSet, yield_now},
     time::{Instant, timeout},
 };
 
-use super::Acquired;
+use super::{super::net::BUSY_SERVER, Acquired};
 use crate::{
     error::{StoreError, StoreErrorKind},
     exchange::Plan,
+    last_turn::LATE_TIMER,
     round_trips::RoundTrips,
 };
 
@@ -28,8 +36,8 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// A wait that is no longer is not because of the queue.
 const USUAL_WAIT: Duration = Duration::from_millis(5);
 
-/// The time of an answer while the server is busy; of short deadlines a quarter.
-const BUSY: Duration = Duration::from_millis(10);
+/// The time for which a process counts as busy after a late timer. A few turns of its tasks take as long.
+const BUSY_PROCESS: Duration = Duration::from_millis(250);
 
 /// A round trip that took longer is none: the server was stopped.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(100);
@@ -66,6 +74,62 @@ pub(super) struct QueuedPlan {
     pub(super) plan: Plan,
     pub(super) answer: oneshot::Sender<Acquired>,
     pub(super) since: Instant,
+    /// The time that the task had waited for the server until then.
+    pub(super) server_time: Duration,
+}
+
+/// The progress of the task, for those who wait until their plans are sent.
+pub(super) struct Progress {
+    start: Instant,
+    /// In microseconds: all plans that were queued before are in a call.
+    taken_until: AtomicU64,
+    /// Whether the task waits for a server that does not answer, and has as many calls as there is room for.
+    awaits_server: AtomicBool,
+    /// In microseconds: the time that the task has waited for the server so far.
+    awaited: AtomicU64,
+}
+
+impl Progress {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+            taken_until: AtomicU64::new(0),
+            awaits_server: AtomicBool::new(false),
+            awaited: AtomicU64::new(0),
+        })
+    }
+
+    fn micros(&self, moment: Instant) -> u64 {
+        moment.saturating_duration_since(self.start).as_micros() as u64
+    }
+
+    fn taken(&self, plans: &[QueuedPlan]) {
+        if let Some(last) = plans.last() {
+            self.taken_until.store(self.micros(last.since), Ordering::Release);
+        }
+    }
+
+    fn awaited(&self, time: Duration) {
+        // The task alone writes it.
+        let before = self.awaited.load(Ordering::Relaxed);
+        self.awaited.store(before + time.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// The time that the task has waited for the server since it was created.
+    pub(super) fn server_time(&self) -> Duration {
+        Duration::from_micros(self.awaited.load(Ordering::Relaxed))
+    }
+
+    /// Waits until all plans that are queued by now are in a call, or until only the server keeps them from it.
+    pub(super) async fn catch_up(&self, queue: &mpsc::Sender<QueuedPlan>) {
+        let now = self.micros(Instant::now());
+        while queue.capacity() < queue.max_capacity()
+            && self.taken_until.load(Ordering::Acquire) < now
+            && !self.awaits_server.load(Ordering::Acquire)
+        {
+            yield_now().await;
+        }
+    }
 }
 
 impl QueuedPlan {
@@ -79,7 +143,7 @@ impl QueuedPlan {
 }
 
 /// Ends when the store is gone or nothing has come for a while, and all is decided.
-pub(super) async fn work<F, C>(call: F, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds)
+pub(super) async fn work<F, C>(call: F, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds, progress: Arc<Progress>)
 where
     F: FnOnce(Vec<QueuedPlan>) -> C + Clone + Send + 'static,
     C: Future<Output = ()> + Send,
@@ -88,6 +152,8 @@ where
         bounds,
         in_flight: JoinSet::new(),
         round_trips: RoundTrips::new(DISTANCE_WINDOW),
+        busy_until: None,
+        progress: Arc::clone(&progress),
     };
     let mut waiting = Vec::with_capacity(bounds.decisions);
     loop {
@@ -99,7 +165,8 @@ where
         }
         let is_full = waiting.len() + queue.len() >= bounds.decisions;
         calls.turn(is_full).await;
-        fill(&mut waiting, &mut queue, bounds.decisions, &calls.round_trips).await;
+        fill(&mut waiting, &mut queue, &calls).await;
+        progress.taken(&waiting);
         // Also those that are cancelled: what was asked for is charged.
         if !waiting.is_empty() {
             let shared = std::mem::replace(&mut waiting, Vec::with_capacity(bounds.decisions));
@@ -116,6 +183,9 @@ struct Calls {
     /// Each returns the time that it has taken.
     in_flight: JoinSet<Duration>,
     round_trips: RoundTrips,
+    /// The end of a time in which replies may lie unread, because timers are late.
+    busy_until: Option<Instant>,
+    progress: Arc<Progress>,
 }
 
 impl Calls {
@@ -132,31 +202,75 @@ impl Calls {
     }
 
     /// Waits until one more may leave, which is full already or may find company meanwhile.
+    ///
+    /// In a process that has more work than processors, replies lie unread for longer than the server takes for them. Then
+    /// the number of calls without a reply says nothing about the server, and to wait for one costs a turn of all tasks.
     async fn turn(&mut self, is_full: bool) {
         while let Some(ended) = self.in_flight.try_join_next() {
             self.ended(ended);
         }
-        if !is_full && self.in_flight.len() >= self.bounds.calls {
-            let _ = timeout(PATIENCE, self.fewer_than(self.bounds.calls)).await;
+        if !is_full && !self.is_process_busy() && self.in_flight.len() >= self.bounds.calls {
+            self.wait_for_one().await;
         }
-        self.fewer_than(self.most()).await;
+        let mut without_reply = Duration::ZERO;
+        while self.in_flight.len() >= self.most() {
+            let waited = self.wait_for_one().await;
+            without_reply = waited.map_or(Duration::ZERO, |waited| without_reply + waited);
+            let awaits_server = without_reply >= BUSY_SERVER;
+            self.progress.awaits_server.store(awaits_server, Ordering::Release);
+        }
+        self.progress.awaits_server.store(false, Ordering::Release);
     }
 
     /// The number of calls that the server's distance has room for.
     fn most(&self) -> usize {
         let Bounds { calls, most_calls, .. } = self.bounds;
+        if self.is_process_busy() {
+            return most_calls;
+        }
         self.round_trips.shortest().map_or(most_calls, |round_trip| {
             let distance = round_trip.as_micros().div_ceil(PATIENCE.as_micros());
             most_calls.min(calls.saturating_add(distance as usize))
         })
     }
 
-    async fn fewer_than(&mut self, calls: usize) {
-        while self.in_flight.len() >= calls
-            && let Some(ended) = self.in_flight.join_next().await
-        {
-            self.ended(ended);
+    /// Waits for one call to return, for `PATIENCE` at most. Returns the time if none has returned, and none if that is because
+    /// the process was too busy.
+    async fn wait_for_one(&mut self) -> Option<Duration> {
+        let since = Instant::now();
+        let returned = timeout(PATIENCE, self.in_flight.join_next()).await;
+        let now = Instant::now();
+        let waited = now.saturating_duration_since(since);
+        if waited > PATIENCE + LATE_TIMER {
+            self.busy_until = Some(now + BUSY_PROCESS);
+        } else {
+            self.progress.awaited(waited);
         }
+        match returned {
+            Ok(Some(ended)) => self.ended(ended),
+            _ if waited <= PATIENCE + LATE_TIMER => return Some(waited),
+            _ => {}
+        }
+        None
+    }
+
+    /// Returns `true` if a decision has waited for the server for so long that no answer can be there before its deadline, or if
+    /// no one waits for it any more. A decision that this process has kept waiting is still sent.
+    fn is_too_late(&self, plan: &QueuedPlan, now: Instant) -> bool {
+        let waited = now.saturating_duration_since(plan.since);
+        let Some(deadline) = plan.plan.deadline().filter(|_| waited > USUAL_WAIT) else {
+            return false;
+        };
+        let round_trip = self.round_trips.shortest().unwrap_or_default().min(LONGEST_ROUND_TRIP);
+        // Of a short deadline, a busy server may take a quarter.
+        let needed = round_trip.max(BUSY_SERVER.min(deadline / 4));
+        let for_server = self.progress.server_time().saturating_sub(plan.server_time);
+        let is_for_server = for_server >= waited * 3 / 4;
+        (is_for_server && waited + needed >= deadline) || (waited >= deadline && plan.answer.is_closed())
+    }
+
+    fn is_process_busy(&self) -> bool {
+        self.busy_until.is_some_and(|until| Instant::now() < until)
     }
 
     fn ended(&mut self, call: Result<Duration, JoinError>) {
@@ -168,39 +282,20 @@ impl Calls {
 }
 
 /// Takes as many decisions out of the queue as a call has room for. Those for which it is too late are rejected.
-async fn fill(
-    waiting: &mut Vec<QueuedPlan>,
-    queue: &mut mpsc::Receiver<QueuedPlan>,
-    most: usize,
-    round_trips: &RoundTrips,
-) {
+async fn fill(waiting: &mut Vec<QueuedPlan>, queue: &mut mpsc::Receiver<QueuedPlan>, calls: &Calls) {
     loop {
+        let most = calls.bounds.decisions;
         if waiting.len() < most && !queue.is_empty() {
             queue.recv_many(waiting, most - waiting.len()).await;
         }
         let (now, before) = (Instant::now(), waiting.len());
-        for late in waiting.extract_if(.., |waiting| {
-            let waited = now.saturating_duration_since(waiting.since);
-            is_too_late(waiting.plan.deadline(), waited, round_trips)
-        }) {
+        for late in waiting.extract_if(.., |waiting| calls.is_too_late(waiting, now)) {
             late.reject();
         }
         if waiting.len() == before {
             return;
         }
     }
-}
-
-/// Returns `true` if a decision has waited so long that no answer can be there before its deadline.
-fn is_too_late(deadline: Option<Duration>, waited: Duration, round_trips: &RoundTrips) -> bool {
-    if waited <= USUAL_WAIT {
-        return false;
-    }
-    deadline.is_some_and(|deadline| {
-        let round_trip = round_trips.shortest().unwrap_or_default().min(LONGEST_ROUND_TRIP);
-        let needed = round_trip.max(BUSY.min(deadline / 4));
-        waited + needed >= deadline
-    })
 }
 
 #[cfg(test)]
@@ -212,10 +307,13 @@ mod tests {
     };
 
     use futures_util::future::join_all;
-    use tokio::{sync::Semaphore, time::sleep};
+    use tokio::{
+        sync::Semaphore,
+        time::{advance, sleep},
+    };
 
     use super::{
-        super::{QUEUE, together},
+        super::{QUEUE, Queue, together},
         *,
     };
     use crate::{
@@ -267,12 +365,12 @@ mod tests {
         }
 
         /// A queue to it.
-        fn queue(&self) -> mpsc::Sender<QueuedPlan> {
+        fn queue(&self) -> Queue {
             let (sender, receiver) = mpsc::channel(QUEUE);
-            let server = self.clone();
+            let (server, progress) = (self.clone(), Progress::new());
             let call = move |waiting| server.call(waiting);
-            tokio::spawn(work(call, receiver, Bounds::new(32, 2)));
-            sender
+            tokio::spawn(work(call, receiver, Bounds::new(32, 2), Arc::clone(&progress)));
+            Queue { sender, progress }
         }
 
         fn calls(&self) -> usize {
@@ -292,15 +390,16 @@ mod tests {
     }
 
     /// The answer and when it was there; none within the deadline.
-    async fn ask(queue: mpsc::Sender<QueuedPlan>, plan: Plan, deadline: Duration) -> (Option<Acquired>, Duration) {
+    async fn ask(queue: Queue, plan: Plan, deadline: Duration) -> (Option<Acquired>, Duration) {
         let (answer, answered) = oneshot::channel();
         let since = Instant::now();
         let waiting = QueuedPlan {
             plan: plan.within(deadline),
             answer,
             since,
+            server_time: queue.progress.server_time(),
         };
-        assert!(queue.try_send(waiting).is_ok());
+        assert!(queue.sender.try_send(waiting).is_ok());
         let answer = timeout(deadline, answered).await.ok().map(together);
         (answer, since.elapsed())
     }
@@ -412,6 +511,54 @@ mod tests {
         assert!(answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))));
     }
 
+    /// Found with 1 500 connections on two busy processors: the queue rejected what it had kept waiting itself, and all of it
+    /// passed uncounted.
+    #[tokio::test(start_paused = true)]
+    async fn decisions_that_a_busy_process_has_kept_waiting_are_sent_within_a_few_turns_and_not_rejected() {
+        let server = Server::new(usize::MAX >> 4, |_| millis(1));
+        let (queue, plan) = (server.queue(), plan().within(DEADLINE));
+        let mut answers = Vec::new();
+        for _ in 0..1_500 {
+            let (answer, answered) = oneshot::channel();
+            let waiting = QueuedPlan {
+                plan: plan.clone(),
+                answer,
+                since: Instant::now(),
+                server_time: queue.progress.server_time(),
+            };
+            assert!(queue.sender.try_send(waiting).is_ok());
+            answers.push(answered);
+        }
+        // Each task gets its turn every 100 ms.
+        for _ in 0..12 {
+            advance(millis(100)).await;
+        }
+        let decided = answers.iter_mut().map(oneshot::Receiver::try_recv);
+        let undecided = decided.filter(|answer| !matches!(answer, Ok(Ok(_)))).count();
+        assert_eq!(undecided, 0);
+    }
+
+    /// What a decision waits for, when its deadline expires, is sent first, unless the server does not answer.
+    #[tokio::test(start_paused = true)]
+    async fn catching_up_waits_until_plans_are_sent_but_not_for_a_server_that_is_stopped() {
+        let server = Server::new(usize::MAX >> 4, |_| millis(60_000));
+        let (queue, plan) = (server.queue(), plan());
+        let asked: Vec<_> = (0..32)
+            .map(|_| tokio::spawn(ask(queue.clone(), plan.clone(), DEADLINE)))
+            .collect();
+        tokio::task::yield_now().await;
+        queue.progress.catch_up(&queue.sender).await;
+        assert_eq!(server.calls(), 1);
+        let more = (0..5_000).map(|_| tokio::spawn(ask(queue.clone(), plan.clone(), millis(10_000))));
+        let asked: Vec<_> = asked.into_iter().chain(more).collect();
+        sleep(millis(30)).await;
+        let start = Instant::now();
+        queue.progress.catch_up(&queue.sender).await;
+        assert!(queue.sender.capacity() < queue.sender.max_capacity());
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        asked.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
     /// Without a deadline no decision is too late.
     #[tokio::test(start_paused = true)]
     async fn a_decision_without_a_deadline_waits_for_as_long_as_it_takes() {
@@ -423,8 +570,9 @@ mod tests {
                 plan: plan(),
                 answer,
                 since: Instant::now(),
+                server_time: Duration::ZERO,
             };
-            assert!(queue.try_send(waiting).is_ok());
+            assert!(queue.sender.try_send(waiting).is_ok());
             async { together(answered.await) }
         });
         assert!(join_all(asked).await.iter().all(Result::is_ok));
