@@ -258,8 +258,11 @@ pub enum StoreErrorKind {
     Failed,
     /// No answer within the deadline.
     TimedOut,
-    /// The store answered that it cannot work now: read-only, loading, out of memory.
+    /// The store answered that it cannot work now: read-only, loading.
     Unavailable,
+    /// The store has no memory for another charge (`OOM` from Redis). It still rejects callers whose quota is exhausted, so
+    /// this kind does not open the circuit. See [`fallback`](crate::RateLimitLayerBuilder::fallback) for what decides then.
+    OutOfMemory,
     /// The store could not be reached: connection refused, cut or reset, or a reply on it was not that of its call.
     Unreachable,
 }
@@ -272,6 +275,7 @@ impl StoreErrorKind {
             Self::Failed => "failed",
             Self::TimedOut => "timed out",
             Self::Unavailable => "unavailable",
+            Self::OutOfMemory => "out of memory",
             Self::Unreachable => "unreachable",
         }
     }

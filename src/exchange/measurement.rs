@@ -201,6 +201,22 @@ impl Measurement {
         })
     }
 
+    /// The number of partitions that were charged and of which nothing was used before, by policies that are not slots.
+    pub(crate) fn new_partitions(&self) -> usize {
+        if !self.is_allowed() || !self.plan().is_charged() {
+            return 0;
+        }
+        let mut charges = self.charges();
+        let parts = self.plan().parts().filter(|part| {
+            let own = charges.by_ref().take(part.charges().len());
+            let used = own
+                .filter(|measured| !measured.is_slot())
+                .map(|measured| measured.is_used());
+            used.reduce(|one, other| one || other) == Some(false)
+        });
+        parts.count()
+    }
+
     /// The moment at which the plan's partition of this number was read.
     #[inline]
     pub(crate) fn moment(&self, part: usize) -> Moment {
@@ -281,6 +297,12 @@ impl<'a> MeasuredCharge<'a> {
     #[inline]
     pub fn is_charged(&self) -> bool {
         self.fits && self.is_made
+    }
+
+    /// Returns `true` if anything was used before.
+    fn is_used(&self) -> bool {
+        let (limit, now) = (self.charge.policy().limit(), self.moment.now.as_micros());
+        limit.full_after(*self.reading, now).is_some()
     }
 
     /// Returns `true` for a slot of a limit of concurrent requests.

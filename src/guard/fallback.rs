@@ -1,15 +1,21 @@
 //! The fallback: a decision about a request that the store has not decided.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::time::timeout;
 
 use super::places::Places;
 use crate::{
-    clock::Clock,
-    error::StoreError,
+    clock::{Clock, Timestamp},
+    error::{StoreError, StoreErrorKind},
     exchange::{Decision, Measurement, Outcome, Plan},
-    store::{BoxedAnswer, Store, StoreFuture},
+    store::{BoxedAnswer, Store, StoreFuture, memory::MemoryStore},
     telemetry::StoreTelemetry,
 };
 
@@ -72,12 +78,45 @@ pub(super) struct Fallback {
     pub(super) places: Arc<Places>,
     pub(super) clock: Clock,
     pub(super) log: Arc<StoreTelemetry>,
+    pub(super) local: Local,
+}
+
+/// A store in this process that decides while the first one has no memory. Its counts stay until their windows end, so that
+/// a caller gets one more quota even if the first store is out of memory again and again.
+#[derive(Debug, Default)]
+pub(super) struct Local {
+    store: OnceLock<Arc<dyn Store>>,
+    /// In microseconds: until then, requests keep their plans for it.
+    expected_until: AtomicU64,
+}
+
+impl Local {
+    /// Strangers who fill the first store come here, too.
+    const MAX_PARTITIONS: usize = 1 << 16;
+
+    /// Keeping a plan takes an allocation for each request.
+    const EXPECTED: Duration = Duration::from_secs(60);
+
+    fn expect(&self, now: Timestamp) {
+        let until = now.saturating_add(Self::EXPECTED);
+        self.expected_until.store(until.as_micros(), Ordering::Relaxed);
+    }
+
+    fn is_expected(&self, clock: &Clock) -> bool {
+        let until = self.expected_until.load(Ordering::Relaxed);
+        until != 0 && clock.now().as_micros() < until
+    }
+
+    fn store(&self, clock: &Clock) -> &Arc<dyn Store> {
+        self.store
+            .get_or_init(|| Arc::new(MemoryStore::of(Self::MAX_PARTITIONS, clock.clone())))
+    }
 }
 
 impl Fallback {
     /// The plan once more, if there is another store that may be asked.
     pub(super) fn spare(&self, plan: &Plan) -> Option<Plan> {
-        self.store.is_some().then(|| plan.clone())
+        (self.store.is_some() || self.local.is_expected(&self.clock)).then(|| plan.clone())
     }
 
     pub(super) fn flush(&self, timeout: Duration) -> StoreFuture<()> {
@@ -87,8 +126,17 @@ impl Fallback {
 
     /// Asks the other store. Its answer may have to be waited for.
     pub(super) fn begin(&self, spare: Option<Plan>, error: &StoreError) -> Result<Decision, BoxedAnswer<Measurement>> {
-        self.log.undecided(self.clock.now(), error);
-        let (Some(store), Some(plan)) = (&self.store, spare) else {
+        let now = self.clock.now();
+        self.log.undecided(now, error);
+        let is_full = error.kind() == StoreErrorKind::OutOfMemory;
+        let store = match &self.store {
+            None if is_full && self.mode == FailureMode::Open => {
+                self.local.expect(now);
+                Some(self.local.store(&self.clock))
+            }
+            store => store.as_ref(),
+        };
+        let (Some(store), Some(plan)) = (store, spare) else {
             return Ok(self.failed(error));
         };
         let answer = store.acquire(plan).into_ready()?;
@@ -114,7 +162,8 @@ impl Fallback {
 
     /// The other store, if the decision is its.
     pub(super) fn store_of(&self, decision: &Decision) -> Option<&Arc<dyn Store>> {
-        self.store.as_ref().filter(|_| decision.is_by_fallback())
+        let store = self.store.as_ref().or_else(|| self.local.store.get());
+        store.filter(|_| decision.is_by_fallback())
     }
 }
 

@@ -31,7 +31,13 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 pub use self::fallback::FailureMode;
-use self::{denials::DenialCache, fallback::Fallback, guarded::GuardedStore, places::Places, prefetch::Prefetch};
+use self::{
+    denials::DenialCache,
+    fallback::{Fallback, Local},
+    guarded::GuardedStore,
+    places::Places,
+    prefetch::Prefetch,
+};
 pub(crate) use self::{pending::PendingDecision, terms::Terms};
 use crate::{
     breaker::{Breaker, CircuitState},
@@ -71,7 +77,7 @@ impl Guard {
         clock: Clock,
         scope: &str,
     ) -> Self {
-        let log = Arc::new(StoreTelemetry::new(scope));
+        let log = Arc::new(StoreTelemetry::new(scope, store.identity()));
         let guarded = GuardedStore::new(store, clock.clone(), Arc::clone(&log));
         let cache = DenialCache::new(guarded, terms.denial_cache, clock.clone(), Arc::clone(&log));
         let (cache, places) = (Arc::new(cache), Arc::new(Places::new(terms.max_waiting)));
@@ -83,6 +89,7 @@ impl Guard {
                 places: Arc::clone(&places),
                 clock: clock.clone(),
                 log: Arc::clone(&log),
+                local: Local::default(),
             },
             places,
             prefetch: Arc::new(Prefetch::new(Arc::clone(&cache), terms.deadline, clock.clone())),

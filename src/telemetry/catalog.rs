@@ -26,8 +26,10 @@ catalog! {
         FLEET_UNREAD "tower_quota_rules_unread_total" "Polls that the source of the rules did not answer";
         LATE_BLOCKS "tower_quota_late_blocks_total"
             "Blocks of prefetched units whose call missed the deadline or failed, by what became of them";
+        NEW_PARTITIONS "tower_quota_new_partitions_total" "Charges to partitions of which a remote store had no state";
         NEVER_FITS "tower_quota_never_fits_total" "Requests that cost more than a policy ever lets pass";
         REFUNDS "tower_quota_refunds_total" "Refunds through the admin handle, by what became of them";
+        SERVER_EVICTIONS "tower_quota_server_evictions_total" "Keys that Redis servers have evicted, those of other programs included";
         SHADOW_REJECTIONS "tower_quota_shadow_rejections_total" "Requests that a policy in shadow mode would have rejected";
         STATE_LOST "tower_quota_state_lost_total" "Exhausted partitions whose state the store has lost";
         TIER_UNRESOLVED "tower_quota_tier_unresolved_total" "Requests that went on while the tier of their user was unknown";
@@ -47,6 +49,7 @@ catalog! {
         FLEET_REJECTED "tower_quota_rules_rejected" "Instances that reject the rules that were published last";
         FLEET_VERSION "tower_quota_rules_version" "The version of the rules that are followed";
         LOST_NODES "tower_quota_lost_nodes" "Nodes of Redis clusters that are not asked because they do not answer";
+        SERVER_MEMORY "tower_quota_server_memory_ratio" "The highest share of its memory limit that a Redis server uses";
         SLOTS_HELD "tower_quota_slots_held" "Requests that hold a slot of a limit of concurrent requests";
     }
     describe_histogram in Seconds {
@@ -59,8 +62,10 @@ catalog! {
 /// looks as if it had never risen.
 pub(super) fn register() {
     describe();
-    for name in [CONNECTION_FAILURES, EVICTIONS, TIER_WAITS, UNSETTLED] {
+    for name in [CONNECTION_FAILURES, EVICTIONS, SERVER_EVICTIONS, TIER_WAITS, UNSETTLED] {
         counter!(name).increment(0);
     }
-    gauge!(LOST_NODES).increment(0.0);
+    for name in [LOST_NODES, SERVER_MEMORY] {
+        gauge!(name).increment(0.0);
+    }
 }

@@ -28,8 +28,8 @@ use super::tier::Unresolved;
 use super::{
     catalog::{
         CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BLOCKS, NEVER_FITS,
-        QUEUE_WAIT, REFUNDS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT,
-        UNDECIDED, UNITS, UNKNOWN_TIER, register,
+        NEW_PARTITIONS, QUEUE_WAIT, REFUNDS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE, UNATTRIBUTED,
+        UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER, register,
     },
     layer::{LayerCount, outcome_name, rejecting_policy},
     series::Series,
@@ -54,6 +54,14 @@ pub(super) fn connection_failed() {
 #[cfg(feature = "redis")]
 pub(super) fn node_lost() -> OneMore {
     OneMore::on(gauge!(super::catalog::LOST_NODES))
+}
+
+/// The highest share of its memory that a server uses, and keys that one has evicted.
+#[cfg(feature = "redis")]
+pub(super) fn server(memory: f64, evicted: u64) {
+    register();
+    gauge!(super::catalog::SERVER_MEMORY).set(memory);
+    counter!(super::catalog::SERVER_EVICTIONS).increment(evicted);
 }
 
 pub(super) fn evicted() {
@@ -216,10 +224,11 @@ struct StoreHandles {
     denial_cache_hits: Counter,
     failed_while_closed: Each<Outcome, 2>,
     late_blocks: Each<LateBlock, 3>,
+    new_partitions: Counter,
     seconds: Histogram,
     slots_held: Gauge,
     state_lost: Counter,
-    undecided: Each<StoreErrorKind, 6>,
+    undecided: Each<StoreErrorKind, 7>,
     units: Series,
 }
 
@@ -229,6 +238,7 @@ impl StoreHandles {
         let reasons = [
             (StoreErrorKind::CircuitOpen, "circuit_open"),
             (StoreErrorKind::Failed, "failed"),
+            (StoreErrorKind::OutOfMemory, "out_of_memory"),
             (StoreErrorKind::Overloaded, "overloaded"),
             (StoreErrorKind::TimedOut, "timed_out"),
             (StoreErrorKind::Unavailable, "unavailable"),
@@ -244,6 +254,7 @@ impl StoreHandles {
             denial_cache_hits: counter!(DENIAL_CACHE_HITS, labels(scope, [])),
             failed_while_closed: by_mode(FAILED_WHILE_CLOSED, scope),
             late_blocks: Each::new(fates, |fate| counter!(LATE_BLOCKS, labels(scope, [("fate", fate)]))),
+            new_partitions: counter!(NEW_PARTITIONS, labels(scope, [])),
             seconds: histogram!(STORE, labels(scope, [])),
             slots_held: gauge!(SLOTS_HELD, labels(scope, [])),
             state_lost: counter!(STATE_LOST, labels(scope, [])),
@@ -256,6 +267,10 @@ impl StoreHandles {
 }
 
 impl StoreMeters {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
     fn handles(&self, scope: &str) -> &StoreHandles {
         self.handles.get_or_init(|| StoreHandles::new(scope))
     }
@@ -279,6 +294,10 @@ impl StoreMeters {
 
     pub(super) fn late_block(&self, scope: &str, fate: LateBlock) {
         self.handles(scope).late_blocks.count(fate);
+    }
+
+    pub(super) fn created(&self, scope: &str) {
+        self.handles(scope).new_partitions.increment(1);
     }
 
     pub(super) fn state_lost(&self, scope: &str) {

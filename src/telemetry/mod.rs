@@ -22,6 +22,9 @@
 //! | `tower_quota_denial_cache_hits_total` | counter | `scope` | requests that were rejected without asking the store, because it is [remembered](crate::RateLimitLayerBuilder::denial_cache) that it would reject them; the decisions have them, too |
 //! | `tower_quota_late_blocks_total` | counter | `scope`, `fate` | blocks of [prefetched units](crate::QuotaPolicy::with_prefetch) whose call missed the deadline or failed: `kept` (they arrived, and are spent), `returned` (they arrived too late, and went back), `unknown` (no answer: if they were charged, no instance can use them) |
 //! | `tower_quota_state_lost_total` | counter | `scope` | exhausted callers who were found with a full quota too early, because the store has [lost](crate::docs::alerts#the-store-loses-state) their state |
+//! | `tower_quota_new_partitions_total` | counter | `scope` | charges to partitions of which a remote store had no state: callers who are new, or had used nothing for a while. Each takes memory of Redis until its windows end |
+//! | `tower_quota_server_memory_ratio` | gauge | | the highest share of its `maxmemory` that one of the [polled](crate::RedisStoreBuilder::poll_server_info) Redis servers uses, 0 without a limit. Which one it is says the event |
+//! | `tower_quota_server_evictions_total` | counter | | keys that the polled Redis servers have evicted, those of other programs included |
 //! | `tower_quota_circuit_open` | gauge | `scope` | circuit breakers that are open: each layer has one; on a Redis Cluster it stays closed, see the next line |
 //! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters that are not asked because their circuit is open, by each store of the process; one also while a store knows no node at all. Which ones it is says the event: addresses come and go, so they are no label |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests that hold a slot of a limit of concurrent requests, in this process |
@@ -50,7 +53,7 @@
 //!   `abnormal`, as in [`Outcome`](crate::Outcome). What the fallback has decided is `allowed` or `rejected`.
 //! - `policy`: of the policies that reject, the one with the longest wait; empty for every other outcome.
 //! - `tier`: as in [`Tiers`](crate::Tiers), unlimited ones too; empty for a layer without tiers.
-//! - `reason`: `circuit_open`, `overloaded`, `failed`, `timed_out`, `unavailable`, `unreachable`, as in [`StoreErrorKind`](crate::StoreErrorKind).
+//! - `reason`: `circuit_open`, `overloaded`, `failed`, `timed_out`, `unavailable`, `out_of_memory`, `unreachable`, as in [`StoreErrorKind`](crate::StoreErrorKind).
 //!
 //! A layer has up to 512 combinations of tier, policy and outcome. What finds no place any more, because rules with ever
 //! new names were put in place, is counted under the tier and the policy `(other)`.
@@ -79,6 +82,10 @@
 //! | [the store is slow](crate::docs::alerts#the-store-is-slow) | `histogram_quantile(0.99, sum by (scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 0.025`, for 5 min | half of the deadline is used up |
 //! | [the store fails](crate::docs::alerts#the-store-fails) | `sum by (scope) (rate(tower_quota_undecided_total{reason="failed"}[5m])) > 0` | a script error, a missing permission: the circuit stays closed, so no other alert need fire |
 //! | [the store loses state](crate::docs::alerts#the-store-loses-state) | `sum by (scope) (rate(tower_quota_state_lost_total[5m])) > 0` | Redis evicts, was flushed or failed over, and callers get their quota again |
+//! | [the store is out of memory](crate::docs::alerts#the-store-is-out-of-memory) | `sum by (scope) (rate(tower_quota_undecided_total{reason="out_of_memory"}[5m])) > 0` | Redis rejects writes: each process decides by itself |
+//! | [the server is nearly full](crate::docs::alerts#the-server-is-nearly-full) | `max(tower_quota_server_memory_ratio) > 0.8`, for 5 min | at 1, Redis rejects writes or evicts callers |
+//! | [the server evicts](crate::docs::alerts#the-server-evicts) | `max(rate(tower_quota_server_evictions_total[15m])) > 0` | evicted callers have their full quota again; keys of other programs count, too |
+//! | [new callers fill the store](crate::docs::alerts#new-callers-fill-the-store) | `sum by (scope) (rate(tower_quota_new_partitions_total[5m])) > 1000 and sum by (scope) (rate(tower_quota_new_partitions_total[5m])) > 10 * sum by (scope) (rate(tower_quota_new_partitions_total[1h] offset 1h))`, for 5 min | strangers send requests under ever new keys, and each key takes memory of Redis |
 //! | [callers are not told apart](crate::docs::alerts#callers-are-not-told-apart) | `sum by (scope) (rate(tower_quota_unattributed_total[5m])) > 0` | most often a layer misses the user or the peer address, and strangers share a quota |
 //! | [tiers are not known](crate::docs::alerts#tiers-are-not-known) | `sum by (scope) (rate(tower_quota_unknown_tier_total[5m])) > 0` | callers are counted by the first tier |
 //! | [tiers are not looked up](crate::docs::alerts#tiers-are-not-looked-up) | `sum by (reason) (rate(tower_quota_tier_unresolved_total[5m])) > 0`, for 5 min | paying users may be limited as [unknown](crate::tier::WhileUnknown) ones, or pass uncounted |
@@ -155,6 +162,7 @@ mod macros;
 mod catalog;
 #[cfg(all(feature = "redis", feature = "serde"))]
 mod fleet;
+mod growth;
 mod layer;
 #[cfg(feature = "metrics")]
 mod meters;
@@ -163,6 +171,8 @@ mod meters;
 mod meters;
 #[cfg(feature = "metrics")]
 mod series;
+#[cfg(feature = "redis")]
+mod servers;
 mod store;
 mod throttle;
 #[cfg(feature = "tier")]
@@ -179,6 +189,8 @@ use self::macros::EVENTS;
 pub(crate) use self::macros::InSpan;
 #[cfg(feature = "redis")]
 pub(crate) use self::meters::OneMore as LostNode;
+#[cfg(feature = "redis")]
+pub(crate) use self::servers::{ServerInfo, ServerTelemetry};
 #[cfg(feature = "tier")]
 pub(crate) use self::tier::{TierTelemetry, Unresolved};
 #[cfg(feature = "privacy-pass")]

@@ -17,6 +17,9 @@ pub(super) fn node_lost() -> OneMore {
     OneMore
 }
 
+#[cfg(feature = "redis")]
+pub(super) fn server(_: f64, _: u64) {}
+
 pub(super) fn evicted() {}
 
 #[cfg(feature = "redis")]
@@ -82,6 +85,10 @@ impl TokenMeters {
 pub(super) struct StoreMeters;
 
 impl StoreMeters {
+    pub(super) fn new() -> Self {
+        Self
+    }
+
     pub(super) fn circuit_opened(&self, _: &str) {}
 
     pub(super) fn circuit_closed(&self, _: &str) {}
@@ -89,6 +96,8 @@ impl StoreMeters {
     pub(super) fn remembered(&self, _: &str) {}
 
     pub(super) fn late_block(&self, _: &str, _: super::LateBlock) {}
+
+    pub(super) fn created(&self, _: &str) {}
 
     pub(super) fn state_lost(&self, _: &str) {}
 

@@ -1,8 +1,8 @@
 //! Events and metrics of a layer about its store.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::{HeldSlots, InSpan, Stopwatch, meters::StoreMeters, throttle::Sparse};
+use super::{HeldSlots, InSpan, Stopwatch, growth::Growth, meters::StoreMeters, throttle::Sparse};
 use crate::{
     breaker::CircuitTelemetry,
     clock::{Clock, Timestamp},
@@ -12,12 +12,13 @@ use crate::{
 };
 
 /// Telemetry of one layer about its store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StoreTelemetry {
     scope: Box<str>,
     undecided: Sparse,
     state_lost: Sparse,
     leak: Mutex<Leak>,
+    growth: Arc<Growth>,
     meters: StoreMeters,
 }
 
@@ -66,10 +67,15 @@ impl Leak {
 }
 
 impl StoreTelemetry {
-    pub(crate) fn new(scope: &str) -> Self {
+    /// Stores with the same `identity` keep the same quota.
+    pub(crate) fn new(scope: &str, identity: Option<u64>) -> Self {
         Self {
             scope: scope.into(),
-            ..Self::default()
+            undecided: Sparse::default(),
+            state_lost: Sparse::default(),
+            leak: Mutex::default(),
+            growth: Growth::new(scope, identity),
+            meters: StoreMeters::new(),
         }
     }
 
@@ -92,6 +98,12 @@ impl StoreTelemetry {
         self.meters.late_block(&self.scope, fate);
     }
 
+    /// A remote store had no state of a partition before this charge.
+    pub(crate) fn created(&self) {
+        self.meters.created(&self.scope);
+        self.growth.created();
+    }
+
     /// The store has lost the state of a partition that this instance knows to be exhausted.
     pub(crate) fn state_lost(&self, now: Timestamp) {
         self.meters.state_lost(&self.scope);
@@ -108,8 +120,10 @@ impl StoreTelemetry {
     /// The store gave no decision. While the circuit is open, that is no news.
     pub(crate) fn undecided(&self, now: Timestamp, error: &StoreError) {
         self.meters.undecided(&self.scope, error.kind());
-        if error.kind() == StoreErrorKind::CircuitOpen {
-            return;
+        match error.kind() {
+            StoreErrorKind::CircuitOpen => return,
+            StoreErrorKind::OutOfMemory => return self.growth.out_of_memory(error),
+            _ => {}
         }
         self.undecided.record(now, |suppressed| {
             event!(WARN, error = %error, suppressed = %suppressed, "the quota store gave no decision");

@@ -25,6 +25,13 @@ pub(super) struct Sparse {
 impl Sparse {
     const PAUSE_MICROS: u64 = 10_000_000;
 
+    pub(super) const fn new() -> Self {
+        Self {
+            next: AtomicU64::new(0),
+            suppressed: AtomicU64::new(0),
+        }
+    }
+
     /// Calls `line` with the number of lines that were left out, if one is due.
     pub(super) fn record(&self, now: Timestamp, line: impl FnOnce(u64)) {
         let (now, next) = (now.as_micros(), self.next.load(Ordering::Relaxed));

@@ -7,6 +7,7 @@
 
 mod bodies;
 mod disconnects;
+mod full_store;
 mod grpc;
 mod handlers;
 #[path = "../privacy_pass/holder.rs"]

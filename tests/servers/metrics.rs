@@ -169,10 +169,11 @@ async fn what_a_shadow_would_reject_is_counted_by_its_policy() {
 }
 
 /// Why a store gives no decision.
-const REASONS: [&str; 6] = [
+const REASONS: [&str; 7] = [
     "circuit_open",
     "overloaded",
     "failed",
+    "out_of_memory",
     "timed_out",
     "unavailable",
     "unreachable",
@@ -190,6 +191,7 @@ async fn after_one_request_all_that_can_be_known_is_there_with_a_zero() {
     let scoped = [
         "circuit_open",
         "never_fits_total",
+        "new_partitions_total",
         "queue_wait_seconds_count",
         "slots_held",
         "state_lost_total",

@@ -55,7 +55,10 @@ fn hastened(rules: &str) -> String {
     for minutes in ["1m", "5m"] {
         hastened = hastened.replace(&format!(" for: {minutes}\n"), " for: 0m\n");
     }
-    hastened.replace("offset 1d", "offset 10s")
+    hastened
+        .replace("offset 1d", "offset 10s")
+        .replace("offset 1h", "offset 10s")
+        .replace("> 1000 and", "> 10 and")
 }
 
 /// Ends with the test.
@@ -209,6 +212,10 @@ struct Faults {
     units: RateLimitLayer,
     /// Delays requests; no part of this test waits for them.
     queue: RateLimitLayer,
+    /// Its callers are new ones, more and more of them.
+    growing: RateLimitLayer,
+    /// A server that evicts keys, and a layer that polls it.
+    evicting: (RedisServer, RateLimitLayer),
     /// Its only caller is reset by another instance each time.
     forgetful: (RateLimitLayer, RateLimitLayer, Clock),
     _slot: Box<dyn Any>,
@@ -220,6 +227,7 @@ fn faults_of_stores() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
     let failing = |kind| builder(Failing(Some(kind))).policy(day(9));
     let layers = [
         failing(StoreErrorKind::Unavailable),
+        failing(StoreErrorKind::OutOfMemory).scope("full"),
         failing(StoreErrorKind::Failed).failure_mode(FailureMode::Closed),
         builder(Late(MemoryStore::new())).scope("late").policy(day(1_000_000)),
         builder(RedisStore::new(NO_SERVER).unwrap())
@@ -278,6 +286,12 @@ impl Faults {
             tiers: memory().policy(day(1_000_000)).build().unwrap(),
             units: units.build().unwrap(),
             queue: memory().policy(queue).build().unwrap(),
+            growing: builder(RemoteStore::<1>::default())
+                .scope("growing")
+                .policy(day(9))
+                .build()
+                .unwrap(),
+            evicting: evicting(),
             _slot: Box::new(slot.unwrap()),
             _followers: followers(folder).await,
         }
@@ -316,7 +330,31 @@ impl Faults {
         }
         tokens::of_every_outcome().await;
         tokens::of_forged_tokens(100).await;
+        let strangers = if round < 20 { 1 } else { 400 };
+        for stranger in 0..strangers {
+            send(&self.growing, request(&format!("{round} {stranger}"))).await;
+        }
+        let (server, layer) = &self.evicting;
+        send(layer, request("alice")).await;
+        let fill = "for n = 1, 50 do redis.call('SET', ARGV[1] .. n, string.rep('x', 100000)) end";
+        server.command(&["EVAL", fill, "0", &format!("other:{round}:")]);
     }
+}
+
+/// It is polled when the store connects, and once more within a minute and a half.
+fn evicting() -> (RedisServer, RateLimitLayer) {
+    let server = RedisServer::start();
+    for (name, value) in [("maxmemory", "6mb"), ("maxmemory-policy", "allkeys-lru")] {
+        server.command(&["CONFIG", "SET", name, value]);
+    }
+    let fill = "for n = 1, 60 do redis.call('SET', n, string.rep('x', 100000)) end";
+    server.command(&["EVAL", fill, "0"]);
+    let store = RedisStore::builder(server.url())
+        .poll_server_info(true)
+        .build()
+        .unwrap();
+    let layer = builder(store).scope("evicting").policy(day(9)).build().unwrap();
+    (server, layer)
 }
 
 /// One follower has a version and rejects the next one, and one cannot read its rules.
@@ -401,7 +439,7 @@ async fn missing(prometheus: &Prometheus, alerts: &BTreeSet<String>, queries: &m
 }
 
 #[tokio::test]
-#[ignore = "it needs Prometheus and half a minute: `make ops-test`"]
+#[ignore = "it needs Prometheus and two minutes: `make ops-test`"]
 async fn every_alert_fires_and_every_query_of_the_dashboard_returns_a_series() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
@@ -420,7 +458,7 @@ async fn every_alert_fires_and_every_query_of_the_dashboard_returns_a_series() {
     assert!(alerts.len() > 20 && queries.len() > 30, "{}", queries.len());
 
     let mut left = Vec::new();
-    for round in 0..100 {
+    for round in 0..300 {
         for path in [format!("http://{platform}/"), format!("http://{items}/items")] {
             let request = client.get(path).header("x-user-id", "alice");
             request.send().await.unwrap();

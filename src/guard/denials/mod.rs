@@ -181,6 +181,9 @@ impl DenialCache {
     }
 
     fn learned(&self, measurement: Measurement, asked_at: Timestamp) -> Decision {
+        for _ in 0..measurement.new_partitions() {
+            self.log.created();
+        }
         self.learn(&measurement, asked_at);
         measurement.decide()
     }

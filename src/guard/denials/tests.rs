@@ -378,7 +378,10 @@ struct Memory {
 impl Memory {
     fn new() -> Self {
         let clock = Clock::manual(World::START);
-        let (store, log) = (MemoryStore::on(clock.clone()), Arc::default());
+        let (store, log) = (
+            MemoryStore::on(clock.clone()),
+            Arc::new(StoreTelemetry::new("test", None)),
+        );
         let guarded = GuardedStore::new(Arc::new(store.clone()), clock.clone(), Arc::clone(&log));
         let cache = DenialCache::new(guarded, 8, clock.clone(), log);
         cache.asked();

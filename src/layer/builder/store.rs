@@ -197,6 +197,9 @@ impl RateLimitLayerBuilder {
     /// fallback fails too, the [`failure_mode`](Self::failure_mode) decides. One that has to be waited for has the same
     /// [`deadline`](Self::deadline), which begins when that of the store is over.
     ///
+    /// Without a fallback, a store in this process decides while the store is
+    /// [out of memory](crate::StoreErrorKind::OutOfMemory), unless the failure mode is `Closed`. It holds 65,536 partitions.
+    ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {

@@ -116,7 +116,7 @@ impl MemoryStore {
         }
     }
 
-    fn of(max_partitions: usize, clock: Clock) -> Self {
+    pub(crate) fn of(max_partitions: usize, clock: Clock) -> Self {
         Self(Arc::new(Shards {
             shards: Sharded::new(max_partitions, Shard::new),
             clock,

@@ -76,6 +76,7 @@ pub struct RedisStoreBuilder {
     expiry_jitter: Duration,
     one_slot_per_call: bool,
     decisions_per_call: usize,
+    polls_info: bool,
 }
 
 /// The servers that keep the quota.
@@ -103,6 +104,7 @@ impl RedisStoreBuilder {
             expiry_jitter: Duration::from_millis(scripts::EXPIRY_JITTER),
             one_slot_per_call: false,
             decisions_per_call: 32,
+            polls_info: false,
         }
     }
 
@@ -256,6 +258,24 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Polls each server with `INFO` when the store connects and then about once a minute, to report its memory and evictions.
+    ///
+    /// Use this to be warned before Redis is full, and if it evicts keys: both let callers exceed their limits. The results
+    /// are [metrics](crate::telemetry) and events; the numbers include the keys of other programs. Each poll opens a connection
+    /// of its own, which makes no decisions. An ACL user needs `+info`. If the server rejects the command, one event says
+    /// so and the polls end; decisions are not affected. Default: `false`.
+    ///
+    /// ```
+    /// let store = tower_quota::RedisStore::builder("redis://10.0.0.1/").poll_server_info(true).build()?;
+    /// # drop(store);
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn poll_server_info(mut self, enabled: bool) -> Self {
+        self.polls_info = enabled;
+        self
+    }
+
     /// Sets the prefix of all keys, up to 64 bytes without `{` and `}`. Default: `quota:`.
     ///
     /// Stores with different prefixes share no quota. An ACL user needs this prefix and the commands `EVAL`, `EVALSHA`,
@@ -405,6 +425,7 @@ impl RedisStoreBuilder {
         let opener = Opener {
             timeout: self.connection_timeout,
             connect: self.connect.clone(),
+            polls_info: self.polls_info,
         };
         let endpoint = match &self.servers {
             Servers::Single => Endpoint::Address(Box::new(connection_info(&self.urls[0])?)),

@@ -240,10 +240,11 @@ pub(crate) fn store_error(error: RedisError) -> StoreError {
         (
             _,
             Some(
-                "ASK" | "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "MOVED" | "NOREPLICAS" | "OOM"
+                "ASK" | "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "MOVED" | "NOREPLICAS"
                 | "READONLY" | "TRYAGAIN",
             ),
         ) => StoreErrorKind::Unavailable,
+        (_, Some("OOM")) => StoreErrorKind::OutOfMemory,
         _ if error.is_unrecoverable_error() => StoreErrorKind::Unreachable,
         _ => StoreErrorKind::Failed,
     };
@@ -291,10 +292,10 @@ mod tests {
         let inside =
             |raised: &str| format!("Error running script (call to f_0): @user_script:106: @user_script: 106: {raised}");
         let rejected = "user_script:44: bad argument #2 to 'read' (data string too short)";
-        assert_eq!(kind_of("OOM", "command not allowed"), StoreErrorKind::Unavailable);
+        assert_eq!(kind_of("OOM", "command not allowed"), StoreErrorKind::OutOfMemory);
         assert_eq!(
             kind_of("ERR", &inside("-OOM command not allowed")),
-            StoreErrorKind::Unavailable
+            StoreErrorKind::OutOfMemory
         );
         assert_eq!(
             kind_of("ERR", &inside("-READONLY You can't write")),

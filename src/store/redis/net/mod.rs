@@ -6,6 +6,7 @@
 mod cluster;
 mod connection;
 mod generation;
+mod info;
 mod loading;
 mod opener;
 mod pool;

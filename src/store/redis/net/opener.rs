@@ -95,6 +95,8 @@ impl OpenConnection {
 pub(crate) struct Opener {
     pub(crate) timeout: Duration,
     pub(crate) connect: Option<Connect>,
+    /// True if the servers that are reached are polled for their memory and evictions.
+    pub(crate) polls_info: bool,
 }
 
 impl Opener {

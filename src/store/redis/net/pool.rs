@@ -2,6 +2,7 @@
 
 use std::{
     error::Error,
+    fmt,
     future::{Future, poll_fn},
     pin::pin,
     sync::{
@@ -20,6 +21,7 @@ use super::{
     super::script::{Call, Reply},
     connection::{Health, SharedConnection, Unanswered, store_error},
     generation::Generations,
+    info,
     opener::Opener,
     refill::{ConnectionFailures, Refill},
     sentinel::Sentinels,
@@ -28,6 +30,7 @@ use super::{
 use crate::{
     error::{StoreError, StoreErrorKind},
     mutex::Mutex,
+    telemetry::{ServerInfo, ServerTelemetry},
 };
 
 /// Connections to one server, or to whichever server is the primary.
@@ -43,6 +46,9 @@ pub(super) struct PoolState {
     opened: Mutex<Vec<Weak<Health>>>,
     pub(super) is_refilling: AtomicBool,
     refill: Mutex<Option<AbortHandle>>,
+    /// The task that polls the server. It ends with its runtime.
+    info: Mutex<Option<AbortHandle>>,
+    pub(super) refuses_info: AtomicBool,
     /// The connection for what has to be carried out in the order in which it is sent.
     ordered: Mutex<Option<SharedConnection>>,
 }
@@ -53,6 +59,15 @@ pub(crate) enum Endpoint {
     Address(Box<ConnectionInfo>),
     /// The primary. The sentinels are asked for its address each time.
     Primary(Arc<Sentinels>),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(info) => info.addr().fmt(f),
+            Self::Primary(sentinels) => write!(f, "primary of {}", sentinels.service),
+        }
+    }
 }
 
 /// The choice of a connection.
@@ -79,6 +94,8 @@ impl Pool {
             opened: Mutex::default(),
             is_refilling: AtomicBool::new(false),
             refill: Mutex::default(),
+            info: Mutex::default(),
+            refuses_info: AtomicBool::new(false),
             ordered: Mutex::default(),
         });
         if Handle::try_current().is_ok() {
@@ -129,6 +146,9 @@ impl Drop for Pool {
     fn drop(&mut self) {
         if let Some(refill) = self.0.refill.lock().take() {
             refill.abort();
+        }
+        if let Some(info) = self.0.info.lock().take() {
+            info.abort();
         }
     }
 }
@@ -226,6 +246,26 @@ impl PoolState {
         opened
     }
 
+    /// Polls the server in a task, unless one does so.
+    fn poll_info(&self) {
+        let manager = &self.manager;
+        if !manager.opener.polls_info || self.refuses_info.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut task = self.info.lock();
+        if let (true, Ok(runtime)) = (
+            task.as_ref().is_none_or(AbortHandle::is_finished),
+            Handle::try_current(),
+        ) {
+            let telemetry = ServerTelemetry::new(manager.endpoint.to_string());
+            *task = Some(
+                runtime
+                    .spawn(info::poll(manager.state.clone(), telemetry))
+                    .abort_handle(),
+            );
+        }
+    }
+
     /// Replaces connections in a task, which ends when all are open.
     pub(super) fn refill(&self, after: Duration) {
         let Ok(runtime) = Handle::try_current() else {
@@ -250,6 +290,10 @@ pub(super) struct Manager {
 }
 
 impl Manager {
+    pub(super) async fn server_info(&self) -> Result<ServerInfo, RedisError> {
+        info::ask(&mut self.open().await?).await
+    }
+
     fn refill(&self, after: Duration) {
         if let Some(state) = self.state.upgrade() {
             state.refill(after);
@@ -281,6 +325,7 @@ impl ManageConnection for Manager {
             Ok(connection) => {
                 if let Some(state) = self.state.upgrade() {
                     state.opened(&connection);
+                    state.poll_info();
                 }
                 let manager = self.clone();
                 connection.when_it_is_lost(Box::new(move || manager.refill(Duration::ZERO)));

@@ -83,7 +83,7 @@ pub(super) struct Progress {
     start: Instant,
     /// In microseconds: all plans that were queued before are in a call.
     taken_until: AtomicU64,
-    /// Whether the task waits for a server that does not answer, and has as many calls as there is room for.
+    /// True while the task waits for a server that does not answer, and has as many calls as there is room for.
     awaits_server: AtomicBool,
     /// In microseconds: the time that the task has waited for the server so far.
     awaited: AtomicU64,
@@ -538,7 +538,7 @@ mod tests {
         assert_eq!(undecided, 0);
     }
 
-    /// What a decision waits for, when its deadline expires, is sent first, unless the server does not answer.
+    /// A decision whose deadline expires is sent first, unless the server does not answer.
     #[tokio::test(start_paused = true)]
     async fn catching_up_waits_until_plans_are_sent_but_not_for_a_server_that_is_stopped() {
         let server = Server::new(usize::MAX >> 4, |_| millis(60_000));

@@ -1,0 +1,101 @@
+//! Asks a server once a minute about its memory and evictions, on a connection that makes no decisions.
+
+use std::{
+    sync::{Weak, atomic::Ordering},
+    time::Duration,
+};
+
+use ::redis::{RedisError, cmd, from_redis_value};
+use tokio::time::timeout;
+
+use super::{connection::code, pool::PoolState};
+use crate::{
+    breaker::jittered,
+    telemetry::{ServerInfo, ServerTelemetry},
+};
+
+/// Half to all of it passes between two polls, so that instances that were started together do not poll together.
+const PAUSE: Duration = Duration::from_secs(80);
+
+/// The server of the limits may be busy with them.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Ends when the pool is dropped or the server does not permit the command.
+#[allow(clippy::disallowed_methods, reason = "a poll is due once a minute")]
+pub(super) async fn poll(state: Weak<PoolState>, telemetry: ServerTelemetry) {
+    loop {
+        let Some(pool) = state.upgrade() else { return };
+        let manager = pool.manager.clone();
+        drop(pool);
+        match timeout(PATIENCE, manager.server_info()).await {
+            Ok(Ok(info)) => telemetry.polled(info),
+            Ok(Err(error)) if is_refusal(&error) => {
+                if let Some(pool) = state.upgrade() {
+                    pool.refuses_info.store(true, Ordering::Relaxed);
+                }
+                return telemetry.refused(&error);
+            }
+            // The next poll may succeed. That a server does not answer is reported by those who wait for it.
+            Ok(Err(_)) | Err(_) => {}
+        }
+        drop(manager);
+        tokio::time::sleep(jittered(PAUSE)).await;
+    }
+}
+
+/// A missing permission, or a proxy that does not know the command.
+fn is_refusal(error: &RedisError) -> bool {
+    !error.is_io_error() && matches!(code(error), Some("NOPERM" | "ERR"))
+}
+
+/// The numbers of two sections of `INFO`. Before version 7, Redis takes one section for each call.
+pub(super) async fn ask(connection: &mut super::SharedConnection) -> Result<ServerInfo, RedisError> {
+    let mut text = String::new();
+    for section in ["memory", "stats"] {
+        let reply = connection.send(cmd("INFO").arg(section)).await?;
+        text += &from_redis_value::<String>(reply)?;
+    }
+    Ok(parse(&text))
+}
+
+/// Numbers that are missing count as 0.
+fn parse(text: &str) -> ServerInfo {
+    let value = |name: &str| {
+        let mut values = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        values.next().unwrap_or_default().trim()
+    };
+    let number = |name: &str| value(name).parse().unwrap_or(0);
+    ServerInfo {
+        used: number("used_memory"),
+        limit: number("maxmemory"),
+        evicted: number("evicted_keys"),
+        evicts: !matches!(value("maxmemory_policy"), "noeviction" | ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_a_server_are_read_and_garbage_counts_as_none() {
+        let text = "# Memory\r\nused_memory:1024\r\nused_memory_human:1.00K\r\nmaxmemory:2048\r\n\
+                    maxmemory_policy:allkeys-lru\r\n# Stats\r\nevicted_keys:7\r\n";
+        let info = parse(text);
+        assert_eq!(
+            (info.used, info.limit, info.evicted, info.evicts),
+            (1024, 2048, 7, true)
+        );
+        for garbage in [
+            "",
+            "used_memory",
+            "used_memory:-1\nmaxmemory:x\nmaxmemory_policy:",
+            "\u{0}:\n::",
+        ] {
+            let info = parse(garbage);
+            assert_eq!((info.used, info.limit, info.evicted, info.evicts), (0, 0, 0, false));
+        }
+    }
+}

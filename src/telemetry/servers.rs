@@ -1,0 +1,112 @@
+//! Telemetry about the memory and the evictions of Redis servers.
+
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use super::meters;
+use crate::mutex::Mutex;
+
+/// The servers that this process polls.
+static ALL: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
+
+/// The numbers that a server reports of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ServerInfo {
+    /// In bytes.
+    pub(crate) used: u64,
+    /// In bytes; 0 if there is none.
+    pub(crate) limit: u64,
+    /// The keys that were evicted since the server was started, those of other programs included.
+    pub(crate) evicted: u64,
+    /// True if it evicts keys when it reaches the limit.
+    pub(crate) evicts: bool,
+}
+
+impl ServerInfo {
+    fn per_mille(&self) -> u64 {
+        let used = u128::from(self.used) * 1_000;
+        used.checked_div(self.limit.into()).map_or(0, |share| share as u64)
+    }
+}
+
+/// Telemetry of one server.
+#[derive(Debug)]
+pub(crate) struct ServerTelemetry(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    address: String,
+    per_mille: AtomicU64,
+    /// The last number of evicted keys, plus one; 0 before the first poll.
+    evicted: AtomicU64,
+    is_nearly_full: AtomicBool,
+    was_warned: AtomicBool,
+}
+
+impl ServerTelemetry {
+    /// The share of the limit, in thousandths, from which a server counts as nearly full.
+    const NEARLY_FULL: u64 = 800;
+
+    pub(crate) fn new(address: String) -> Self {
+        let state = Arc::new(State {
+            address,
+            per_mille: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+            is_nearly_full: AtomicBool::new(false),
+            was_warned: AtomicBool::new(false),
+        });
+        let mut all = ALL.lock();
+        all.retain(|other| other.strong_count() > 0);
+        all.push(Arc::downgrade(&state));
+        Self(state)
+    }
+
+    pub(crate) fn polled(&self, info: ServerInfo) {
+        let (state, share) = (&*self.0, info.per_mille());
+        state.per_mille.store(share, Ordering::Relaxed);
+        let before = state.evicted.swap(info.evicted.saturating_add(1), Ordering::Relaxed);
+        // A restart resets it. Evictions before the first poll may be old.
+        let evicted = match before {
+            0 => 0,
+            _ => info.evicted.checked_sub(before - 1).unwrap_or(info.evicted),
+        };
+        let servers = ALL.lock();
+        let shares = servers.iter().filter_map(Weak::upgrade);
+        let highest = shares.map(|other| other.per_mille.load(Ordering::Relaxed)).max();
+        drop(servers);
+        meters::server(highest.unwrap_or(0) as f64 / 1_000.0, evicted);
+
+        let is_nearly_full = share >= Self::NEARLY_FULL;
+        if is_nearly_full && !state.is_nearly_full.swap(is_nearly_full, Ordering::Relaxed) {
+            event!(
+                WARN,
+                server = %state.address,
+                used_bytes = %info.used,
+                limit_bytes = %info.limit,
+                "a Redis server is nearly full"
+            );
+        }
+        state.is_nearly_full.store(is_nearly_full, Ordering::Relaxed);
+        let may_evict = evicted > 0 || (info.evicts && info.limit > 0);
+        if may_evict && !state.was_warned.swap(true, Ordering::Relaxed) {
+            event!(
+                WARN,
+                server = %state.address,
+                evicted_keys = %evicted,
+                "a Redis server evicts keys; an evicted caller has its full quota again"
+            );
+        }
+    }
+
+    /// The server permits no `INFO`, and is not asked again.
+    pub(crate) fn refused(&self, error: &dyn std::fmt::Display) {
+        event!(
+            WARN,
+            server = %self.0.address,
+            error = %error,
+            "a Redis server refuses INFO; its memory and evictions are not watched"
+        );
+    }
+}
