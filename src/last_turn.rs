@@ -48,7 +48,8 @@ impl Late {
     }
 }
 
-/// The result of a call, if it is there by the deadline. At the deadline, the store first reads what has arrived.
+/// The result of a call, if it is there by the deadline. At the deadline, the store first reads what has arrived (`catch_up`, none
+/// if there is nothing to read).
 ///
 /// In a process with more work than processors, the call may not be written yet, or its reply may be on its way through other
 /// tasks. Such a process is found by its late timers. The call then goes on for as long as the store hears from its server,
@@ -56,14 +57,15 @@ impl Late {
 pub(crate) async fn within<T, C: Future<Output = bool>>(
     deadline: Instant,
     call: impl Future<Output = T>,
-    catch_up: impl Fn() -> C,
+    catch_up: impl Fn() -> Option<C>,
 ) -> Result<T, Late> {
     let mut call = pin!(call);
     if let Ok(result) = timeout_at(deadline, call.as_mut()).await {
         return Ok(result);
     }
+    let first = catch_up().ok_or(Late::Unanswered)?;
     // On the heap, because few calls need it.
-    let mut last_turn = Box::pin(timeout(LONGEST_TURN, last_turn(deadline, catch_up)));
+    let mut last_turn = Box::pin(timeout(LONGEST_TURN, last_turn(deadline, first, catch_up)));
     poll_fn(|cx| match call.as_mut().poll(cx) {
         Poll::Ready(result) => Poll::Ready(Ok(result)),
         Poll::Pending => last_turn
@@ -76,11 +78,12 @@ pub(crate) async fn within<T, C: Future<Output = bool>>(
 
 /// Ends when the store is what the call waits for.
 #[allow(clippy::disallowed_methods, reason = "other tasks take their time")]
-async fn last_turn<C: Future<Output = bool>>(deadline: Instant, catch_up: impl Fn() -> C) {
-    loop {
+async fn last_turn<C: Future<Output = bool>>(deadline: Instant, first: C, catch_up: impl Fn() -> Option<C>) {
+    let mut next = Some(first);
+    while let Some(caught_up) = next {
         // The runtime looks at its sockets before it comes back.
         yield_now().await;
-        let hears = catch_up().await;
+        let hears = caught_up.await;
         for _ in 0..HANDS {
             yield_now().await;
         }
@@ -88,6 +91,7 @@ async fn last_turn<C: Future<Output = bool>>(deadline: Instant, catch_up: impl F
             return;
         }
         sleep(Duration::from_millis(1)).await;
+        next = catch_up();
     }
 }
 
@@ -126,7 +130,7 @@ mod tests {
                 advance(turn).await;
             }
         };
-        let call = within(start + DEADLINE, call, || ready(hears()));
+        let call = within(start + DEADLINE, call, || Some(ready(hears())));
         let result = tokio::select! {
             result = call => result,
             () = process => unreachable!(),
@@ -137,7 +141,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_is_missed_at_its_deadline_unless_the_process_is_late_itself() {
         let millis = Duration::from_millis;
-        let (result, waited) = call(millis(70), millis(1), || true).await;
+        let (result, waited) = call(millis(70), Duration::from_micros(100), || true).await;
         assert_eq!(result, Err(Late::Unanswered));
         assert!(waited < millis(70), "{waited:?}");
         let (result, _) = call(millis(400), millis(100), || true).await;
@@ -158,7 +162,7 @@ mod tests {
         let (result, waited) = call(Duration::from_secs(60), Duration::from_millis(100), || true).await;
         assert_eq!(result, Err(Late::Behind));
         assert!(waited <= Duration::from_millis(1_400), "{waited:?}");
-        let within = within(Instant::now() + DEADLINE, pending::<()>(), || ready(false));
+        let within = within(Instant::now() + DEADLINE, pending::<()>(), || Some(ready(false)));
         assert_eq!(within.await, Err(Late::Unanswered));
     }
 }

@@ -103,7 +103,10 @@ impl GuardedStore {
 
     /// The result of something that depends on the store, or an error once the deadline and a last turn are over.
     pub(super) async fn within<T>(&self, deadline: Instant, result: impl Future<Output = T>) -> Result<T, Late> {
-        let catch_up = || async { self.bare.catch_up().await.unwrap_or(false) };
+        let catch_up = || {
+            let caught_up = self.bare.catch_up().into_ready().err()?;
+            Some(async { caught_up.await.unwrap_or(false) })
+        };
         last_turn::within(deadline, result, catch_up).await
     }
 }

@@ -278,7 +278,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// future resolves to `true`, the layer calls it again and the decision waits for up to 1 s more. In other processes, it
     /// runs once and takes microseconds. A store that wraps another store forwards the call.
     ///
-    /// Default: resolves to `false` immediately.
+    /// Default: resolves to `false` immediately, which says that there is nothing to send or to read.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

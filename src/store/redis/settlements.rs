@@ -259,7 +259,7 @@ impl Server {
     }
 
     async fn within_deadline(&self, call: impl Future<Output = Settled>) -> Settled {
-        let catch_up = || self.topology.catch_up(Clock::system().now());
+        let catch_up = || Some(self.topology.catch_up(Clock::system().now()));
         let settled = last_turn::within(Instant::now() + DEADLINE, call, catch_up).await;
         settled.unwrap_or_else(|late| Err(late.error("no answer to a settlement")))
     }
