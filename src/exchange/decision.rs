@@ -301,7 +301,11 @@ impl Decision {
         self
     }
 
-    pub(crate) fn is_by_fallback(&self) -> bool {
+    /// Returns `true` if the [fallback](crate::RateLimitLayerBuilder::fallback) decided, because the store did not.
+    ///
+    /// This includes the store in the process that decides while the store is
+    /// [out of memory](crate::StoreErrorKind::OutOfMemory). Other instances do not see its charges.
+    pub fn is_by_fallback(&self) -> bool {
         self.by_fallback
     }
 

@@ -427,7 +427,7 @@ async fn what_one_node_has_granted_is_given_back_when_another_one_fails_or_is_no
 
     other.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let error = store.decide(both()).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    assert_eq!(error.kind(), StoreErrorKind::OutOfMemory);
     until_remaining(&store, peek.clone(), &[9, 3]).await;
     other.command(&["CONFIG", "SET", "maxmemory", "0"]);
 

@@ -124,7 +124,7 @@ impl Fault {
             Self::Delayed(delay) if delay < Duration::from_millis(25) => Effect::DecidesOn,
             Self::FlushAll | Self::ScriptFlush => Effect::DecidesOn,
             Self::Blocked => Effect::SomeUndecided,
-            Self::NoPermission => Effect::Rejects,
+            Self::NoPermission | Self::OutOfMemory => Effect::Rejects,
             _ => Effect::CircuitOpens,
         }
     }

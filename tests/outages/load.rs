@@ -208,6 +208,8 @@ impl Client {
         let is_limited = response.headers().contains_key("ratelimit");
         let mut counts = Counts::default();
         match (outcome, response.status(), is_limited) {
+            // A store of this instance alone: no decision of the one that all share.
+            (Outcome::Allowed | Outcome::Rejected, _, true) if decision.is_by_fallback() => counts.undecided = 1,
             (Outcome::Allowed, StatusCode::OK, true) => counts.allowed = 1,
             (Outcome::Rejected, StatusCode::TOO_MANY_REQUESTS, true) => counts.rejected = 1,
             (Outcome::FailedOpen, StatusCode::OK, false) if store_was_asked => {
@@ -232,7 +234,7 @@ impl Client {
 
 /// The remaining units of each policy, all of which have to be those of this caller.
 fn remaining(caller: Caller, decision: &Decision) -> Vec<u64> {
-    if decision.outcome() == Outcome::FailedOpen {
+    if decision.outcome() == Outcome::FailedOpen || decision.is_by_fallback() {
         return Vec::new();
     }
     let allowances = || decision.allowances();
@@ -262,7 +264,7 @@ async fn serve(request: Request<()>, asked: Stopwatch, record: Record) -> Result
     let mut response = Response::new(Full::from("hello"));
     match caller.kind {
         Kind::Slots => {
-            let is_counted = decision.outcome() == Outcome::Allowed;
+            let is_counted = decision.outcome() == Outcome::Allowed && !decision.is_by_fallback();
             let inside = is_counted.then(|| record.enter(caller.user));
             sleep(PAUSE / 2).await;
             drop(inside);

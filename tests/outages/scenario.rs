@@ -144,7 +144,9 @@ fn assert_effect(effect: Effect, during: &Totals) {
         Effect::CircuitOpens => unasked > 0,
         Effect::StaysClosed => stays_closed && only(&[]),
         Effect::LosesReplies => only(&[StoreErrorKind::Unreachable, StoreErrorKind::Unavailable]),
-        Effect::Rejects => undecided > 0 && stays_closed && only(&[StoreErrorKind::Failed]),
+        Effect::Rejects => {
+            undecided > 0 && stays_closed && only(&[StoreErrorKind::Failed, StoreErrorKind::OutOfMemory])
+        }
     };
     assert!(is_as_expected, "{effect:?}");
 }
