@@ -32,11 +32,19 @@
       key_index = key_index + 1
       local key = KEYS[key_index]
       local newest = newest_entries[key_index]
+      local moment = now
       if newest[1] and tonumber(newest[2]) > now then
-        -- Entries after a clock that stood later belong to now.
-        for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf')) do
-          redis.call('ZADD', key, now, entry)
+        -- Entries after a clock that stood later belong to now. Where they are too many for one call, the oldest are moved
+        -- first, and those that are left stay in front of the next one.
+        local later = {}
+        if movable > 0 then
+          later = redis.call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf', 'LIMIT', 0, movable)
         end
+        local moved = {}
+        for index, entry in ipairs(later) do moved[2 * index - 1], moved[2 * index] = now, entry end
+        if later[1] then redis.call('ZADD', key, unpack(moved)) end
+        movable = movable - #later
+        if later[#later] ~= newest[1] then moment = tonumber(newest[2]) end
       end
       local amount, wait, oldest_leaves, newest_leaves, sequence, total, before = 0, 0, 0, 0, 0, 0, 0
       local oldest = redis.call(
@@ -49,13 +57,15 @@
       end
       if amount > 0 then
         oldest_leaves = tonumber(oldest[2]) + weight - now
-        -- Entries after a clock that stood later belong to now.
         newest_leaves = tonumber(newest[2]) + weight - now
+        if oldest_leaves > weight then oldest_leaves = weight end
         if newest_leaves > weight then newest_leaves = weight end
       else
         -- Where nothing of the window is used, numbers begin with one that no log has had: the last five bytes of the
         -- call's.
         sequence = read('<I5', charges, #charges - 4)
+        -- A log that is too long to be cleared at once goes on.
+        if newest[1] and redis.call('ZCARD', key) > MOST_CLEARED then sequence, total = read(ENTRY, newest[1]) end
       end
       logged = amount
       if not receipt then
@@ -74,6 +84,7 @@
               if its_total >= needed then high = middle else low = middle + 1 end
             end
             wait = tonumber(redis.call('ZRANGE', key, low, low, 'WITHSCORES')[2]) + weight - now
+            if wait > weight then wait = weight end
           end
           charge = 0
         end
@@ -85,15 +96,14 @@
         if charge < 0 then charge = 0 end
       elseif age < limit then
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
-        local from, entries = redis.call('ZCARD', key) - MAX_RENUMBERED, {}
-        if from < 0 then from = 0 end
-        if mark > 0 then
-          entries = redis.call('ZRANGEBYSCORE', key, charged_at, charged_at)
-        else
-          -- Any entry until then, the newest first.
-          local count = redis.call('ZCOUNT', key, '-inf', charged_at)
-          if count > from then entries = redis.call('ZRANGE', key, from, count - 1) end
-        end
+        -- This one, which has the moment of the charge, or any that counts until then, the newest first.
+        local before = now - weight
+        if mark > 0 then before = string.format('(%.0f', charged_at) end
+        local from, entries = redis.call('ZCOUNT', key, '-inf', before), {}
+        local renumbered_from = redis.call('ZCARD', key) - MAX_RENUMBERED
+        if from < renumbered_from then from = renumbered_from end
+        local count = redis.call('ZCOUNT', key, '-inf', charged_at)
+        if count > from then entries = redis.call('ZRANGE', key, from, count - 1) end
         local refund, first, refunds = -charge, nil, {}
         for index = #entries, 1, -1 do
           local number, _, cost = read(ENTRY, entries[index])
@@ -104,21 +114,23 @@
             if mark > 0 then refund = 0 end
           end
         end
-        local rank = first and redis.call('ZRANK', key, first)
-        if rank and rank >= from then
-          local later, refunded = redis.call('ZRANGE', key, rank, -1, 'WITHSCORES'), 0
+        if first then
+          local rank, refunded, renumbered, replaced = redis.call('ZRANK', key, first), 0, {}, {}
+          local later = redis.call('ZRANGE', key, rank, -1, 'WITHSCORES')
           for index = 1, #later, 2 do
             local its_number, its_total, its_cost = read(ENTRY, later[index])
             local part = refunds[its_number] or 0
             refunded, its_cost = refunded + part, its_cost - part
             if tonumber(later[index + 1]) > now - weight then logged = logged - part end
-            -- The new one first: a key that is empty for a moment is gone, and its expiry with it.
-            if its_cost > 0 or (index + 1 == #later and redis.call('ZCARD', key) > 1) then
-              local renumbered = pack(ENTRY, its_number, its_total - refunded, its_cost)
-              redis.call('ZADD', key, later[index + 1], renumbered)
+            if its_cost > 0 or (index + 1 == #later and rank + #renumbered > 0) then
+              renumbered[#renumbered + 1] = later[index + 1]
+              renumbered[#renumbered + 1] = pack(ENTRY, its_number, its_total - refunded, its_cost)
             end
-            redis.call('ZREM', key, later[index])
+            replaced[#replaced + 1] = later[index]
           end
+          -- The new ones first: a key that is empty for a moment is gone, and its expiry with it.
+          if renumbered[1] then redis.call('ZADD', key, unpack(renumbered)) end
+          redis.call('ZREM', key, unpack(replaced))
         end
       end
       readings[width + 1], readings[width + 2], readings[width + 3] = amount, wait, oldest_leaves
@@ -127,7 +139,7 @@
       if charge > 0 then
         logged = amount + charge
         logs = logs or {}
-        logs[#logs + 1] = { key, weight, pack(ENTRY, sequence + 1, total + charge, charge), newest[3] }
+        logs[#logs + 1] = { key, weight, pack(ENTRY, sequence + 1, total + charge, charge), newest[3], moment }
       end
 
 --- left
@@ -137,8 +149,10 @@
 --- write
     if logs then
       for _, log in ipairs(logs) do
-        redis.call('ZREMRANGEBYSCORE', log[1], '-inf', now - log[2])
-        redis.call('ZADD', log[1], now, log[3])
+        local over = redis.call('ZCOUNT', log[1], '-inf', now - log[2])
+        redis.call('ZADD', log[1], log[5], log[3])
+        if over > MOST_CLEARED then over = MOST_CLEARED end
+        if over > 0 then redis.call('ZREMRANGEBYRANK', log[1], 0, over - 1) end
         if log[4] then redis.call('ZREM', log[1], log[4]) end
         redis.call('PEXPIRE', log[1], ceil((log[2] + ahead) / 1000) + extra_life)
       end

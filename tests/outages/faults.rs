@@ -400,7 +400,7 @@ async fn a_password_comes_with_the_url_and_a_wrong_one_is_a_failure_like_any_oth
 async fn a_user_with_the_documented_permissions_is_enough() {
     let server = RedisServer::start();
     let buckets = ["eval", "evalsha", "time", "get", "set", "setrange", "del"];
-    let sets = "zadd zcard zcount zrange zrangebyscore zrank zrem zremrangebyscore pexpire unlink";
+    let sets = "zadd zcard zcount zrange zrangebyscore zrank zrem zremrangebyrank pexpire unlink";
     let permissions = buckets
         .into_iter()
         .chain(sets.split(' '))

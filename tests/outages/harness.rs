@@ -29,7 +29,7 @@ const BUSY_AFTER: Duration = Duration::from_secs(3);
 
 /// An ACL user with all that the documentation asks for.
 const PERMISSIONS: &str = "+eval +evalsha +time +get +set +setrange +del +zadd +zcard +zcount +zrange +zrangebyscore \
-                           +zrank +zrem +zremrangebyscore +pexpire +unlink";
+                           +zrank +zrem +zremrangebyrank +pexpire +unlink";
 
 pub struct Scene {
     server: RedisServer,

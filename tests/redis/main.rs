@@ -13,6 +13,7 @@ mod garbage;
 mod ledger;
 #[path = "../support/load.rs"]
 mod load;
+mod longest_call;
 mod maxima;
 mod model;
 #[path = "../support/partition_steps.rs"]

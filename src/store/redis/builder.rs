@@ -280,7 +280,7 @@ impl RedisStoreBuilder {
     ///
     /// Stores with different prefixes share no quota. An ACL user needs this prefix and the commands `EVAL`, `EVALSHA`,
     /// `TIME`, `GET`, `SET`, `SETRANGE`, `DEL`; for sliding window logs and concurrent requests also `ZADD`, `ZCARD`,
-    /// `ZCOUNT`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZREMRANGEBYSCORE`, `PEXPIRE`; `UNLINK` for
+    /// `ZCOUNT`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZREMRANGEBYRANK`, `PEXPIRE`; `UNLINK` for
     /// [`reset`](crate::Store::reset); `CLUSTER|SLOTS` in a cluster, and `ROLE` with sentinels.
     ///
     /// ```

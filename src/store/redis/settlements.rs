@@ -66,15 +66,17 @@ impl Engine {
         }
         let mut all: SmallVec<[oneshot::Receiver<Settled>; 1]> = SmallVec::new();
         for part in settlement.parts().filter(|part| !part.is_empty()) {
-            let (done, settled) = oneshot::channel();
-            let unsent = UnsentSettlement {
-                call: Call::settle(&self.server, part),
-                releases: part.releases(),
-                done,
-                _settling: self.server.settling.subscribe(),
-            };
-            self.add(part.part.partition(), unsent);
-            all.push(settled);
+            for call in Call::settle(&self.server, part) {
+                let (done, settled) = oneshot::channel();
+                let unsent = UnsentSettlement {
+                    call,
+                    releases: part.releases(),
+                    done,
+                    _settling: self.server.settling.subscribe(),
+                };
+                self.add(part.part.partition(), unsent);
+                all.push(settled);
+            }
         }
         if all.is_empty() {
             return StoreFuture::ready(Ok(()));

@@ -33,6 +33,7 @@ use crate::{
     exchange::{PartSettlement, Plan, settlement::Adjustment},
     lease::LeaseId,
     mutex::Mutex,
+    policy::Policy,
 };
 
 /// The number of arguments before the borders of calendars.
@@ -127,6 +128,18 @@ impl Call {
         }
     }
 
+    /// The most [work](Self::work) of a call that several decisions share: a millisecond or two of the server.
+    pub(super) const MOST_WORK: usize = 256;
+
+    /// The work of a plan for the server, in the time for one bucket. A log that rejects is searched.
+    pub(super) fn work(plan: &Plan) -> usize {
+        let work = |policy: &Policy| match policy.counter() {
+            Counter::SlidingLog(_) => 8,
+            _ => 1 + usize::from(policy.block().is_some()),
+        };
+        plan.policies().map(work).sum()
+    }
+
     /// Returns `true` if a plan is small enough for a call with others: the script has room for 8 000 numbers.
     pub(super) fn has_room_for(plan: &Plan) -> bool {
         plan.parts().len() <= 4 && plan.policies().count() <= 16
@@ -153,13 +166,26 @@ impl Call {
         Self::script(server, script, keys, SmallVec::from_iter(arguments), expected)
     }
 
-    /// Settles the charge of a decision to one partition.
-    pub(super) fn settle(server: &Server, settlement: PartSettlement<'_>) -> Self {
+    /// Settles the charge of a decision to one partition, in a call for each log that gets units back: the entries that came
+    /// later are renumbered, up to a thousand of them.
+    pub(super) fn settle(server: &Server, settlement: PartSettlement<'_>) -> impl Iterator<Item = Self> {
+        let logs = settlement.adjustments().filter(gives_back_to_log).count();
+        (0..logs.max(1)).map(move |log| Self::settle_one_log(server, settlement, log))
+    }
+
+    /// Settles everything else together with the first log.
+    fn settle_one_log(server: &Server, settlement: PartSettlement<'_>, log: usize) -> Self {
         let mut charges = Charges::with_capacity(1);
         let (charged_at, birth) = (settlement.charged_at.now, settlement.birth().map_or(-1.0, f64::from));
         let mut receipt = (charged_at.as_micros() as f64).to_le_bytes().to_vec();
         receipt.extend_from_slice(&birth.to_le_bytes());
-        for adjustment in settlement.adjustments() {
+        let mut logs = 0;
+        for mut adjustment in settlement.adjustments() {
+            let number = logs;
+            logs += usize::from(gives_back_to_log(&adjustment));
+            if (logs == number && log > 0) || (logs > number && number != log) {
+                adjustment.delta = 0;
+            }
             charges.push_adjustment(&adjustment);
             receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());
             if adjustment.policy.block().is_some() {
@@ -168,7 +194,7 @@ impl Call {
             }
         }
         let (script, charges, expected) = charges.finish(1 + part_width(settlement.part));
-        let lease = settlement.lease.filter(|_| settlement.releases());
+        let lease = settlement.lease.filter(|_| settlement.releases() && log == 0);
         let lease = lease.map_or_else(Vec::new, |lease| lease.to_bytes().to_vec());
         let mut arguments = SmallVec::from_iter([charges, lease, receipt]);
         arguments.extend(server.now().map(decimal));
@@ -342,6 +368,10 @@ impl Call {
         }
         command
     }
+}
+
+fn gives_back_to_log(adjustment: &Adjustment<'_>) -> bool {
+    adjustment.delta < 0 && matches!(adjustment.policy.counter(), Counter::SlidingLog(_))
 }
 
 fn decimal(now: Timestamp) -> Vec<u8> {

@@ -19,6 +19,9 @@ local MAGNITUDE = 4
 local MOST_COUNT = 2251799813685248
 -- In microseconds: where the numbers of a bucket have changed, its debt may take at least twice this time.
 local SHORTEST_DEBT = 86400000000
+-- All entries of a log or of a list of leases may be over at one moment. A charge clears away so many of them, and the call
+-- moves so many in all logs together; the next one goes on.
+local MOST_CLEARED, movable = 100, 1000
 -- In milliseconds.
 local EXPIRY_JITTER = 60000
 

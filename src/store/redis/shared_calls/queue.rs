@@ -15,7 +15,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{super::net::BUSY_SERVER, Acquired};
+use super::{
+    super::{net::BUSY_SERVER, script::Call},
+    Acquired,
+};
 use crate::{
     error::{StoreError, StoreErrorKind},
     exchange::Plan,
@@ -168,9 +171,8 @@ where
         fill(&mut waiting, &mut queue, &calls).await;
         progress.taken(&waiting);
         // Also those that are cancelled: what was asked for is charged.
-        if !waiting.is_empty() {
-            let shared = std::mem::replace(&mut waiting, Vec::with_capacity(bounds.decisions));
-            calls.start(call.clone(), shared);
+        while !waiting.is_empty() {
+            calls.start(call.clone(), next_call(&mut waiting, bounds.decisions));
         }
     }
     // `join_all` would panic where the runtime ends and takes the calls with it.
@@ -281,6 +283,20 @@ impl Calls {
     }
 }
 
+/// The decisions for one call: all of them, unless they would keep the server from others for long.
+fn next_call(waiting: &mut Vec<QueuedPlan>, capacity: usize) -> Vec<QueuedPlan> {
+    let mut work = 0;
+    let is_too_much = |waiting: &QueuedPlan| {
+        work += Call::work(&waiting.plan);
+        work > Call::MOST_WORK
+    };
+    let count = waiting.iter().position(is_too_much).unwrap_or(waiting.len());
+    // One alone may be more.
+    let mut rest = waiting.split_off(count.max(1));
+    rest.reserve(capacity);
+    std::mem::replace(waiting, rest)
+}
+
 /// Takes as many decisions out of the queue as a call has room for. Those for which it is too late are rejected.
 async fn fill(waiting: &mut Vec<QueuedPlan>, queue: &mut mpsc::Receiver<QueuedPlan>, calls: &Calls) {
     loop {
@@ -320,7 +336,7 @@ mod tests {
         algorithm::Moments,
         exchange::Measurement,
         partition::{PartitionKey, Scope},
-        policy::{PolicySet, QuotaPolicy},
+        policy::{Algorithm, PolicySet, QuotaPolicy},
     };
 
     const DEADLINE: Duration = Duration::from_millis(50);
@@ -387,6 +403,36 @@ mod tests {
         let policies = PolicySet::new([QuotaPolicy::per_day("daily", 3)]).unwrap();
         let alice = Scope::new("shared").partition(&PartitionKey::new("user", "alice"));
         Plan::new(policies, alice, 1)
+    }
+
+    #[test]
+    fn a_call_has_as_many_decisions_as_keep_the_server_busy_for_a_moment() {
+        const MINUTE: Duration = Duration::from_secs(60);
+        let plans = |policies: Vec<QuotaPolicy>, count: usize| {
+            let alice = Scope::new("shared").partition(&PartitionKey::new("user", "alice"));
+            let plan = Plan::new(PolicySet::new(policies).unwrap(), alice, 1);
+            let queued = (0..count).map(move |_| QueuedPlan {
+                plan: plan.clone(),
+                answer: oneshot::channel().0,
+                since: Instant::now(),
+                server_time: Duration::ZERO,
+            });
+            queued.collect::<Vec<_>>()
+        };
+        let names = |count: u8| (0..count).map(|number| char::from(b'a' + number).to_string());
+        let sizes = |mut waiting: Vec<QueuedPlan>| {
+            let mut sizes = Vec::new();
+            while !waiting.is_empty() {
+                sizes.push(next_call(&mut waiting, 64).len());
+            }
+            sizes
+        };
+        let windows = |count| names(count).map(|name| QuotaPolicy::new(name, 3, MINUTE)).collect();
+        let log = |name| QuotaPolicy::new(name, 3, MINUTE).with_algorithm(Algorithm::SlidingWindowLog);
+        assert_eq!(sizes(plans(windows(3), 64)), [64]);
+        assert_eq!(sizes(plans(windows(16), 40)), [16, 16, 8]);
+        let logs = plans(names(16).map(log).collect(), 3);
+        assert_eq!(sizes(logs.into_iter().chain(plans(windows(1), 40)).collect()), [2, 41]);
     }
 
     /// The answer and when it was there; none within the deadline.

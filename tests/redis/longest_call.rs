@@ -1,0 +1,158 @@
+//! The most work of one call, during which the server does nothing else: what many calls have piled up is worked off in
+//! parts, and meanwhile every number is right. `cargo bench --bench longest_call` has the times.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tower_quota::{
+    Algorithm, Charged, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    RedisStore, Scope, Settlement, Store,
+    clock::{Clock, Timestamp},
+};
+
+use crate::support::RedisServer;
+
+const START: u64 = 1_700_000_040_000_000;
+const WINDOW: Duration = Duration::from_secs(60);
+
+struct Bench {
+    server: RedisServer,
+    clock: Clock,
+    stores: [Box<dyn Store>; 2],
+    policies: PolicySet,
+}
+
+impl Bench {
+    /// Logs with this quota, under names of one letter.
+    fn new(names: &'static str, quota: u64) -> Self {
+        let server = RedisServer::start();
+        let clock = Clock::manual(Timestamp::from_micros(START));
+        let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let redis = RedisStore::builder(server.url()).connections(1).clock(clock.clone());
+        let log =
+            |name: char| QuotaPolicy::new(name.to_string(), quota, WINDOW).with_algorithm(Algorithm::SlidingWindowLog);
+        Self {
+            stores: [Box::new(memory), Box::new(redis.build().unwrap())],
+            policies: PolicySet::new(names.chars().map(log)).unwrap(),
+            server,
+            clock,
+        }
+    }
+
+    fn plan(&self, cost: u64) -> Plan {
+        let alice: PartitionId = Scope::new("longest").partition(&PartitionKey::new("user", "alice"));
+        Plan::new(self.policies.clone(), alice, cost)
+    }
+
+    /// So many requests of both stores, a microsecond apart.
+    async fn spend(&self, requests: u64) {
+        for _ in 0..requests {
+            self.clock.advance(Duration::from_micros(1));
+            for store in &self.stores {
+                assert_eq!(store.decide(self.plan(1)).await.unwrap().outcome(), Outcome::Allowed);
+            }
+        }
+    }
+
+    /// A decision of both stores, which say the same.
+    async fn decide(&self, cost: u64) -> [Decision; 2] {
+        let decisions = join_all(self.stores.iter().map(|store| store.decide(self.plan(cost)))).await;
+        let [memory, redis] = <[_; 2]>::try_from(decisions).unwrap().map(Result::unwrap);
+        let numbers = |decision: &Decision| {
+            let allowances = decision.allowances();
+            let numbers = allowances.map(|it| (it.remaining(), it.effective_window(), it.retry_after()));
+            (decision.outcome(), numbers.collect::<Vec<_>>())
+        };
+        assert_eq!(numbers(&memory), numbers(&redis));
+        [memory, redis]
+    }
+
+    async fn remaining(&self) -> u64 {
+        let [decision, _] = self.decide(0).await;
+        decision
+            .allowances()
+            .map(|allowance| allowance.remaining())
+            .min()
+            .unwrap()
+    }
+
+    /// The numbers of entries of all logs in Redis whose moments are in a range.
+    fn entries(&self, from: &str, until: &str) -> Vec<u64> {
+        let keys = self.server.command(&["KEYS", "*:*:*"]);
+        let count = |key: &str| self.server.command(&["ZCOUNT", key, from, until]).trim().parse();
+        keys.lines().map(|key| count(key).unwrap()).collect()
+    }
+
+    fn calls(&self) -> u64 {
+        let stats = self.server.command(&["INFO", "commandstats"]);
+        let scripts = stats
+            .lines()
+            .filter_map(|line| line.strip_prefix("cmdstat_eval")?.split_once("calls="));
+        let calls = scripts.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap());
+        calls.sum()
+    }
+}
+
+#[tokio::test]
+async fn a_log_whose_entries_are_all_over_is_cleared_a_hundred_at_a_time_and_counts_on() {
+    let bench = Bench::new("a", 250);
+    bench.spend(250).await;
+    bench.decide(1).await;
+    bench.clock.advance(WINDOW);
+    for left in [151, 52, 3] {
+        bench.spend(1).await;
+        assert_eq!(bench.entries("-inf", "+inf"), [left]);
+    }
+    assert_eq!(bench.remaining().await, 247);
+    let decisions = bench.decide(5).await;
+    for (store, decision) in bench.stores.iter().zip(&decisions) {
+        store.settle(Settlement::unused(decision)).await.unwrap();
+    }
+    assert_eq!(bench.remaining().await, 247);
+    bench.spend(247).await;
+    bench.decide(1).await;
+}
+
+#[tokio::test]
+async fn entries_of_a_clock_that_stood_later_are_moved_a_thousand_at_a_time_and_all_count_meanwhile() {
+    let bench = Bench::new("a", 2_600);
+    bench.spend(2_500).await;
+    let before = Duration::from_secs(20);
+    bench
+        .clock
+        .set(Timestamp::from_micros(START - before.as_micros() as u64));
+    for left in [1_501, 502, 0] {
+        bench.spend(1).await;
+        let later = format!("({}", bench.clock.now().as_micros());
+        assert_eq!(bench.entries(&later, "+inf"), [left]);
+    }
+    assert_eq!(bench.remaining().await, 97);
+    let [decision, _] = bench.decide(200).await;
+    assert!(decision.retry_after().unwrap() <= WINDOW);
+    bench.spend(97).await;
+    bench.decide(1).await;
+    bench.clock.advance(WINDOW);
+    assert_eq!(bench.remaining().await, 2_600);
+}
+
+#[tokio::test]
+async fn units_go_back_to_many_logs_in_a_call_for_each_and_before_the_next_decision() {
+    let bench = Bench::new("abcd", 2_000);
+    bench.spend(1_500).await;
+    let decisions = bench.decide(100).await;
+    bench.spend(20).await;
+    let calls = bench.calls();
+    let both = bench.stores.iter().zip(&decisions);
+    let settled: Vec<_> = both
+        .map(|(store, decision)| store.settle(Settlement::new(decision, 30)))
+        .collect();
+    assert_eq!(bench.remaining().await, 2_000 - 1_500 - 30 - 20);
+    assert!(join_all(settled).await.into_iter().all(|settled| settled.is_ok()));
+    assert_eq!(bench.calls() - calls, 4 + 1);
+    for store in &bench.stores {
+        let refund = Settlement::refund(bench.plan(900), Charged::At(bench.clock.now()));
+        store.settle(refund).await.unwrap();
+    }
+    assert_eq!(bench.remaining().await, 2_000 - 1_550 + 900);
+    assert_eq!(bench.calls() - calls, 4 + 1 + 4 + 1);
+}
