@@ -299,8 +299,13 @@ impl Change {
         let charges = plan.charges_for(&from).zip(plan.charges_for(&to));
         let deltas = charges.zip(measurement.charges()).map(|((from, to), measured)| {
             let counter = from.policy().counter();
-            // Weights are at most 2⁵³.
-            let weight = to.weight() as i64 - from.weight() as i64;
+            // Of units, because a weight stops at 2⁵³.
+            let difference = counter.weigh(to.cost().abs_diff(from.cost())) as i64;
+            let weight = if to.cost() < from.cost() {
+                -difference
+            } else {
+                difference
+            };
             Delta {
                 weight: match free {
                     _ if !measured.is_charged() => 0,

@@ -124,6 +124,22 @@ async fn both_stores_refund_the_same_when_the_policies_differ_by_more_than_a_lev
     }
 }
 
+/// L23: found by the differential test. The weights of both costs were bounded before they were subtracted.
+#[tokio::test]
+async fn a_settlement_changes_a_bucket_by_the_difference_although_the_cost_is_more_than_it_counts() {
+    let hour =
+        |quota| QuotaPolicy::per_hour("hour", quota).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 1 });
+    let (slow, fast) = (hour(1), hour(4_000_000_000));
+    for caller in Caller::of_each_store() {
+        let first = caller.allowed(&slow, 1).await;
+        caller.allowed(&fast, 1).await;
+        caller.settle(Settlement::new(&first, u64::MAX)).await;
+        let rejected = caller.decide(&fast, 1).await;
+        // A unit has 9 parts, ten leave in a microsecond, and 2⁵³ parts of the slow bucket are 22 517 999 of them.
+        assert_eq!(wait(&rejected), Duration::from_micros(2_251_801), "{:?}", caller.store);
+    }
+}
+
 /// L23, D18: what an exhausted caller is told after its rate was raised is true.
 #[tokio::test]
 async fn a_bucket_refills_at_a_raised_rate_from_the_first_rejection_under_it() {
