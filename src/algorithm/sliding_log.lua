@@ -96,12 +96,13 @@
         if charge < 0 then charge = 0 end
       elseif age < limit then
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
-        -- This one, which has the moment of the charge, or any that counts until then, the newest first.
-        local before = now - weight
-        if mark > 0 then before = string.format('(%.0f', charged_at) end
-        local from, entries = redis.call('ZCOUNT', key, '-inf', before), {}
-        local renumbered_from = redis.call('ZCARD', key) - MAX_RENUMBERED
-        if from < renumbered_from then from = renumbered_from end
+        -- The one with this number, which has the moment of the charge, or any until then, the newest first.
+        local from, entries = redis.call('ZCARD', key) - MAX_RENUMBERED, {}
+        if from < 0 then from = 0 end
+        if mark > 0 then
+          local earlier = redis.call('ZCOUNT', key, '-inf', string.format('(%.0f', charged_at))
+          if from < earlier then from = earlier end
+        end
         local count = redis.call('ZCOUNT', key, '-inf', charged_at)
         if count > from then entries = redis.call('ZRANGE', key, from, count - 1) end
         local refund, first, refunds = -charge, nil, {}

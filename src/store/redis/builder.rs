@@ -120,7 +120,8 @@ impl RedisStoreBuilder {
     /// Sets the maximum number of concurrent decisions that share a call of the script, from 1 to 64.
     /// Default: 32.
     ///
-    /// Each is decided for itself, with the answer that it would get alone. Calls are shared only while more than two for
+    /// Each is decided for itself, with the answer that it would get alone. Fewer than this number share a call if they have
+    /// more than 256 policies together, where a sliding window log counts as eight. Calls are shared only while more than two for
     /// each connection are in flight; a decision then waits until one of them returns, at most about 3 ms. It spares the
     /// server and the process work when there are many at once. A call takes the server some 5 µs for each decision, and
     /// other clients of the server wait for all of it. At most twelve calls for each connection are in flight: where the
