@@ -29,6 +29,8 @@ struct Remote(Arc<Server>);
 struct Server {
     store: MemoryStore,
     is_away: AtomicBool,
+    /// As the node of a cluster says it.
+    circuit_is_open: AtomicBool,
     calls: AtomicUsize,
     settlements: AtomicUsize,
 }
@@ -38,6 +40,7 @@ impl Remote {
         Self(Arc::new(Server {
             store: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
             is_away: AtomicBool::new(false),
+            circuit_is_open: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
             settlements: AtomicUsize::new(0),
         }))
@@ -56,6 +59,9 @@ impl Store for Remote {
             tokio::task::yield_now().await;
             if server.is_away.load(Ordering::SeqCst) {
                 return Err(StoreError::new(StoreErrorKind::Unreachable, "test"));
+            }
+            if server.circuit_is_open.load(Ordering::SeqCst) {
+                return Err(StoreError::new(StoreErrorKind::CircuitOpen, "test"));
             }
             server.store.acquire(plan).await
         })
@@ -582,6 +588,55 @@ async fn while_the_circuit_is_open_rejections_are_remembered_for_their_second_an
     clock.advance(Duration::from_secs(1));
     assert_eq!(decision(&send(&layer, request()).await).outcome(), Outcome::FailedOpen);
     assert!(store.calls() <= calls + 1);
+}
+
+/// Found by the checker of histories of the outage tests.
+#[tokio::test]
+async fn a_request_that_an_open_circuit_keeps_from_the_store_rejects_no_other_request() {
+    let clock = clock();
+    let store = Remote::new(&clock);
+    let layer = builder(store.clone(), &clock)
+        .policy(QuotaPolicy::per_second("second", 2))
+        .failure_mode(FailureMode::Open)
+        .build()
+        .unwrap();
+    send(&layer, request()).await;
+    exhaust(&layer, &clock).await;
+    store.0.is_away.store(true, Ordering::SeqCst);
+    let other = |user: u64| {
+        let mut request = request();
+        request.headers_mut().insert("x-user-id", user.into());
+        request
+    };
+    for user in 0..10 {
+        send(&layer, other(user)).await;
+    }
+    // One unit has come back, and no call takes it.
+    clock.advance(Duration::from_millis(600));
+    send(&layer, other(0)).await;
+    let calls = store.calls();
+    for _ in 0..3 {
+        assert_eq!(decision(&send(&layer, request()).await).outcome(), Outcome::FailedOpen);
+    }
+    assert_eq!(store.calls(), calls, "the circuit is open");
+}
+
+#[tokio::test]
+async fn a_request_that_the_circuit_of_a_node_keeps_from_it_rejects_no_other_request() {
+    let clock = clock();
+    let store = Remote::new(&clock);
+    let layer = builder(store.clone(), &clock)
+        .policy(QuotaPolicy::per_second("second", 2))
+        .failure_mode(FailureMode::Open)
+        .build()
+        .unwrap();
+    send(&layer, request()).await;
+    exhaust(&layer, &clock).await;
+    store.0.circuit_is_open.store(true, Ordering::SeqCst);
+    clock.advance(Duration::from_millis(600));
+    for _ in 0..3 {
+        assert_eq!(decision(&send(&layer, request()).await).outcome(), Outcome::FailedOpen);
+    }
 }
 
 #[tokio::test]

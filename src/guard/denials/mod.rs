@@ -73,6 +73,13 @@ pub(super) struct DenialCache {
     log: Arc<StoreTelemetry>,
 }
 
+/// A call that the store has not answered yet.
+pub(super) struct CachedCall {
+    call: StoreCall,
+    /// The partitions whose records may count it as sent.
+    partitions: SmallVec<[PartitionId; 1]>,
+}
+
 impl DenialCache {
     /// A cache of at most so many partitions.
     pub(super) fn new(store: GuardedStore, capacity: usize, clock: Clock, log: Arc<StoreTelemetry>) -> Self {
@@ -143,30 +150,52 @@ impl DenialCache {
 
     /// Asks the store. Returns the answer if it is there at once, else the call to wait for.
     #[inline]
-    pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Decision, StoreError>, StoreCall> {
-        let answer = self.store.begin(plan, time)?;
-        Ok(answer.map(Measurement::decide))
+    pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Decision, StoreError>, CachedCall> {
+        let partitions = match self.len.load(Ordering::Relaxed) {
+            0 => SmallVec::new(),
+            _ => plan.partitions().collect(),
+        };
+        match self.store.begin(plan, time) {
+            Ok(answer) => {
+                self.note_unsent(&partitions, answer.as_ref().err());
+                Ok(answer.map(Measurement::decide))
+            }
+            Err(call) => Err(CachedCall { call, partitions }),
+        }
     }
 
     /// Waits for the answer, whose rejections are cached.
-    pub(super) async fn finish(&self, call: StoreCall, deadline: Instant) -> Result<Decision, StoreError> {
+    pub(super) async fn finish(&self, call: CachedCall, deadline: Instant) -> Result<Decision, StoreError> {
         let asked_at = self.asked();
-        let measurement = self.store.finish(call, deadline).await?;
-        Ok(self.learned(measurement, asked_at))
+        let answer = self.store.finish(call.call, deadline).await;
+        self.note_unsent(&call.partitions, answer.as_ref().err());
+        Ok(self.learned(answer?, asked_at))
+    }
+
+    /// A call that an open circuit has kept from the store charges nothing: no request is rejected because of it.
+    fn note_unsent(&self, partitions: &[PartitionId], error: Option<&StoreError>) {
+        if error.is_some_and(|error| error.kind() == StoreErrorKind::CircuitOpen) {
+            for partition in partitions {
+                self.change(*partition, |shard, _| shard.unsent(*partition));
+            }
+        }
     }
 
     /// The same. If there is no answer by the deadline, `give_up` is called with the error, and the answer is waited for
     /// until it is too `late`.
     pub(super) async fn finish_late(
         &self,
-        call: StoreCall,
+        CachedCall { call, partitions }: CachedCall,
         deadline: Instant,
         late: Duration,
         give_up: impl FnOnce(&StoreError),
     ) -> Result<Decision, StoreError> {
         let asked_at = self.asked();
         let measurement = match self.store.finish_or_keep(call, deadline).await {
-            Ok(answer) => answer?,
+            Ok(answer) => {
+                self.note_unsent(&partitions, answer.as_ref().err());
+                answer?
+            }
             Err(LateCall { error, answer }) => {
                 give_up(&error);
                 let answer = self.store.within(Instant::now() + late, answer).await;

@@ -184,6 +184,11 @@ impl Record {
             });
     }
 
+    /// A request with such a charge was not sent after all. It is not known which of those that count as charged it was.
+    pub(super) fn unsent(&mut self) {
+        self.expected = None;
+    }
+
     /// The denial of a charge by a reading.
     #[inline]
     fn denial(&self, known: Known, weight: u64, now: Timestamp) -> Option<Denial> {

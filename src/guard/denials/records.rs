@@ -96,6 +96,11 @@ impl Records {
             .find(|record| record.is_about(policies, index))
     }
 
+    /// A request that counts as charged was not sent.
+    pub(super) fn unsent(&mut self) {
+        self.rejecting.iter_mut().for_each(Record::unsent);
+    }
+
     /// Returns `true` if a policy without a record may reject the charge.
     #[inline]
     pub(super) fn may_reject(&self, charge: &Charge<'_>, now: Timestamp) -> bool {

@@ -132,6 +132,13 @@ impl Shard {
         }
     }
 
+    /// The request was not sent.
+    pub(super) fn unsent(&mut self, partition: PartitionId) {
+        if let Some(records) = self.partitions.get_mut(partition) {
+            records.unsent();
+        }
+    }
+
     /// Returns `true` if the store has lost the state of a partition, as an answer shows.
     pub(super) fn has_lost(&mut self, partition: PartitionId, findings: &[Finding<'_>]) -> bool {
         let known = self.partitions.get_mut(partition);

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    super::guarded::StoreCall,
+    super::denials::CachedCall,
     Prefetch,
     block::Block,
     fetching::{Fetching, Order, Verdicts},
@@ -56,7 +56,7 @@ impl Fetch {
     }
 
     /// Units that arrive after the deadline are charged, too: they are spent or given back.
-    async fn wait(mut self, call: StoreCall, deadline: Instant) {
+    async fn wait(mut self, call: CachedCall, deadline: Instant) {
         let (prefetch, began) = (Arc::clone(&self.prefetch), Instant::now());
         let give_up = |error: &StoreError| self.give_up(error);
         let result = prefetch.cache.finish_late(call, deadline, Self::LATE, give_up).await;
