@@ -4,18 +4,20 @@ use std::time::Duration;
 
 use tower_quota::{PartitionId, PartitionKey, QuotaPolicy, Scope, Tiers};
 
-use super::history::{Account, Bucket};
+use super::history::{Account, Bucket, Limit, Slots};
 
 pub const SCOPE: &str = "outages";
 
 pub const SLOTS: u64 = 3;
+/// The number of users with slots in a chapter.
 pub const SLOT_USERS: u64 = 2;
+/// The shortest lease time that there is, so that lost slots come back while a scenario waits for them.
+pub const LEASE_TIME: Duration = Duration::from_secs(1);
 pub const PROBE: u64 = 10;
 pub const LEDGER: u64 = 1_000_000;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 const YEAR: Duration = Duration::from_secs(360 * 86_400);
 
@@ -62,7 +64,7 @@ impl Kind {
         match self {
             Self::Windows => const { &[("second", 20, SECOND), ("minute", 400, MINUTE), ("day", 100_000, DAY)] },
             Self::Slots => const { &[("second", 1_000, SECOND)] },
-            Self::Refunds => const { &[("refunds", 100_000, HOUR)] },
+            Self::Refunds => const { &[("short", 20, Duration::from_secs(4)), ("long", 150, DAY)] },
             // Next to nothing of it comes back while a scenario runs.
             Self::Ledger => const { &[("ledger", LEDGER, YEAR)] },
             Self::Probe => const { &[("probe", PROBE, DAY)] },
@@ -97,6 +99,11 @@ impl Caller {
         Self::new(kind, chapter * USERS + user % USERS)
     }
 
+    /// One of those of a chapter with slots.
+    pub const fn with_slots(chapter: u64, user: u64) -> Self {
+        Self::new(Kind::Slots, chapter * SLOT_USERS + user % SLOT_USERS)
+    }
+
     /// One who uses up a small quota before the fault, and goes on asking.
     pub const fn spender(chapter: u64) -> Self {
         Self::new(Kind::Probe, u64::MAX - chapter)
@@ -121,25 +128,49 @@ impl Caller {
         slots.into_iter().chain(buckets).collect()
     }
 
-    /// The facts for the checker of histories: none about callers whose charges are changed later, and only the limits of
-    /// those who were there before this chapter.
-    pub fn account(self, chapter: u64) -> Option<Account> {
+    /// The units that a request is charged before its actual cost is known.
+    pub fn cost(self) -> u64 {
+        match self.kind {
+            Kind::Refunds => 2,
+            Kind::Windows | Kind::Slots | Kind::Ledger | Kind::Probe | Kind::Quiet => 1,
+        }
+    }
+
+    /// The facts for the checker of histories: only the limits of those who were there before this chapter.
+    pub fn account(self, chapter: u64) -> Account {
         let is_complete = match self.kind {
-            Kind::Slots | Kind::Refunds => return None,
-            Kind::Windows | Kind::Quiet => self.user / USERS == chapter,
+            Kind::Windows | Kind::Quiet | Kind::Refunds => self.user / USERS == chapter,
+            Kind::Slots => self.user / SLOT_USERS == chapter,
             Kind::Ledger => self.user == chapter,
             // Probes that are no spenders are new ones, each for itself.
             Kind::Probe => self.user <= u64::MAX / 2 || self == Self::spender(chapter),
         };
-        let buckets = self.kind.buckets().iter();
-        let buckets = buckets.map(|(_, quota, window)| Bucket {
-            quota: *quota,
-            window: *window,
+        let slots = (self.kind == Kind::Slots).then_some(Limit::Slots(Slots {
+            quota: SLOTS,
+            lease_time: LEASE_TIME,
+        }));
+        let buckets = self.kind.buckets().iter().map(|(_, quota, window)| {
+            Limit::Bucket(Bucket {
+                quota: *quota,
+                window: *window,
+            })
         });
-        Some(Account {
-            buckets: buckets.collect(),
+        Account {
+            limits: slots.into_iter().chain(buckets).collect(),
+            cost: self.cost(),
             is_complete,
-        })
+        }
+    }
+
+    /// All that the load of a chapter sends requests for.
+    pub fn all_of_chapter(chapter: u64) -> Vec<Self> {
+        let kinds = [Kind::Windows, Kind::Refunds, Kind::Quiet];
+        let users = kinds
+            .iter()
+            .flat_map(|kind| (0..USERS).map(|user| Self::of_chapter(*kind, chapter, user)));
+        let with_slots = (0..SLOT_USERS).map(|user| Self::with_slots(chapter, user));
+        let others = [Self::spender(chapter), Self::new(Kind::Ledger, chapter)];
+        users.chain(with_slots).chain(others).collect()
     }
 }
 

@@ -29,15 +29,21 @@ impl Fault {
         let command = |command: &str| drop(scene.command(command));
         let [trouble, cure] = self.commands();
         match self {
-            Self::KilledAndEmpty => while_it_lasts(|| server(RedisServer::kill), || scene.restart()).await,
+            Self::KilledAndEmpty => {
+                let killed = async || while_it_lasts(|| server(RedisServer::kill), || scene.restart()).await;
+                scene.losing_everything(killed).await;
+            }
             Self::Stopped => while_it_lasts(|| server(RedisServer::pause), || server(RedisServer::resume)).await,
             Self::Blocked => again_and_again(4, async || server(stand_still)).await,
             Self::Busy => server(be_busy),
             Self::NotSaved => while_it_lasts(|| server(saving_fails), || server(saving_works)).await,
-            Self::Loading => loading(scene).await,
+            Self::Loading => scene.losing_everything(async || loading(scene).await).await,
             Self::Full => full(scene).await,
             Self::ScriptFlush => again_and_again(40, async || command("SCRIPT FLUSH")).await,
-            Self::FlushAll => again_and_again(FLUSHES, async || command("FLUSHALL")).await,
+            Self::FlushAll => {
+                let flush = async || scene.losing_everything(async || command("FLUSHALL")).await;
+                again_and_again(FLUSHES, flush).await;
+            }
             Self::ClientsKilled => losing(scene, KILLS, async || command("CLIENT KILL USER limits")).await,
             Self::Starved => starved(scene).await,
             Self::Cancelled => cancelled(scene).await,

@@ -16,6 +16,7 @@ use tower_quota::Outcome;
 
 use super::{
     callers::{Caller, Kind, LEDGER, PROBE, SLOT_USERS, SLOTS},
+    history::Lost,
     load::{Client, HANG},
     machine::{Stopwatch, sockets},
     record::{Counts, Record},
@@ -198,10 +199,10 @@ impl Scene {
     }
 
     /// Closes a chapter and compares what the server says with what was answered. Each decision is charged once, and a
-    /// call that was cancelled at most once. Used units stay used, unless the server has lost its data so many times.
+    /// call that was cancelled at most once. Used units stay used, unless the server has lost its data `losses` times.
     pub async fn close_chapter(&self, losses: u64) {
         let chapter = self.record.chapter();
-        self.record.check_history(losses);
+        self.record.check_history();
         let spent = self.record.of(Caller::spender(chapter));
         assert!(spent.allowed <= PROBE * (1 + losses), "{spent:?} of {PROBE}");
         let caller = Caller::new(Kind::Ledger, chapter);
@@ -218,6 +219,13 @@ impl Scene {
         if timeout(HANG, until(is_right)).await.is_err() {
             panic!("{} charged: {:?}", last.0, last.1);
         }
+    }
+
+    /// Does something by which the server loses all of its data.
+    pub async fn losing_everything(&self, act: impl AsyncFnOnce()) {
+        let start = self.record.now();
+        act().await;
+        self.record.has_lost(Lost::Everything, start, None);
     }
 
     /// Sends requests whose callers are gone within two milliseconds, for so long. Returns how many of them have asked
@@ -249,11 +257,15 @@ impl Scene {
     }
 
     pub async fn assert_no_slot_is_held(&self) {
-        for user in 0..SLOT_USERS {
-            eventually("no slot is held", async || {
-                self.remaining(Caller::new(Kind::Slots, user)).await == SLOTS
-            })
-            .await;
+        // Requests of the chapter before may have gone on into this one.
+        let chapter = self.record.chapter();
+        for chapter in chapter.saturating_sub(1)..=chapter {
+            for user in 0..SLOT_USERS {
+                eventually("no slot is held", async || {
+                    self.remaining(Caller::with_slots(chapter, user)).await == SLOTS
+                })
+                .await;
+            }
         }
     }
 

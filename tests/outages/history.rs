@@ -1,9 +1,20 @@
-//! The history of a scenario: every request with its caller, and whether the limits that each caller had allow it.
+//! The history of a scenario: every request with its caller, and whether the limits of each caller explain it.
 //!
-//! The check needs neither the server nor the layer, only what each request was told and when. So it finds what no
-//! single answer shows: a caller who was answered with the decision of another one.
+//! The check needs neither the server nor the layer, only what each request was told and when, and when the store was
+//! called about it. So it finds what no single answer shows: a caller who was answered with the decision of another one,
+//! a refund that was made twice, a slot that stays held, a charge that a moved key has lost.
+//!
+//! The moment of a charge is known between two bounds: the call of the store, and its reply. Without a reply, the charge
+//! may have been made or not, until the server can no longer have the call. From that follow two bounds of what is used
+//! at any moment: what was certainly charged and not refunded, and what may have been charged and was not certainly
+//! refunded. Admitted requests must fit beside the former, and the latter must be a reason for each rejection.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, HashSet},
+    ops::Range,
+    time::Duration,
+};
 
 use super::callers::Caller;
 
@@ -12,12 +23,41 @@ use super::callers::Caller;
 pub enum Fate {
     Allowed,
     Rejected,
-    /// The store was asked and gave no decision: it may have charged the request, and may still.
+    /// No store that all instances share has decided.
     Undecided,
-    /// The caller was gone before the decision: as above.
+    /// The caller was gone before the end.
     Cancelled,
-    /// The store was not asked.
+    /// The store was not called: its circuit was open.
     Unasked,
+}
+
+/// The answer of the store to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Allowed,
+    Rejected,
+    /// The call was not sent: a circuit was open.
+    Unsent,
+    /// No reply came. The call may have been carried out, and may still be.
+    Lost,
+}
+
+/// A call of the store about a request, which may outlive it.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    pub asked: Duration,
+    /// `None` while it is in flight.
+    pub ended: Option<(Duration, Answer)>,
+}
+
+/// The settlement of a charge, which also releases its slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Settlement {
+    pub asked: Duration,
+    /// `None` while it is in flight; `false` if there was no acknowledgement.
+    pub ended: Option<(Duration, bool)>,
+    /// The actual cost.
+    pub actual: u64,
 }
 
 /// One request, with moments since any common beginning.
@@ -26,21 +66,65 @@ pub struct Event {
     pub instance: usize,
     pub caller: Caller,
     pub asked: Duration,
+    /// The moment of the decision.
     pub answered: Duration,
     pub fate: Fate,
-    /// The remaining units of each policy, in their order, if there was a decision.
+    /// The remaining units of each limit, in their order, if the store has decided.
     pub remaining: Vec<u64>,
+    /// The limits that have rejected it.
+    pub violated: Vec<usize>,
+    pub call: Option<Call>,
+    pub settlement: Option<Settlement>,
 }
 
-/// A token bucket: so many units, which fill again in so long a window.
+/// A loss of state by the server, between two moments.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    pub lost: Lost,
+    /// The server may have lost it from the first moment on, and has lost it by the last.
+    pub between: Range<Duration>,
+    /// `None` if it may concern all callers.
+    pub callers: Option<HashSet<Caller>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    Everything,
+    /// Any of the changes that were acknowledged after this moment: a replica that was promoted has those before it.
+    Since(Duration),
+}
+
+/// Everything that is known about a scenario.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    pub events: Vec<Event>,
+    /// Calls that are in flight during a fault may be carried out when it ends.
+    pub faults: Vec<Range<Duration>>,
+    pub losses: Vec<Loss>,
+}
+
+/// A limit of a caller.
+#[derive(Clone, Copy, Debug)]
+pub enum Limit {
+    Bucket(Bucket),
+    Slots(Slots),
+}
+
+/// A token bucket of `quota` units, which refills within `window`.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     pub quota: u64,
     pub window: Duration,
 }
 
+/// Concurrent requests, each of which holds its slot at most for the lease time after it was renewed last.
+#[derive(Clone, Copy, Debug)]
+pub struct Slots {
+    pub quota: u64,
+    pub lease_time: Duration,
+}
+
 impl Bucket {
-    /// The most that comes back in this time.
     fn refill(self, time: Duration) -> f64 {
         self.quota as f64 * time.as_secs_f64() / self.window.as_secs_f64()
     }
@@ -49,247 +133,561 @@ impl Bucket {
 /// The facts about a caller besides its requests.
 #[derive(Clone, Debug)]
 pub struct Account {
-    pub buckets: Vec<Bucket>,
+    pub limits: Vec<Limit>,
+    /// The units that each request is charged before it is settled.
+    pub cost: u64,
     /// True if all of its requests are in the history, so that it began with a full quota.
     pub is_complete: bool,
 }
 
-/// For how long a rejection may be remembered past its moment, so that instances do not race for the next unit.
+/// The time that a cached rejection may outlast its reason, so that instances do not race for the next unit.
 const HOLD: Duration = Duration::from_millis(50);
 
-/// For what floating point loses.
-const CRUMB: f64 = 1e-6;
+/// The age of the reading by which an instance may reject without a call: refunds and losses since then are not seen.
+const CACHED_FOR: Duration = Duration::from_secs(1);
 
-/// The first request that its caller's limits do not explain. The server has forgotten everything so many times.
-pub fn mistake(events: &[Event], losses: u64, account: impl Fn(Caller) -> Option<Account>) -> Option<String> {
+/// The time within which the server has carried out a call that the store no longer waits for, when no fault keeps it:
+/// sockets and the way between them pass it on within 100 ms, and the rest is for a machine that is busy.
+const LATE: Duration = Duration::from_secs(2);
+
+/// The units that rounding may cost: the server counts whole microseconds.
+const CRUMB: f64 = 1e-3;
+
+/// Returns the first request that the limits of its caller do not explain.
+pub fn mistake(history: &History, account: impl Fn(Caller) -> Account) -> Option<String> {
     let mut by_caller: HashMap<Caller, Vec<&Event>> = HashMap::new();
-    for event in events {
+    for event in &history.events {
         by_caller.entry(event.caller).or_default().push(event);
     }
     by_caller.into_iter().find_map(|(caller, events)| {
-        let account = account(caller)?;
-        let of_caller = OfCaller::new(&events);
-        let each = account.buckets.iter().enumerate();
-        let mut admitted = each.filter_map(|(index, bucket)| of_caller.too_many(*bucket, index, losses));
-        let told = || match account.is_complete {
-            true => of_caller
-                .wrong_number(&account.buckets, losses)
-                .or_else(|| of_caller.undeserved_rejection(&account.buckets)),
-            false => None,
+        let account = account(caller);
+        let concerns = |loss: &&Loss| loss.callers.as_ref().is_none_or(|callers| callers.contains(&caller));
+        let mut losses: Vec<&Loss> = history.losses.iter().filter(concerns).collect();
+        losses.sort_unstable_by_key(|loss| loss.between.start);
+        let of_caller = OfCaller {
+            events: &events,
+            account: &account,
+            faults: &history.faults,
+            losses: &losses,
         };
-        let mistake = admitted.next().or_else(told)?;
+        let mistake = of_caller.mistake()?;
         Some(format!("{caller:?} of {account:?}: {mistake}"))
     })
 }
 
 /// The requests of one caller.
 struct OfCaller<'a> {
-    all: &'a [&'a Event],
-    allowed: Vec<&'a Event>,
-    /// When those were asked that may have been charged.
-    charges_from: Vec<Duration>,
-    /// When those had been charged for certain, or might be charged to the end.
-    charges_until: Vec<Duration>,
-    /// When those were answered that certainly were charged.
-    charged_at: Vec<Duration>,
+    events: &'a [&'a Event],
+    account: &'a Account,
+    faults: &'a [Range<Duration>],
+    losses: &'a [&'a Loss],
 }
 
-impl<'a> OfCaller<'a> {
-    fn new(all: &'a [&'a Event]) -> Self {
-        let is_charge = |fate| !matches!(fate, Fate::Rejected | Fate::Unasked);
-        let charges = || all.iter().filter(move |event| is_charge(event.fate));
-        let allowed: Vec<&Event> = all
-            .iter()
-            .copied()
-            .filter(|event| event.fate == Fate::Allowed)
-            .collect();
-        let sorted = |mut moments: Vec<Duration>| {
-            moments.sort_unstable();
-            moments
-        };
-        let until = |event: &&&Event| match event.fate {
-            Fate::Allowed => event.answered,
-            _ => Duration::MAX,
-        };
-        Self {
-            all,
-            charges_from: sorted(charges().map(|event| event.asked).collect()),
-            charges_until: sorted(charges().map(|event| until(&event)).collect()),
-            charged_at: sorted(allowed.iter().map(|event| event.answered).collect()),
-            allowed,
-        }
+/// A change of what is used, made between two moments.
+#[derive(Clone, Copy, Debug)]
+struct Charge {
+    /// The request's place in the history of its caller.
+    request: usize,
+    from: Duration,
+    until: Duration,
+    units: u64,
+    /// False if it may not have been made.
+    is_certain: bool,
+    /// The beginning of the charge that this one corrects, if it does. A correction is made also above the quota.
+    corrects: Option<Duration>,
+    refund: Option<Refund>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Refund {
+    from: Duration,
+    /// Made by then; `None` if it may not have been made.
+    until: Option<Duration>,
+    units: u64,
+}
+
+impl Charge {
+    fn began(&self) -> Duration {
+        self.corrects.unwrap_or(self.from)
     }
 
-    /// In no time are more admitted than the bucket holds and gets meanwhile, and as much again for each loss.
-    fn too_many(&self, bucket: Bucket, index: usize, losses: u64) -> Option<String> {
-        let most = (bucket.quota * (1 + losses)) as f64;
-        if self.allowed.len() as f64 <= most {
+    /// The least that the refund has given back: units that have come back by themselves are not refunded.
+    fn least_refund(&self, bucket: Bucket) -> f64 {
+        let refund = self.refund.and_then(|refund| Some((refund.until?, refund.units)));
+        refund.map_or(0.0, |(until, units)| {
+            let left = self.units as f64 - bucket.refill(until.saturating_sub(self.from));
+            left.clamp(0.0, units as f64)
+        })
+    }
+}
+
+/// When a decision was made, and by what.
+#[derive(Clone, Copy)]
+struct Decided {
+    request: usize,
+    from: Duration,
+    until: Duration,
+    is_cached: bool,
+}
+
+impl Decided {
+    /// The decision has seen all changes that were made before this moment.
+    fn has_seen(self) -> Duration {
+        match self.is_cached {
+            true => self.from.saturating_sub(CACHED_FOR),
+            false => self.from,
+        }
+    }
+}
+
+/// A slot that is held between two moments, both included.
+#[derive(Clone, Copy)]
+struct Hold {
+    request: usize,
+    from: Duration,
+    until: Duration,
+}
+
+impl OfCaller<'_> {
+    fn mistake(&self) -> Option<String> {
+        if let Some(mistake) = self.not_by_the_store() {
+            return Some(mistake);
+        }
+        let limits = self.account.limits.iter().enumerate();
+        limits
+            .filter_map(|(index, limit)| self.mistake_by(index, *limit))
+            .next()
+    }
+
+    fn mistake_by(&self, index: usize, limit: Limit) -> Option<String> {
+        let mistake = match limit {
+            Limit::Bucket(bucket) => {
+                let used = Used::new(self, bucket);
+                let own = |event: &Event| {
+                    let settlement = event.settlement.filter(|settlement| settlement.asked <= event.answered);
+                    settlement.map_or(self.account.cost, |settlement| settlement.actual)
+                };
+                let told = || {
+                    let cost = self.account.cost;
+                    self.wrongly_told(index, bucket.quota, cost, own, |decided| used.bounds(decided))
+                };
+                used.too_many().or_else(told)
+            }
+            Limit::Slots(slots) => {
+                let held = Held::new(self, slots);
+                let told = || self.wrongly_told(index, slots.quota, 1, |_| 1, |decided| held.bounds(decided));
+                held.too_many().or_else(told)
+            }
+        };
+        mistake.map(|mistake| format!("limit {index}: {mistake}"))
+    }
+
+    /// The store has charged a request if and only if it was allowed.
+    fn not_by_the_store(&self) -> Option<String> {
+        self.events.iter().find_map(|event| {
+            let answer = event.call.and_then(|call| call.ended).map(|(_, answer)| answer);
+            let is_right = match event.fate {
+                Fate::Allowed => answer == Some(Answer::Allowed),
+                Fate::Rejected => answer.is_none_or(|answer| answer == Answer::Rejected),
+                Fate::Undecided | Fate::Cancelled | Fate::Unasked => true,
+            };
+            (!is_right).then(|| format!("the store has not decided so: {event:?}"))
+        })
+    }
+
+    /// Returns the first request that was told a wrong number, or that was rejected below the quota. What remains is told
+    /// with the `own` cost of an allowed request: the actual one, if it was known by then.
+    fn wrongly_told(
+        &self,
+        index: usize,
+        quota: u64,
+        cost: u64,
+        own: impl Fn(&Event) -> u64,
+        bounds: impl Fn(Decided) -> (f64, f64),
+    ) -> Option<String> {
+        if !self.account.is_complete {
             return None;
         }
-        let mut by_answer = self.allowed.clone();
-        by_answer.sort_unstable_by_key(|event| event.answered);
-        self.allowed.iter().find_map(|first| {
-            let since = by_answer.iter().filter(|event| event.asked >= first.asked);
-            (1..).zip(since).find_map(|(admitted, last)| {
-                let time = last.answered - first.asked;
-                let bound = most + bucket.refill(time) + CRUMB;
-                (f64::from(admitted) > bound)
-                    .then(|| format!("bucket {index}: {admitted} admitted within {time:?}, at most {bound:.1} fit"))
+        self.events.iter().enumerate().find_map(|(request, event)| {
+            let decided = decided(request, event)?;
+            let is_violated = event.violated.contains(&index);
+            let remaining = event.remaining.get(index).copied();
+            if remaining.is_none() && !is_violated {
+                return None;
+            }
+            let (least, most) = bounds(decided);
+            let quota = quota as f64;
+            if is_violated && most + cost as f64 <= quota {
+                let used = format!("{most:.2} used");
+                return Some(format!("rejected below the quota, at most {used}: {event:?}"));
+            }
+            let own = if event.fate == Fate::Allowed {
+                own(event) as f64
+            } else {
+                0.0
+            };
+            let range = (quota - most - own).floor().max(0.0)..=(quota - least - own + CRUMB).max(0.0);
+            let remaining = remaining.filter(|remaining| !range.contains(&(*remaining as f64)))?;
+            let (start, end) = (range.start(), range.end());
+            Some(format!("{remaining} left, not {start}..={end:.2}: {event:?}"))
+        })
+    }
+
+    /// The last moment at which the server may carry out a call without a reply, which the store has given up at `ended`.
+    fn latest(&self, asked: Duration, ended: Duration) -> Duration {
+        let meets = |fault: &&Range<Duration>| asked <= fault.end && fault.start <= ended;
+        let faults = self.faults.iter().filter(meets).map(|fault| fault.end);
+        faults.fold(ended, Duration::max).saturating_add(LATE)
+    }
+
+    /// The charges that may have been made, and the corrections of these.
+    fn charges(&self) -> Vec<Charge> {
+        let each = self.events.iter().enumerate();
+        let charges = each.filter_map(|(request, event)| {
+            let call = event.call?;
+            let (until, is_certain) = match call.ended {
+                Some((at, Answer::Allowed)) => (at, true),
+                Some((at, Answer::Lost)) => (self.latest(call.asked, at), false),
+                Some((_, Answer::Rejected | Answer::Unsent)) => return None,
+                None => (Duration::MAX, false),
+            };
+            Some(Charge {
+                request,
+                from: call.asked,
+                until,
+                units: self.account.cost,
+                is_certain,
+                corrects: None,
+                refund: None,
             })
-        })
+        });
+        charges.flat_map(|charge| self.with_correction(charge)).collect()
     }
 
-    /// The remaining units that an allowed request is told are those that its own caller's requests have left.
-    fn wrong_number(&self, buckets: &[Bucket], losses: u64) -> Option<String> {
-        let began = self.charges_from.first().copied().unwrap_or_default();
-        self.allowed.iter().find_map(|event| {
-            let may_be_charged = count(&self.charges_from, |asked| asked < event.answered);
-            let are_charged = count(&self.charged_at, |answered| answered < event.asked);
-            buckets.iter().zip(&event.remaining).find_map(|(bucket, remaining)| {
-                let least = bucket.quota.saturating_sub(may_be_charged);
-                let refill = bucket.refill(event.answered - began) + 1.0;
-                let most = bucket.quota as f64 - 1.0 - (are_charged as f64 - refill).max(0.0);
-                let is_right = *remaining >= least && (losses > 0 || *remaining as f64 <= most);
-                (!is_right).then(|| {
-                    let instance = event.instance;
-                    format!("instance {instance}: {remaining} left, not {least}..={most:.1}: {event:?}")
-                })
-            })
-        })
-    }
-
-    /// A request is rejected only if its caller may have used up a quota.
-    fn undeserved_rejection(&self, buckets: &[Bucket]) -> Option<String> {
-        let mut rejected = self.all.iter().filter(|event| event.fate == Fate::Rejected);
-        rejected.find_map(|event| {
-            let is_deserved = buckets
-                .iter()
-                .any(|bucket| self.fullest(*bucket, event) > bucket.quota as f64 - 1.0);
-            (!is_deserved).then(|| format!("instance {} rejected it below its quota: {event:?}", event.instance))
-        })
-    }
-
-    /// The most that can be used of a bucket when this request is decided on.
-    fn fullest(&self, bucket: Bucket, event: &Event) -> f64 {
-        let until = count(&self.charges_from, |asked| asked < event.answered);
-        let level = |from: Duration| {
-            let gone = count(&self.charges_until, |moment| moment < from);
-            let idle = event.asked.saturating_sub(from).saturating_sub(HOLD);
-            until.saturating_sub(gone) as f64 - bucket.refill(idle)
+    fn with_correction(&self, charge: Charge) -> Vec<Charge> {
+        let Some(settlement) = self.events[charge.request].settlement else {
+            return vec![charge];
         };
-        let asked = self
-            .charges_from
-            .iter()
-            .copied()
-            .take_while(|asked| *asked < event.answered);
-        // Charges that are late may all come at the last moment.
-        asked.chain([event.asked]).map(level).fold(0.0, f64::max)
+        let (until, is_certain) = match settlement.ended {
+            Some((at, true)) => (at, !self.is_in_a_loss(charge.from, at)),
+            Some((at, false)) => (self.latest(settlement.asked, at), false),
+            None => (Duration::MAX, false),
+        };
+        let refund = Refund {
+            from: settlement.asked,
+            until: is_certain.then_some(until),
+            units: charge.units.saturating_sub(settlement.actual),
+        };
+        let more = Charge {
+            from: settlement.asked,
+            until,
+            units: settlement.actual.saturating_sub(charge.units),
+            is_certain,
+            corrects: Some(charge.from),
+            ..charge
+        };
+        let refund = (refund.units > 0).then_some(refund);
+        let charged = Charge { refund, ..charge };
+        let more = (more.units > 0).then_some(more);
+        [Some(charged), more].into_iter().flatten().collect()
+    }
+
+    /// Returns `true` if the server may have lost something of a charge and its settlement.
+    fn is_in_a_loss(&self, from: Duration, until: Duration) -> bool {
+        self.losses.iter().any(|loss| {
+            let start = match loss.lost {
+                Lost::Everything => loss.between.start,
+                Lost::Since(moment) => moment,
+            };
+            from <= loss.between.end && start <= until
+        })
+    }
+
+    /// Returns `true` if the server has lost for certain what was charged, before the decision.
+    fn is_gone(&self, charge: &Charge, decided: Decided) -> bool {
+        self.losses.iter().any(|loss| {
+            let is_over = charge.until < loss.between.start && loss.between.end < decided.has_seen();
+            loss.lost == Lost::Everything && is_over
+        })
     }
 }
 
-/// The number of moments, from the first one on, for which this holds.
-fn count(moments: &[Duration], holds: impl Fn(Duration) -> bool) -> u64 {
-    moments.partition_point(|moment| holds(*moment)) as u64
+fn decided(request: usize, event: &Event) -> Option<Decided> {
+    let (from, until, is_cached) = match event.call {
+        Some(Call {
+            asked,
+            ended: Some((ended, _)),
+        }) => (asked, ended, false),
+        _ => (event.asked, event.answered, true),
+    };
+    matches!(event.fate, Fate::Allowed | Fate::Rejected).then_some(Decided {
+        request,
+        from,
+        until,
+        is_cached,
+    })
 }
 
-/// A checker that finds nothing wrong with anything would be worth nothing.
-mod tests {
-    use super::{super::callers::Kind, *};
+/// Returns `true` if one of these losses may have taken what was charged between two moments.
+fn may_have_lost(losses: &[&Loss], from: Duration, until: Duration) -> bool {
+    losses.iter().any(|loss| {
+        let is_kept = matches!(loss.lost, Lost::Since(moment) if until < moment);
+        from <= loss.between.end && !is_kept
+    })
+}
 
-    const HOT: Caller = Caller::new(Kind::Probe, 1);
-    const IDLE: Caller = Caller::new(Kind::Probe, 2);
+/// The units of a bucket that its caller's requests have used.
+struct Used<'a> {
+    of: &'a OfCaller<'a>,
+    bucket: Bucket,
+    /// All that may have been charged, those that were charged for certain last of all first.
+    by_end: Vec<Charge>,
+    /// All that was charged for certain, those whose calls were made last first.
+    by_start: Vec<Charge>,
+}
 
-    fn at(caller: Caller, millis: u64, fate: Fate, remaining: u64) -> Event {
-        let asked = Duration::from_millis(millis);
-        Event {
-            instance: 0,
-            caller,
-            asked,
-            answered: asked + Duration::from_millis(5),
-            fate,
-            remaining: vec![remaining],
+impl<'a> Used<'a> {
+    fn new(of: &'a OfCaller<'a>, bucket: Bucket) -> Self {
+        let mut by_end = of.charges();
+        by_end.sort_unstable_by_key(|charge| Reverse(charge.until));
+        let mut by_start: Vec<_> = by_end.iter().copied().filter(|charge| charge.is_certain).collect();
+        by_start.sort_unstable_by_key(|charge| Reverse(charge.from));
+        Self {
+            of,
+            bucket,
+            by_end,
+            by_start,
         }
     }
 
-    fn check(events: &[Event], losses: u64) -> Option<String> {
-        mistake(events, losses, |_| {
-            let (quota, window) = (10, Duration::from_secs(10));
-            Some(Account {
-                buckets: vec![Bucket { quota, window }],
-                is_complete: true,
-            })
+    /// The least and the most that others have used when a request is decided.
+    fn bounds(&self, decided: Decided) -> (f64, f64) {
+        (self.least(decided), self.most(decided))
+    }
+
+    /// From any moment on, what is used is at least what was charged since then and has not come back.
+    fn least(&self, decided: Decided) -> f64 {
+        let known = self
+            .of
+            .losses
+            .partition_point(|loss| loss.between.start <= decided.until);
+        let losses = &self.of.losses[..known];
+        let is_made = |charge: &&Charge| charge.request != decided.request && charge.until <= decided.from;
+        let is_kept = |charge: &&Charge| !may_have_lost(losses, charge.began(), charge.until);
+        let charges = self.by_start.iter().filter(is_made).filter(is_kept);
+        let stray: u64 = self.stray_refunds(losses, decided.until).map(|(_, units)| units).sum();
+        let (mut sum, mut least) = (-(stray as f64), 0.0_f64);
+        for charge in charges {
+            let refund = charge.refund.filter(|refund| refund.from < decided.until);
+            sum += (charge.units - refund.map_or(0, |refund| refund.units)) as f64;
+            least = least.max(sum - self.bucket.refill(decided.until - charge.from));
+        }
+        least
+    }
+
+    /// From the moment on at which all of the quota was there, what is used is at most what was charged since then and has
+    /// not come back. That moment is not known, so it is the worst.
+    fn most(&self, decided: Decided) -> f64 {
+        let hold = if decided.is_cached { HOLD } else { Duration::ZERO };
+        let may_count = |charge: &&Charge| charge.request != decided.request && charge.from < decided.until;
+        let charges = self.by_end.iter().filter(may_count);
+        let expected = if decided.is_cached { self.expected(decided) } else { 0.0 };
+        let (mut sum, mut most) = (expected, expected);
+        for charge in charges.filter(|charge| !self.of.is_gone(charge, decided)) {
+            let refund = charge.refund.and_then(|refund| refund.until);
+            let is_refunded = refund.is_some_and(|until| until < decided.has_seen());
+            sum += charge.units as f64;
+            if is_refunded {
+                sum -= charge.least_refund(self.bucket);
+            }
+            let idle = decided.from.saturating_sub(charge.until).saturating_sub(hold);
+            most = most.max(sum - self.bucket.refill(idle));
+        }
+        most
+    }
+
+    /// The units that an instance counts as charged for requests in flight, until it knows that the store has rejected them.
+    fn expected(&self, decided: Decided) -> f64 {
+        let (own, since) = (self.of.events[decided.request], decided.from.saturating_sub(HOLD));
+        let is_expected = |event: &&&Event| {
+            let call = event.call.filter(|call| (since..decided.until).contains(&call.asked));
+            let ended = call.and_then(|call| call.ended);
+            let is_rejected = ended.is_some_and(|(at, answer)| answer == Answer::Rejected && at >= since);
+            is_rejected && event.instance == own.instance
+        };
+        let expected = self.of.events.iter().filter(is_expected).count();
+        (expected as u64 * self.of.account.cost) as f64
+    }
+
+    /// The refunds, until a moment, of charges that the server may have lost: these refunds are made all the same.
+    fn stray_refunds(&self, losses: &[&Loss], until: Duration) -> impl Iterator<Item = (Duration, u64)> {
+        // A server that has lost everything recognizes them.
+        let tails = losses.iter().filter(|loss| loss.lost != Lost::Everything);
+        let tails: Vec<&Loss> = tails.copied().collect();
+        let is_stray = move |charge: &&Charge| may_have_lost(&tails, charge.began(), charge.until);
+        let refunds = self.by_end.iter().filter(is_stray).filter_map(|charge| charge.refund);
+        let refunds = refunds.filter(move |refund| refund.from < until);
+        refunds.map(|refund| (refund.from, refund.units))
+    }
+
+    /// Returns the first time in which more was admitted than the bucket holds and gets back meanwhile.
+    fn too_many(&self) -> Option<String> {
+        let charged: u64 = self.by_start.iter().map(|charge| charge.units).sum();
+        if charged <= self.bucket.quota {
+            return None;
+        }
+        // Between two losses, what was charged before the first one is no longer there, or may not be.
+        (0..=self.of.losses.len()).find_map(|known| {
+            let losses = &self.of.losses[..known];
+            let end = self
+                .of
+                .losses
+                .get(known)
+                .map_or(Duration::MAX, |loss| loss.between.start);
+            let counts = |charge: &&Charge| charge.until < end && !may_have_lost(losses, charge.began(), charge.until);
+            let mut charges: Vec<Charge> = self.by_start.iter().filter(counts).copied().collect();
+            charges.sort_unstable_by_key(|charge| charge.until);
+            let stray: Vec<_> = self.stray_refunds(losses, end).collect();
+            let starts = self.by_start.iter().filter(counts).map(|charge| charge.from);
+            starts
+                .filter_map(|from| self.too_many_since(from, &charges, &stray))
+                .next()
         })
     }
 
-    /// A quota at once, one rejected, and one of the units that come back.
-    fn fair() -> Vec<Event> {
-        let mut events: Vec<_> = (0..10).map(|n| at(HOT, n * 10, Fate::Allowed, 9 - n)).collect();
-        events.push(at(HOT, 100, Fate::Rejected, 0));
-        events.push(at(HOT, 1_200, Fate::Allowed, 0));
-        events
+    fn too_many_since(&self, from: Duration, charges: &[Charge], stray: &[(Duration, u64)]) -> Option<String> {
+        let mut refunds: BinaryHeap<_> = stray.iter().map(|refund| Reverse(*refund)).collect();
+        let mut corrections = BinaryHeap::new();
+        let (mut sum, mut last) = (0, Duration::ZERO);
+        for charge in charges.iter().filter(|charge| charge.from >= from) {
+            if charge.corrects.is_some() {
+                corrections.push(Reverse((charge.until, charge.units)));
+                continue;
+            }
+            sum += charge.units as i64;
+            last = last.max(charge.from);
+            refunds.extend(charge.refund.map(|refund| Reverse((refund.from, refund.units))));
+            // A refund may have been made before the last request was admitted.
+            while let Some(Reverse((_, units))) = refunds.pop_if_within(charge.until) {
+                sum -= units as i64;
+            }
+            // A correction counts if it was made before the last one was admitted for certain.
+            while let Some(Reverse((_, units))) = corrections.pop_if_within(last) {
+                sum += units as i64;
+            }
+            let time = charge.until - from;
+            let bound = self.bucket.quota as f64 + self.bucket.refill(time) + CRUMB;
+            if sum as f64 > bound {
+                let event = self.of.events[charge.request];
+                return Some(format!(
+                    "{sum} admitted within {time:?}, at most {bound:.1} fit: {event:?}"
+                ));
+            }
+        }
+        None
     }
+}
 
-    #[test]
-    fn a_fair_history_has_no_mistake() {
-        assert_eq!(check(&fair(), 0), None);
-        let uncounted = (0..50).flat_map(|n| [at(IDLE, n, Fate::Unasked, 0), at(HOT, 2_000 + n, Fate::Undecided, 0)]);
-        assert_eq!(check(&fair().into_iter().chain(uncounted).collect::<Vec<_>>(), 0), None);
+trait PopWithin {
+    /// Takes the first one out that is not after a moment.
+    fn pop_if_within(&mut self, moment: Duration) -> Option<Reverse<(Duration, u64)>>;
+}
+
+impl PopWithin for BinaryHeap<Reverse<(Duration, u64)>> {
+    fn pop_if_within(&mut self, moment: Duration) -> Option<Reverse<(Duration, u64)>> {
+        let is_within = self.peek().is_some_and(|Reverse((at, _))| *at <= moment);
+        is_within.then(|| self.pop())?
     }
+}
 
-    #[test]
-    fn one_more_than_the_quota_as_it_drains_is_found_and_a_loss_excuses_one_quota() {
-        let mut events = fair();
-        events.push(at(HOT, 1_250, Fate::Allowed, 0));
-        assert!(check(&events, 0).unwrap().contains("12 admitted within 1.255s"));
-        events.pop();
-        events.extend((0..10).map(|n| at(HOT, 1_300 + n, Fate::Allowed, 9 - n)));
-        assert!(check(&events, 0).is_some());
-        assert_eq!(check(&events, 1), None);
-        events.extend((0..10).map(|n| at(HOT, 1_400 + n, Fate::Allowed, 9 - n)));
-        assert!(check(&events, 1).is_some());
-    }
+/// The slots that a caller's requests hold.
+struct Held<'a> {
+    of: &'a OfCaller<'a>,
+    slots: Slots,
+    /// From the first moment at which each may be held to the last.
+    possible: Vec<Hold>,
+    /// The time in which each is held for certain.
+    certain: Vec<Hold>,
+}
 
-    #[test]
-    fn a_caller_below_its_quota_who_is_rejected_is_found() {
-        let mut events = fair();
-        events.push(at(IDLE, 100, Fate::Rejected, 0));
-        assert!(check(&events, 0).unwrap().contains("rejected it below its quota"));
-        // Nine that may have been charged are not enough; ten are, whenever that was.
-        events.pop();
-        events.extend((0..9).map(|n| at(IDLE, n, Fate::Cancelled, 0)));
-        events.push(at(IDLE, 5_000, Fate::Rejected, 0));
-        assert!(check(&events, 0).is_some());
-        events.push(at(IDLE, 9, Fate::Undecided, 0));
-        assert_eq!(check(&events, 0), None);
-        // Ten that were answered long ago have come back.
-        let mut events: Vec<_> = (0..10).map(|n| at(IDLE, n * 10, Fate::Allowed, 9 - n)).collect();
-        events.push(at(IDLE, 2_000, Fate::Rejected, 0));
-        assert!(check(&events, 0).is_some());
-    }
-
-    #[test]
-    fn the_number_of_another_caller_is_found() {
-        let events = [at(HOT, 0, Fate::Allowed, 9), at(IDLE, 0, Fate::Allowed, 8)];
-        assert!(check(&events, 0).unwrap().contains("8 left, not 9..=9.0"));
-        let mut events = fair();
-        events.truncate(5);
-        events[4].remaining = vec![9];
-        assert!(check(&events, 0).unwrap().contains("9 left"));
-        assert_eq!(check(&events, 1), None, "the server has forgotten the others");
-    }
-
-    #[test]
-    fn of_a_caller_whose_beginning_is_not_known_only_what_was_admitted_is_checked() {
-        let account = |_| {
-            let (quota, window) = (10, Duration::from_secs(10));
-            Some(Account {
-                buckets: vec![Bucket { quota, window }],
-                is_complete: false,
+impl<'a> Held<'a> {
+    fn new(of: &'a OfCaller<'a>, slots: Slots) -> Self {
+        let charges: Vec<_> = of
+            .charges()
+            .into_iter()
+            .filter(|charge| charge.corrects.is_none())
+            .collect();
+        let possible = |charge: &Charge| Hold {
+            request: charge.request,
+            from: charge.from,
+            until: Self::latest_end(of, slots, charge),
+        };
+        let certain = |charge: &Charge| {
+            let until = Self::earliest_end(of, slots, charge);
+            (charge.is_certain && charge.until < until).then_some(Hold {
+                request: charge.request,
+                from: charge.until,
+                until,
             })
         };
-        let rejected = [at(IDLE, 100, Fate::Rejected, 0)];
-        assert_eq!(mistake(&rejected, 0, account), None);
-        let admitted: Vec<_> = (0..11).map(|n| at(HOT, n, Fate::Allowed, 0)).collect();
-        assert!(mistake(&admitted, 0, account).is_some());
+        Self {
+            of,
+            slots,
+            possible: charges.iter().map(possible).collect(),
+            certain: charges.iter().filter_map(certain).collect(),
+        }
+    }
+
+    /// A slot is held until it was released for certain, or until a lease has expired that is no longer renewed.
+    fn latest_end(of: &OfCaller<'_>, slots: Slots, charge: &Charge) -> Duration {
+        match of.events[charge.request].settlement {
+            Some(settlement) => match settlement.ended {
+                Some((at, true)) if !of.is_in_a_loss(charge.from, at) => at,
+                // A renewal may have been in flight.
+                Some((at, _)) => of.latest(settlement.asked, at).saturating_add(slots.lease_time),
+                None => Duration::MAX,
+            },
+            // A request that was decided renews its lease until it ends.
+            None if charge.is_certain => Duration::MAX,
+            None => charge.until.saturating_add(slots.lease_time),
+        }
+    }
+
+    /// A slot is held for certain until it is being released, its lease may have expired, or the server may have lost it.
+    fn earliest_end(of: &OfCaller<'_>, slots: Slots, charge: &Charge) -> Duration {
+        let released = of.events[charge.request].settlement.map(|settlement| settlement.asked);
+        let may_lose = |loss: &&&Loss| may_have_lost(&[**loss], charge.from, charge.until);
+        let lost = of.losses.iter().filter(may_lose).map(|loss| loss.between.start).min();
+        let expires = charge.from.saturating_add(slots.lease_time);
+        [released, lost].into_iter().flatten().fold(expires, Duration::min)
+    }
+
+    fn too_many(&self) -> Option<String> {
+        self.certain.iter().find_map(|last| {
+            let held = self
+                .certain
+                .iter()
+                .filter(|hold| hold.from <= last.from && last.from < hold.until);
+            let held = held.count() as u64;
+            let event = self.of.events[last.request];
+            (held > self.slots.quota).then(|| format!("{held} hold a slot: {event:?}"))
+        })
+    }
+
+    /// The least and the most that others hold when a request is decided.
+    fn bounds(&self, decided: Decided) -> (f64, f64) {
+        let all_the_time = |hold: &&Hold| hold.from <= decided.from && decided.until < hold.until;
+        let others = |hold: &&Hold| hold.request != decided.request;
+        let least = self.certain.iter().filter(others).filter(all_the_time).count();
+        let meets = |hold: &&Hold| hold.from <= decided.until && decided.from <= hold.until;
+        let possible: Vec<&Hold> = self.possible.iter().filter(others).filter(meets).collect();
+        let moments = possible.iter().map(|hold| hold.from.max(decided.from));
+        let held = |moment| {
+            let held = possible
+                .iter()
+                .filter(|hold| hold.from <= moment && moment <= hold.until);
+            held.count()
+        };
+        (least as f64, moments.map(held).max().unwrap_or(0) as f64)
     }
 }

@@ -22,14 +22,15 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, ActualCost, Decision, Outcome, Plan, RateLimitLayer, RedisStore, Settlement, Store, StoreErrorKind,
-    StoreFuture, key,
+    AcquireFuture, ActualCost, Decision, Outcome, Plan, RateLimitLayer, RedisStore, RedisStoreBuilder, Settlement,
+    Store, StoreErrorKind, StoreFuture, key,
 };
 
 use super::{
-    callers::{Caller, Kind, SCOPE, SLOT_USERS, tiers},
+    callers::{Caller, Kind, LEASE_TIME, SCOPE, tiers},
+    history::Answer,
     machine::Stopwatch,
-    record::{Counts, Record},
+    record::{Counts, Entry, Record},
 };
 
 /// The deadline of a decision.
@@ -41,25 +42,50 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Longer than anything here can take unless it hangs.
 pub const HANG: Duration = Duration::from_secs(30);
 
-/// The shortest there is, so that lost slots come back while a scenario waits for them.
-const LEASE_TIME: Duration = Duration::from_secs(1);
-
 /// The most requests that each instance has under way, and the pause of each sender.
 const SENDERS: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The observations of one request on its way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Call {
+    entry: Entry,
+    /// Of a caller whose charges are settled.
+    actual_cost: u64,
     polls: Cell<u32>,
     store_was_asked: Cell<bool>,
     store_has_failed: Cell<bool>,
+    /// The circuit of the store's server was open.
+    was_unsent: Cell<bool>,
     /// When the inner service was called, in polls and in time.
     passed: Cell<Option<(u32, Duration)>>,
 }
 
+impl Call {
+    fn new(entry: Entry) -> Self {
+        Self {
+            entry,
+            actual_cost: match entry.caller.kind {
+                // Refunded in full, in part, not at all; and corrected upwards.
+                Kind::Refunds => entry.number() as u64 % 4,
+                _ => entry.caller.cost(),
+            },
+            polls: Cell::default(),
+            store_was_asked: Cell::default(),
+            store_has_failed: Cell::default(),
+            was_unsent: Cell::default(),
+            passed: Cell::default(),
+        }
+    }
+}
+
 tokio::task_local! {
     static CALL: Call;
+}
+
+thread_local! {
+    /// The request whose decision was made last on this thread without it: its slot is released next, on the same thread.
+    static DECIDED_ALONE: Cell<Option<Entry>> = const { Cell::new(None) };
 }
 
 /// Nothing is noted of a decision that goes on without its request.
@@ -67,16 +93,31 @@ fn note(what: impl FnOnce(&Call)) {
     let _ = CALL.try_with(what);
 }
 
-/// A question to the store, until there is a decision: it counts if there never is one.
-struct Unanswered(Option<Record>);
+/// A call of the store, until there is a decision: it counts as unanswered if there never is one.
+struct Calling {
+    record: Record,
+    entry: Option<Entry>,
+    answer: Answer,
+}
 
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        self.0.iter().for_each(Record::unanswered);
+impl Calling {
+    fn ended(mut self, answer: Answer) {
+        self.answer = answer;
     }
 }
 
-/// Notes which requests ask the store, and what it says.
+impl Drop for Calling {
+    fn drop(&mut self) {
+        if matches!(self.answer, Answer::Lost | Answer::Unsent) {
+            self.record.unanswered();
+        }
+        if let Some(entry) = self.entry {
+            self.record.call_ended(entry, self.answer);
+        }
+    }
+}
+
+/// Records the calls of the store, and its answers.
 #[derive(Clone, Debug)]
 struct Watched {
     store: RedisStore,
@@ -86,28 +127,55 @@ struct Watched {
 impl Store for Watched {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
         note(|call| call.store_was_asked.set(true));
-        let (answer, record) = (self.store.acquire(plan), self.record.clone());
+        let record = self.record.clone();
+        let entry = CALL.try_with(|call| call.entry).ok();
+        entry.iter().for_each(|entry| record.called(*entry));
+        let answer = self.store.acquire(plan);
         AcquireFuture::boxed(async move {
-            let mut decision = Unanswered(Some(record.clone()));
+            let calling = Calling {
+                record: record.clone(),
+                entry,
+                answer: Answer::Lost,
+            };
             let answer = answer.await;
-            if answer.is_ok() {
-                decision.0 = None;
-            }
-            // Overloaded says early what a missed deadline would say later.
-            if let Some(error) = answer
-                .as_ref()
-                .err()
-                .filter(|error| error.kind() != StoreErrorKind::Overloaded)
-            {
-                note(|call| call.store_has_failed.set(true));
-                record.failed(error.kind());
+            match &answer {
+                Ok(measurement) if measurement.is_allowed() => {
+                    calling.ended(Answer::Allowed);
+                    if CALL.try_with(|_| ()).is_err() {
+                        DECIDED_ALONE.set(entry);
+                    }
+                }
+                Ok(_) => calling.ended(Answer::Rejected),
+                Err(error) if error.kind() == StoreErrorKind::CircuitOpen => {
+                    note(|call| call.was_unsent.set(true));
+                    calling.ended(Answer::Unsent);
+                }
+                // Overloaded says early what a missed deadline would say later.
+                Err(error) if error.kind() == StoreErrorKind::Overloaded => {}
+                Err(error) => {
+                    note(|call| call.store_has_failed.set(true));
+                    record.failed(error.kind());
+                }
             }
             answer
         })
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.store.settle(settlement)
+        let of_request = CALL.try_with(|call| (call.entry, call.actual_cost));
+        let alone = || DECIDED_ALONE.take().map(|entry| (entry, entry.caller.cost()));
+        let settled = of_request.ok().or_else(alone);
+        let settled = settled.filter(|(entry, _)| settlement.partition() == Some(entry.caller.partition()));
+        let (entry, actual) = settled.expect("each settlement is that of a request");
+        self.record.settles(entry, actual);
+        let (settling, record) = (self.store.settle(settlement), self.record.clone());
+        // It ends on its own, and the layer does not wait for it.
+        let settling = tokio::spawn(async move {
+            let settled = settling.await;
+            record.settled(entry, settled.is_ok());
+            settled
+        });
+        StoreFuture::boxed(async { settling.await.unwrap() })
     }
 
     fn reset(&self, plan: Plan) -> StoreFuture<()> {
@@ -140,6 +208,7 @@ fn layer(store: Watched, deadline: Duration) -> RateLimitLayer {
             request.extensions.get::<Caller>().map(|caller| caller.key())
         }))
         .tiers(tiers())
+        .cost_by(|request| request.extensions.get::<Caller>().map_or(1, |caller| caller.cost()))
         .deadline(deadline)
         .decision_in_request()
         .build()
@@ -148,7 +217,11 @@ fn layer(store: Watched, deadline: Duration) -> RateLimitLayer {
 
 impl Client {
     pub fn new(instance: usize, url: &str, record: &Record) -> Self {
-        let store = RedisStore::builder(url).lease_time(LEASE_TIME).build().unwrap();
+        Self::with_store(instance, RedisStore::builder(url), record)
+    }
+
+    pub fn with_store(instance: usize, store: RedisStoreBuilder, record: &Record) -> Self {
+        let store = store.lease_time(LEASE_TIME).build().unwrap();
         let store = Watched {
             store,
             record: record.clone(),
@@ -173,22 +246,23 @@ impl Client {
     /// Sends a request and checks whatever has to hold for every one, whatever happens to Redis.
     pub async fn ask(&self, caller: Caller) -> Outcome {
         let (entry, asked) = (self.record.begin(self.instance, caller), Stopwatch::start());
-        let asking = CALL.scope(Call::default(), self.send(caller, asked));
+        let asking = CALL.scope(Call::new(entry), self.send(caller, asked));
         let (decision, counts, waited) = timeout(HANG, asking).await.expect("no request hangs");
         let outcome = decision.outcome();
-        self.record.end(entry, counts.fate(), remaining(caller, &decision));
+        let (remaining, violated) = told(caller, &decision);
+        self.record.end(entry, counts.fate(), remaining, violated);
         self.record.count(caller, counts, waited);
         outcome
     }
 
     /// Sends a request whose caller is gone after this time, and says whether the store was asked.
     pub async fn cancel(&self, caller: Caller, after: Duration) -> bool {
-        self.record.begin(self.instance, caller);
+        let entry = self.record.begin(self.instance, caller);
         let asking = async {
             let _ = timeout(after, self.send(caller, Stopwatch::start())).await;
             CALL.with(|call| call.store_was_asked.get())
         };
-        CALL.scope(Call::default(), asking).await
+        CALL.scope(Call::new(entry), asking).await
     }
 
     async fn send(&self, caller: Caller, asked: Stopwatch) -> (Decision, Counts, Duration) {
@@ -203,6 +277,7 @@ impl Client {
         });
         let response = response.await.unwrap();
         let (store_was_asked, passed) = CALL.with(|call| (call.store_was_asked.get(), call.passed.get()));
+        let was_unsent = CALL.with(|call| call.was_unsent.get());
         let decision = response.extensions().get::<Decision>().unwrap().clone();
         let outcome = decision.outcome();
         let is_limited = response.headers().contains_key("ratelimit");
@@ -212,6 +287,7 @@ impl Client {
             (Outcome::Allowed | Outcome::Rejected, _, true) if decision.is_by_fallback() => counts.undecided = 1,
             (Outcome::Allowed, StatusCode::OK, true) => counts.allowed = 1,
             (Outcome::Rejected, StatusCode::TOO_MANY_REQUESTS, true) => counts.rejected = 1,
+            (Outcome::FailedOpen, StatusCode::OK, false) if was_unsent => counts.unasked = 1,
             (Outcome::FailedOpen, StatusCode::OK, false) if store_was_asked => {
                 counts.undecided = 1;
                 counts.missed = u64::from(!CALL.with(|call| call.store_has_failed.get()));
@@ -232,20 +308,18 @@ impl Client {
     }
 }
 
-/// The remaining units of each policy, all of which have to be those of this caller.
-fn remaining(caller: Caller, decision: &Decision) -> Vec<u64> {
+/// The remaining units of each policy, if the store has decided, and the policies that have rejected the request. All of
+/// them have to be those of this caller.
+fn told(caller: Caller, decision: &Decision) -> (Vec<u64>, Vec<usize>) {
     if decision.outcome() == Outcome::FailedOpen || decision.is_by_fallback() {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     }
-    let allowances = || decision.allowances();
+    let (allowances, own) = (|| decision.allowances(), caller.limits());
     let limits: Vec<_> = allowances()
         .map(|it| (it.policy().name(), it.policy().quota()))
         .collect();
     let is_cached = decision.is_cached() && !limits.is_empty();
-    assert!(
-        limits == caller.limits() || is_cached,
-        "{caller:?} was told of {limits:?}"
-    );
+    assert!(limits == own || is_cached, "{caller:?} was told of {limits:?}");
     for allowance in allowances() {
         assert_eq!(allowance.partition(), caller.partition(), "{caller:?}");
         assert!(
@@ -253,7 +327,16 @@ fn remaining(caller: Caller, decision: &Decision) -> Vec<u64> {
             "{caller:?}: {allowance:?}"
         );
     }
-    allowances().map(|it| it.remaining()).collect()
+    let place = |name| own.iter().position(|(own, _)| *own == name);
+    let violated = decision.violated().map(|it| place(it.policy().name()));
+    let violated = violated.collect::<Option<Vec<_>>>().expect("a policy of this caller");
+    assert_eq!(
+        violated.is_empty(),
+        decision.outcome() != Outcome::Rejected,
+        "{decision:?}"
+    );
+    let remaining = allowances().map(|it| it.remaining()).collect();
+    (if is_cached { Vec::new() } else { remaining }, violated)
 }
 
 /// The service inside of the layer.
@@ -265,12 +348,13 @@ async fn serve(request: Request<()>, asked: Stopwatch, record: Record) -> Result
     match caller.kind {
         Kind::Slots => {
             let is_counted = decision.outcome() == Outcome::Allowed && !decision.is_by_fallback();
-            let inside = is_counted.then(|| record.enter(caller.user));
+            let inside = is_counted.then(|| record.enter(*caller));
             sleep(PAUSE / 2).await;
             drop(inside);
         }
         Kind::Refunds => {
-            response.extensions_mut().insert(ActualCost(caller.user % 3));
+            let actual_cost = CALL.with(|call| call.actual_cost);
+            response.extensions_mut().insert(ActualCost(actual_cost));
         }
         Kind::Windows | Kind::Ledger | Kind::Probe | Kind::Quiet => {}
     }
@@ -316,10 +400,10 @@ async fn send_on(client: Client, number: u64, is_over: Arc<AtomicBool>) {
         match round % 7 {
             0 => _ = client.ask(of_chapter(Kind::Windows)).await,
             1 => _ = client.ask(of_chapter(Kind::Refunds)).await,
-            2 => _ = client.ask(Caller::new(Kind::Slots, user % SLOT_USERS)).await,
+            2 => _ = client.ask(Caller::with_slots(chapter, user)).await,
             3 => {
                 // Cancelled before the decision, after it, or inside of the service.
-                let asking = client.ask(Caller::new(Kind::Slots, user % SLOT_USERS));
+                let asking = client.ask(Caller::with_slots(chapter, user));
                 let _ = timeout(Duration::from_millis(user % 4), asking).await;
             }
             4 => _ = client.ask(Caller::spender(chapter)).await,

@@ -26,6 +26,8 @@ mod faults;
 mod happening;
 mod harness;
 mod history;
+mod history_rules;
+mod history_simulation;
 mod load;
 mod machine;
 #[path = "../support/partition_steps.rs"]

@@ -1,7 +1,7 @@
 //! The record of all instances, request by request and in sums.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     mem,
     ops::AddAssign,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -11,8 +11,8 @@ use std::{
 use tower_quota::StoreErrorKind;
 
 use super::{
-    callers::{Caller, SLOT_USERS},
-    history::{self, Event, Fate},
+    callers::Caller,
+    history::{self, Answer, Call, Event, Fate, History, Loss, Lost, Settlement},
 };
 
 /// The fates of the requests of one caller.
@@ -64,10 +64,13 @@ pub struct Totals {
 #[derive(Debug)]
 struct Seen {
     by_caller: HashMap<Caller, Counts>,
-    inside: [u64; SLOT_USERS as usize],
+    /// The requests of each caller with a slot that are inside of the service.
+    inside: HashMap<Caller, u64>,
     totals: Totals,
     /// Of this chapter.
-    history: Vec<Event>,
+    history: History,
+    /// The beginning of a fault that is not over.
+    fault: Option<Duration>,
     chapter: u64,
     began: Instant,
     uncounted: Vec<Instant>,
@@ -78,9 +81,10 @@ impl Default for Seen {
     fn default() -> Self {
         Self {
             by_caller: HashMap::new(),
-            inside: [0; SLOT_USERS as usize],
+            inside: HashMap::new(),
             totals: Totals::default(),
-            history: Vec::new(),
+            history: History::default(),
+            fault: None,
             chapter: 0,
             began: Instant::now(),
             uncounted: Vec::new(),
@@ -94,6 +98,14 @@ impl Default for Seen {
 pub struct Entry {
     chapter: u64,
     index: usize,
+    pub caller: Caller,
+}
+
+impl Entry {
+    /// Counts the requests of a chapter.
+    pub fn number(self) -> usize {
+        self.index
+    }
 }
 
 /// All that was seen, by all instances.
@@ -112,7 +124,7 @@ impl Record {
     /// Begins new totals and returns those up to now.
     pub fn take_totals(&self) -> Totals {
         let mut seen = self.lock();
-        let most_inside = seen.inside.into_iter().max().unwrap_or(0);
+        let most_inside = seen.inside.values().copied().max().unwrap_or(0);
         let next = Totals {
             most_inside,
             ..Totals::default()
@@ -130,32 +142,100 @@ impl Record {
             answered: asked,
             fate: Fate::Cancelled,
             remaining: Vec::new(),
+            violated: Vec::new(),
+            call: None,
+            settlement: None,
         };
-        seen.history.push(event);
+        seen.history.events.push(event);
         Entry {
             chapter: seen.chapter,
-            index: seen.history.len() - 1,
+            index: seen.history.events.len() - 1,
+            caller,
         }
     }
 
-    pub fn end(&self, entry: Entry, fate: Fate, remaining: Vec<u64>) {
+    /// Changes what is known of a request, unless the history of its chapter has been checked.
+    fn learn(&self, entry: Entry, learn: impl FnOnce(&mut Event, Duration)) {
         let mut seen = self.lock();
-        let answered = seen.began.elapsed();
-        // The history of an earlier chapter has been looked at.
+        let now = seen.began.elapsed();
         if entry.chapter == seen.chapter {
-            let event = &mut seen.history[entry.index];
-            (event.answered, event.fate, event.remaining) = (answered, fate, remaining);
+            learn(&mut seen.history.events[entry.index], now);
         }
     }
 
-    /// Asserts that limits explain whatever callers were told since this was asked last, with so many losses.
-    pub fn check_history(&self, losses: u64) {
-        let (events, chapter) = {
+    /// The store is called about a request.
+    pub fn called(&self, entry: Entry) {
+        let call = |asked| Call { asked, ended: None };
+        self.learn(entry, |event, now| event.call = Some(call(now)));
+    }
+
+    /// The call has ended, maybe after its request.
+    pub fn call_ended(&self, entry: Entry, answer: Answer) {
+        self.learn(entry, |event, now| {
+            event.call.iter_mut().for_each(|call| call.ended = Some((now, answer)));
+        });
+    }
+
+    pub fn settles(&self, entry: Entry, actual: u64) {
+        self.learn(entry, |event, asked| {
+            event.settlement = Some(Settlement {
+                asked,
+                ended: None,
+                actual,
+            });
+        });
+    }
+
+    pub fn settled(&self, entry: Entry, is_acknowledged: bool) {
+        self.learn(entry, |event, now| {
+            let settlement = event.settlement.iter_mut();
+            settlement.for_each(|settlement| settlement.ended = Some((now, is_acknowledged)));
+        });
+    }
+
+    /// The request was decided, with these remaining units, and these limits against it.
+    pub fn end(&self, entry: Entry, fate: Fate, remaining: Vec<u64>, violated: Vec<usize>) {
+        self.learn(entry, |event, now| {
+            event.answered = now;
+            event.fate = fate;
+            event.remaining = remaining;
+            event.violated = violated;
+        });
+    }
+
+    /// The time that this record measures.
+    pub fn now(&self) -> Duration {
+        self.lock().began.elapsed()
+    }
+
+    /// From now on a fault may keep calls from the server.
+    pub fn fault_begins(&self) {
+        let mut seen = self.lock();
+        seen.fault = Some(seen.began.elapsed());
+    }
+
+    pub fn fault_ends(&self) {
+        let mut seen = self.lock();
+        let now = seen.began.elapsed();
+        let fault = seen.fault.take().map(|start| start..now);
+        seen.history.faults.extend(fault);
+    }
+
+    /// The server has lost something since `start`: of these callers, or of all.
+    pub fn has_lost(&self, lost: Lost, start: Duration, callers: Option<HashSet<Caller>>) {
+        let mut seen = self.lock();
+        let between = start..seen.began.elapsed();
+        seen.history.losses.push(Loss { lost, between, callers });
+    }
+
+    /// Asserts that the limits explain everything that callers were told since this was called last.
+    pub fn check_history(&self) {
+        let (history, chapter) = {
             let mut seen = self.lock();
             seen.chapter += 1;
             (mem::take(&mut seen.history), seen.chapter - 1)
         };
-        if let Some(mistake) = history::mistake(&events, losses, |caller| caller.account(chapter)) {
+        if let Some(mistake) = history::mistake(&history, |caller| caller.account(chapter)) {
             panic!("{mistake}");
         }
     }
@@ -192,22 +272,28 @@ impl Record {
         seen.totals.longest_wait = seen.totals.longest_wait.max(waited);
     }
 
-    pub fn enter(&self, user: u64) -> Inside {
+    pub fn enter(&self, caller: Caller) -> Inside {
         let mut seen = self.lock();
-        let inside = &mut seen.inside[user as usize];
+        let inside = seen.inside.entry(caller).or_default();
         *inside += 1;
         let inside = *inside;
         seen.totals.most_inside = seen.totals.most_inside.max(inside);
         drop(seen);
-        Inside(self.clone(), user)
+        Inside(self.clone(), caller)
     }
 }
 
 /// Inside of the service until it is dropped, which happens to cancelled requests, too.
-pub struct Inside(Record, u64);
+pub struct Inside(Record, Caller);
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        self.0.lock().inside[self.1 as usize] -= 1;
+        let mut seen = self.0.lock();
+        if let Some(inside) = seen.inside.get_mut(&self.1) {
+            *inside -= 1;
+            if *inside == 0 {
+                seen.inside.remove(&self.1);
+            }
+        }
     }
 }

@@ -92,7 +92,9 @@ pub async fn suffer(scene: &Scene, fault: Fault) -> Suffered {
     scene.until_decided().await;
     let began = Instant::now();
     scene.record.take_totals();
+    scene.record.fault_begins();
     fault.happen(scene).await;
+    scene.record.fault_ends();
     let (ended, healed) = (Instant::now(), Stopwatch::start());
     scene.until_limits_hold().await;
     let held_after = healed.elapsed();
