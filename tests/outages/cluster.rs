@@ -20,9 +20,15 @@ use tower_quota::{
     key,
 };
 
-use crate::partition_steps::{Step, move_clock, settlement, steps};
-use crate::quota::{HANG, Load, assert_limit_holds, outcome, until, until_decided};
-use crate::support::{Mode, Proxy, RedisCluster, RedisServer, shared_cluster, shared_server};
+use crate::{
+    callers::Caller,
+    history,
+    load::{Client, Observed},
+    partition_steps::{Step, move_clock, settlement, steps},
+    quota::{HANG, Load, assert_limit_holds, outcome, until, until_decided},
+    sentinel::wait_for_replica,
+    support::{Mode, Proxy, RedisCluster, RedisServer, shared_cluster, shared_server},
+};
 
 const LIMIT: u64 = 5;
 
@@ -465,6 +471,28 @@ async fn a_store_made_while_no_node_answers_limits_once_one_does() {
     assert_limit_holds(&layer, "late", 5).await;
 }
 
+/// Two instances whose requests are recorded.
+fn observed(cluster: &RedisCluster) -> Observed {
+    Observed::start(2, |instance, record| {
+        let store = RedisStore::cluster_builder(cluster.urls());
+        Client::with_store(instance, store, record)
+    })
+}
+
+/// The callers of the recorded requests, each with its slot.
+fn observed_callers(cluster: &RedisCluster) -> Vec<(Caller, u16)> {
+    let callers = Caller::all_of_chapter(0).into_iter();
+    callers
+        .map(|caller| (caller, cluster.slot(&key_of(caller.partition()))))
+        .collect()
+}
+
+fn observed_callers_of(cluster: &RedisCluster, node: usize) -> HashSet<Caller> {
+    let callers = observed_callers(cluster).into_iter();
+    let of_node = callers.filter(|(_, slot)| cluster.owner(*slot) == node);
+    of_node.map(|(caller, _)| caller).collect()
+}
+
 /// A slot that is being moved, and the users whose keys are in it.
 struct Move<'a> {
     cluster: &'a RedisCluster,
@@ -549,20 +577,34 @@ async fn use_up(layer: &RateLimitLayer, users: &[String]) -> Vec<usize> {
     allowed
 }
 
+/// The slots of the observed callers and of these users, each with the node that has it.
+fn moved_slots(cluster: &RedisCluster, users: &[String]) -> Vec<(u16, usize)> {
+    let of_observed = observed_callers(cluster).into_iter().map(|(_, slot)| slot);
+    let of_users = users
+        .iter()
+        .map(|user| cluster.slot(&key_of(partition("cluster", user))));
+    let mut slots: Vec<(u16, usize)> = Vec::new();
+    for slot in of_observed.chain(of_users) {
+        if slots.iter().all(|(other, _)| *other != slot) {
+            slots.push((slot, cluster.owner(slot)));
+        }
+    }
+    slots
+}
+
 /// L8, L25
 #[tokio::test(flavor = "multi_thread")]
 async fn slots_that_are_moved_under_load_lose_no_request_and_admit_none_twice() {
     let cluster = RedisCluster::start(3, 0);
     let layer = layer(&cluster);
     let users = users_by_node(&cluster, "cluster", "moved", 15).concat();
-    let slots: Vec<(u16, usize)> = users
-        .iter()
-        .map(|user| cluster.slot(&key_of(partition("cluster", user))))
-        .map(|slot| (slot, cluster.owner(slot)))
-        .collect();
+    let slots = moved_slots(&cluster, &users);
     let last = *slots.last().unwrap();
     until_decided(&layer, "warm").await;
     let load = Load::start(&layer, &users, 4);
+    let observed = observed(&cluster);
+    observed.is_under_way().await;
+    observed.record.fault_begins();
     let cluster = tokio::task::spawn_blocking(move || {
         for (slot, owner) in &slots {
             move_slot(&cluster, *slot, *owner, (owner + 1) % 3);
@@ -575,6 +617,7 @@ async fn slots_that_are_moved_under_load_lose_no_request_and_admit_none_twice() 
     })
     .await
     .unwrap();
+    observed.check().await;
     let allowed = timeout(HANG, use_up(&layer, &users))
         .await
         .expect("all quota is used up");
@@ -771,6 +814,18 @@ impl Lost {
     }
 }
 
+/// Kills the first node, whose replica has at least what was acknowledged before.
+fn lose_tail(cluster: &RedisCluster, user: &str, observed: &Observed) {
+    let (record, node) = (&observed.record, &cluster.nodes[0]);
+    let callers = observed_callers_of(cluster, 0);
+    let replicated_until = record.now();
+    wait_for_replica(node, &format!("{}:replicated", key_of(partition("cluster", user))));
+    record.fault_begins();
+    let start = record.now();
+    node.kill();
+    record.has_lost(history::Lost::Since(replicated_until), start, Some(callers));
+}
+
 /// L8, L9
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_killed_under_load_costs_its_own_users_only_and_its_replica_limits_them_again() {
@@ -781,7 +836,17 @@ async fn a_primary_killed_under_load_costs_its_own_users_only_and_its_replica_li
         until_decided(&layer, user).await;
     }
     let load = Load::start(&layer, &[users.of_lost.clone(), users.of_others.clone()].concat(), 8);
+    let (observed, callers) = (observed(&cluster), observed_callers_of(&cluster, 0));
+    observed.is_under_way().await;
+    let replicated_until = observed.record.now();
+    let other_key = format!("{}:replicated", key_of(partition("cluster", &users.of_lost[0])));
+    wait_for_replica(&cluster.nodes[0], &other_key);
+    observed.record.fault_begins();
+    let start = observed.record.now();
     cluster.nodes[0].kill();
+    observed
+        .record
+        .has_lost(history::Lost::Since(replicated_until), start, Some(callers));
     until("the loss is noticed", || async {
         outcome(&layer, &users.of_lost[0]).await == Outcome::FailedOpen
     })
@@ -796,6 +861,7 @@ async fn a_primary_killed_under_load_costs_its_own_users_only_and_its_replica_li
     for user in &users.of_lost {
         until_decided(&layer, user).await;
     }
+    observed.check().await;
     let tallies = load.stop().await;
     let others = &tallies[users.of_lost.len()..];
     assert!(
@@ -820,14 +886,22 @@ async fn a_node_that_hangs_or_is_killed_holds_nobody_and_limits_hold_after_its_r
         until_decided(&layer, user).await;
     }
     let load = Load::start(&layer, &[users.of_lost.clone(), users.of_others.clone()].concat(), 8);
+    let (observed, callers) = (observed(&cluster), observed_callers_of(&cluster, 0));
+    observed.is_under_way().await;
+    observed.record.fault_begins();
     cluster.nodes[0].pause();
     users.assert_contained(&layer).await;
     cluster.nodes[0].resume();
     until_decided(&layer, &users.of_lost[0]).await;
+    let start = observed.record.now();
     cluster.nodes[0].kill();
     users.assert_contained(&layer).await;
     cluster.nodes[0].restart();
+    observed
+        .record
+        .has_lost(history::Lost::Everything, start, Some(callers));
     until_decided(&layer, &users.of_lost[0]).await;
+    observed.check().await;
     let tallies = load.stop().await;
     let others = &tallies[users.of_lost.len()..];
     assert!(others.iter().all(|tally| tally.failed_open == 0), "{others:?}");

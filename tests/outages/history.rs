@@ -333,7 +333,7 @@ impl OfCaller<'_> {
         })
     }
 
-    /// The last moment at which the server may carry out a call without a reply, which the store has given up at `ended`.
+    /// The last moment at which the server may carry out a call without a reply, which was cancelled or has failed at `ended`.
     fn latest(&self, asked: Duration, ended: Duration) -> Duration {
         let meets = |fault: &&Range<Duration>| asked <= fault.end && fault.start <= ended;
         let faults = self.faults.iter().filter(meets).map(|fault| fault.end);

@@ -120,7 +120,7 @@ enum Action {
     Forget,
 }
 
-/// What becomes of a request, besides its event.
+/// A request, besides its event.
 #[derive(Clone, Debug, Default)]
 struct Request {
     caller: usize,
@@ -302,8 +302,27 @@ impl Simulation {
     fn send(&mut self, now: u64, sender: usize) {
         let next = now + self.random.within(2 * MILLI, 30 * MILLI);
         self.after(next, Action::Send(sender));
-        let (request, number) = (self.requests.len(), self.random.within(0, CALLERS as u64) as usize);
-        let instance = sender % 3;
+        let (request, caller) = (self.requests.len(), self.random.within(0, CALLERS as u64) as usize);
+        let event = self.begin(now, request, caller, sender % 3);
+        let is_called = event.call.is_some();
+        self.history.events.push(event);
+        let is_cancelled = self.random.percent(5);
+        let actual = match is_slots(caller) {
+            true => 1,
+            false => self.random.within(0, 4),
+        };
+        self.requests.push(Request {
+            caller,
+            actual,
+            is_cancelled,
+            ..Request::default()
+        });
+        if is_called {
+            self.call(now, request);
+        }
+    }
+
+    fn begin(&mut self, now: u64, request: usize, number: usize, instance: usize) -> Event {
         let mut event = Event {
             instance,
             caller: caller(number),
@@ -327,28 +346,13 @@ impl Simulation {
                 state.leases.insert(request, now + LEASE);
             }
         } else {
-            let call = Call {
-                asked: at(now),
-                ended: None,
-            };
-            event.call = Some(call);
+            let asked = at(now);
+            event.call = Some(Call { asked, ended: None });
         }
-        let is_called = event.call.is_some();
-        self.history.events.push(event);
-        let cancelled = self.random.percent(5);
-        let actual = match is_slots(number) {
-            true => 1,
-            false => self.random.within(0, 4),
-        };
-        self.requests.push(Request {
-            caller: number,
-            actual,
-            is_cancelled: cancelled,
-            ..Request::default()
-        });
-        if !is_called {
-            return;
-        }
+        event
+    }
+
+    fn call(&mut self, now: u64, request: usize) {
         if self.is_lost(now) {
             self.requests[request].is_lost = true;
             self.after(now + DEADLINE, Action::Leave(request));

@@ -391,6 +391,48 @@ impl Load {
     }
 }
 
+/// The load of instances that belong to no scene, and its history.
+pub struct Observed {
+    pub record: Record,
+    load: Load,
+    clients: Vec<Client>,
+}
+
+impl Observed {
+    pub fn start(instances: usize, client: impl Fn(usize, &Record) -> Client) -> Self {
+        let record = Record::default();
+        let clients: Vec<_> = (0..instances).map(|instance| client(instance, &record)).collect();
+        Self {
+            load: Load::start(&clients),
+            clients,
+            record,
+        }
+    }
+
+    /// Waits until callers of all kinds have been charged, and slots and refunds have been settled.
+    pub async fn is_under_way(&self) {
+        let spent = async || {
+            while self.record.of(Caller::new(Kind::Ledger, 0)).allowed < 30 {
+                sleep(PAUSE).await;
+            }
+        };
+        timeout(HANG, spent()).await.expect("requests are decided");
+    }
+
+    /// Waits until every instance has had a decision again, which ends the fault. Then ends the load and checks its history.
+    pub async fn check(self) {
+        for client in &self.clients {
+            let decided = async || while client.ask(Caller::new(Kind::Probe, 0)).await == Outcome::FailedOpen {};
+            timeout(HANG, decided()).await.expect("requests are decided again");
+        }
+        self.record.fault_ends();
+        // The limits hold afterwards, too.
+        sleep(20 * PAUSE).await;
+        self.load.stop().await;
+        self.record.check_history();
+    }
+}
+
 async fn send_on(client: Client, number: u64, is_over: Arc<AtomicBool>) {
     let mut round = number;
     while !is_over.load(Ordering::Relaxed) {

@@ -4,7 +4,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "sentinels do not follow virtual time")]
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::{
+    io::{BufReader, Write},
+    net::{Ipv4Addr, TcpStream},
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -12,8 +16,12 @@ use tokio::{
 };
 use tower_quota::{Outcome, QuotaPolicy, RateLimitLayer, RedisStore, key};
 
-use crate::quota::{Load, assert_limit_holds, outcome, until_decided};
-use crate::support::{Proxy, RedisServer, Sentinels, eventually};
+use crate::{
+    history::Lost,
+    load::{Client, Observed},
+    quota::{Load, assert_limit_holds, outcome, until_decided},
+    support::{Proxy, RedisServer, Sentinels, encode, eventually, read_reply},
+};
 
 fn layer(store: RedisStore) -> RateLimitLayer {
     RateLimitLayer::builder(store)
@@ -46,7 +54,30 @@ fn users(prefix: &str) -> Vec<String> {
 async fn use_up(layer: &RateLimitLayer, primary: &RedisServer) {
     until_decided(layer, "alice").await;
     while outcome(layer, "alice").await == Outcome::Allowed {}
-    assert_eq!(primary.command(&["WAIT", "1", "5000"]).trim_start_matches(':'), "1");
+    wait_for_replica(primary, "quota:replicated");
+}
+
+/// Waits until the replica has everything that the primary has acknowledged. `WAIT` is about the writes of its own
+/// connection, so there has to be one.
+pub fn wait_for_replica(primary: &RedisServer, key: &str) {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, primary.port())).unwrap();
+    let commands: [&[&[u8]]; 2] = [&[b"SET", key.as_bytes(), b"1"], &[b"WAIT", b"1", b"5000"]];
+    for command in commands {
+        stream.write_all(&encode(command)).unwrap();
+    }
+    let (mut stream, mut replies) = (BufReader::new(stream), Vec::new());
+    for _ in commands {
+        read_reply(&mut stream, &mut replies).unwrap();
+    }
+    assert_eq!(replies, b"+OK\r\n:1\r\n");
+}
+
+/// Two instances whose requests are recorded.
+fn observed(sentinels: &Sentinels) -> Observed {
+    Observed::start(2, |instance, record| {
+        let store = RedisStore::sentinel_builder(sentinels.urls(), Sentinels::SERVICE);
+        Client::with_store(instance, store, record)
+    })
 }
 
 /// While requests go on, the first server stops to be the primary.
@@ -55,15 +86,24 @@ async fn fail_over(sentinels: Sentinels, end: fn(&Sentinels)) -> (Sentinels, Rat
     use_up(&layer, &sentinels.servers[0]).await;
     let load = Load::start(&layer, &users("load"), 8);
     load.is_under_way().await;
+    let observed = observed(&sentinels);
+    observed.is_under_way().await;
     let before: Vec<usize> = proxies.iter().map(Proxy::connections).collect();
+    let record = observed.record.clone();
     let sentinels = tokio::task::spawn_blocking(move || {
+        let replicated_until = record.now();
+        wait_for_replica(&sentinels.servers[0], "quota:replicated");
+        record.fault_begins();
+        let start = record.now();
         end(&sentinels);
+        record.has_lost(Lost::Since(replicated_until), start, None);
         sentinels.wait_for_primary(1);
         sentinels
     })
     .await
     .unwrap();
     until_decided(&layer, "bob").await;
+    observed.check().await;
     let tallies = load.stop().await;
     assert!(tallies.iter().any(|tally| tally.allowed > 0), "{tallies:?}");
     until_decided(&layer, "bob").await;
