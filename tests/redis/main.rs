@@ -25,6 +25,7 @@ mod reloads;
 #[path = "../support/remote_store.rs"]
 mod remote_store;
 mod rules_diff;
+mod runtimes;
 #[path = "../../src/store/redis/scripts/mod.rs"]
 #[allow(dead_code, reason = "leases are not renewed by hand here")]
 mod scripts;

@@ -6,7 +6,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{
-        Arc, MutexGuard, OnceLock, Weak,
+        Arc, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
     },
     task::Poll,
@@ -40,8 +40,9 @@ pub(crate) struct Pool(Arc<PoolState>);
 pub(super) struct PoolState {
     pub(super) manager: Manager,
     pub(super) count: u32,
-    /// Opening connections takes a runtime, which need not be there when a store is made.
-    pool: OnceLock<bb8::Pool<Manager>>,
+    /// `None` before the first use, because opening connections takes a runtime, and after a runtime has ended together with
+    /// attempts to connect.
+    pool: Mutex<Option<bb8::Pool<Manager>>>,
     /// All that may be open.
     opened: Mutex<Vec<Weak<Health>>>,
     pub(super) is_refilling: AtomicBool,
@@ -90,7 +91,7 @@ impl Pool {
                 state: state.clone(),
             },
             count,
-            pool: OnceLock::new(),
+            pool: Mutex::default(),
             opened: Mutex::default(),
             is_refilling: AtomicBool::new(false),
             refill: Mutex::default(),
@@ -154,22 +155,40 @@ impl Drop for Pool {
 }
 
 impl PoolState {
-    fn pool(&self) -> &bb8::Pool<Manager> {
-        self.pool.get_or_init(|| {
-            bb8::Pool::builder()
-                .max_size(self.count)
-                .min_idle(self.count)
-                // In turn, so that all connections carry the same load.
-                .queue_strategy(QueueStrategy::Fifo)
-                .connection_timeout(self.manager.opener.timeout)
-                // One attempt for each request that finds none, spaced out by a circuit breaker, and those of `fill`.
-                .retry_connection(false)
-                .test_on_check_out(true)
-                // Nothing is wrong with an old connection, and without lifetimes the pool needs no task of its own.
-                .max_lifetime(None)
-                .idle_timeout(None)
-                .build_unchecked(self.manager.clone())
-        })
+    fn pool(&self) -> bb8::Pool<Manager> {
+        let mut pool = self.pool.lock();
+        if let Some(pool) = &*pool {
+            return pool.clone();
+        }
+        let new = pool.insert(self.new_pool()).clone();
+        drop(pool);
+        // Ends together with the attempts that the pool has just begun, if their runtime does.
+        self.refill(Refill::FIRST_PAUSE);
+        new
+    }
+
+    fn new_pool(&self) -> bb8::Pool<Manager> {
+        bb8::Pool::builder()
+            .max_size(self.count)
+            .min_idle(self.count)
+            // In turn, so that all connections carry the same load.
+            .queue_strategy(QueueStrategy::Fifo)
+            .connection_timeout(self.manager.opener.timeout)
+            // One attempt for each request that finds none, spaced out by a circuit breaker, and those of `fill`.
+            .retry_connection(false)
+            .test_on_check_out(true)
+            // Nothing is wrong with an old connection, and without lifetimes the pool needs no task of its own.
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .build_unchecked(self.manager.clone())
+    }
+
+    /// Replaces the pool at the next use. bb8 counts attempts until they end, and those of a runtime that has ended never
+    /// do: the pool would wait for them and make no others.
+    pub(super) fn forget_attempts(&self) {
+        let old = self.pool.lock().take();
+        // Dropped outside the lock, because its connections report their end.
+        drop(old);
     }
 
     async fn get_ordered(&self) -> Result<SharedConnection, StoreError> {
@@ -272,7 +291,7 @@ impl PoolState {
             return;
         };
         if !self.is_refilling.swap(true, Ordering::AcqRel) {
-            let refill = Refill(self.manager.state.clone());
+            let refill = Refill::new(self.manager.state.clone());
             let task = runtime.spawn(async move { refill.run(after).await });
             *self.refill.lock() = Some(task.abort_handle());
         }
@@ -321,7 +340,10 @@ impl ManageConnection for Manager {
     type Error = RedisError;
 
     async fn connect(&self) -> Result<SharedConnection, RedisError> {
-        match self.open().await {
+        let attempt = Attempt(Some(&self.state));
+        let opened = self.open().await;
+        attempt.ended();
+        match opened {
             Ok(connection) => {
                 if let Some(state) = self.state.upgrade() {
                     state.opened(&connection);
@@ -349,6 +371,23 @@ impl ManageConnection for Manager {
 
     fn has_broken(&self, connection: &mut SharedConnection) -> bool {
         connection.is_broken()
+    }
+}
+
+/// An attempt to connect. The pool must not wait for it if it is dropped because its runtime ends.
+struct Attempt<'a>(Option<&'a Weak<PoolState>>);
+
+impl Attempt<'_> {
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = self.0.and_then(Weak::upgrade) {
+            state.forget_attempts();
+        }
     }
 }
 

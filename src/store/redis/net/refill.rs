@@ -20,26 +20,35 @@ use crate::{
 };
 
 /// Opens connections until there are as many as there should be.
-pub(super) struct Refill(pub(super) Weak<PoolState>);
+pub(super) struct Refill {
+    state: Weak<PoolState>,
+    /// `false` if it is dropped because its runtime ends.
+    is_over: bool,
+}
 
 impl Refill {
     pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+    pub(super) fn new(state: Weak<PoolState>) -> Self {
+        Self { state, is_over: false }
+    }
+
     #[allow(
         clippy::disallowed_methods,
         reason = "a server that cannot be reached is not asked again at once"
     )]
-    pub(super) async fn run(self, after: Duration) {
+    pub(super) async fn run(mut self, after: Duration) {
         let mut pause = Self::FIRST_PAUSE;
         if !after.is_zero() {
             tokio::time::sleep(after).await;
         }
         let mut known = None;
-        while let Some(state) = self.0.upgrade() {
+        while let Some(state) = self.state.upgrade() {
             let failures = state.manager.failures.count();
             // A connection that has just been opened may be closed again, so it is looked at after a pause.
             if known.is_some() && state.is_full() {
+                self.is_over = true;
                 drop(self);
                 // A connection that has ended since then has found this task under way.
                 if !state.is_full() {
@@ -52,6 +61,10 @@ impl Refill {
                 // Those that have ended are found on the way.
                 for _ in 0..state.count {
                     if state.get().await.is_err() {
+                        if state.manager.failures.count() == failures {
+                            // No attempt has failed, so those that the pool waits for have ended with another runtime.
+                            state.forget_attempts();
+                        }
                         break;
                     }
                 }
@@ -66,8 +79,11 @@ impl Refill {
 
 impl Drop for Refill {
     fn drop(&mut self) {
-        if let Some(state) = self.0.upgrade() {
+        if let Some(state) = self.state.upgrade() {
             state.is_refilling.store(false, Ordering::Release);
+            if !self.is_over {
+                state.forget_attempts();
+            }
         }
     }
 }

@@ -164,8 +164,11 @@ impl Directory {
         }
         schedule.next = now.saturating_add(jittered(schedule.pause.max(Schedule::FIRST_PAUSE)));
         drop(schedule);
-        let looking = Looking(Arc::clone(self));
-        runtime.spawn(async move { looking.0.found(looking.0.ask().await) });
+        let looking = Looking {
+            directory: Arc::clone(self),
+            is_over: false,
+        };
+        runtime.spawn(looking.run());
     }
 
     fn found(&self, found: Result<Vec<Range>, StoreError>) {
@@ -246,12 +249,29 @@ impl Directory {
 }
 
 /// Ends a look also where the runtime ends before it.
-struct Looking(Arc<Directory>);
+struct Looking {
+    directory: Arc<Directory>,
+    /// `false` if it is dropped because its runtime ends.
+    is_over: bool,
+}
+
+impl Looking {
+    async fn run(mut self) {
+        self.directory.found(self.directory.ask().await);
+        self.is_over = true;
+        drop(self);
+    }
+}
 
 impl Drop for Looking {
     fn drop(&mut self) {
-        self.0.is_looking.store(false, Ordering::Release);
-        self.0.looked.send_replace(());
+        let directory = &*self.directory;
+        if !self.is_over {
+            // The nodes were not asked, so that another runtime need not wait before it asks them.
+            directory.schedule.lock().next = Timestamp::default();
+        }
+        directory.is_looking.store(false, Ordering::Release);
+        directory.looked.send_replace(());
     }
 }
 

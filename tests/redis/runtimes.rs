@@ -1,0 +1,336 @@
+//! Stores that several runtimes use: one of them ends, while it connects or later.
+
+#![allow(clippy::disallowed_methods, reason = "a real server is waited for in real time")]
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use tokio::runtime::{Builder, Runtime};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{Outcome, QuotaPolicy, RateLimitBody, RateLimitLayer, RedisStore, RedisStoreBuilder, key};
+
+use crate::{
+    load::{HANG, outcome},
+    support::{Mode, Proxy, RedisCluster, RedisServer, Sentinels, eventually},
+};
+
+/// The ways in which a runtime ends.
+const ENDINGS: [fn(Runtime); 2] = [drop, Runtime::shutdown_background];
+
+/// The kinds of runtimes. The tasks of a current-thread runtime have not begun when it ends.
+const FLAVORS: [fn() -> Builder; 2] = [Builder::new_current_thread, multi_thread];
+
+fn multi_thread() -> Builder {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2);
+    builder
+}
+
+fn runtime(flavor: fn() -> Builder) -> Runtime {
+    flavor().enable_all().build().unwrap()
+}
+
+/// Servers behind proxies, which run in a runtime of their own.
+struct Servers {
+    builder: RedisStoreBuilder,
+    proxies: Vec<Proxy>,
+    outside: Runtime,
+    running: Running,
+}
+
+#[allow(dead_code, reason = "they run until they are dropped")]
+enum Running {
+    Single(RedisServer),
+    Cluster(RedisCluster),
+    Sentinel(Sentinels),
+}
+
+impl Servers {
+    const ALL: [fn() -> Self; 3] = [Self::single, Self::cluster, Self::sentinel];
+
+    fn single() -> Self {
+        let server = RedisServer::start();
+        let ports = [server.port()];
+        Self::behind_proxies(Running::Single(server), &ports, |urls| RedisStore::builder(&urls[0]))
+    }
+
+    /// The proxy is also the address to which the cluster sends its clients.
+    fn cluster() -> Self {
+        let cluster = RedisCluster::start(1, 0);
+        let ports = [cluster.nodes[0].port()];
+        let servers = Self::behind_proxies(Running::Cluster(cluster), &ports, RedisStore::cluster_builder);
+        if let Running::Cluster(cluster) = &servers.running {
+            let port = servers.proxies[0].port().to_string();
+            let node = &cluster.nodes[0];
+            assert_eq!(node.command(&["CONFIG", "SET", "cluster-announce-port", &port]), "OK");
+            eventually("the node announces the proxy", || {
+                node.command(&["CLUSTER", "SLOTS"]).contains(&port)
+            });
+        }
+        servers
+    }
+
+    /// The proxies are those of the sentinels.
+    fn sentinel() -> Self {
+        let sentinels = Sentinels::start();
+        let ports: Vec<u16> = sentinels.sentinels.iter().map(RedisServer::port).collect();
+        Self::behind_proxies(Running::Sentinel(sentinels), &ports, |urls| {
+            RedisStore::sentinel_builder(urls, Sentinels::SERVICE)
+        })
+    }
+
+    fn behind_proxies(running: Running, ports: &[u16], builder: impl FnOnce(Vec<String>) -> RedisStoreBuilder) -> Self {
+        let outside = runtime(multi_thread);
+        let proxies: Vec<Proxy> = ports.iter().map(|port| outside.block_on(Proxy::start(*port))).collect();
+        Self {
+            builder: builder(proxies.iter().map(Proxy::url).collect()),
+            proxies,
+            outside,
+            running: running,
+        }
+    }
+
+    fn set_mode(&self, mode: Mode) {
+        for proxy in &self.proxies {
+            proxy.set_mode(mode);
+        }
+    }
+
+    /// Ends all connections, also those to the primary that the sentinels name.
+    fn cut(&self) {
+        for proxy in &self.proxies {
+            self.outside.block_on(proxy.cut());
+        }
+        if let Running::Sentinel(sentinels) = &self.running {
+            sentinels.servers[0].command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        }
+    }
+
+    /// Waits until a store has all its connections again.
+    fn wait_for_all_connections(&self) {
+        if let Running::Single(server) = &self.running {
+            eventually("the store has two connections, and the test has one", || {
+                server.command(&["CLIENT", "LIST"]).lines().count() == 3
+            });
+        }
+    }
+
+    fn connections(&self) -> usize {
+        self.proxies.iter().map(Proxy::connections).sum()
+    }
+
+    fn layer(&self, name: &str) -> RateLimitLayer {
+        let store = self
+            .builder
+            .clone()
+            .connection_timeout(Duration::from_secs(2))
+            .build()
+            .unwrap();
+        RateLimitLayer::builder(store)
+            .scope(name)
+            .key(key::header("x-user-id"))
+            .policy(QuotaPolicy::per_day("daily", 1_000_000))
+            .deadline(HANG / 2)
+            .build()
+            .unwrap()
+    }
+}
+
+async fn undecided(layer: &RateLimitLayer, requests: usize) -> usize {
+    let mut undecided = 0;
+    for _ in 0..requests {
+        undecided += usize::from(outcome(layer, "alice").await != Outcome::Allowed);
+    }
+    undecided
+}
+
+/// At most one request is undecided, and after the first few, none.
+async fn assert_decides(layer: &RateLimitLayer) {
+    let first = undecided(layer, 10).await;
+    assert!(first <= 1, "{first} undecided");
+    assert_eq!(undecided(layer, 200).await, 0);
+}
+
+/// Calls this for each kind of servers, runtime and ending.
+fn for_each(test: impl Fn(&Servers, &str, fn() -> Builder, fn(Runtime))) {
+    for servers in Servers::ALL {
+        let servers = servers();
+        for (kind, flavor) in FLAVORS.into_iter().enumerate() {
+            for (number, end) in ENDINGS.into_iter().enumerate() {
+                test(&servers, &format!("{kind} {number}"), flavor, end);
+            }
+        }
+    }
+}
+
+/// Calls this in a runtime, which then ends.
+fn in_a_runtime<T>(flavor: fn() -> Builder, end: fn(Runtime), what: impl Future<Output = T>) -> T {
+    let runtime = runtime(flavor);
+    let result = runtime.block_on(what);
+    end(runtime);
+    result
+}
+
+#[test]
+fn a_store_made_in_a_runtime_that_ends_before_it_has_connected_connects_in_the_next_one() {
+    for_each(|servers, name, flavor, end| {
+        let layer = in_a_runtime(flavor, end, async { servers.layer(name) });
+        runtime(flavor).block_on(assert_decides(&layer));
+    });
+}
+
+#[test]
+fn a_store_whose_runtime_ends_while_redis_hangs_connects_in_the_next_one() {
+    for_each(|servers, name, flavor, end| {
+        servers.set_mode(Mode::Swallow);
+        let before = servers.connections();
+        let layer = in_a_runtime(flavor, end, async {
+            let layer = servers.layer(name);
+            let request = tokio::spawn({
+                let layer = layer.clone();
+                async move { outcome(&layer, "alice").await }
+            });
+            while servers.connections() == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            request.abort();
+            layer
+        });
+        servers.set_mode(Mode::Forward);
+        runtime(flavor).block_on(assert_decides(&layer));
+    });
+}
+
+#[test]
+fn a_store_whose_runtime_ends_in_use_connects_in_the_next_one() {
+    for_each(|servers, name, flavor, end| {
+        let layer = in_a_runtime(flavor, end, async {
+            let layer = servers.layer(name);
+            assert_decides(&layer).await;
+            layer
+        });
+        for _ in 0..2 {
+            in_a_runtime(flavor, end, assert_decides(&layer));
+        }
+    });
+}
+
+/// The connections of both runtimes are those of the store.
+#[test]
+fn a_runtime_that_ends_costs_another_one_that_uses_the_store_at_most_one_decision() {
+    for_each(|servers, name, flavor, end| {
+        let second = runtime(flavor);
+        let layer = in_a_runtime(multi_thread, end, async {
+            let layer = servers.layer(name);
+            tokio::spawn({
+                let layer = layer.clone();
+                async move { while outcome(&layer, "bob").await != Outcome::Rejected {} }
+            });
+            assert_decides(&layer).await;
+            layer
+        });
+        // It may still be about to end.
+        assert!(second.block_on(undecided(&layer, 500)) <= 1);
+        second.block_on(assert_decides(&layer));
+        if second.metrics().num_workers() > 1 {
+            servers.wait_for_all_connections();
+        }
+    });
+}
+
+/// Both runtimes connect, and what the first one has begun ends with it.
+#[test]
+fn a_runtime_that_ends_while_redis_hangs_leaves_another_one_that_waits_too_able_to_connect() {
+    for_each(|servers, name, flavor, end| {
+        let second = runtime(multi_thread);
+        let layer = second.block_on(async { servers.layer(name) });
+        second.block_on(assert_decides(&layer));
+        servers.set_mode(Mode::Swallow);
+        servers.cut();
+        let before = servers.connections();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let asking = {
+            let (layer, is_over) = (layer.clone(), Arc::clone(&is_over));
+            thread::spawn(move || {
+                while !is_over.load(Ordering::SeqCst) {
+                    second.block_on(outcome(&layer, "alice"));
+                }
+                second
+            })
+        };
+        in_a_runtime(flavor, end, async {
+            tokio::spawn({
+                let layer = layer.clone();
+                async move { outcome(&layer, "bob").await }
+            });
+            while servers.connections() == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        is_over.store(true, Ordering::SeqCst);
+        servers.set_mode(Mode::Forward);
+        let second = asking.join().unwrap();
+        second.block_on(assert_decides(&layer));
+        servers.wait_for_all_connections();
+    });
+}
+
+async fn hello(_: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::from("hello")))
+}
+
+/// Returns a response, with which its slot is released.
+async fn response(layer: &RateLimitLayer) -> Response<RateLimitBody<Full<Bytes>>> {
+    let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+    layer.layer(service_fn(hello)).oneshot(request).await.unwrap()
+}
+
+#[test]
+fn slots_acquired_in_a_runtime_that_has_ended_are_renewed_and_released_in_the_next_one() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let servers = Servers::single();
+    for (number, end) in ENDINGS.into_iter().enumerate() {
+        let layer = || {
+            RateLimitLayer::builder(servers.builder.clone().lease_time(LEASE).build().unwrap())
+                .scope(number.to_string())
+                .key(key::header("x-user-id"))
+                .policy(QuotaPolicy::concurrent("slots", 2))
+                .denial_cache(0)
+                .deadline(HANG / 2)
+                .build()
+                .unwrap()
+        };
+        let (layer, first) = in_a_runtime(multi_thread, end, async {
+            let layer = layer();
+            let first = response(&layer).await;
+            (layer, first)
+        });
+        let next = runtime(multi_thread);
+        next.block_on(async {
+            let second = response(&layer).await;
+            for response in [&first, &second] {
+                assert_eq!(response.status(), StatusCode::OK);
+            }
+            for _ in 0..50 {
+                tokio::time::sleep(LEASE / 20).await;
+                assert_eq!(response(&layer).await.status(), StatusCode::TOO_MANY_REQUESTS);
+            }
+            drop((first, second));
+            let again = [response(&layer).await, response(&layer).await];
+            assert!(again.iter().all(|response| response.status() == StatusCode::OK));
+            assert_eq!(response(&layer).await.status(), StatusCode::TOO_MANY_REQUESTS);
+        });
+    }
+}
