@@ -291,6 +291,8 @@ impl<R> ClientLayerBuilder<R> {
     /// know how; where its responses speak of several partitions, the client then finds its own. Anything else that
     /// tells the users apart will do, too. What it returns never leaves the process.
     ///
+    /// The closure runs on the request's task and must not block.
+    ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::client::ClientLayer;

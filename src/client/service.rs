@@ -13,7 +13,7 @@ use super::{
     future::{Journey, State},
     origin::Entry,
 };
-use crate::ready::take_ready;
+use crate::ready::{ReadyService, take_ready};
 
 /// The service that [`ClientLayer`] makes: sends a request with `S` when its turn has come.
 ///
@@ -88,17 +88,20 @@ where
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B, R> {
         let now = self.layer.origins.hall.clock.now();
         let (parts, body) = request.into_parts();
+        let ready = ReadyService::new(&mut self.inner);
         let journey = Journey::new(&self.layer, self.layer.retry.count(), &parts, now);
         let request = Request::from_parts(parts, body);
-        let state = match journey.enter() {
-            Entry::Go(ticket) => State::calling(&journey, &mut self.inner, request, ticket),
+        let entry = journey.enter();
+        let inner = ready.keep();
+        let state = match entry {
+            Entry::Go(ticket) => State::calling(&journey, inner, request, ticket),
             // The service that was polled ready may hold a place in a queue.
             Entry::Wait(turn) => {
-                drop(take_ready(&mut self.inner));
-                State::waiting(turn, self.inner.clone(), request)
+                drop(take_ready(inner));
+                State::waiting(turn, inner.clone(), request)
             }
             Entry::Throttled(error) => {
-                drop(take_ready(&mut self.inner));
+                drop(take_ready(inner));
                 State::throttled(error)
             }
         };

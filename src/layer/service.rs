@@ -11,7 +11,11 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::{RateLimitBody, ResponseFuture, admission::Limits, future::State};
-use crate::{guard::Deciding, lanes::Shared, ready::take_ready};
+use crate::{
+    guard::Deciding,
+    lanes::Shared,
+    ready::{ReadyService, take_ready},
+};
 
 /// The service that [`RateLimitLayer`](crate::RateLimitLayer) makes: passes a request on to `S` if all of its
 /// policies allow it.
@@ -86,13 +90,14 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
-        let (limits, inner) = (self.limits.here(), &mut self.inner);
+        let (limits, ready) = (self.limits.here(), ReadyService::new(&mut self.inner));
         let (mut parts, body) = request.into_parts();
         limits.watch(&mut parts);
         let (deciding, selection) = limits.ask(&parts);
         let state = match deciding {
             Deciding::Decided(decision) => {
                 let judgement = limits.judge(decision, selection, &mut parts);
+                let inner = ready.keep();
                 let state = State::judged(judgement, inner, Request::from_parts(parts, body));
                 if !matches!(state, State::Calling { .. }) {
                     // A service that is ready may hold a permit that others need.
@@ -103,7 +108,7 @@ where
             Deciding::Pending(decision) => State::Deciding {
                 decision,
                 selection,
-                held: Some((take_ready(inner), parts, body)),
+                held: Some((take_ready(ready.keep()), parts, body)),
             },
         };
         ResponseFuture { state, limits }

@@ -1,14 +1,12 @@
 //! The service: find the tier first, then call the service that was ready.
 
-use std::{
-    mem,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
 
 use http::Request;
 use tower_service::Service;
 
 use super::{ResponseFuture, TierLayer, cache::Found, future::State};
+use crate::ready::{ReadyService, take_ready};
 
 /// The service that [`TierLayer`](crate::tier::TierLayer) makes: passes each request on to `S` with the tier of its user.
 ///
@@ -70,15 +68,16 @@ where
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
         let (parts, body) = request.into_parts();
+        let ready = ReadyService::new(&mut self.inner);
         let found = (self.layer.0.source)(&parts, &self.layer.0.cache);
+        let inner = ready.keep();
         let request = Request::from_parts(parts, body);
         match found {
-            Found::Now(tier) => ResponseFuture::new(State::calling(&mut self.inner, request, tier)),
+            Found::Now(tier) => ResponseFuture::new(State::calling(inner, request, tier)),
             Found::Later(tier) => {
                 // The service that was polled ready waits with the request; a clone, which need not be ready, takes its
                 // place.
-                let clone = self.inner.clone();
-                let held = Some((mem::replace(&mut self.inner, clone), request));
+                let held = Some((take_ready(inner), request));
                 ResponseFuture::new(State::Resolving { tier, held })
             }
         }

@@ -22,6 +22,7 @@ mod login;
 mod metrics;
 mod operators;
 mod order;
+mod panics;
 mod proxy;
 #[path = "../support/remote_store.rs"]
 mod remote_store;

@@ -110,6 +110,8 @@ impl RateLimitLayerBuilder {
 
     /// Replaces the response to rejected requests. Default: [`Rejection::to_response`].
     ///
+    /// The closure runs on the request's task and must not block.
+    ///
     /// Status and body are yours; `RateLimit`, `RateLimit-Policy` and `Retry-After` are added to whatever the closure
     /// returns. A `Retry-After` of yours stays if it is the later one, and a `Cache-Control` in any case: without one, a
     /// response with a status that caches may store by themselves gets `no-store`.

@@ -65,7 +65,7 @@ impl RateLimitLayerBuilder {
     /// A request that costs more than a policy can ever hold is rejected without `Retry-After`; a `tracing` event tells of
     /// the first one.
     ///
-    /// The closure is called once for each request and must not block.
+    /// The closure is called once for each request, on its task, and must not block.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -145,6 +145,8 @@ impl RateLimitLayerBuilder {
     }
 
     /// Computes the real cost of a request from its response; `None` leaves the charge as it is. Default: always `None`.
+    ///
+    /// The closure runs on the request's task and must not block.
     ///
     /// The difference is charged or refunded, without delaying the response. A handler can specify the same with
     /// [`ActualCost`](crate::ActualCost), which takes precedence. To count failed logins only, charge 1 and refund it on
