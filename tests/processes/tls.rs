@@ -4,14 +4,26 @@ use std::{
     env, fs,
     process::{Command, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
+use futures_util::future::join_all;
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
-use rustls::{ServerConfig, crypto::ring, pki_types::PrivatePkcs8KeyDer};
-use tokio::net::{TcpListener, TcpStream};
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig, SignatureScheme,
+    client::{ResolvesClientCert, Resumption},
+    crypto::ring,
+    pki_types::{CertificateDer, PrivatePkcs8KeyDer},
+    server::WebPkiClientVerifier,
+    sign,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+};
 use tokio_rustls::TlsAcceptor;
 use tower_quota::{Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store};
 
@@ -34,6 +46,7 @@ pub(crate) fn child() -> bool {
 pub(crate) fn run() {
     a_store_reaches_redis_by_tls_with_the_provider_that_the_program_installs();
     a_store_reaches_every_node_of_a_cluster_by_tls();
+    thousands_of_decisions_are_made_while_the_client_certificate_changes_and_connections_are_closed();
 }
 
 #[tokio::main]
@@ -70,6 +83,121 @@ async fn a_store_reaches_every_node_of_a_cluster_by_tls() {
     crate::passed("a_store_reaches_every_node_of_a_cluster_by_tls");
 }
 
+/// Between two batches no call is in flight, so that none is lost with the connections that the server closes.
+#[tokio::main(flavor = "current_thread")]
+async fn thousands_of_decisions_are_made_while_the_client_certificate_changes_and_connections_are_closed() {
+    const BATCHES: usize = 200;
+    const BATCH: usize = 20;
+    // A test before this one may have installed it.
+    let _ = ring::default_provider().install_default();
+    let server = crate::support::RedisServer::start();
+    let (certificate, [first, second]) = (Certificate::new(), [Certificate::new(), Certificate::new()]);
+    let gate = Arc::new(Gate {
+        config: Mutex::new(certificate.demanding(&[&first])),
+        presented: Mutex::default(),
+        cut: Notify::new(),
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("rediss://localhost:{}/", listener.local_addr().unwrap().port());
+    tokio::spawn(Arc::clone(&gate).run(listener, server.port()));
+
+    let presents = Arc::new(Presents(Mutex::new(first.certified_key())));
+    let config = ClientConfig::builder().with_root_certificates(trusting(&[&certificate]));
+    let mut config = config.with_client_cert_resolver(Arc::clone(&presents) as Arc<dyn ResolvesClientCert>);
+    config.resumption = Resumption::disabled();
+    let builder = RedisStore::builder(url).connection_timeout(Duration::from_secs(30));
+    let store = builder.tls_config(config).build().unwrap();
+    // Nothing is refilled while the test runs.
+    let slow = QuotaPolicy::new("slow", 1_000_000, Duration::from_secs(1_000_000_000));
+    let policies = PolicySet::new([slow]).unwrap();
+    let partition = Scope::new("rotation").partition(&PartitionKey::new("user", "alice"));
+
+    let mut undecided = 0;
+    for batch in 0..BATCHES {
+        match batch {
+            40 => *gate.config.lock().unwrap() = certificate.demanding(&[&first, &second]),
+            80 => *presents.0.lock().unwrap() = second.certified_key(),
+            120 => *gate.config.lock().unwrap() = certificate.demanding(&[&second]),
+            160 => {
+                assert_eq!(gate.presented(&second), 0);
+                gate.cut.notify_waiters();
+                while gate.presented(&second) < 2 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            _ => {}
+        }
+        let plans = (0..BATCH).map(|_| Plan::new(policies.clone(), partition, 1));
+        let decisions = join_all(plans.map(|plan| store.decide(plan))).await;
+        undecided += decisions.iter().filter(|decision| decision.is_err()).count();
+    }
+    assert_eq!(undecided, 0, "of {}", BATCHES * BATCH);
+    let left = store.peek(Plan::new(policies, partition, 1)).await.unwrap();
+    let charged = 1_000_000 - left.allowances().next().unwrap().remaining();
+    assert_eq!(charged, (BATCHES * BATCH) as u64);
+    assert_eq!(gate.presented(&first), 2);
+    crate::passed("thousands_of_decisions_are_made_while_the_client_certificate_changes_and_connections_are_closed");
+}
+
+fn trusting(certificates: &[&Certificate]) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate.0.cert.der().clone()).unwrap();
+    }
+    roots
+}
+
+/// The client certificate of the moment.
+#[derive(Debug)]
+struct Presents(Mutex<Arc<sign::CertifiedKey>>);
+
+impl ResolvesClientCert for Presents {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<sign::CertifiedKey>> {
+        Some(Arc::clone(&self.0.lock().unwrap()))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Takes TLS off connections with a client certificate.
+struct Gate {
+    config: Mutex<Arc<ServerConfig>>,
+    /// The certificate of each connection.
+    presented: Mutex<Vec<CertificateDer<'static>>>,
+    cut: Notify,
+}
+
+impl Gate {
+    async fn run(self: Arc<Self>, listener: TcpListener, target: u16) {
+        while let Ok((client, _)) = listener.accept().await {
+            let gate = Arc::clone(&self);
+            tokio::spawn(async move {
+                let acceptor = TlsAcceptor::from(Arc::clone(&gate.config.lock().unwrap()));
+                let mut client = acceptor.accept(client).await?;
+                let certificate = client.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned();
+                gate.presented.lock().unwrap().push(certificate);
+                let mut server = TcpStream::connect(("127.0.0.1", target)).await?;
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                    () = gate.cut.notified() => {}
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    }
+
+    /// The number of connections with this certificate.
+    fn presented(&self, by: &Certificate) -> usize {
+        let presented = self.presented.lock().unwrap();
+        presented
+            .iter()
+            .filter(|certificate| *certificate == by.0.cert.der())
+            .count()
+    }
+}
+
 /// A certificate that only the child trusts.
 struct Certificate(CertifiedKey<KeyPair>);
 
@@ -79,9 +207,28 @@ impl Certificate {
         Self(generate_simple_self_signed(names).unwrap())
     }
 
+    fn key(&self) -> PrivatePkcs8KeyDer<'static> {
+        PrivatePkcs8KeyDer::from(self.0.signing_key.serialize_der())
+    }
+
+    fn certified_key(&self) -> Arc<sign::CertifiedKey> {
+        let key = ring::sign::any_supported_type(&self.key().into()).unwrap();
+        Arc::new(sign::CertifiedKey::new(vec![self.0.cert.der().clone()], key))
+    }
+
+    /// The settings of a server that has this certificate and demands one of these of its clients.
+    fn demanding(&self, clients: &[&Self]) -> Arc<ServerConfig> {
+        let verifier = WebPkiClientVerifier::builder(Arc::new(trusting(clients)))
+            .build()
+            .unwrap();
+        let config = ServerConfig::builder().with_client_cert_verifier(verifier);
+        let config = config.with_single_cert(vec![self.0.cert.der().clone()], self.key().into());
+        Arc::new(config.unwrap())
+    }
+
     /// Takes TLS off and passes the rest on to this port.
     async fn proxy(&self, target: u16) -> Proxy {
-        let key = PrivatePkcs8KeyDer::from(self.0.signing_key.serialize_der());
+        let key = self.key();
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()

@@ -7,12 +7,13 @@ use std::{
     convert::Infallible,
     future::ready,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use futures_util::future::join_all;
 use http::{Request, Response};
 use tokio::task::yield_now;
 use tower::{ServiceExt, service_fn};
@@ -23,7 +24,7 @@ use tower_quota::{
     redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, MultiplexedConnection, RedisError},
 };
 
-use crate::load::{assert_limit_holds, outcome, until_decided};
+use crate::load::{assert_limit_holds, outcome, until, until_decided};
 use crate::support::{Mode, Proxy, RedisServer, shared_cluster};
 
 fn layer(store: RedisStore, scope: &str) -> RateLimitLayer {
@@ -70,10 +71,75 @@ async fn a_token_that_changes_is_asked_for_at_every_new_connection() {
     assert_limit_holds(&layer, "alice", 5).await;
 }
 
+/// Between two batches no call is in flight, so that none is lost with the connections that the server closes.
+#[tokio::test]
+async fn ten_thousand_decisions_are_made_while_the_password_changes_and_connections_are_closed() {
+    const BATCHES: usize = 500;
+    const BATCH: usize = 20;
+    let server = RedisServer::start();
+    let set_user = |rules: &[&str]| {
+        let command = [&["ACL", "SETUSER", "limits"], rules].concat();
+        assert_eq!(server.command(&command), "OK");
+    };
+    set_user(&["on", ">first", "~*", "+@all"]);
+    let (password, opened) = (Arc::new(Mutex::new("first")), Arc::new(AtomicUsize::new(0)));
+    let store = {
+        let (password, opened) = (Arc::clone(&password), Arc::clone(&opened));
+        RedisStore::builder(server.url())
+            .connection_timeout(Duration::from_secs(30))
+            .connection_info_with(move |to| {
+                opened.fetch_add(1, Ordering::SeqCst);
+                let login = to.redis_settings().clone().set_username("limits");
+                ready(Ok(to.set_redis_settings(login.set_password(*password.lock().unwrap()))))
+            })
+            .build()
+            .unwrap()
+    };
+    let layer = RateLimitLayer::builder(store)
+        .denial_cache(0)
+        .scope("rotation")
+        .key(key::header("x-user-id"))
+        // Nothing is refilled while the test runs.
+        .policy(QuotaPolicy::new("slow", 1_000_000, Duration::from_secs(1_000_000_000)))
+        .deadline(Duration::from_secs(60))
+        .build()
+        .unwrap();
+    let mut undecided = 0;
+    for batch in 0..BATCHES {
+        match batch {
+            100 => set_user(&[">second"]),
+            200 => *password.lock().unwrap() = "second",
+            300 => set_user(&["<first"]),
+            400 => {
+                let before = opened.load(Ordering::SeqCst);
+                assert_eq!(server.command(&["CLIENT", "KILL", "USER", "limits"]), "2");
+                while opened.load(Ordering::SeqCst) < before + 2 {
+                    yield_now().await;
+                }
+            }
+            _ => {}
+        }
+        let outcomes = join_all((0..BATCH).map(|_| outcome(&layer, "alice"))).await;
+        undecided += outcomes.iter().filter(|outcome| **outcome != Outcome::Allowed).count();
+    }
+    assert_eq!(undecided, 0);
+    let alice = PartitionKey::new("x-user-id", "alice");
+    let left = layer.admin().peek(&alice, None).await.unwrap().unwrap();
+    let charged = 1_000_000 - left.allowances().next().unwrap().remaining();
+    assert_eq!(charged, (BATCHES * BATCH) as u64);
+
+    *password.lock().unwrap() = "first";
+    server.command(&["CLIENT", "KILL", "USER", "limits"]);
+    until("the old password opens no connection", || async {
+        outcome(&layer, "alice").await == Outcome::FailedOpen
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_cluster_says_to_which_node_each_connection_has_to_lead() {
     let cluster = shared_cluster();
-    let addresses = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let addresses = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&addresses);
     let store = RedisStore::cluster_builder([cluster.nodes[2].url()])
         .connect_with(move |to| {

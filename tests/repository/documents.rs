@@ -254,6 +254,7 @@ fn conditional_compilation_stays_at_the_edges() {
         "src/rules/mod.rs",
         "src/rejection/grpc.rs",
         "src/store/mod.rs",
+        "src/store/redis/mod.rs",
         "src/store/redis/net/opener.rs",
         "src/store/redis/net/stream.rs",
         "src/telemetry/macros.rs",

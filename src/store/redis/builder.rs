@@ -19,8 +19,8 @@ use super::{
     keyspace::{self, Keyspace},
     leases::Leases,
     net::{
-        Cluster, ClusterSettings, Connect, Endpoint, Opener, Pool, Sentinels, Topology, config_error as error,
-        connection_info,
+        Cluster, ClusterSettings, Connect, Endpoint, Opener, Pool, Prepare, Sentinels, TlsSettings, Topology,
+        config_error as error, connection_info,
     },
     order::Order,
     script::{Script, ServerTime},
@@ -67,7 +67,9 @@ pub struct RedisStoreBuilder {
     servers: Servers,
     urls: Vec<String>,
     primary_url: Option<String>,
+    prepare: Option<Prepare>,
     connect: Option<Connect>,
+    pub(super) tls: TlsSettings,
     connections: u32,
     connection_timeout: Duration,
     key_prefix: String,
@@ -95,7 +97,9 @@ impl RedisStoreBuilder {
             servers,
             urls: urls.into_iter().map(|url| url.as_ref().to_owned()).collect(),
             primary_url: None,
+            prepare: None,
             connect: None,
+            tls: TlsSettings::default(),
             connections: 2,
             connection_timeout: Duration::from_secs(1),
             key_prefix: keyspace::DEFAULT_PREFIX.to_owned(),
@@ -153,8 +157,47 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Replaces the way in which connections are opened: for tokens that expire, client certificates, tunnels,
-    /// resolvers of your own.
+    /// Computes user, password and address of each new connection, which the store then opens itself.
+    ///
+    /// Use this for passwords and tokens that change without a restart. The function is called for each connection to a
+    /// server, the first ones and those that replace broken ones, with the settings from the URL, and returns them changed. An
+    /// error, a panic, or more time than the [`connection_timeout`](Self::connection_timeout) is an attempt that failed. It is
+    /// not called for connections to sentinels. Default: the settings from the URL.
+    ///
+    /// Redis leaves open connections logged in when it learns of a new password. If it closes them, a call that finds its
+    /// connection closed goes to another one, so no request is undecided. Only calls that were in flight at that moment are.
+    /// For the steps of a rotation, see [`docs::production`](crate::docs::production).
+    ///
+    /// ```
+    /// use std::{future::ready, sync::{Arc, Mutex}};
+    /// use tower_quota::RedisStore;
+    ///
+    /// let password = Arc::new(Mutex::new("first".to_owned()));
+    /// let current = Arc::clone(&password);
+    /// let store = RedisStore::builder("redis://limits.example/")
+    ///     .connection_info_with(move |to| {
+    ///         let password = current.lock().unwrap().clone();
+    ///         let login = to.redis_settings().clone().set_username("limits").set_password(password);
+    ///         ready(Ok(to.set_redis_settings(login)))
+    ///     })
+    ///     .build()?;
+    ///
+    /// // From now on, new connections log in with the second one.
+    /// *password.lock().unwrap() = "second".to_owned();
+    /// # drop(store);
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn connection_info_with<F>(mut self, prepare: impl Fn(ConnectionInfo) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<ConnectionInfo, RedisError>> + Send + 'static,
+    {
+        self.prepare = Some(Arc::new(move |to| Box::pin(prepare(to))));
+        self
+    }
+
+    /// Replaces the way in which connections are opened: for tunnels, and for what
+    /// [`connection_info_with`](Self::connection_info_with) and `tls_config` cannot set.
     ///
     /// The function is called for each connection, the first ones and those that replace broken ones, and told where it
     /// has to lead and what the URL says of user, password, database and TLS: the server, a node of the cluster, or the
@@ -425,7 +468,9 @@ impl RedisStoreBuilder {
     fn topology(&self) -> Result<Topology, ConfigError> {
         let opener = Opener {
             timeout: self.connection_timeout,
+            prepare: self.prepare.clone(),
             connect: self.connect.clone(),
+            tls: self.tls.clone(),
             polls_info: self.polls_info,
         };
         let endpoint = match &self.servers {

@@ -15,6 +15,8 @@ mod script;
 mod scripts;
 mod settlements;
 mod shared_calls;
+#[cfg(feature = "redis-rustls")]
+mod tls;
 
 use std::{
     fmt,

@@ -19,9 +19,10 @@ mod wire;
 pub(super) use self::{
     cluster::{Cluster, Settings as ClusterSettings},
     connection::{SharedConnection, Unanswered, store_error},
-    opener::{Connect, Opener, config_error, connection_info},
+    opener::{Connect, Opener, Prepare, config_error, connection_info},
     pool::{Endpoint, Lane, Pool},
     sentinel::Sentinels,
+    stream::TlsSettings,
     topology::{Route, Topology},
     wire::BUSY_SERVER,
 };

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    stream,
+    stream::{self, TlsSettings},
     wire::{Watched, Wire},
 };
 use crate::{
@@ -30,10 +30,13 @@ use crate::{
 /// deadline.
 const WRITE_QUEUE: usize = 4096;
 
-type Opening = Pin<Box<dyn Future<Output = Result<MultiplexedConnection, RedisError>> + Send>>;
+type ByProgram<T> = Pin<Box<dyn Future<Output = Result<T, RedisError>> + Send>>;
 
 /// The program's own way to open connections.
-pub(crate) type Connect = Arc<dyn Fn(ConnectionInfo) -> Opening + Send + Sync>;
+pub(crate) type Connect = Arc<dyn Fn(ConnectionInfo) -> ByProgram<MultiplexedConnection> + Send + Sync>;
+
+/// The program's own way to compute user, password and address of a new connection.
+pub(crate) type Prepare = Arc<dyn Fn(ConnectionInfo) -> ByProgram<ConnectionInfo> + Send + Sync>;
 
 /// The time after which the kernel ends a connection whose other side acknowledges nothing. It is longer than any layer's
 /// deadline: a server that hangs with full buffers acknowledges nothing either, and may go on within the deadline.
@@ -94,18 +97,27 @@ impl OpenConnection {
 #[derive(Clone)]
 pub(crate) struct Opener {
     pub(crate) timeout: Duration,
+    pub(crate) prepare: Option<Prepare>,
     pub(crate) connect: Option<Connect>,
+    pub(crate) tls: TlsSettings,
     /// True if the servers that are reached are polled for their memory and evictions.
     pub(crate) polls_info: bool,
 }
 
 impl Opener {
-    pub(crate) async fn open(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
+    pub(crate) async fn open(&self, mut to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
+        if let Some(prepare) = &self.prepare {
+            let prepare = Arc::clone(prepare);
+            to = self.by_program(move || prepare(to)).await?;
+        }
         match &self.connect {
-            Some(connect) => Ok(OpenConnection {
-                connection: self.by_program(Arc::clone(connect), to).await?,
-                watch: None,
-            }),
+            Some(connect) => {
+                let connect = Arc::clone(connect);
+                Ok(OpenConnection {
+                    connection: self.by_program(move || connect(to)).await?,
+                    watch: None,
+                })
+            }
             None => self.by_itself(to).await,
         }
     }
@@ -113,14 +125,17 @@ impl Opener {
     /// Opens a connection as the crate does it, also where the program has a way of its own.
     pub(crate) async fn by_itself(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
         let too_late = |_| Err((ErrorKind::Io, "no connection could be opened in time").into());
-        let opening = first_of_two(to, self.timeout / 4);
+        let opening = first_of_two(to, &self.tls, self.timeout / 4);
         timeout(self.timeout, opening).await.unwrap_or_else(too_late)
     }
 
     /// In a task of its own: a panic there must not end the pool's, which would count an attempt that never ends.
-    async fn by_program(&self, connect: Connect, to: ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
+    async fn by_program<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> ByProgram<T> + Send + 'static,
+    ) -> Result<T, RedisError> {
         let mut opening = JoinSet::new();
-        opening.spawn(async move { connect(to).await });
+        opening.spawn(async move { call().await });
         match timeout(self.timeout, opening.join_next()).await {
             Ok(Some(Ok(opened))) => opened,
             Ok(_) => Err((ErrorKind::Io, "the program's way to connect has panicked").into()),
@@ -131,12 +146,12 @@ impl Opener {
 
 /// Makes a second attempt beside the first one after `pause`, and returns what ends first. Otherwise a reply that is lost
 /// on a new connection would cost the whole timeout.
-async fn first_of_two(to: ConnectionInfo, pause: Duration) -> Result<OpenConnection, RedisError> {
-    let mut first = pin!(watched(to.clone()));
+async fn first_of_two(to: ConnectionInfo, tls: &TlsSettings, pause: Duration) -> Result<OpenConnection, RedisError> {
+    let mut first = pin!(watched(to.clone(), tls));
     if let Ok(ended) = timeout(pause, &mut first).await {
         return ended;
     }
-    let mut second = pin!(watched(to));
+    let mut second = pin!(watched(to, tls));
     poll_fn(|cx| match first.as_mut().poll(cx) {
         Poll::Pending => second.as_mut().poll(cx),
         ended => ended,
@@ -144,12 +159,12 @@ async fn first_of_two(to: ConnectionInfo, pause: Duration) -> Result<OpenConnect
     .await
 }
 
-async fn watched(to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
+async fn watched(to: ConnectionInfo, tls: &TlsSettings) -> Result<OpenConnection, RedisError> {
     let config = AsyncConnectionConfig::new()
         // The guard's deadline covers the whole decision; a second timer for each call would only cost.
         .set_response_timeout(None)
         .set_pipeline_buffer_size(WRITE_QUEUE);
-    let Some(stream) = stream::open(&to).await? else {
+    let Some(stream) = stream::open(&to, tls).await? else {
         let connection = Client::open(to)?
             .get_multiplexed_async_connection_with_config(&config)
             .await?;

@@ -40,8 +40,16 @@ impl Stream for tokio::net::UnixStream {
     }
 }
 
+/// The TLS settings of the program, if it has any.
+#[derive(Clone, Default)]
+pub(crate) struct TlsSettings {
+    #[cfg(feature = "redis-rustls")]
+    pub(crate) config: Option<std::sync::Arc<rustls::ClientConfig>>,
+}
+
 /// Opens it as the address says. Returns `None` for an address that only the `redis` crate can open.
-pub(crate) async fn open(to: &ConnectionInfo) -> Result<Option<Box<dyn Stream>>, RedisError> {
+#[cfg_attr(not(feature = "redis-rustls"), allow(unused_variables, reason = "there is no TLS"))]
+pub(crate) async fn open(to: &ConnectionInfo, tls: &TlsSettings) -> Result<Option<Box<dyn Stream>>, RedisError> {
     Ok(match to.addr() {
         ConnectionAddr::Tcp(host, port) => Some(Box::new(tcp(host, *port, to.tcp_settings()).await?)),
         #[cfg(feature = "redis-rustls")]
@@ -52,7 +60,7 @@ pub(crate) async fn open(to: &ConnectionInfo) -> Result<Option<Box<dyn Stream>>,
             tls_params: None,
         } => {
             let stream = tcp(host, *port, to.tcp_settings()).await?;
-            Some(Box::new(tls::handshake(host, stream).await?))
+            Some(Box::new(tls::handshake(host, stream, tls).await?))
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => Some(Box::new(tokio::net::UnixStream::connect(path).await?)),
@@ -105,8 +113,18 @@ mod tls {
         }
     }
 
+    pub(super) async fn handshake(
+        host: &str,
+        stream: TcpStream,
+        settings: &super::TlsSettings,
+    ) -> Result<TlsStream<TcpStream>, RedisError> {
+        let config = settings.config.clone().map_or_else(usual, Ok)?;
+        let name = ServerName::try_from(host).map_err(|error| unusable(&error))?.to_owned();
+        Ok(TlsConnector::from(config).connect(name, stream).await?)
+    }
+
     /// Uses the provider that the program has installed and the certificates that the system trusts.
-    pub(super) async fn handshake(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, RedisError> {
+    fn usual() -> Result<Arc<ClientConfig>, RedisError> {
         let mut trusted = rustls_native_certs::load_native_certs();
         if let Some(error) = trusted.errors.pop() {
             return Err(unusable(&error));
@@ -115,11 +133,8 @@ mod tls {
         for certificate in trusted.certs {
             roots.add(certificate).map_err(|error| unusable(&error))?;
         }
-        let config = ClientConfig::builder()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let name = ServerName::try_from(host).map_err(|error| unusable(&error))?.to_owned();
-        Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        Ok(Arc::new(config.with_no_client_auth()))
     }
 
     fn unusable(error: &dyn std::error::Error) -> RedisError {
