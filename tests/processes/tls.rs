@@ -102,11 +102,7 @@ async fn thousands_of_decisions_are_made_while_the_client_certificate_changes_an
     tokio::spawn(Arc::clone(&gate).run(listener, server.port()));
 
     let presents = Arc::new(Presents(Mutex::new(first.certified_key())));
-    let config = ClientConfig::builder().with_root_certificates(trusting(&[&certificate]));
-    let mut config = config.with_client_cert_resolver(Arc::clone(&presents) as Arc<dyn ResolvesClientCert>);
-    config.resumption = Resumption::disabled();
-    let builder = RedisStore::builder(url).connection_timeout(Duration::from_secs(30));
-    let store = builder.tls_config(config).build().unwrap();
+    let store = store_presenting(&presents, &certificate, url);
     // Nothing is refilled while the test runs.
     let slow = QuotaPolicy::new("slow", 1_000_000, Duration::from_secs(1_000_000_000));
     let policies = PolicySet::new([slow]).unwrap();
@@ -137,6 +133,15 @@ async fn thousands_of_decisions_are_made_while_the_client_certificate_changes_an
     assert_eq!(charged, (BATCHES * BATCH) as u64);
     assert_eq!(gate.presented(&first), 2);
     crate::passed("thousands_of_decisions_are_made_while_the_client_certificate_changes_and_connections_are_closed");
+}
+
+/// A store that trusts this certificate of the server.
+fn store_presenting(presents: &Arc<Presents>, trusted: &Certificate, url: String) -> RedisStore {
+    let config = ClientConfig::builder().with_root_certificates(trusting(&[trusted]));
+    let mut config = config.with_client_cert_resolver(Arc::clone(presents) as Arc<dyn ResolvesClientCert>);
+    config.resumption = Resumption::disabled();
+    let builder = RedisStore::builder(url).connection_timeout(Duration::from_secs(30));
+    builder.tls_config(config).build().unwrap()
 }
 
 fn trusting(certificates: &[&Certificate]) -> RootCertStore {

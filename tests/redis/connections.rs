@@ -71,6 +71,27 @@ async fn a_token_that_changes_is_asked_for_at_every_new_connection() {
     assert_limit_holds(&layer, "alice", 5).await;
 }
 
+/// A layer whose store logs in with the password of the moment, and counts the connections that it opens.
+fn rotating(server: &RedisServer, password: &Arc<Mutex<&'static str>>, opened: &Arc<AtomicUsize>) -> RateLimitLayer {
+    let (password, opened) = (Arc::clone(password), Arc::clone(opened));
+    let store = RedisStore::builder(server.url())
+        .connection_timeout(Duration::from_secs(30))
+        .connection_info_with(move |to| {
+            opened.fetch_add(1, Ordering::SeqCst);
+            let login = to.redis_settings().clone().set_username("limits");
+            ready(Ok(to.set_redis_settings(login.set_password(*password.lock().unwrap()))))
+        });
+    RateLimitLayer::builder(store.build().unwrap())
+        .denial_cache(0)
+        .scope("rotation")
+        .key(key::header("x-user-id"))
+        // Nothing is refilled while the test runs.
+        .policy(QuotaPolicy::new("slow", 1_000_000, Duration::from_secs(1_000_000_000)))
+        .deadline(Duration::from_secs(60))
+        .build()
+        .unwrap()
+}
+
 /// Between two batches no call is in flight, so that none is lost with the connections that the server closes.
 #[tokio::test]
 async fn ten_thousand_decisions_are_made_while_the_password_changes_and_connections_are_closed() {
@@ -83,27 +104,7 @@ async fn ten_thousand_decisions_are_made_while_the_password_changes_and_connecti
     };
     set_user(&["on", ">first", "~*", "+@all"]);
     let (password, opened) = (Arc::new(Mutex::new("first")), Arc::new(AtomicUsize::new(0)));
-    let store = {
-        let (password, opened) = (Arc::clone(&password), Arc::clone(&opened));
-        RedisStore::builder(server.url())
-            .connection_timeout(Duration::from_secs(30))
-            .connection_info_with(move |to| {
-                opened.fetch_add(1, Ordering::SeqCst);
-                let login = to.redis_settings().clone().set_username("limits");
-                ready(Ok(to.set_redis_settings(login.set_password(*password.lock().unwrap()))))
-            })
-            .build()
-            .unwrap()
-    };
-    let layer = RateLimitLayer::builder(store)
-        .denial_cache(0)
-        .scope("rotation")
-        .key(key::header("x-user-id"))
-        // Nothing is refilled while the test runs.
-        .policy(QuotaPolicy::new("slow", 1_000_000, Duration::from_secs(1_000_000_000)))
-        .deadline(Duration::from_secs(60))
-        .build()
-        .unwrap();
+    let layer = rotating(&server, &password, &opened);
     let mut undecided = 0;
     for batch in 0..BATCHES {
         match batch {

@@ -7,7 +7,7 @@ use std::{
     future::Future,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -16,7 +16,10 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::timeout,
+};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{Outcome, QuotaPolicy, RateLimitBody, RateLimitLayer, RedisStore, RedisStoreBuilder, key};
@@ -54,7 +57,7 @@ struct Servers {
 enum Running {
     Single(RedisServer),
     Cluster(RedisCluster),
-    Sentinel(Sentinels),
+    Sentinel(Box<Sentinels>),
 }
 
 impl Servers {
@@ -86,7 +89,7 @@ impl Servers {
     fn sentinel() -> Self {
         let sentinels = Sentinels::start();
         let ports: Vec<u16> = sentinels.sentinels.iter().map(RedisServer::port).collect();
-        Self::behind_proxies(Running::Sentinel(sentinels), &ports, |urls| {
+        Self::behind_proxies(Running::Sentinel(Box::new(sentinels)), &ports, |urls| {
             RedisStore::sentinel_builder(urls, Sentinels::SERVICE)
         })
     }
@@ -98,7 +101,7 @@ impl Servers {
             builder: builder(proxies.iter().map(Proxy::url).collect()),
             proxies,
             outside,
-            running: running,
+            running,
         }
     }
 
@@ -129,6 +132,16 @@ impl Servers {
 
     fn connections(&self) -> usize {
         self.proxies.iter().map(Proxy::connections).sum()
+    }
+
+    /// Waits until more connections were accepted.
+    async fn wait_for_an_attempt(&self, before: usize) {
+        let attempt = async {
+            while self.connections() <= before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(HANG, attempt).await.expect("a store tries to connect");
     }
 
     fn layer(&self, name: &str) -> RateLimitLayer {
@@ -202,9 +215,7 @@ fn a_store_whose_runtime_ends_while_redis_hangs_connects_in_the_next_one() {
                 let layer = layer.clone();
                 async move { outcome(&layer, "alice").await }
             });
-            while servers.connections() == before {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            servers.wait_for_an_attempt(before).await;
             request.abort();
             layer
         });
@@ -227,22 +238,63 @@ fn a_store_whose_runtime_ends_in_use_connects_in_the_next_one() {
     });
 }
 
-/// The connections of both runtimes are those of the store.
+/// Requests of a runtime, one after the other.
+struct Asking {
+    is_over: Arc<AtomicBool>,
+    asked: Arc<AtomicUsize>,
+    /// Returns the runtime and the number of requests that were not decided.
+    thread: thread::JoinHandle<(Runtime, usize)>,
+}
+
+impl Asking {
+    fn start(runtime: Runtime, layer: &RateLimitLayer) -> Self {
+        let (layer, is_over, asked) = (
+            layer.clone(),
+            Arc::<AtomicBool>::default(),
+            Arc::<AtomicUsize>::default(),
+        );
+        let thread = thread::spawn({
+            let (is_over, asked) = (Arc::clone(&is_over), Arc::clone(&asked));
+            move || {
+                let mut missed = 0;
+                while !is_over.load(Ordering::SeqCst) {
+                    missed += runtime.block_on(undecided(&layer, 1));
+                    asked.fetch_add(1, Ordering::SeqCst);
+                }
+                (runtime, missed)
+            }
+        });
+        Self { is_over, asked, thread }
+    }
+
+    fn wait_for(&self, requests: usize) {
+        let until = self.asked.load(Ordering::SeqCst) + requests;
+        eventually("more requests are sent", || self.asked.load(Ordering::SeqCst) >= until);
+    }
+
+    fn stop(self) -> (Runtime, usize) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Both use the same connections.
 #[test]
 fn a_runtime_that_ends_costs_another_one_that_uses_the_store_at_most_one_decision() {
     for_each(|servers, name, flavor, end| {
-        let second = runtime(flavor);
-        let layer = in_a_runtime(multi_thread, end, async {
-            let layer = servers.layer(name);
-            tokio::spawn({
-                let layer = layer.clone();
-                async move { while outcome(&layer, "bob").await != Outcome::Rejected {} }
-            });
-            assert_decides(&layer).await;
-            layer
+        let first = runtime(multi_thread);
+        let layer = first.block_on(async { servers.layer(name) });
+        first.block_on(assert_decides(&layer));
+        let asking = Asking::start(runtime(flavor), &layer);
+        first.spawn({
+            let layer = layer.clone();
+            async move { while outcome(&layer, "bob").await != Outcome::Rejected {} }
         });
-        // It may still be about to end.
-        assert!(second.block_on(undecided(&layer, 500)) <= 1);
+        asking.wait_for(100);
+        end(first);
+        asking.wait_for(300);
+        let (second, missed) = asking.stop();
+        assert!(missed <= 1, "{missed} undecided");
         second.block_on(assert_decides(&layer));
         if second.metrics().num_workers() > 1 {
             servers.wait_for_all_connections();
@@ -250,38 +302,31 @@ fn a_runtime_that_ends_costs_another_one_that_uses_the_store_at_most_one_decisio
     });
 }
 
-/// Both runtimes connect, and what the first one has begun ends with it.
+/// Both connect, and what the first one has begun ends with it.
 #[test]
 fn a_runtime_that_ends_while_redis_hangs_leaves_another_one_that_waits_too_able_to_connect() {
     for_each(|servers, name, flavor, end| {
         let second = runtime(multi_thread);
         let layer = second.block_on(async { servers.layer(name) });
         second.block_on(assert_decides(&layer));
-        servers.set_mode(Mode::Swallow);
-        servers.cut();
+        let asking = Asking::start(second, &layer);
         let before = servers.connections();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let asking = {
-            let (layer, is_over) = (layer.clone(), Arc::clone(&is_over));
-            thread::spawn(move || {
-                while !is_over.load(Ordering::SeqCst) {
-                    second.block_on(outcome(&layer, "alice"));
-                }
-                second
-            })
-        };
+        servers.set_mode(Mode::Swallow);
+        // An attempt that had already been answered may still open a connection.
+        eventually("the store connects again", || {
+            servers.cut();
+            thread::sleep(Duration::from_millis(50));
+            servers.connections() >= before + 4
+        });
         in_a_runtime(flavor, end, async {
             tokio::spawn({
                 let layer = layer.clone();
                 async move { outcome(&layer, "bob").await }
             });
-            while servers.connections() == before {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            servers.wait_for_an_attempt(servers.connections()).await;
         });
-        is_over.store(true, Ordering::SeqCst);
         servers.set_mode(Mode::Forward);
-        let second = asking.join().unwrap();
+        let (second, _) = asking.stop();
         second.block_on(assert_decides(&layer));
         servers.wait_for_all_connections();
     });

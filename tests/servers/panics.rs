@@ -51,6 +51,19 @@ fn panic_in(closure: &str, headers: &HeaderMap) {
     }
 }
 
+fn tiers() -> Tiers {
+    let select = Tiers::by(|request| {
+        panic_in("tier", &request.headers);
+        Some("all")
+    });
+    let policies = [
+        QuotaPolicy::per_day("day", 3),
+        QuotaPolicy::concurrent("slots", 2),
+        QuotaPolicy::per_day("tokens", 1_000).counting("tokens"),
+    ];
+    select.tier("all", policies)
+}
+
 fn layer(store: impl Store) -> RateLimitLayer {
     let by_user = key::header("x-user-id");
     RateLimitLayer::builder(store)
@@ -59,20 +72,7 @@ fn layer(store: impl Store) -> RateLimitLayer {
             panic_in("key", &request.headers);
             by_user.extract(request)
         }))
-        .tiers(
-            Tiers::by(|request| {
-                panic_in("tier", &request.headers);
-                Some("all")
-            })
-            .tier(
-                "all",
-                [
-                    QuotaPolicy::per_day("day", 3),
-                    QuotaPolicy::concurrent("slots", 2),
-                    QuotaPolicy::per_day("tokens", 1_000).counting("tokens"),
-                ],
-            ),
-        )
+        .tiers(tiers())
         .cost_by(|request| {
             panic_in("cost", &request.headers);
             1
