@@ -1,8 +1,9 @@
-.PHONY: help check test browser-test browser-soak ops-test release-check bench outages soak
+.PHONY: help check test servers browser-test browser-soak ops-test release-check bench outages soak
 
 help:
 	@echo 'make check  while you work: format, lints, and the tests that need no server'
 	@echo 'make test   format, lints, documentation, examples, all tests, every feature alone, minimum Rust version'
+	@echo 'make servers  the tests that need a server, with each server whose path is in REDIS_SERVERS'
 	@echo 'make browser-test  the pages of the examples in a headless Chromium, which root gets installed'
 	@echo 'make ops-test   alerts and dashboard under a real Prometheus, which root gets installed'
 	@echo 'make bench  the benchmarks'
@@ -20,6 +21,9 @@ check:
 
 test:
 	@scripts/check
+
+servers:
+	@scripts/servers
 
 browser-test:
 	@scripts/browser-test

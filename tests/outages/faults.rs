@@ -399,15 +399,18 @@ async fn a_password_comes_with_the_url_and_a_wrong_one_is_a_failure_like_any_oth
 #[tokio::test]
 async fn a_user_with_the_documented_permissions_is_enough() {
     let server = RedisServer::start();
+    if !server.has_users() {
+        return;
+    }
     let buckets = ["eval", "evalsha", "time", "get", "set", "setrange", "del"];
     let sets = "zadd zcard zcount zrange zrangebyscore zrank zrem zremrangebyrank pexpire unlink";
     let permissions = buckets
         .into_iter()
         .chain(sets.split(' '))
         .map(|name| format!("+{name}"));
-    let user = ["ACL", "SETUSER", "limiter", "on", ">secret", "~quota:*"].map(str::to_owned);
-    let command: Vec<String> = user.into_iter().chain(permissions).collect();
-    server.command(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    let user = ["on", ">secret", "~quota:*"].map(str::to_owned);
+    let rules: Vec<String> = user.into_iter().chain(permissions).collect();
+    server.set_user("limiter", &rules.iter().map(String::as_str).collect::<Vec<_>>());
 
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
     let layer = layer(&url);

@@ -34,6 +34,8 @@ const PERMISSIONS: &str = "+eval +evalsha +time +get +set +setrange +del +zadd +
 
 pub struct Scene {
     server: RedisServer,
+    /// Without users, the instances have no password.
+    pub has_users: bool,
     pub proxies: Vec<Proxy>,
     /// Of the proxies, which have their turn also when the instances do not.
     outside: Option<Runtime>,
@@ -84,7 +86,9 @@ impl Scene {
     /// The same while there is no server yet.
     pub async fn with_server_down() -> Self {
         let server = block_in_place(RedisServer::start);
+        let has_users = block_in_place(|| server.has_users());
         block_in_place(|| server.kill());
+        let login = if has_users { "limits:secret@" } else { "" };
         let outside = runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -93,12 +97,13 @@ impl Scene {
         let (mut proxies, mut clients, record) = (vec![], vec![], Record::default());
         for instance in 0..INSTANCES {
             let proxy = outside.spawn(Proxy::start(server.port())).await.unwrap();
-            let url = proxy.url().replace("redis://", "redis://limits:secret@");
+            let url = proxy.url().replace("redis://", &format!("redis://{login}"));
             clients.push(Client::new(instance, &url, &record));
             proxies.push(proxy);
         }
         Self {
             server,
+            has_users,
             proxies,
             outside: Some(outside),
             clients,
@@ -132,7 +137,9 @@ impl Scene {
     /// A new server, which knows nothing but the user of the instances.
     pub fn restart(&self) {
         self.server(RedisServer::restart);
-        self.command(&format!("ACL SETUSER limits on >secret ~quota:* {PERMISSIONS}"));
+        if self.has_users {
+            self.command(&format!("ACL SETUSER limits on >secret ~quota:* {PERMISSIONS}"));
+        }
     }
 
     pub fn set_mode(&self, mode: Mode) {

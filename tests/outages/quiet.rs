@@ -34,7 +34,7 @@ async fn connections_of_a_quiet_service_that_are_closed_cost_no_decision() {
         match round % 3 {
             0 => scene.cut().await,
             1 => scene.reset().await,
-            _ => _ = scene.command("CLIENT KILL USER limits"),
+            _ => _ = scene.command("CLIENT KILL TYPE normal"),
         }
         sleep(Duration::from_millis(100)).await;
         scene.ask_all().await;

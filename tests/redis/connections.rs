@@ -276,7 +276,8 @@ async fn a_decision_about_three_windows_is_one_call_of_the_script_and_nothing_el
     assert_eq!(ran["evalsha"], 20);
     // The script reads the time and the value, and writes the value. The rest are this test's own.
     let mut names: Vec<&str> = ran.keys().map(String::as_str).collect();
-    names.retain(|name| !["info", "config|resetstat"].contains(name));
+    // Before version 7, Redis counts all kinds of `CONFIG` together.
+    names.retain(|name| !["info", "config", "config|resetstat"].contains(name));
     names.sort_unstable();
     assert_eq!(names, ["evalsha", "get", "set", "time"], "{ran:?}");
 

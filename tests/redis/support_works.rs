@@ -44,6 +44,15 @@ fn every_kind_of_reply_has_a_text() {
 }
 
 #[test]
+fn a_user_is_set_also_on_a_server_that_knows_no_rules_for_channels() {
+    let server = RedisServer::start();
+    if server.has_users() {
+        server.set_user("reader", &["on", "nopass", "resetchannels", "-@all", "+get", "~*"]);
+        assert!(server.command(&["ACL", "GETUSER", "reader"]).contains("+get"));
+    }
+}
+
+#[test]
 fn a_command_in_bytes_gets_the_reply_in_bytes() {
     let server = shared_server();
     assert_eq!(

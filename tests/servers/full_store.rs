@@ -145,7 +145,8 @@ async fn the_memory_of_a_polled_server_is_reported_when_the_store_connects() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
     let server = RedisServer::start();
-    server.command(&["CONFIG", "SET", "maxmemory", "1000000000"]);
+    // An empty server may use less than a megabyte.
+    server.command(&["CONFIG", "SET", "maxmemory", "100000000"]);
     let store = RedisStore::builder(server.url())
         .poll_server_info(true)
         .build()
@@ -164,7 +165,10 @@ async fn a_server_that_refuses_info_decides_as_before() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
     let server = RedisServer::start();
-    server.command(&["ACL", "SETUSER", "limits", "on", ">secret", "~*", "+@all", "-info"]);
+    if !server.has_users() {
+        return;
+    }
+    server.set_user("limits", &["on", ">secret", "~*", "+@all", "-info"]);
     let url = server.url().replace("redis://", "redis://limits:secret@");
     let store = RedisStore::builder(url).poll_server_info(true).build().unwrap();
     let layer = builder(store).policy(QuotaPolicy::per_day("day", 5)).build().unwrap();

@@ -58,6 +58,8 @@ pub struct RedisServer {
 /// The settings of a server besides its port.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
+    /// The program, or `None` for the one that `REDIS_SERVER` names or that of the `PATH`.
+    pub binary: Option<PathBuf>,
     pub arguments: Vec<String>,
     /// A file in the server's directory that is there at every start: what it holds when the server is killed is kept.
     pub file: Option<(&'static str, String)>,
@@ -76,7 +78,7 @@ impl RedisServer {
     }
 
     pub fn start_with(setup: Setup) -> Self {
-        let binary = find_binary();
+        let binary = setup.binary.clone().unwrap_or_else(find_binary);
         let mut log = String::new();
         for _ in 0..PORT_TRIES {
             let port = free_port(setup.has_bus);
@@ -169,7 +171,37 @@ impl RedisServer {
             .unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
 
-    /// The same, with an error instead of a panic when no reply comes.
+    /// Returns `true` if the server has users, as Redis 6 and newer and Valkey do. What only users show cannot be tested
+    /// without them.
+    pub fn has_users(&self) -> bool {
+        self.command(&["ACL", "WHOAMI"]) == "default"
+    }
+
+    /// Adds a user, or changes one. Redis 6.0 knows no rules for channels.
+    pub fn set_user(&self, name: &str, rules: &[&str]) {
+        let set = |rules: &[&str]| self.command(&[&["ACL", "SETUSER", name], rules].concat());
+        let is_about_channels = |rule: &str| rule.starts_with('&') || rule == "resetchannels";
+        let reply = match set(rules) {
+            reply if reply.contains("Syntax error") => {
+                let rules = rules.iter().copied().filter(|rule| !is_about_channels(rule));
+                set(&rules.collect::<Vec<_>>())
+            }
+            reply => reply,
+        };
+        assert_eq!(reply, "OK", "{name}");
+    }
+
+    /// Adds the user `limits`, with the password `password`, the permissions that the guide for production gives it, and
+    /// `more`.
+    pub fn set_documented_user(&self, more: &[&str]) {
+        let (_, rules) = include_str!("../../docs/PRODUCTION.md")
+            .split_once("ACL SETUSER limits ")
+            .unwrap();
+        let rules = rules.split("```").next().unwrap().split_whitespace();
+        self.set_user("limits", &rules.chain(more.iter().copied()).collect::<Vec<_>>());
+    }
+
+    /// Sends a command, with an error instead of a panic when no reply comes.
     pub fn try_command(&self, command: &[&str], timeout: Duration) -> io::Result<String> {
         let command: Vec<_> = command.iter().map(|word| word.as_bytes()).collect();
         Ok(resp::text(&resp::call(self.port, &command, timeout)?))
