@@ -129,6 +129,27 @@ fn the_permissions_that_the_guide_for_production_gives_are_the_commands_of_the_s
 }
 
 #[test]
+fn the_guide_for_production_names_the_versions_of_servers_that_were_measured() {
+    let (guide, figures) = (read("docs/PRODUCTION.md"), read("benches/README.md"));
+    let (_, tested) = guide.split_once("Tested are Redis ").unwrap();
+    let (redis, valkey) = tested.split_once(", and Valkey ").unwrap();
+    let numbers = |text: &str| -> Vec<String> {
+        let words = text.split([' ', '\n', ',']).map(|word| word.trim_end_matches('.'));
+        let numbers = words.filter(|word| word.starts_with(|first: char| first.is_ascii_digit()));
+        numbers.map(str::to_owned).collect()
+    };
+    let (valkey, _) = valkey.split_once(". ").unwrap();
+    let (_, table) = figures.split_once("## Versions of Redis and Valkey").unwrap();
+    let measured = |name: &str| -> Vec<String> {
+        let lines = table.split("\n## ").next().unwrap().lines();
+        let versions = lines.filter_map(|line| line.strip_prefix(&format!("| {name} "))?.split(' ').next());
+        versions.map(str::to_owned).collect()
+    };
+    assert_eq!(numbers(redis), measured("Redis"));
+    assert_eq!(numbers(valkey), measured("Valkey"));
+}
+
+#[test]
 fn every_feature_is_explained_in_the_readme_and_in_the_documentation() {
     let document = read("src/lib.rs");
     for feature in names("Cargo.toml", "features")

@@ -54,8 +54,9 @@ use crate::{
 /// Each decision is one call of one Lua script: all windows of a caller are read, checked and charged together, by the
 /// server's clock. A caller's state is one key, and another for each sliding window log and limit of concurrent requests.
 /// All expire by themselves when the caller no longer differs from one never seen. Of more than 78 policies about one
-/// caller, from all layers of the same scope, those that were not charged for the longest time are forgotten. Redis 5 or
-/// newer, or Valkey; no modules.
+/// caller, from all layers of the same scope, those that were not charged for the longest time are forgotten.
+///
+/// Requires Redis 5 or newer, or Valkey, without modules: see the [tested versions](crate::docs::production#which-redis).
 ///
 /// Requests share a few connections and are pipelined on them; many at once share
 /// [calls](RedisStoreBuilder::decisions_per_call) as well. Making a store waits for no connection: a service can be
