@@ -111,7 +111,10 @@
         if after < 0 then after = 0 end
       end
       spent = after
-      if receipt and is_other then spent = convert(after, unit, weight, ceil) end
+      if receipt and is_other then
+        spent = convert(after, unit, weight, ceil)
+        if spent > EXACT - 1 then spent = EXACT - 1 end
+      end
       levels[3 * count + 1], levels[3 * count + 2], levels[3 * count + 3] = id, its_short, after
       whole[2 * count - 1], whole[2 * count] = unit, rate
       if rate ~= 1 or its_short == 0 or after > NARROW_MAX then is_wide = true end

@@ -11,7 +11,7 @@ use tower_quota::{
     clock::{Clock, Timestamp},
 };
 
-use super::ledger::{Caller, SECOND, for_any, somebody};
+use super::ledger::{Caller, SECOND, for_any, remaining, somebody};
 use crate::support::RedisServer;
 
 const ALGORITHMS: [Algorithm; 6] = [
@@ -137,6 +137,28 @@ async fn a_settlement_changes_a_bucket_by_the_difference_although_the_cost_is_mo
         let rejected = caller.decide(&fast, 1).await;
         // A unit has 9 parts, ten leave in a microsecond, and 2⁵³ parts of the slow bucket are 22 517 999 of them.
         assert_eq!(wait(&rejected), Duration::from_micros(2_251_801), "{:?}", caller.store);
+    }
+}
+
+/// L23: found by the differential test. The script compared a level that it had bounded with the same level unbounded.
+#[tokio::test]
+async fn a_settlement_of_other_policies_begins_no_block_however_much_is_used_under_a_larger_quota() {
+    let tokens = |quota| QuotaPolicy::new("tokens", quota, Duration::from_secs(7)).counting("tokens");
+    let (large, small) = (tokens(4_000_000_000), tokens(11).blocking_for(Duration::from_secs(1)));
+    let requests = QuotaPolicy::per_second("requests", 1);
+    for caller in Caller::of_each_store() {
+        let plan = |policies: Vec<QuotaPolicy>, tokens| caller.plan(policies, 1).with_units("tokens", tokens);
+        let first = caller.store.decide(plan(vec![large.clone()], 1)).await.unwrap();
+        caller
+            .settle(Settlement::with_units(&first, 1, [("tokens", 1 << 53)]))
+            .await;
+        let other = plan(vec![small.clone(), requests.clone()], 0);
+        caller
+            .settle(Settlement::refund(other, Charged::At(caller.clock.now())))
+            .await;
+        let rejected = caller.store.decide(plan(vec![small.clone()], 5)).await.unwrap();
+        // It says when the units are there, and not that nothing passes for a second.
+        assert_eq!(remaining(&rejected), [1], "{:?}", caller.store);
     }
 }
 
