@@ -313,8 +313,8 @@ async fn over_http2_ten_thousand_panics_in_each_closure_reset_only_their_own_str
 
 #[tokio::test]
 async fn over_http1_a_panic_ends_only_its_own_connection() {
-    /// Each takes a port.
-    const PANICS: usize = 50;
+    /// Each takes a port: 10 000 in all.
+    const PANICS: usize = 1_250;
     let (layer, may_end) = (layer(RemoteStore::<1>::default()), Arc::new(Notify::new()));
     let told = Arc::clone(&may_end);
     let router = Router::new()
