@@ -66,7 +66,7 @@ const WARM_UP_FAULTS: usize = 2;
 const GROWTH_OF_HEAP: u64 = 1 << 19;
 
 /// ... those about each caller. Most of them are probes that were exhausted, which both instances remember.
-const GROWTH_OF_HEAP_BY_CALLER: u64 = 1 << 10;
+const GROWTH_OF_HEAP_BY_CALLER: u64 = 1 << 11;
 
 /// The growth of this process after warming up: the bytes that the allocator keeps for itself.
 const GROWTH_OF_PROCESS: u64 = 32 << 20;

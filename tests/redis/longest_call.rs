@@ -156,3 +156,28 @@ async fn units_go_back_to_many_logs_in_a_call_for_each_and_before_the_next_decis
     assert_eq!(bench.remaining().await, 2_000 - 1_550 + 900);
     assert_eq!(bench.calls() - calls, 4 + 1 + 4 + 1);
 }
+
+#[tokio::test]
+async fn leases_that_have_ended_are_cleared_a_hundred_at_a_time_and_hold_no_slot() {
+    let server = RedisServer::start();
+    let clock = Clock::manual(Timestamp::from_micros(START));
+    let store = RedisStore::builder(server.url()).connections(1).clock(clock);
+    let store = store.build().unwrap();
+    let policies = PolicySet::new([QuotaPolicy::concurrent("slots", 2)]).unwrap();
+    let alice = Scope::new("longest").partition(&PartitionKey::new("user", "alice"));
+    let decide = async || {
+        store
+            .decide(Plan::new(policies.clone(), alice, 1))
+            .await
+            .unwrap()
+            .outcome()
+    };
+    assert_eq!(decide().await, Outcome::Allowed);
+    let key = server.command(&["KEYS", "*:slots:*"]);
+    let ended = "for n = 1, 250 do redis.call('ZADD', KEYS[1], n, 'lease ' .. n) end";
+    server.command(&["EVAL", ended, "1", key.trim()]);
+    for (outcome, left) in [(Outcome::Allowed, "152"), (Outcome::Rejected, "152")] {
+        assert_eq!(decide().await, outcome);
+        assert_eq!(server.command(&["ZCARD", key.trim()]).trim(), left);
+    }
+}
