@@ -78,10 +78,13 @@
             -- The first entry by whose leaving enough units are free.
             local low, high = redis.call('ZRANK', key, oldest[1]), redis.call('ZCARD', key) - 1
             local needed = before + amount + asked - limit
+            -- Where all entries have the same number of units, two looks find it.
+            local middle, looks = low + floor((needed - before - 1) * (high - low + 1) / amount), 0
             while low < high do
-              local middle = floor((low + high) / 2)
+              if looks > 1 or middle < low or middle >= high then middle = floor((low + high) / 2) end
               local _, its_total = read(ENTRY, redis.call('ZRANGE', key, middle, middle)[1])
-              if its_total >= needed then high = middle else low = middle + 1 end
+              looks = looks + 1
+              if its_total >= needed then high, middle = middle, middle - 1 else low, middle = middle + 1, middle + 1 end
             end
             wait = tonumber(redis.call('ZRANGE', key, low, low, 'WITHSCORES')[2]) + weight - now
             if wait > weight then wait = weight end
