@@ -62,11 +62,8 @@ const PERIOD: Duration = Duration::from_secs(20);
 /// The faults before growth is measured: they have taken every way through the code.
 const WARM_UP_FAULTS: usize = 2;
 
-/// The bytes that may be allocated and not freed at the end: the notes about connections, and ...
-const GROWTH_OF_HEAP: u64 = 1 << 19;
-
-/// ... those about each caller. Most of them are probes that were exhausted, which both instances remember.
-const GROWTH_OF_HEAP_BY_CALLER: u64 = 1 << 11;
+/// The bytes that may be allocated and not freed at the end: the notes about each probe and connection.
+const GROWTH_OF_HEAP: u64 = 1 << 20;
 
 /// The growth of this process after warming up: the bytes that the allocator keeps for itself.
 const GROWTH_OF_PROCESS: u64 = 32 << 20;
@@ -104,7 +101,6 @@ async fn main() {
         seed,
         quiet,
         end: Memory::now(&scene),
-        callers: scene.record.callers(),
         samples: soak.samples,
     };
     outputs.write(&found.to_string(), &found.json()).unwrap();
@@ -191,7 +187,6 @@ struct Found {
     /// Before the load, and after it.
     quiet: Memory,
     end: Memory,
-    callers: usize,
     samples: Vec<Sample>,
 }
 
@@ -206,14 +201,13 @@ impl Found {
     fn growth(&self) -> [Growth; 3] {
         let last = self.samples.iter().take(WARM_UP_FAULTS).next_back();
         let warm = last.expect("a soak has some faults").memory;
-        let heap = GROWTH_OF_HEAP + GROWTH_OF_HEAP_BY_CALLER * self.callers as u64;
         let growth = |of, from: u64, to: u64, most| Growth {
             of,
             bytes: to.saturating_sub(from),
             most,
         };
         [
-            growth("the heap", self.quiet.heap, self.end.heap, heap),
+            growth("the heap", self.quiet.heap, self.end.heap, GROWTH_OF_HEAP),
             growth("this process", warm.process, self.end.process, GROWTH_OF_PROCESS),
             growth("Redis", warm.redis, self.end.redis, GROWTH_OF_REDIS),
         ]

@@ -64,7 +64,7 @@
         -- Where nothing of the window is used, numbers begin with one that no log has had: the last five bytes of the
         -- call's.
         sequence = read('<I5', charges, #charges - 4)
-        -- A log that is too long to be cleared at once goes on.
+        -- A log that is too long to be cleared at once keeps its numbers.
         if newest[1] and redis.call('ZCARD', key) > MOST_CLEARED then sequence, total = read(ENTRY, newest[1]) end
       end
       logged = amount

@@ -299,7 +299,7 @@ impl Change {
         let charges = plan.charges_for(&from).zip(plan.charges_for(&to));
         let deltas = charges.zip(measurement.charges()).map(|((from, to), measured)| {
             let counter = from.policy().counter();
-            // Of units, because a weight stops at 2⁵³.
+            // Costs are subtracted before they are weighed, because a weight stops at 2⁵³.
             let difference = counter.weigh(to.cost().abs_diff(from.cost())) as i64;
             let weight = if to.cost() < from.cost() {
                 -difference

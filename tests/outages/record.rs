@@ -117,12 +117,6 @@ impl Record {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of callers of which something was seen.
-    #[allow(dead_code, reason = "only the soak asks")]
-    pub fn callers(&self) -> usize {
-        self.lock().by_caller.len()
-    }
-
     pub fn of(&self, caller: Caller) -> Counts {
         self.lock().by_caller.get(&caller).copied().unwrap_or_default()
     }
