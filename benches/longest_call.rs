@@ -14,7 +14,11 @@ mod rounds;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::join_all;
 use tokio::{runtime::Runtime, time::interval};
@@ -61,8 +65,8 @@ fn main() {
         for (name, micros) in rows {
             println!("| {name} | {micros} |");
         }
-        others().await;
     });
+    others(&runtime);
 }
 
 struct Bench {
@@ -173,23 +177,20 @@ async fn round() -> Vec<(String, u64)> {
 }
 
 /// The 99th percentile of the others, beside callers with full logs and without them.
-async fn others() {
+fn others(runtime: &Runtime) {
     let bench = Bench::new(Algorithm::SlidingWindowLog, 10_000);
-    bench.fill(10_000).await;
+    runtime.block_on(bench.fill(10_000));
     let (mut quiet, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..rounds::setting("ROUNDS", 7) {
-        quiet.push(percentile(&bench).await);
-        let hostile = async {
-            let mut due = interval(Duration::from_millis(500) / CALLERS as u32);
-            for caller in (0..CALLERS).cycle() {
-                due.tick().await;
-                let _ = bench.store.decide(bench.plan(caller, 5_000)).await;
-            }
-        };
-        beside.push(tokio::select! {
-            percentile = percentile(&bench) => percentile,
-            () = hostile => unreachable!("they never stop"),
-        });
+        quiet.push(runtime.block_on(percentile(&bench)));
+        let done = AtomicBool::new(false);
+        let others = percentile(&bench);
+        beside.push(thread::scope(|scope| {
+            scope.spawn(|| hostile(&bench, runtime, &done));
+            let others = runtime.block_on(others);
+            done.store(true, Ordering::Relaxed);
+            others
+        }));
     }
     let median = |values: &mut Vec<Duration>| {
         values.sort_unstable();
@@ -198,6 +199,19 @@ async fn others() {
     let (quiet, beside) = (median(&mut quiet), median(&mut beside));
     println!("\n| 99 % of the others | time |\n|---|---|\n| alone | {quiet:?} |\n| beside such callers | {beside:?} |");
     println!("| ratio | {:.2} |", beside.as_secs_f64() / quiet.as_secs_f64());
+}
+
+/// Two calls a second for each caller, at moments of their own: the timers of the runtime would wake them together with
+/// the others.
+fn hostile(bench: &Bench, runtime: &Runtime, done: &AtomicBool) {
+    for caller in (0..CALLERS).cycle() {
+        thread::sleep(Duration::from_millis(500) / CALLERS as u32);
+        if done.load(Ordering::Relaxed) {
+            break;
+        }
+        let decided = runtime.block_on(bench.store.decide(bench.plan(caller, 5_000)));
+        decided.expect("the server decides");
+    }
 }
 
 async fn percentile(bench: &Bench) -> Duration {

@@ -62,7 +62,8 @@ const PERIOD: Duration = Duration::from_secs(20);
 /// The faults before growth is measured: they have taken every way through the code.
 const WARM_UP_FAULTS: usize = 2;
 
-/// The bytes that may be allocated and not freed at the end: the notes about each probe and connection.
+/// The bytes that may be allocated and not freed at the end: buffers of connections, the notes about each probe, and the
+/// probes in the denial caches, which know for a day that they are exhausted.
 const GROWTH_OF_HEAP: u64 = 1 << 20;
 
 /// The growth of this process after warming up: the bytes that the allocator keeps for itself.

@@ -47,10 +47,12 @@
         if later[#later] ~= newest[1] then moment = tonumber(newest[2]) end
       end
       local amount, wait, oldest_leaves, newest_leaves, sequence, total, before = 0, 0, 0, 0, 0, 0, 0
+      local oldest_number, oldest_total = 0, 0
       local oldest = redis.call(
         'ZRANGEBYSCORE', key, string.format('(%.0f', now - weight), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
       if oldest[1] and #oldest[1] == ENTRY_SIZE then
-        local _, oldest_total, oldest_cost = read(ENTRY, oldest[1])
+        local oldest_cost
+        oldest_number, oldest_total, oldest_cost = read(ENTRY, oldest[1])
         sequence, total = read(ENTRY, newest[1])
         before = oldest_total - oldest_cost
         amount = total - before
@@ -75,18 +77,32 @@
           local asked = charge
           if charge > limit then asked = 1 end
           if amount + asked > limit then
-            -- The first entry by whose leaving enough units are free.
-            local low, high = redis.call('ZRANK', key, oldest[1]), redis.call('ZCARD', key) - 1
+            -- The first entry by whose leaving enough units are free, by its place before the newest one, which is -1.
             local needed = before + amount + asked - limit
-            -- Where all entries have the same number of units, two looks find it.
-            local middle, looks = low + floor((needed - before - 1) * (high - low + 1) / amount), 0
+            local low, high, leaving, middle = oldest_number - sequence - 1, -1, tonumber(newest[2]), nil
+            if oldest_total >= needed then low, leaving = high, tonumber(oldest[2]) end
             while low < high do
-              if looks > 1 or middle < low or middle >= high then middle = floor((low + high) / 2) end
-              local _, its_total = read(ENTRY, redis.call('ZRANGE', key, middle, middle)[1])
-              looks = looks + 1
-              if its_total >= needed then high, middle = middle, middle - 1 else low, middle = middle + 1, middle + 1 end
+              if middle then
+                middle = floor((low + high) / 2)
+              else
+                -- Where all entries have the same number of units, one look finds it.
+                middle = -1 - floor((total - needed) * (sequence - oldest_number + 1) / amount)
+              end
+              -- This entry, behind the one before it.
+              local its = redis.call('ZRANGE', key, middle - 1, middle, 'WITHSCORES')
+              local _, its_total = 0, 0
+              if its[1] then _, its_total = read(ENTRY, its[#its - 1]) end
+              local _, previous_total = 0, 0
+              if its[3] then _, previous_total = read(ENTRY, its[1]) end
+              if previous_total >= needed then
+                high, leaving = middle - 1, tonumber(its[2])
+              elseif its_total >= needed then
+                low, high, leaving = middle, middle, tonumber(its[4] or its[2])
+              else
+                low = middle + 1
+              end
             end
-            wait = tonumber(redis.call('ZRANGE', key, low, low, 'WITHSCORES')[2]) + weight - now
+            wait = leaving + weight - now
             if wait > weight then wait = weight end
           end
           charge = 0

@@ -233,6 +233,8 @@ impl Record {
         let (history, chapter) = {
             let mut seen = self.lock();
             seen.chapter += 1;
+            // Those that nobody has asked for.
+            seen.uncounted = Vec::new();
             (mem::take(&mut seen.history), seen.chapter - 1)
         };
         if let Some(mistake) = history::mistake(&history, |caller| caller.account(chapter)) {
