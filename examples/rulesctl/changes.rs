@@ -6,8 +6,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::time::{Instant, interval};
-use tower_quota::fleet::{Proposal, Publication, PublishError, Published};
+use tokio::time::{Instant, interval, sleep_until};
+use tower_quota::fleet::{Control, Proposal, Publication, PublishError, RulesPublisher};
 
 use super::{
     Failure, Report,
@@ -18,22 +18,23 @@ use super::{
 /// Instances follow within two seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Instances whose source has lost something report that with their next poll.
+const REPORTED_WITHIN: Duration = Duration::from_secs(2);
+
 pub(crate) async fn diff(options: &Options, publication: Publication) -> Result<Report, Failure> {
     let proposal = options.publisher()?.propose(publication).await?;
     Ok(Report::new(proposal.to_string(), changes(&proposal)))
 }
 
-pub(crate) async fn change(options: &Options, publication: Publication, asks: bool) -> Result<Report, Failure> {
+pub(crate) async fn change(options: &Options, publication: Publication) -> Result<Report, Failure> {
     let publisher = options.publisher()?;
-    // A person confirms exactly the publication that follows. Without a question, a proposal is made again if another
-    // publication comes first.
-    let proposal = publisher.propose(publication.clone()).await?;
-    let published = if asks && !proposal.is_empty() {
+    // After a loss of data, instances report within a second or two.
+    let before = fleet_before(options, &publisher).await?;
+    let proposal = publisher.propose(publication).await?;
+    if !proposal.is_empty() {
         confirm(options, &proposal)?;
-        publisher.commit(&proposal).await?
-    } else {
-        publisher.publish(publication).await?
-    };
+    }
+    let published = publisher.commit(&proposal).await?;
     if proposal.is_empty() {
         let version = json!(published.version().number());
         return Ok(Report::new(
@@ -50,9 +51,54 @@ pub(crate) async fn change(options: &Options, publication: Publication, asks: bo
         json!({"version": published.version().number(), "changed": true, "change": changes(&proposal)}),
     );
     if options.waits {
-        follow(options, &published, &mut report).await?;
+        let version = published.version();
+        let follows = |fleet: &Fleet| fleet.all_run(version);
+        if let Some(fleet) = follow(options, before, follows, &mut report).await? {
+            report.text.push_str(&show::instances_text(&fleet, Some(version)));
+        }
     }
     Ok(report)
+}
+
+/// Changes the switch or the access list.
+pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> Result<Report, Failure> {
+    let publisher = options.publisher()?;
+    if asks && !options.yes {
+        let question = format!("Block this network for rule set {:?}?", options.set);
+        ask(options, &question, "--yes")?;
+    }
+    if let Some(warning) = control.warning().filter(|_| !options.drastic) {
+        ask(options, &format!("It {warning}. Is that meant?"), "--drastic")?;
+    }
+    // Where none has reported, Redis may have lost the reports a moment ago.
+    let before = options
+        .rules()?
+        .instances()
+        .await
+        .map_or(1, |reports| Fleet::new(reports).len().max(1));
+    let controls = publisher.control(control).await?;
+    let mut report = Report::new(show::controls_text(&controls), show::controls_json(&controls));
+    report.json["changed"] = json!(true);
+    if options.waits {
+        let obeys = |fleet: &Fleet| fleet.all_obey(&controls);
+        if let Some(fleet) = follow(options, before, obeys, &mut report).await? {
+            report.text.push_str(&fleet.obedience_text(&controls));
+        }
+    }
+    Ok(report)
+}
+
+/// The number of instances. Where nothing is published, reports of instances that had read something are waited for.
+async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<usize, Failure> {
+    let is_empty = matches!(publisher.current().await, Ok(None));
+    if is_empty {
+        sleep_until(Instant::now() + REPORTED_WITHIN).await;
+    }
+    Ok(options
+        .rules()?
+        .instances()
+        .await
+        .map_or(0, |reports| Fleet::new(reports).len()))
 }
 
 /// Shows what changes, and asks.
@@ -61,14 +107,26 @@ fn confirm(options: &Options, proposal: &Proposal) -> Result<(), Failure> {
     if !anew.is_empty() && !proposal.restarts_counts() {
         return Err(PublishError::StartsAnew(anew).into());
     }
-    if options.yes {
-        return Ok(());
+    if !options.yes {
+        ask(
+            options,
+            &format!("{proposal}Publish this for rule set {:?}?", options.set),
+            "--yes",
+        )?;
     }
+    let drastic: Vec<_> = proposal.drastic().map(ToString::to_string).collect();
+    if !drastic.is_empty() && !options.drastic {
+        ask(options, &format!("{}\nIs that meant?", drastic.join("\n")), "--drastic")?;
+    }
+    Ok(())
+}
+
+fn ask(options: &Options, question: &str, option: &str) -> Result<(), Failure> {
     if options.json || !io::stdin().is_terminal() {
-        let message = "there is no terminal to ask; add --yes";
-        return Err(Failure::Usage(message.to_owned()));
+        let message = format!("{question} There is no terminal to ask; add {option}");
+        return Err(Failure::Usage(message));
     }
-    eprint!("{proposal}Publish this for rule set {:?}? [y/N] ", options.set);
+    eprint!("{question} [y/N] ");
     let mut answer = String::new();
     let read = io::stderr()
         .flush()
@@ -79,9 +137,14 @@ fn confirm(options: &Options, proposal: &Proposal) -> Result<(), Failure> {
     }
 }
 
-/// Waits until all instances that report run what was published, and says which do not.
-async fn follow(options: &Options, published: &Published, report: &mut Report) -> Result<(), Failure> {
-    let (rules, deadline) = (options.rules()?, Instant::now() + PATIENCE);
+/// Waits until all instances follow, and at least as many as there were `before`. Returns them, unless they are unknown.
+async fn follow(
+    options: &Options,
+    before: usize,
+    follows: impl Fn(&Fleet) -> bool,
+    report: &mut Report,
+) -> Result<Option<Fleet>, Failure> {
+    let (rules, start) = (options.rules()?, Instant::now());
     let mut looks = interval(Duration::from_millis(200));
     let fleet = loop {
         looks.tick().await;
@@ -91,20 +154,19 @@ async fn follow(options: &Options, published: &Published, report: &mut Report) -
             Err(error) => {
                 report.text.push_str(&format!("instances: unknown, {error}\n"));
                 report.is_partial = true;
-                return Ok(());
+                return Ok(None);
             }
         };
-        if fleet.all_run(published.version()) || Instant::now() > deadline {
+        // A Redis that has lost its data has also lost the reports: those who have not reported yet are waited for.
+        let are_all = fleet.len() >= before || start.elapsed() > REPORTED_WITHIN;
+        if (are_all && follows(&fleet)) || start.elapsed() > PATIENCE {
             break fleet;
         }
     };
-    report.is_partial = !fleet.all_run(published.version());
-    report
-        .text
-        .push_str(&show::instances_text(&fleet, Some(published.version())));
+    report.is_partial = !follows(&fleet);
     report.json["instances"] = show::instances_json(&fleet);
     report.json["all_follow"] = json!(!report.is_partial);
-    Ok(())
+    Ok(Some(fleet))
 }
 
 fn changes(proposal: &Proposal) -> Value {

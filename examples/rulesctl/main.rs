@@ -99,6 +99,12 @@ impl From<PublishError> for Failure {
             PublishError::StartsAnew(_) => Self::Rejected(format!(
                 "{message}\nCallers would get a full quota once. If that is meant, add --restart-counts."
             )),
+            PublishError::AfterRollBack { .. } => {
+                Self::Rejected(format!("{message}\nAdd --to VERSION. See `history`."))
+            }
+            PublishError::NothingPublished => Self::Rejected(format!(
+                "{message}\nIf Redis has lost the rules, `restore FILE` brings them back. See `show`."
+            )),
             PublishError::Conflict { .. } => Self::Rejected(format!("{message}\nNothing was published. See `show`.")),
             _ => Self::Rejected(message),
         }
@@ -154,7 +160,8 @@ pub(crate) async fn run(options: &Options) -> Result<Report, Failure> {
         Command::Show { whole } => show::show(options, *whole).await,
         Command::History => show::history(options).await,
         Command::Diff(publication) => changes::diff(options, publication.clone()).await,
-        Command::Change { publication, asks } => changes::change(options, publication.clone(), *asks).await,
+        Command::Change { publication } => changes::change(options, publication.clone()).await,
+        Command::Control { control, asks } => changes::control(options, control.clone(), *asks).await,
     }
 }
 
@@ -175,6 +182,19 @@ fn check(file: &str) -> Result<Report, Failure> {
 /// The rules of a file, or of standard input where it is `-`.
 fn read_rules(file: &str) -> Result<Rules, Failure> {
     let in_file = |problem: &dyn fmt::Display| format!("{file}: {problem}");
+    let rules: Rules = serde_json::from_slice(&read(file)?).map_err(|error| Failure::Rejected(in_file(&error)))?;
+    let document = RulesDocument::new(1, rules.clone());
+    document.check().map_err(|error| Failure::Rejected(in_file(&error)))?;
+    Ok(rules)
+}
+
+/// A whole document.
+fn read_document(file: &str) -> Result<RulesDocument, Failure> {
+    RulesDocument::parse(&read(file)?).map_err(|error| Failure::Rejected(format!("{file}: {error}")))
+}
+
+fn read(file: &str) -> Result<Vec<u8>, Failure> {
+    let in_file = |problem: &dyn fmt::Display| format!("{file}: {problem}");
     let unreadable = |error: io::Error| Failure::Usage(in_file(&error));
     let mut json = Vec::new();
     // A little more than any document may have is enough to see that it is too long.
@@ -186,8 +206,5 @@ fn read_rules(file: &str) -> Result<Rules, Failure> {
     if length.map_err(unreadable)? > RulesDocument::MAX_LENGTH {
         return Err(Failure::Rejected(in_file(&"it is longer than 1 MiB")));
     }
-    let rules: Rules = serde_json::from_slice(&json).map_err(|error| Failure::Rejected(in_file(&error)))?;
-    let document = RulesDocument::new(1, rules.clone());
-    document.check().map_err(|error| Failure::Rejected(in_file(&error)))?;
-    Ok(rules)
+    Ok(json)
 }

@@ -4,17 +4,17 @@ use std::{env, ffi::OsString, time::Duration};
 
 use tower_quota::{
     Access, ConfigError, PartitionId, RedisStore, RedisStoreBuilder,
-    fleet::{AccessEntry, Publication, RedisRules, RulesPublisher},
+    fleet::{AccessEntry, Control, Publication, RedisRules, RulesPublisher},
 };
 
-use super::{Failure, read_rules};
+use super::{Failure, read_document, read_rules};
 
 pub(crate) const HELP: &str = "\
 rulesctl COMMAND [OPTIONS]   the rules of all instances of a service
 
-  show                      what holds, and how many instances run which version
+  show                      what is published, and what the instances enforce
   show --document           the whole document as JSON
-  history                   the last versions, the newest one first
+  history                   the last changes, the newest one first
   check FILE                is this a valid file of rules? (needs no Redis; `-` is standard input)
   diff FILE                 what would change for whom, if it was published
   publish FILE              these rules for all callers
@@ -23,17 +23,26 @@ rulesctl COMMAND [OPTIONS]   the rules of all instances of a service
     --restart-counts        ... even if policies start anew
     --overwrite             ... even if what is published cannot be read
   rollback [--to VERSION]   the rules of the version before, or of one of the history
-  off | on                  no limits on any instance | limits again
+  restore FILE              publish a whole document again, as `show --document` or an instance printed it
+  off                       no limits on any instance, for an hour
+    --for 10m               ... for this time (s, m, h, d)
+    --without-end           ... until `on`
+  on                        limits again
   block ADDRESS             reject a network or an address on all instances
-    --for 10m               ... for so long (s, m, h, d); without it until `unblock`
+    --for 10m               ... for this time; without it until `unblock`
   unblock ADDRESS
+    `off`, `on`, `block` and `unblock` need no published rules, and work on a Redis that has lost its data.
 
   --redis URL               where Redis is; several with commas are nodes of a cluster  [RULES_REDIS]
   --sentinel NAME           the URLs are those of sentinels; NAME is their service      [RULES_SENTINEL]
   --set NAME                the rule set                                                [RULES_SET]
   --prefix PREFIX           the key prefix of the stores, by default `quota:`           [RULES_PREFIX]
   --author NAME             who you are                                                 [USER]
-  --yes                     do not ask before `publish`, `rollback`, and a block of a network larger than /16 (IPv6: /32)
+  --because TEXT            why, for the history
+  --yes                     do not ask before `publish`, `rollback`, `restore`, and a block of a network larger than /16
+                            (IPv6: /32)
+  --drastic                 do not ask a second time before a quota of 0, one that is lowered tenfold, a block of every
+                            address, and limits that stay off for more than a day
   --no-wait                 do not wait until the instances follow
   --json                    one JSON object instead of text
 
@@ -45,11 +54,14 @@ Exit codes: 0 done; 1 Redis failed, or what it holds cannot be read; 2 not under
 pub(crate) enum Command {
     Change {
         publication: Publication,
-        /// True if a person is asked first. Urgent changes are made at once.
-        asks: bool,
     },
     Check {
         file: String,
+    },
+    Control {
+        control: Control,
+        /// True if a person is asked first.
+        asks: bool,
     },
     Diff(Publication),
     History,
@@ -64,6 +76,7 @@ pub(crate) struct Options {
     pub(crate) author: String,
     pub(crate) json: bool,
     pub(crate) yes: bool,
+    pub(crate) drastic: bool,
     pub(crate) waits: bool,
     urls: Vec<String>,
     sentinel: Option<String>,
@@ -86,8 +99,11 @@ struct Words {
     restart_counts: bool,
     overwrite: bool,
     document: bool,
+    without_end: bool,
+    because: Option<String>,
     json: bool,
     yes: bool,
+    drastic: bool,
     no_wait: bool,
     help: bool,
 }
@@ -121,6 +137,7 @@ impl Options {
             prefix: variable(&words.prefix, "RULES_PREFIX"),
             json: words.json,
             yes: words.yes,
+            drastic: words.drastic,
             waits: !words.no_wait,
             urls: urls.split(',').map(str::to_owned).collect(),
         }))
@@ -167,6 +184,9 @@ impl Words {
                 Long("document") => words.document = true,
                 Long("json") => words.json = true,
                 Long("yes") | Short('y') => words.yes = true,
+                Long("drastic") => words.drastic = true,
+                Long("without-end") => words.without_end = true,
+                Long("because") => words.because = Some(parser.value()?.string()?),
                 Long("no-wait") => words.no_wait = true,
                 Long("help") | Short('h') => words.help = true,
                 _ => return Err(word.unexpected()),
@@ -178,13 +198,13 @@ impl Words {
     fn command(&self) -> Result<Command, Failure> {
         let values: Vec<&str> = self.values.iter().map(String::as_str).collect();
         self.check_options(values.first().copied().unwrap_or_default())?;
-        let asking = |publication| Command::Change {
-            publication,
-            asks: true,
+        let reason = || self.because.clone().unwrap_or_default();
+        let change = |publication: Publication| Command::Change {
+            publication: self.overwriting(publication).because(reason()),
         };
-        let at_once = |publication| Command::Change {
-            publication,
-            asks: false,
+        let control = |control: Control, asks| Command::Control {
+            control: control.because(reason()),
+            asks,
         };
         Ok(match &*values {
             [] => return Err(usage("no command")),
@@ -194,32 +214,34 @@ impl Words {
                 file: (*file).to_owned(),
             },
             ["diff", file] => Command::Diff(self.publication(file)?),
-            ["publish", file] => asking(self.publication(file)?),
-            ["rollback"] => asking(self.overwriting(match self.to {
+            ["publish", file] => change(self.publication(file)?),
+            ["restore", file] => change(Publication::restore(read_document(file)?)),
+            ["rollback"] => change(match self.to {
                 Some(version) => Publication::roll_back_to(version),
                 None => Publication::roll_back(),
-            })),
-            ["off"] => at_once(Publication::switch_off()),
-            ["on"] => at_once(Publication::switch_on()),
-            ["block", address] => {
-                let block = Publication::block_network(*address);
-                Command::Change {
-                    publication: self.lasts.map_or(block.clone(), |time| block.lasting(time)),
-                    // A slip in the prefix can lock out everybody.
-                    asks: is_large(address),
-                }
+            }),
+            ["off"] if self.without_end => control(Control::switch_off().without_end(), false),
+            ["off"] => control(self.lasting(Control::switch_off()), false),
+            ["on"] => control(Control::switch_on(), false),
+            // A slip in the prefix can lock out everybody.
+            ["block", address] => control(self.lasting(Control::block_network(*address)), is_large(address)),
+            ["unblock", address] => {
+                let entry = AccessEntry::network(*address, Access::Block);
+                control(Control::remove_access(entry), false)
             }
-            ["unblock", address] => at_once(Publication::remove_access(AccessEntry::network(
-                *address,
-                Access::Block,
-            ))),
-            [command @ ("check" | "diff" | "publish"), ..] => return Err(usage(format!("`{command}` needs one FILE"))),
+            [command @ ("check" | "diff" | "publish" | "restore"), ..] => {
+                return Err(usage(format!("`{command}` needs one FILE")));
+            }
             [command @ ("block" | "unblock"), ..] => return Err(usage(format!("`{command}` needs one ADDRESS"))),
             [command @ ("show" | "history" | "rollback" | "off" | "on"), ..] => {
                 return Err(usage(format!("`{command}` takes no further words")));
             }
             [command, ..] => return Err(usage(format!("there is no command {command:?}"))),
         })
+    }
+
+    fn lasting(&self, control: Control) -> Control {
+        self.lasts.into_iter().fold(control, Control::lasting)
     }
 
     /// An option that a command does not have is a mistake, not something to skip: `block --percent 10` blocks for all.
@@ -229,9 +251,14 @@ impl Words {
             (self.percent.is_some(), "--percent", of_rules),
             (!self.partitions.is_empty(), "--partition", of_rules),
             (self.restart_counts, "--restart-counts", of_rules),
-            (self.overwrite, "--overwrite", &["diff", "publish", "rollback"]),
+            (
+                self.overwrite,
+                "--overwrite",
+                &["diff", "publish", "restore", "rollback"],
+            ),
             (self.to.is_some(), "--to", &["rollback"]),
-            (self.lasts.is_some(), "--for", &["block"]),
+            (self.lasts.is_some(), "--for", &["block", "off"]),
+            (self.without_end, "--without-end", &["off"]),
             (self.document, "--document", &["show"]),
         ] {
             if is_given && !commands.contains(&command) {

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use tower_quota::{
     QuotaPolicy, Rules,
-    fleet::{InstanceReport, PublishError, RulesDocument, RulesVersion},
+    fleet::{Controls, InstanceReport, PublishError, RulesDocument, RulesVersion, SwitchOrder},
 };
 
 use super::{Failure, Report, options::Options};
@@ -29,6 +29,44 @@ impl Fleet {
         self.0.values().all(runs)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns `true` if all instances obey the last order of the switch and the last access list.
+    pub(crate) fn all_obey(&self, controls: &Controls) -> bool {
+        self.0.values().all(|report| obeys(report, controls))
+    }
+
+    pub(crate) fn obedience_text(&self, controls: &Controls) -> String {
+        let (obedient, others): (Vec<_>, Vec<_>) = self.0.values().partition(|report| obeys(report, controls));
+        let mut text = format!("instances: {} of {} obey\n", obedient.len(), self.0.len());
+        for report in others {
+            let why = match report.controls() {
+                None => "does not read the switch and the access list",
+                Some(_) => "has not read it yet",
+            };
+            let _ = writeln!(text, "  {} {why}", report.instance());
+        }
+        text
+    }
+
+    /// The rules that instances enforce while nothing is published.
+    fn nothing_published(&self) -> String {
+        let versions = self.by_version();
+        match versions
+            .iter()
+            .find_map(|(version, names)| Some((version.as_ref()?, names.len())))
+        {
+            Some((version, number)) => format!(
+                "nothing is published in this Redis, but {number} instances enforce version {}. It has lost the rules: \
+                 `restore FILE` publishes the document of an instance again",
+                version.number()
+            ),
+            None => "nothing was published, instances use the rules of their program".to_owned(),
+        }
+    }
+
     /// The names of the instances of each version, the newest version first; `None` for the rules of the program.
     fn by_version(&self) -> Vec<(Option<RulesVersion>, Vec<&str>)> {
         let mut versions: Vec<(Option<RulesVersion>, Vec<&str>)> = Vec::new();
@@ -44,31 +82,34 @@ impl Fleet {
     }
 }
 
+fn obeys(report: &InstanceReport, controls: &Controls) -> bool {
+    let switch = controls.switch().map_or(0, SwitchOrder::number);
+    let numbers = report.controls();
+    numbers.is_some_and(|(its_switch, its_access)| its_switch >= switch && its_access >= controls.access_number())
+}
+
 pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failure> {
     let (publisher, rules) = (options.publisher()?, options.rules()?);
     let current = publisher.current().await;
     // Which instances go on with what is most wanted when the document cannot be read.
     let fleet = Fleet::new(rules.instances().await?);
-    let published = match current {
-        Ok(published) => published,
-        Err(error @ PublishError::Unreadable(_)) => {
+    let published = current.map_err(|error| match error {
+        PublishError::Unreadable(_) => {
             let instances = instances_text(&fleet, None);
-            let Failure::Broken(message) = Failure::from(error) else {
-                unreachable!("what cannot be read is broken");
-            };
-            return Err(Failure::Broken(format!("{message}\n{}", instances.trim_end())));
+            Failure::Broken(format!("{}\n{}", Failure::from(error), instances.trim_end()))
         }
-        Err(error) => return Err(error.into()),
+        error => error.into(),
+    })?;
+    let (controls, problem) = match publisher.controls().await {
+        Ok(controls) => (controls, String::new()),
+        Err(error) => (Controls::default(), format!("switch and access list: {error}\n")),
     };
     let Some(published) = published else {
-        let text = format!(
-            "rule set {:?}: nothing was published, instances use the rules of their program\n",
-            options.set
-        );
-        let text = text + &instances_text(&fleet, None);
+        let text = format!("rule set {:?}: {}\n{problem}", options.set, fleet.nothing_published());
+        let text = text + &controls_text(&controls) + &instances_text(&fleet, None);
         return Ok(Report::new(
             text,
-            json!({"version": null, "instances": instances_json(&fleet)}),
+            json!({"version": null, "controls": controls_json(&controls), "instances": instances_json(&fleet)}),
         ));
     };
     let document = published.document();
@@ -78,62 +119,93 @@ pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failu
         return Ok(Report::new(json_text + "\n", value));
     }
     let mut text = format!("rule set {:?}: {published}, {}\n", options.set, date(document.time()));
-    text += &document_text(document);
+    text += &problem;
+    text += &document_text(document, &controls);
     text += &instances_text(&fleet, Some(published.version()));
     let document: Value = serde_json::from_str(&json_text).unwrap_or_default();
     let json = json!({
         "version": published.version().number(),
         "digest": published.version().to_string().split(' ').next_back(),
         "document": document,
+        "controls": controls_json(&controls),
         "instances": instances_json(&fleet),
     });
     Ok(Report::new(text, json))
 }
 
 pub(crate) async fn history(options: &Options) -> Result<Report, Failure> {
-    let versions = options.publisher()?.history().await?;
+    let changes = options.publisher()?.changes().await?;
     let mut text = String::new();
-    for (document, before) in versions.iter().zip(versions.iter().skip(1).map(Some).chain([None])) {
-        let what = summary(document, before);
-        let (number, author, time) = (document.version(), document.author(), date(document.time()));
-        let _ = writeln!(text, "version {number} by {author:?}, {time}: {what}");
+    for change in &changes {
+        let what = match (change.version(), change.is_roll_back()) {
+            (None, _) => String::new(),
+            (Some(version), false) => format!("version {version} "),
+            (Some(version), true) => format!("version {version}, a rollback, "),
+        };
+        let reason = match change.reason() {
+            "" => String::new(),
+            reason => format!(" ({reason})"),
+        };
+        let _ = writeln!(text, "{what}by {:?}, {}{reason}:", change.author(), date(change.time()));
+        for line in change.text().lines() {
+            let _ = writeln!(text, "  {line}");
+        }
     }
-    if versions.is_empty() {
-        text.push_str("nothing was published\n");
+    if changes.is_empty() {
+        text.push_str("nothing was changed, as far as this Redis knows\n");
     }
-    let json = versions
-        .iter()
-        .map(|document| json!({"version": document.version(), "author": document.author(), "time": document.time()}));
+    let json = changes.iter().map(|change| {
+        json!({
+            "version": change.version(), "author": change.author(), "time": change.time(), "reason": change.reason(),
+            "text": change.text(),
+        })
+    });
     Ok(Report::new(text, json.collect()))
 }
 
-/// The changes of a version, in a few words.
-fn summary(document: &RulesDocument, before: Option<&RulesDocument>) -> String {
-    let mut parts = Vec::new();
-    if before.is_none_or(|before| before.rules() != document.rules()) {
-        parts.push("rules for all".to_owned());
+/// The position of the fleet's switch, and the access list that applies without rules.
+pub(crate) fn controls_text(controls: &Controls) -> String {
+    let mut text = String::new();
+    if let Some(order) = controls.switch() {
+        let position = if order.is_off() {
+            "OFF, all requests pass uncounted"
+        } else {
+            "on"
+        };
+        let until = order
+            .until()
+            .map_or_else(String::new, |until| format!(", until {}", date(until)));
+        let reason = if order.reason().is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", order.reason())
+        };
+        let (author, time) = (order.author(), date(order.time()));
+        let _ = writeln!(text, "limits: {position}{until}, by {author:?}, {time}{reason}");
     }
-    match (document.roll_out(), before.and_then(RulesDocument::roll_out)) {
-        (after, before) if after == before => {}
-        (Some(roll_out), _) => parts.push(format!("rules for {} %", roll_out.percent())),
-        (None, _) => parts.push("end of the roll-out".to_owned()),
+    for entry in controls.access() {
+        let _ = writeln!(text, "access list: {entry}");
     }
-    let was_off = before.is_some_and(RulesDocument::is_switched_off);
-    if document.is_switched_off() != was_off {
-        parts.push(if was_off { "limits on" } else { "limits OFF" }.to_owned());
-    }
-    if document.access() != before.map_or(&[][..], RulesDocument::access) {
-        parts.push("access list".to_owned());
-    }
-    parts.join(", ")
+    text
 }
 
-fn document_text(document: &RulesDocument) -> String {
-    let mut text = String::new();
-    let _ = match document.is_switched_off() {
-        true => writeln!(text, "limits: OFF, all requests pass uncounted"),
-        false => writeln!(text, "limits: on"),
-    };
+pub(crate) fn controls_json(controls: &Controls) -> Value {
+    json!({
+        "switch": serde_json::to_value(controls.switch()).unwrap_or_default(),
+        "access": serde_json::to_value(controls.access()).unwrap_or_default(),
+    })
+}
+
+fn document_text(document: &RulesDocument, controls: &Controls) -> String {
+    let mut text = controls_text(controls);
+    if controls.switch().is_none() {
+        let position = if document.is_switched_off() {
+            "OFF, all requests pass uncounted"
+        } else {
+            "on"
+        };
+        let _ = writeln!(text, "limits: {position}");
+    }
     text.push_str(&rules_text("rules", document.rules()));
     if let Some(roll_out) = document.roll_out() {
         let named = match roll_out.partitions().len() {
@@ -144,16 +216,7 @@ fn document_text(document: &RulesDocument) -> String {
         text.push_str(&rules_text(&title, roll_out.rules()));
     }
     for entry in document.access() {
-        let subject = match (entry.as_network(), entry.as_key()) {
-            (Some(network), _) => network.to_owned(),
-            (None, Some((kind, value))) => format!("{kind} {value:?}"),
-            (None, None) => String::new(),
-        };
-        let until = entry.ends().map_or_else(
-            || "until it is removed".to_owned(),
-            |end| format!("until {}", date(end)),
-        );
-        let _ = writeln!(text, "{:?} {subject} {until}", entry.access());
+        let _ = writeln!(text, "access list of the document: {entry}");
     }
     if document.blocks_unknown_addresses() {
         text.push_str("Block clients of unknown addresses\n");
@@ -224,6 +287,23 @@ pub(crate) fn instances_text(fleet: &Fleet, current: Option<RulesVersion>) -> St
         if report.is_overridden() {
             let _ = writeln!(text, "  {} is overridden by hand", report.instance());
         }
+        if report.is_off() {
+            let _ = writeln!(text, "  {} applies NO LIMITS", report.instance());
+        }
+        if report.controls().is_none() {
+            let _ = writeln!(
+                text,
+                "  {} does not read the switch and the access list",
+                report.instance()
+            );
+        }
+        if report.has_lost() {
+            let _ = writeln!(
+                text,
+                "  {} enforces something that this Redis has lost",
+                report.instance()
+            );
+        }
     }
     text
 }
@@ -236,6 +316,9 @@ pub(crate) fn instances_json(fleet: &Fleet) -> Value {
             "version": number(report.version()),
             "rejects": number(report.rejects()),
             "overridden": report.is_overridden(),
+            "off": report.is_off(),
+            "reads_controls": report.controls().is_some(),
+            "lost": report.has_lost(),
         })
     });
     instances.collect()

@@ -11,7 +11,7 @@ pub use self::{
     error::{RulesDocumentError, RulesDocumentErrorKind},
     roll_out::RollOut,
 };
-use super::version::RulesVersion;
+use super::{controls::access_rules, version::RulesVersion};
 use crate::{
     error::ConfigError,
     rules::{Rules, check_rules},
@@ -153,7 +153,8 @@ impl RulesDocument {
         self.0.roll_out.as_ref()
     }
 
-    /// Returns `true` if all instances let all requests pass uncounted, but for those that an access list blocks.
+    /// Returns `true` if all instances let all requests pass uncounted, but for those that an access list blocks. An order of
+    /// the kill switch ([`Control`](super::Control)) takes precedence.
     pub fn is_switched_off(&self) -> bool {
         self.0.switched_off
     }
@@ -203,7 +204,8 @@ impl RulesDocument {
         self
     }
 
-    /// Sets the kill switch of the fleet: if `true`, limits are off.
+    /// Switches the limits of all instances off, if `true`. In Redis, a [`Control`](super::Control) does that without a
+    /// publication, and ends.
     #[must_use]
     pub fn switched_off(mut self, is_off: bool) -> Self {
         self.0.switched_off = is_off;
@@ -227,11 +229,8 @@ impl RulesDocument {
 
     /// The rules of the access list that hold at this time, in seconds since the Unix epoch.
     pub(super) fn access_rules(&self, now: u64) -> Result<AccessRules, ConfigError> {
-        let mut rules = AccessRules::new();
+        let mut rules = access_rules(self.access(), now)?;
         rules.block_unknown_addresses(self.blocks_unknown_addresses());
-        for entry in self.access().iter().filter(|entry| entry.holds_at(now)) {
-            entry.add_to(&mut rules)?;
-        }
         Ok(rules)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, future::Future, pin::Pin};
 
-use super::{document::RulesDocumentError, report::InstanceReport, version::RulesVersion};
+use super::{controls::SwitchOrder, document::RulesDocumentError, report::InstanceReport, version::RulesVersion};
 use crate::error::StoreError;
 
 /// A place that has the rules of a fleet: [`RedisRules`](super::RedisRules), [`FileRules`](super::FileRules), or one of
@@ -37,6 +37,20 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
     /// The version that holds now; `None` if nothing was published. It is asked for once a second, so it should be cheap.
     fn version(&self) -> SourceFuture<'_, Option<RulesVersion>>;
 
+    /// Returns the version, and the kill switch and the access list that apply without rules, all read at one moment.
+    ///
+    /// The default implementation returns the [version](Self::version) and no controls, for sources that have none.
+    fn state(&self) -> SourceFuture<'_, SourceState> {
+        Box::pin(async { Ok(SourceState::new(self.version().await?)) })
+    }
+
+    /// Returns the bytes of the access list with this version, as [`state`](Self::state) returned it. It is called only if the
+    /// version changed, and reads at most [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes.
+    fn access(&self, version: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
+        let message = format!("the source has no access list of version {version}");
+        Box::pin(async { Err(RulesSourceError::unavailable(message)) })
+    }
+
     /// The bytes of the document, which are those of this version unless another one was published meanwhile.
     ///
     /// It reads at most [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes: a longer document is the
@@ -59,6 +73,52 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
     fn report<'a>(&'a self, report: &'a InstanceReport, before: &'a [InstanceReport]) -> SourceFuture<'a, ()> {
         let _ = (report, before);
         Box::pin(async { Ok(()) })
+    }
+}
+
+/// The contents of a [`RulesSource`] at one moment.
+#[derive(Clone, Debug)]
+pub struct SourceState {
+    pub(super) version: Option<RulesVersion>,
+    pub(super) controls: Result<ControlHeads, String>,
+    /// True if a lower number than before means that the source lost data.
+    pub(super) only_rises: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct ControlHeads {
+    pub(super) switch: Option<SwitchOrder>,
+    pub(super) access: Option<RulesVersion>,
+}
+
+impl SourceState {
+    /// Creates the state of a source with this version of the rules, and without a kill switch or an access list. Its numbers
+    /// may decrease, as in a file that a deployment replaces.
+    pub fn new(version: Option<RulesVersion>) -> Self {
+        let controls = Ok(ControlHeads::default());
+        Self {
+            version,
+            controls,
+            only_rises: false,
+        }
+    }
+
+    /// Sets the last order of the kill switch, and the version of the access list.
+    ///
+    /// All numbers of such a source increase: a smaller number, or none, means that the source [lost](super::Lost) data.
+    #[must_use]
+    pub fn with_controls(mut self, switch: Option<SwitchOrder>, access: Option<RulesVersion>) -> Self {
+        self.controls = Ok(ControlHeads { switch, access });
+        self.only_rises = true;
+        self
+    }
+
+    /// Sets why the kill switch and the access list cannot be read. The last ones that were read stay in force.
+    #[must_use]
+    pub fn without_controls(mut self, reason: impl Into<String>) -> Self {
+        self.controls = Err(reason.into());
+        self.only_rises = true;
+        self
     }
 }
 

@@ -54,6 +54,7 @@ pub struct RulesChange {
     tier: Option<String>,
     policy: Option<String>,
     kind: ChangeKind,
+    is_drastic: bool,
     details: Vec<String>,
 }
 
@@ -131,11 +132,16 @@ impl RulesDiff {
                 None => self.push(tier, Some(policy), ChangeKind::Added, vec![policy_text(policy)]),
                 Some(older) => {
                     let details = older.differences(policy);
+                    let before = self.changes.len();
                     match policy.continues(older) {
                         true if details.is_empty() => {}
                         true => self.push(tier, Some(policy), ChangeKind::Changed, details),
                         false => self.push(tier, Some(policy), ChangeKind::StartsAnew, details),
                     }
+                    let is_drastic = is_lowered_tenfold(older, policy);
+                    self.changes[before..]
+                        .iter_mut()
+                        .for_each(|change| change.is_drastic = is_drastic);
                 }
             }
         }
@@ -160,6 +166,7 @@ impl RulesDiff {
             tier: tier.map(str::to_owned),
             policy: policy.map(|policy| policy.name().to_owned()),
             kind,
+            is_drastic: kind == ChangeKind::Added && policy.is_some_and(|policy| policy.quota() == 0),
             details,
         });
     }
@@ -180,6 +187,13 @@ impl RulesDiff {
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
+}
+
+/// Returns `true` if the quota is closed, or allows a tenth or less in the same time.
+fn is_lowered_tenfold(old: &QuotaPolicy, new: &QuotaPolicy) -> bool {
+    let rate =
+        |policy: &QuotaPolicy| policy.quota() as f64 / policy.usual_window().map_or(1.0, |window| window.as_secs_f64());
+    old.quota() > 0 && (new.quota() == 0 || rate(new) * 10.0 <= rate(old))
 }
 
 fn named<'a>(policies: &'a [QuotaPolicy], name: &str) -> Option<&'a QuotaPolicy> {
@@ -222,6 +236,11 @@ impl RulesChange {
     /// The kind of the change.
     pub fn kind(&self) -> ChangeKind {
         self.kind
+    }
+
+    /// Returns `true` if a person should confirm it: it closes a policy, or allows a tenth or less of what was allowed.
+    pub fn is_drastic(&self) -> bool {
+        self.is_drastic
     }
 
     /// The settings that differ, such as `quota 60 → 100`, for people to read.

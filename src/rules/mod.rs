@@ -53,12 +53,14 @@ use crate::{
     partition::PartitionId,
     policy::{Policy, QuotaPolicy, QuotaUnit, UnitName},
     response_fields::ResponseFields,
+    telemetry::SwitchMeter,
 };
 
 /// The rules of a layer, which may be replaced while requests are under way.
 pub(crate) struct Policies {
     frame: Frame,
     active: ArcSwap<Active>,
+    switch_meter: SwitchMeter,
 }
 
 /// The settings of the layer that rules must fit: they stay when rules are replaced.
@@ -174,6 +176,7 @@ impl Policies {
             change(&mut changed);
             changed
         });
+        self.switch_meter.turned(|| !self.active.load().is_on());
     }
 
     /// The rules in force. A request keeps the ones that it began with.

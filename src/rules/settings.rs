@@ -12,6 +12,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     policy::{QuotaPolicy, UnitName},
     response_fields::ResponseFields,
+    telemetry::SwitchMeter,
 };
 
 #[derive(Debug, Default)]
@@ -35,6 +36,7 @@ impl RulesSettings {
     /// `keys` are the names of all keys but the main one, `units` those of the program's own units that have a cost.
     pub(crate) fn build(
         mut self,
+        scope: &str,
         keys: Vec<String>,
         units: Vec<UnitName>,
         fixed_cost: Option<u64>,
@@ -68,6 +70,7 @@ impl RulesSettings {
         };
         Ok(Policies {
             frame,
+            switch_meter: SwitchMeter::new(scope),
             active: ArcSwap::from_pointee(active),
         })
     }

@@ -453,7 +453,7 @@ impl AccessRules {
         not(all(feature = "redis", feature = "serde")),
         allow(dead_code, reason = "there is no fleet")
     )]
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         for (network, access) in other.networks.iter() {
             let before = self.networks.get(network);
             self.networks.insert(network, prefer(before.copied(), *access));

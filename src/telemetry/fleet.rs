@@ -132,12 +132,42 @@ impl FleetTelemetry {
         });
     }
 
-    pub(crate) fn unpublished(&self) {
-        event!(
-            WARN,
-            rules = %self.name,
-            "no rules of the fleet are published any more; those in force stay"
-        );
+    /// The source has lost this; nothing if it has everything again.
+    /// Each has its word in metrics, and what happened.
+    pub(crate) fn lost(&self, lost: &[(&'static str, String)]) {
+        self.meters.lost(lost);
+        match lost {
+            [] => event!(INFO, rules = %self.name, "the source of the rules has everything again that it had lost"),
+            lost => {
+                let texts: Vec<_> = lost.iter().map(|(_, text)| text.as_str()).collect();
+                event!(
+                    WARN,
+                    rules = %self.name,
+                    lost = %texts.join("; "),
+                    "the source of the rules lost something that it had; this instance keeps enforcing it. \
+                     Publish the rules again: see \"When Redis loses its data\" in the page on the fleet"
+                );
+            }
+        }
+    }
+
+    /// The end of the order that switches the limits off, if there is one; that may have no end.
+    pub(crate) fn switch_ends(&self, until: Option<Option<u64>>) {
+        self.meters.switch_ends(until);
+    }
+
+    /// The kill switch and the access list cannot be read, or can again.
+    pub(crate) fn controls_unread(&self, failure: Option<&str>) {
+        self.meters.controls_unread(failure.is_some());
+        match failure {
+            None => event!(INFO, rules = %self.name, "the kill switch and the access list of the fleet are read"),
+            Some(failure) => event!(
+                WARN,
+                rules = %self.name,
+                error = %failure,
+                "the kill switch or the access list of the fleet is not read; this instance does not obey it"
+            ),
+        }
     }
 
     pub(crate) fn overridden(&self, is_overridden: bool) {

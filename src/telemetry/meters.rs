@@ -27,9 +27,9 @@ pub(super) use self::tokens::TokenMeters;
 use super::tier::Unresolved;
 use super::{
     catalog::{
-        CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BLOCKS, NEVER_FITS,
-        NEW_PARTITIONS, QUEUE_WAIT, REFUNDS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE, UNATTRIBUTED,
-        UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER, register,
+        CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BLOCKS, LIMITS_OFF,
+        NEVER_FITS, NEW_PARTITIONS, QUEUE_WAIT, REFUNDS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE,
+        UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER, register,
     },
     layer::{LayerCount, outcome_name, rejecting_policy},
     series::Series,
@@ -39,6 +39,7 @@ use crate::{
     clock::{Clock, Timestamp},
     error::StoreErrorKind,
     exchange::{Decision, Outcome},
+    mutex::Mutex,
 };
 
 /// One more of something that is rare and that no layer is known of.
@@ -117,6 +118,8 @@ struct LayerHandles {
 impl LayerHandles {
     fn new(scope: &str) -> Self {
         register();
+        // Again, for a recorder that was installed after the layer was built.
+        gauge!(LIMITS_OFF, labels(scope, [])).increment(0.0);
         let counts = [
             (LayerCount::NeverFits, NEVER_FITS),
             (LayerCount::Unattributed, UNATTRIBUTED),
@@ -208,6 +211,43 @@ impl TierMeters {
                 waits: counter!(TIER_WAITS),
             }
         })
+    }
+}
+
+/// The gauge of one layer that shows whether its limits are switched off.
+#[derive(Debug)]
+pub(crate) struct SwitchMeter {
+    scope: String,
+    /// Held while the gauge is changed, so that of two changes at once the last one is shown.
+    is_off: Mutex<bool>,
+}
+
+impl SwitchMeter {
+    pub(crate) fn new(scope: &str) -> Self {
+        register();
+        gauge!(LIMITS_OFF, labels(scope, [])).increment(0.0);
+        let (scope, is_off) = (scope.to_owned(), Mutex::new(false));
+        Self { scope, is_off }
+    }
+
+    /// The switch was turned; `is_off` is its position.
+    pub(crate) fn turned(&self, is_off: impl FnOnce() -> bool) {
+        let mut shown = self.is_off.lock();
+        self.show(&mut shown, is_off());
+    }
+
+    /// Layers of the same scope have a gauge together, so each of them adds and takes away.
+    fn show(&self, shown: &mut bool, is_off: bool) {
+        if std::mem::replace(shown, is_off) != is_off {
+            let change = if is_off { 1.0 } else { -1.0 };
+            gauge!(LIMITS_OFF, labels(&self.scope, [])).increment(change);
+        }
+    }
+}
+
+impl Drop for SwitchMeter {
+    fn drop(&mut self) {
+        self.turned(|| false);
     }
 }
 

@@ -45,6 +45,10 @@
 //! | `tower_quota_rules_rejected` | gauge | `rules`, `reason` | 1 while an instance rejects the version that was published last: `invalid`, `malformed`, `mismatched`, `newer_format`, `too_long`. The event has the place in the document |
 //! | `tower_quota_rules_overridden` | gauge | `rules` | 1 while a process overrides the rules or the switch of the fleet |
 //! | `tower_quota_rules_unread_total` | counter | `rules` | polls that the source of the rules did not answer |
+//! | `tower_quota_rules_lost` | gauge | `rules`, `what` | 1 while the source has lost something that an instance enforces, or has it in an older version: `rules`, `switch` or `access` |
+//! | `tower_quota_rules_controls_unread` | gauge | `rules` | 1 while an instance does not read the kill switch and the access list that apply without rules |
+//! | `tower_quota_rules_switch_ends_seconds` | gauge | `rules` | when the order that switched the fleet's limits off ends, in Unix time; `+Inf` without an end, 0 while there is none |
+//! | `tower_quota_limits_off` | gauge | `scope` | layers that apply no limits, by the switch of the fleet or of the process |
 //! | `tower_quota_evictions_total` | counter | | partitions that full memory stores have evicted |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store has dropped |
 //! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |
@@ -197,7 +201,7 @@ pub(crate) use self::tier::{TierTelemetry, Unresolved};
 pub(crate) use self::tokens::{IssuerTelemetry, TokenTelemetry};
 pub(crate) use self::{
     layer::LayerTelemetry,
-    meters::{OneMore as HeldSlots, Stopwatch},
+    meters::{OneMore as HeldSlots, Stopwatch, SwitchMeter},
     store::{LateBlock, StoreTelemetry},
 };
 #[cfg(feature = "axum")]

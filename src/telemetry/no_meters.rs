@@ -44,6 +44,17 @@ impl LayerMeters {
 #[derive(Debug)]
 pub(super) struct FleetMeters;
 
+#[derive(Debug)]
+pub(crate) struct SwitchMeter;
+
+impl SwitchMeter {
+    pub(crate) fn new(_: &str) -> Self {
+        Self
+    }
+
+    pub(crate) fn turned(&self, _: impl FnOnce() -> bool) {}
+}
+
 #[cfg(all(feature = "redis", feature = "serde"))]
 impl FleetMeters {
     pub(super) fn new(_: &str) -> Self {
@@ -57,6 +68,12 @@ impl FleetMeters {
     pub(super) fn overridden(&self, _: bool) {}
 
     pub(super) fn unread(&self) {}
+
+    pub(super) fn lost(&self, _: &[(&'static str, String)]) {}
+
+    pub(super) fn controls_unread(&self, _: bool) {}
+
+    pub(super) fn switch_ends(&self, _: Option<Option<u64>>) {}
 }
 
 #[cfg(feature = "tier")]

@@ -119,7 +119,7 @@ async fn each_turn_of_a_switch_and_each_outage_has_an_event() {
 
     source.state().head = None;
     pass(Duration::from_secs(30)).await;
-    events.expect(&["no rules of the fleet are published any more; those in force stay"]);
+    events.expect(&["lost something that it had; this instance keeps enforcing it. "]);
     source.state().manner = Manner::Fails;
     poll().await;
     events.expect(&["the rules of the fleet cannot be read; those in force stay rules=test error="]);

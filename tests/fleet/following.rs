@@ -685,7 +685,11 @@ fn about_rules(page: &PrometheusHandle) -> Vec<String> {
     let page = page.render();
     let lines = page.lines().filter_map(|line| line.strip_prefix("tower_quota_rules_"));
     let without_name = |line: &str| line.replace(r#"{rules="test"}"#, "").replace(r#"rules="test","#, "");
-    let mut lines: Vec<_> = lines.map(without_name).collect();
+    let of_controls = |line: &String| {
+        let names = ["controls_unread", "lost", "switch_ends_seconds"];
+        names.iter().any(|name| line.starts_with(name))
+    };
+    let mut lines: Vec<_> = lines.map(without_name).filter(|line| !of_controls(line)).collect();
     lines.sort_unstable();
     lines
 }

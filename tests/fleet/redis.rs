@@ -270,7 +270,7 @@ async fn what_other_programs_write_is_rejected_and_too_much_of_it_is_not_even_re
     until("it is too long", || rejected() == Some(Reason::TooLong)).await;
     sleep(Duration::from_secs(2)).await;
     // It was looked at once, and not as a whole.
-    assert_eq!((calls(&server, "getrange"), calls(&server, "get") >= 2), (1, true));
+    assert_eq!((calls(&server, "getrange"), calls(&server, "mget") >= 2), (1, true));
     assert!(bytes_sent(&server) < 2 * RulesDocument::MAX_LENGTH);
 
     for value in ["x", "6", "", "6 af1349b9f5f9a1a6a0404dea36dcc949\n"] {
@@ -289,11 +289,11 @@ async fn what_other_programs_write_is_rejected_and_too_much_of_it_is_not_even_re
         if key == &document {
             server.command(&["SET", &head, &RulesVersion::of(6, b"").to_string()]);
         }
+        // `MGET` shows a head of another type as none.
         until("it is of another type", || {
-            follower
-                .status()
-                .failure()
-                .is_some_and(|failure| failure.contains("WRONGTYPE"))
+            let status = follower.status();
+            let failure = status.failure().unwrap_or_default();
+            failure.contains("WRONGTYPE") || (key == &head && !status.lost().is_empty())
         })
         .await;
         server.command(&["DEL", key]);
@@ -396,7 +396,7 @@ async fn neither_instances_nor_the_user_of_the_store_can_change_rules() {
             }
         }
     }
-    assert!(is_denied("limits", &["GET", &head]).await && !is_denied("instances", &["GET", &head]).await);
+    assert!(is_denied("limits", &["MGET", &head]).await && !is_denied("instances", &["MGET", &head]).await);
     let follower = follow(&layer, as_user("limits"));
     let is_forbidden = || {
         follower

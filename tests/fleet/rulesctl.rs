@@ -82,8 +82,10 @@ const NIGHT: &[(&str, u8, &str)] = &[
         0,
         "nothing was published, instances use the rules of their program",
     ),
+    ("off --for 10m", 0, "limits: OFF, all requests pass uncounted, until "),
+    ("on", 0, "limits: on, by \"alice\""),
     (
-        "off",
+        "publish 30.json --percent 10 --yes",
         3,
         "nothing was published yet; publish rules for all callers first",
     ),
@@ -98,22 +100,26 @@ const NIGHT: &[(&str, u8, &str)] = &[
     (
         "block 203.0.113.9 --for 10m",
         0,
-        "access list: + block 203.0.113.9 until ",
+        "access list: block 203.0.113.9 until ",
     ),
-    ("off", 0, "limits: on → OFF"),
-    ("show", 0, "limits: OFF, all requests pass uncounted"),
-    ("on", 0, "limits: OFF → on"),
-    ("rollback --yes", 0, "callers who leave the roll-out (10 % of all):"),
-    ("unblock 203.0.113.9/32", 0, "access list: - block 203.0.113.9 until "),
     (
-        "unblock 203.0.113.9",
-        3,
-        "no rule of the access list is about this network or key",
+        "off --because incident",
+        0,
+        "limits: OFF, all requests pass uncounted, until ",
     ),
+    ("show", 0, "(incident)\naccess list: block 203.0.113.9 until "),
+    ("on", 0, "limits: on, by \"alice\""),
+    ("rollback --yes", 0, "back to version 1 by \"alice\""),
     (
         "rollback --yes",
         3,
-        "there are no such earlier rules; the history has the versions",
+        "the current version is a rollback; choose the version to go back to, one of [2]",
+    ),
+    ("unblock 203.0.113.9/32", 0, "instances: 0 of 0 obey"),
+    (
+        "unblock 203.0.113.9",
+        3,
+        "the access list has no entry for this network or key",
     ),
     (
         "publish window.json --yes",
@@ -125,16 +131,34 @@ const NIGHT: &[(&str, u8, &str)] = &[
     (
         "publish window.json --yes --restart-counts",
         0,
-        "published version 8 by \"alice\"",
+        "published version 4 by \"alice\"",
     ),
-    ("rollback --to 1 --yes", 0, "published version 9 by \"alice\""),
-    ("history", 0, "version 8 by \"alice\""),
-    ("show --document", 0, "\"quota\": 60"),
+    ("rollback --to 1 --yes", 0, "published version 5 by \"alice\""),
+    ("history", 0, "version 5, a rollback, by \"alice\""),
+    ("history", 0, "  policy \"minute\" STARTS ANEW"),
+    ("history", 0, "(incident):\n  limits OFF until "),
+    ("restore document.json --yes", 0, "published version 78 by \"alice\""),
+    (
+        "publish zero.json --yes",
+        2,
+        "quota 70 → 0\nIs that meant? There is no terminal to ask; add --drastic",
+    ),
+    ("publish zero.json --yes --drastic", 0, "published version 79"),
+    (
+        "off --without-end",
+        2,
+        "limits stay off until somebody switches them on. Is that meant? There is no terminal",
+    ),
+    ("off --for 25h", 2, "add --drastic"),
+    ("show --document", 0, "\"quota\": 0"),
 ];
 
 #[tokio::test]
 async fn a_night_on_call_is_told_line_by_line() {
     let terminal = Terminal::new("night");
+    terminal.file("zero.json", &policy(0));
+    let lost = json!({"format": 1, "version": 77, "author": "bob", "rules": policy(70)});
+    terminal.file("document.json", &lost);
     for &(line, code, printed) in NIGHT {
         let (exit, text) = terminal.types(line).await;
         assert!(exit == code && text.contains(printed), "{line}: {exit}, {text}");
@@ -168,9 +192,16 @@ const SLIPS: &[(&str, u8, &str)] = &[
     ),
     ("show --qwerty", 2, "--qwerty"),
     // No person is here to be asked.
-    ("publish 30.json", 2, "there is no terminal to ask; add --yes"),
-    ("block 0.0.0.0/0", 2, "there is no terminal to ask; add --yes"),
-    ("block ::/0 --for 1m", 2, "there is no terminal to ask; add --yes"),
+    ("publish 30.json", 2, "There is no terminal to ask; add --yes"),
+    ("block 0.0.0.0/0", 2, "There is no terminal to ask; add --yes"),
+    (
+        "block 0.0.0.0/0 --yes",
+        2,
+        "It blocks 0.0.0.0/0, which is every IPv4 address. Is that meant? There is no terminal to ask; add --drastic",
+    ),
+    ("block ::/0 --for 1m", 2, "There is no terminal to ask; add --yes"),
+    ("restore 60.json", 3, "missing field `format`"),
+    ("on --for 1h", 2, "--for is for block, off"),
 ];
 
 #[tokio::test]
@@ -200,7 +231,10 @@ async fn programs_read_the_same_as_one_object() {
         (&published["version"], &published["changed"]),
         (&json!(1), &json!(true))
     );
-    assert_eq!(terminal.json("on").await, json!({"version": 1, "changed": false}));
+    let again = terminal.json("publish 60.json --yes").await;
+    assert_eq!(again, json!({"version": 1, "changed": false}));
+    let on = terminal.json("on").await;
+    assert_eq!((&on["switch"]["off"], &on["changed"]), (&json!(false), &json!(true)));
     let diff = terminal.json("diff window.json").await;
     assert_eq!(diff["starts_anew"], true);
     assert_eq!(diff["effects"][0]["changes"][0]["change"], "starts_anew");
@@ -215,7 +249,7 @@ async fn the_instances_that_do_not_follow_are_named() {
     terminal.types("publish 60.json --yes").await;
     let rules = RedisRules::new(RedisStore::builder(shared_server().url()), terminal.set).unwrap();
     let first = rules.version().await.unwrap();
-    let report = |name: &str| InstanceReport::new(name).running(first);
+    let report = |name: &str| InstanceReport::new(name).running(first).obeying(Some((0, 0)));
     rules.report(&report("web-1"), &[]).await.unwrap();
     rules.report(&report("web-2").overridden(true), &[]).await.unwrap();
     let (_, shown) = terminal.types("show").await;
@@ -223,6 +257,19 @@ async fn the_instances_that_do_not_follow_are_named() {
         shown.ends_with("instances: 2\n  2 run version 1\n  web-2 is overridden by hand\n"),
         "{shown}"
     );
+
+    // A build that knows no switch of its own, and an order that no instance has read yet.
+    let old = InstanceReport::new("web-3").running(first);
+    rules.report(&old, &[]).await.unwrap();
+    let (code, text) = terminal.types("off").await;
+    let expected = "instances: 0 of 3 obey\n  web-1 has not read it yet\n  web-2 has not read it yet\n  \
+                    web-3 does not read the switch and the access list\n";
+    assert!(code == 5 && text.ends_with(expected), "{code} {text}");
+    shared_server().command(&[
+        "ZREM",
+        "rules:{quota:followers}:instances",
+        &serde_json::to_string(&old).unwrap(),
+    ]);
 
     let (code, text) = terminal.types("publish 30.json --yes").await;
     assert!(
@@ -249,7 +296,7 @@ async fn what_cannot_be_read_is_said_with_the_way_out() {
     let terminal = Terminal::new("broken");
     terminal.types("publish 60.json --yes").await;
     shared_server().command(&["SET", "rules:{quota:broken}:document", "{}"]);
-    for line in ["show", "off", "rollback --yes"] {
+    for line in ["show", "publish 30.json --yes", "rollback --yes"] {
         let (code, text) = terminal.types(line).await;
         assert!(
             code == 1 && text.contains("`rollback --overwrite`"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use tower_quota::{
-    RedisStore,
+    RateLimitLayer, RedisStore,
     fleet::{Publication, RedisRules, RulesFollower, RulesPublisher},
 };
 
@@ -31,6 +31,34 @@ fn cut_off_the_replica(server: &RedisServer) {
     server.command(&["CLIENT", "KILL", "TYPE", "replica"]);
 }
 
+/// Waits until an instance reports that it has seen this version.
+async fn until_reported(rules: &RedisRules, number: u64) {
+    let has_reported = async || {
+        let reports = rules.instances().await.unwrap_or_default();
+        reports.iter().any(|report| report.newest() == number)
+    };
+    let reported = async {
+        while !has_reported().await {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), reported).await.unwrap();
+}
+
+/// Waits until the layer has this quota by this version. A change is logged before the status shows it.
+async fn follows(follower: &RulesFollower, layer: &RateLimitLayer, quota_then: u64, number: u64) {
+    let is_so = || {
+        let version = follower.status().version();
+        quota(layer) == quota_then && version.is_some_and(|version| version.number() == number)
+    };
+    let follows = async {
+        while !is_so() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), follows).await.unwrap();
+}
+
 /// The replica has not heard of the last publication when it becomes the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_was_lost() {
@@ -44,20 +72,8 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
     let follower = RulesFollower::builder(layer.rules_handle(), rules.clone())
         .start()
         .unwrap();
-    let publisher = RulesPublisher::new(rules, "alice");
-    // The follower logs a change before its status shows it.
-    let until = async |quota_then, number: u64| {
-        let is_so = || {
-            let version = follower.status().version();
-            quota(&layer) == quota_then && version.is_some_and(|version| version.number() == number)
-        };
-        let follows = async {
-            while !is_so() {
-                sleep(Duration::from_millis(10)).await;
-            }
-        };
-        timeout(Duration::from_secs(60), follows).await.unwrap();
-    };
+    let publisher = RulesPublisher::new(rules.clone(), "alice");
+    let until = async |quota, number| follows(&follower, &layer, quota, number).await;
     for quota in [10, 20] {
         publisher.publish(Publication::rules(hour(quota))).await.unwrap();
     }
@@ -76,11 +92,14 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
     assert_eq!(follower.status().rejected(), None);
     let event = "has a fail-over lost a publication? rules=sentinel version=2 ";
     let lines = log(event);
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains(&format!("before={lost}")), "{lines:?}");
-    // The next one has the number of the one that was lost, and another digest.
+    assert!(
+        lines.len() == 1 && lines[0].contains(&format!("before={lost}")),
+        "{lines:?}"
+    );
+    // The next one has a number above the one that was lost, which the instance reports.
+    until_reported(&rules, lost.number()).await;
     let next = publisher.publish(Publication::rules(hour(40))).await.unwrap().version();
-    assert_eq!(next.number(), lost.number());
-    until(40, 3).await;
+    assert_eq!(next.number(), lost.number() + 1);
+    until(40, 4).await;
     assert_eq!(follower.status().version(), Some(next));
 }

@@ -15,7 +15,10 @@ use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules,
-    fleet::{InstanceReport, RulesDocument, RulesSource, RulesSourceError, RulesVersion, SourceFuture},
+    fleet::{
+        AccessEntry, InstanceReport, RulesDocument, RulesSource, RulesSourceError, RulesVersion, SourceFuture,
+        SourceState, SwitchOrder,
+    },
     key,
 };
 
@@ -37,8 +40,19 @@ pub(crate) struct State {
     /// The number of requests for the version and for the document.
     pub(crate) asked: [u32; 2],
     pub(crate) reports: Vec<InstanceReport>,
+    /// `None` for a source without a switch and an access list of its own.
+    pub(crate) controls: Option<Orders>,
     /// True if no report gets an answer.
     pub(crate) hangs_on_reports: bool,
+}
+
+/// A switch and an access list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Orders {
+    pub(crate) switch: Option<SwitchOrder>,
+    pub(crate) access: Option<(RulesVersion, Vec<u8>)>,
+    /// The reason why they cannot be read.
+    pub(crate) failure: Option<&'static str>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,6 +73,26 @@ impl Source {
         let version = RulesVersion::of(number, &state.document);
         state.head = Some(version);
         version
+    }
+
+    /// Sets a switch that takes effect without rules.
+    pub(crate) fn order(&self, switch: impl Into<Option<SwitchOrder>>) {
+        self.state().controls.get_or_insert_default().switch = switch.into();
+    }
+
+    /// Sets an access list that takes effect without rules.
+    pub(crate) fn list(&self, number: u64, entries: &[AccessEntry]) {
+        let json = serde_json::to_vec(entries).unwrap();
+        let head = RulesVersion::of(number, &json);
+        self.state().controls.get_or_insert_default().access = Some((head, json));
+    }
+
+    /// Loses all data, as `FLUSHALL` does.
+    pub(crate) fn lose_everything(&self) {
+        let mut state = self.state();
+        state.head = None;
+        state.document.clear();
+        state.controls = Some(Orders::default());
     }
 
     /// The number of requests for the version and for the document since the last call.
@@ -91,6 +125,24 @@ impl RulesSource for Source {
 
     fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
         self.answer(0, |state| state.head)
+    }
+
+    fn state(&self) -> SourceFuture<'_, SourceState> {
+        self.answer(0, |state| {
+            let found = SourceState::new(state.head);
+            let Some(controls) = &state.controls else { return found };
+            let access = controls.access.as_ref().map(|(head, _)| *head);
+            match controls.failure {
+                Some(failure) => found.without_controls(failure),
+                None => found.with_controls(controls.switch.clone(), access),
+            }
+        })
+    }
+
+    fn access(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
+        let state = self.state();
+        let access = state.controls.as_ref().and_then(|controls| controls.access.clone());
+        Box::pin(async { Ok(access.map(|(_, json)| json).unwrap_or_default()) })
     }
 
     fn document(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {

@@ -233,7 +233,7 @@ impl Record {
         let (history, chapter) = {
             let mut seen = self.lock();
             seen.chapter += 1;
-            // Those that nobody has asked for.
+            // The moments that no scenario has read.
             seen.uncounted = Vec::new();
             (mem::take(&mut seen.history), seen.chapter - 1)
         };

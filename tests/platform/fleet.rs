@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tower_quota::{
     QuotaPolicy, RedisStore, Rules,
-    fleet::{Publication, RedisRules, RulesPublisher},
+    fleet::{Publication, RedisRules, RulesDocument, RulesPublisher},
 };
 
 use crate::{
@@ -69,10 +69,6 @@ async fn a_change_on_one_instance_holds_on_all() {
         "WARN platform::platform: the file of rules holds only until the first version of the rule set is read";
     let is_warning = |line: &str| line.contains(warning) && line.contains(r#"set="platform-all""#);
     assert!(log().lines().any(is_warning), "{}", log());
-    let answer = one.admin(Method::POST, "/admin/switch/off", "").await;
-    let message = "nothing was published yet; publish rules for all callers first\n";
-    assert_eq!((answer.status, &*answer.body), (StatusCode::CONFLICT, message));
-
     assert_eq!(one.change(Method::POST, "rules?by=alice", &rules(200)).await, 200);
     other.runs(1).await;
     assert_eq!(other.quota().await, 200);
@@ -94,17 +90,90 @@ async fn a_change_on_one_instance_holds_on_all() {
     assert_eq!(one.change(Method::DELETE, "roll-out", "").await, 200);
     assert_eq!(one.change(Method::DELETE, "roll-out", "").await, StatusCode::CONFLICT);
     other.runs(5).await;
+}
+
+#[tokio::test]
+async fn the_switch_and_blocks_reach_all_instances_before_any_rules_do() {
+    let one = Platform::in_fleet(shared_server(), 44, "platform-controls").await;
+    let other = Platform::in_fleet(shared_server(), 45, "platform-controls").await;
+    let off = "switch/off?seconds=60&by=alice&because=incident";
+    assert_eq!(one.change(Method::POST, off, "").await, 200);
+    eventually("the other is off", async || other.state().await["is_on"] == false).await;
+    let switch = other.fleet().await["controls"]["switch"].clone();
+    assert_eq!(
+        (&switch["author"], &switch["reason"], &switch["is_off"]),
+        (&json!("alice"), &json!("incident"), &json!(true))
+    );
+    assert_eq!(other.change(Method::POST, "switch/on", "").await, 200);
+    eventually("it is on", async || one.state().await["is_on"] == true).await;
+    assert_eq!(one.change(Method::GET, "document", "").await, 404);
 
     let mallory = r#"{"user": "mallory", "seconds": 600}"#;
     assert_eq!(one.change(Method::POST, "block", mallory).await, 200);
     eventually("mallory is blocked", async || other.is_blocked("mallory").await).await;
     assert_eq!(other.get("/", "mallory").await.status, StatusCode::FORBIDDEN);
     let client = json!({"user": "mallory"});
-    assert_eq!(other.fleet().await["published"]["access"][0]["client"], client);
+    assert_eq!(other.fleet().await["controls"]["access"][0]["client"], client);
+    let changes = other.fleet().await["changes"].clone();
+    assert!(
+        changes[0]["text"]
+            .as_str()
+            .unwrap()
+            .starts_with("access list: + block user"),
+        "{changes}"
+    );
     assert_eq!(other.change(Method::DELETE, "block", &client.to_string()).await, 200);
     eventually("mallory is served", async || !one.is_blocked("mallory").await).await;
     let status = other.change(Method::DELETE, "block", &client.to_string()).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn what_locks_everybody_out_needs_another_confirmation() {
+    let one = Platform::in_fleet(shared_server(), 42, "platform-drastic").await;
+    one.change(Method::POST, "rules", &rules(200)).await;
+    one.runs(1).await;
+    let everybody = r#"{"network": "0.0.0.0/0", "seconds": 1}"#;
+    for (path, body) in [
+        ("rules", &*rules(0)),
+        ("block", everybody),
+        ("switch/off?seconds=90000", ""),
+    ] {
+        assert_eq!(
+            one.change(Method::POST, path, body).await,
+            StatusCode::PRECONDITION_REQUIRED,
+            "{path}"
+        );
+    }
+    assert_eq!(one.fleet().await["published"]["number"], 1);
+    assert_eq!(one.change(Method::POST, "rules?confirmed=true", &rules(0)).await, 200);
+    one.runs(2).await;
+}
+
+#[tokio::test]
+async fn after_a_flush_the_document_of_an_instance_can_be_fetched() {
+    let server = RedisServer::start();
+    let one = Platform::in_fleet(&server, 43, "platform-flushed").await;
+    one.change(Method::POST, "rules", &rules(200)).await;
+    one.runs(1).await;
+    server.command(&["FLUSHALL"]);
+    let lost = async || one.state().await["fleet"]["lost"].clone();
+    eventually("it says what is lost", async || {
+        lost().await == json!(["rules: missing, 1 was read"])
+    })
+    .await;
+    let fleet = one.fleet().await;
+    assert_eq!(
+        (&fleet["published"], &fleet["instances"][0]["has_lost"]),
+        (&Value::Null, &json!(true))
+    );
+    let document = one.admin(Method::GET, "/admin/document", "").await;
+    let document = RulesDocument::parse(document.body.as_bytes()).unwrap();
+    let restored = publisher(&server, "platform-flushed")
+        .publish(Publication::restore(document))
+        .await;
+    assert_eq!(restored.unwrap().version().number(), 2);
+    eventually("nothing is lost", async || lost().await == json!([])).await;
 }
 
 #[tokio::test]
@@ -225,7 +294,7 @@ async fn a_document_that_an_instance_rejects_is_shown_with_the_reason() {
     assert_eq!(platform.change(Method::POST, "block", mallory).await, 200);
     eventually("mallory is blocked", async || platform.is_blocked("mallory").await).await;
     assert_eq!(platform.get("/", "mallory").await.status, StatusCode::FORBIDDEN);
-    let shown = platform.fleet().await["published"]["access"].clone();
+    let shown = platform.fleet().await["controls"]["access"].clone();
     assert_eq!(
         shown,
         json!([{"client": {"user": "mallory"}, "seconds": null, "access": "block"}])
@@ -321,7 +390,7 @@ async fn without_redis_the_page_says_what_it_does_not_know_and_the_own_switch_wo
     assert_eq!(platform.get("/", "mallory").await.status, StatusCode::OK);
 }
 
-/// Each of them is proposed for a version that another one replaces.
+/// Each replaces a list that another one replaces at the same time.
 #[tokio::test]
 async fn blocks_of_several_operators_at_once_all_hold() {
     let one = Platform::in_fleet(shared_server(), 41, "platform-at-once").await;
@@ -333,9 +402,9 @@ async fn blocks_of_several_operators_at_once_all_hold() {
     };
     let statuses = join_all(users.iter().map(block)).await;
     assert!(statuses.iter().all(|status| *status == StatusCode::OK), "{statuses:?}");
-    let published = one.fleet().await["published"].clone();
-    assert_eq!(published["number"], 11);
-    let entries = published["access"].as_array().unwrap().iter();
+    let fleet = one.fleet().await;
+    assert_eq!(fleet["published"]["number"], 1);
+    let entries = fleet["controls"]["access"].as_array().unwrap().iter();
     let mut blocked: Vec<_> = entries.map(|entry| entry["client"]["user"].as_str().unwrap()).collect();
     blocked.sort_unstable();
     assert_eq!(blocked, users);
@@ -353,7 +422,11 @@ async fn a_block_of_an_instance_is_beside_those_of_the_fleet() {
 
     assert_eq!(other.change(Method::POST, "block", mallory).await, 200);
     eventually("the fleet blocks, too", async || other.is_blocked("mallory").await).await;
-    one.runs(2).await;
+    let number = other.fleet().await["controls"]["access_number"].clone();
+    eventually("it has the list", async || {
+        one.state().await["fleet"]["access_number"] == number
+    })
+    .await;
     assert_eq!(
         one.change(Method::DELETE, "own-block", r#"{"user": "mallory"}"#).await,
         204

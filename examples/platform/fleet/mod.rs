@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tower_quota::{
     Access, AccessList, ConfigError, RateLimitLayer, RedisStore, Rules, RulesHandle,
     fleet::{
-        AccessEntry, Proposal, Publication, PublishError, Published, RedisRules, RollOut, RulesDocument, RulesFollower,
-        RulesPublisher,
+        AccessEntry, Control, Proposal, Publication, PublishError, Published, RedisRules, RollOut, RulesDocument,
+        RulesFollower, RulesPublisher, SwitchOrder,
     },
 };
 
@@ -75,6 +75,10 @@ impl Fleet {
             "percent": self.handle.rolling_out().map(|(percent, _)| percent),
             "rejected": rejected,
             "failure": status.failure(),
+            "controls_failure": status.controls_failure(),
+            "lost": status.lost().iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "switch_number": status.switch().map_or(0, SwitchOrder::number),
+            "access_number": status.access_number(),
             "is_overridden": status.is_overridden(),
         })
     }
@@ -108,16 +112,28 @@ impl Fleet {
         if order.is_preview() {
             return Ok(Json(preview(&proposal)).into_response());
         }
-        let published = match publisher.commit(&proposal).await {
-            // A switch and a block hold whatever rules another operator publishes meanwhile.
-            Err(PublishError::Conflict { .. }) if keeps_rules(&proposal) && !order.has_seen_one() => {
-                publisher.publish(change).await
-            }
-            committed => committed,
-        };
+        if !order.is_confirmed() && proposal.drastic().next().is_some() {
+            let changes: Vec<_> = proposal.drastic().map(ToString::to_string).collect();
+            return Err(unconfirmed(&changes.join("; ")));
+        }
+        let published = publisher.commit(&proposal).await;
         let published = published.map_err(failure)?;
         tracing::warn!("an operator has published {published} for all instances");
         Ok(Json(json!({ "number": published.version().number() })).into_response())
+    }
+
+    /// Turns the switch or changes the access list of all instances. It needs no published rules.
+    async fn control(&self, control: Control, order: Order) -> Result<Response, Failure> {
+        if let Some(warning) = control.warning().filter(|_| !order.is_confirmed()) {
+            return Err(unconfirmed(&warning));
+        }
+        let controls = self
+            .publisher(&order.author())
+            .control(control.because(order.reason()))
+            .await;
+        let controls = controls.map_err(failure)?;
+        tracing::warn!("an operator has changed the switch or the access list of all instances");
+        Ok(Json(shown::controls(&controls)).into_response())
     }
 
     /// Rejects rules that this instance cannot carry out, because then no instance should have them.
@@ -140,11 +156,6 @@ fn held(proposal: &Proposal) -> Option<&RulesDocument> {
     proposal.before().map(Published::document)
 }
 
-fn keeps_rules(proposal: &Proposal) -> bool {
-    let document = proposal.document();
-    held(proposal).is_some_and(|held| held.rules() == document.rules() && held.roll_out() == document.roll_out())
-}
-
 /// The effects of a change, line by line.
 fn preview(proposal: &Proposal) -> Value {
     json!({
@@ -152,7 +163,14 @@ fn preview(proposal: &Proposal) -> Value {
         "is_empty": proposal.is_empty(),
         "effects": proposal.to_string().lines().collect::<Vec<_>>(),
         "starting_anew": proposal.starting_anew().map(ToString::to_string).collect::<Vec<_>>(),
+        "drastic": proposal.drastic().map(ToString::to_string).collect::<Vec<_>>(),
     })
+}
+
+/// A change that a person has to confirm by itself.
+fn unconfirmed(warning: &str) -> Failure {
+    let status = StatusCode::PRECONDITION_REQUIRED;
+    (status, format!("this needs another confirmation: {warning}\n"))
 }
 
 fn outdated(proposal: &Proposal) -> Failure {
@@ -165,9 +183,10 @@ fn failure(error: PublishError) -> Failure {
     let status = match &error {
         PublishError::Conflict { .. } => StatusCode::PRECONDITION_FAILED,
         PublishError::NotListed => StatusCode::NOT_FOUND,
-        PublishError::StartsAnew(_) | PublishError::NothingPublished | PublishError::NoEarlierVersion { .. } => {
-            StatusCode::CONFLICT
-        }
+        PublishError::AfterRollBack { .. }
+        | PublishError::StartsAnew(_)
+        | PublishError::NothingPublished
+        | PublishError::NoEarlierVersion { .. } => StatusCode::CONFLICT,
         PublishError::Unreadable(_) => {
             let message = format!("{error}; `rulesctl rollback --overwrite` takes its place\n");
             return (StatusCode::CONFLICT, message);
@@ -184,6 +203,7 @@ pub(crate) fn router(fleet: Fleet) -> Router<Admin> {
     Router::new()
         .route("/fleet", get(shown::show))
         .route("/rules", get(rules).post(replace_rules))
+        .route("/document", get(document))
         .route("/roll-out", get(tried_rules).post(roll_out_to_all).delete(end_roll_out))
         .route("/roll-out/{percent}", put(roll_out))
         .route("/roll-back", post(roll_back))
@@ -199,6 +219,15 @@ pub(crate) fn router(fleet: Fleet) -> Router<Admin> {
 /// The rules by which this instance limits.
 async fn rules(State(fleet): State<Fleet>) -> impl IntoResponse {
     json(text(&fleet.handle.current()))
+}
+
+/// The document that this instance enforces, to be published again after Redis has lost it: `rulesctl restore FILE`.
+async fn document(State(fleet): State<Fleet>) -> Result<Response, Failure> {
+    let Some(document) = fleet.follower.document() else {
+        let message = "this instance has the rules of its file, and read none of the fleet\n";
+        return Err((StatusCode::NOT_FOUND, message.to_owned()));
+    };
+    Ok(json(document.to_json().map_err(unprocessable)?).into_response())
 }
 
 /// The rules that are being tried. The answer is 204 when there are none: a trial may end while a page asks.
@@ -255,12 +284,13 @@ async fn roll_back_to(State(fleet): State<Fleet>, Path(version): Path<u64>, orde
 
 /// The switch of all instances.
 async fn switch(State(fleet): State<Fleet>, Path(position): Path<String>, order: Order) -> Changed {
-    let change = match &*position {
-        "on" => Publication::switch_on(),
-        "off" => Publication::switch_off(),
+    let control = match (&*position, order.seconds()) {
+        ("on", _) => Control::switch_on(),
+        ("off", None) => Control::switch_off(),
+        ("off", Some(time)) => Control::switch_off().lasting(time),
         _ => return Ok(StatusCode::NOT_FOUND.into_response()),
     };
-    fleet.change(change, order).await
+    fleet.control(control, order).await
 }
 
 /// The switch of this instance. It needs no Redis, and goes before that of the fleet.
@@ -277,14 +307,14 @@ async fn own_switch(State(fleet): State<Fleet>, Path(position): Path<String>) ->
 
 async fn block(State(fleet): State<Fleet>, order: Order, Json(block): Json<Block>) -> Changed {
     let time = block.time()?;
-    let change = Publication::set_access(entry(&block.client));
+    let control = Control::set_access(entry(&block.client));
     fleet
-        .change(time.into_iter().fold(change, Publication::lasting), order)
+        .control(time.into_iter().fold(control, Control::lasting), order)
         .await
 }
 
 async fn unblock(State(fleet): State<Fleet>, order: Order, Json(client): Json<Client>) -> Changed {
-    fleet.change(Publication::remove_access(entry(&client)), order).await
+    fleet.control(Control::remove_access(entry(&client)), order).await
 }
 
 fn entry(client: &Client) -> AccessEntry {

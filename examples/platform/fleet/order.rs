@@ -1,5 +1,7 @@
 //! The circumstances of a change: who makes it, what they have seen, and what they accept.
 
+use std::time::Duration;
+
 use axum::{
     extract::{FromRequestParts, Query},
     http::{header, request::Parts},
@@ -17,6 +19,13 @@ pub(super) struct Order {
     preview: bool,
     #[serde(default)]
     restart_counts: bool,
+    /// True if the operator has confirmed what the service asked about.
+    #[serde(default)]
+    confirmed: bool,
+    #[serde(default)]
+    because: String,
+    /// The time for which limits stay off.
+    seconds: Option<u64>,
     /// `none` if nothing was published.
     #[serde(skip)]
     seen: Option<String>,
@@ -49,6 +58,18 @@ impl Order {
         self.restart_counts
     }
 
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
+    pub(super) fn reason(&self) -> &str {
+        &self.because
+    }
+
+    pub(super) fn seconds(&self) -> Option<Duration> {
+        self.seconds.map(Duration::from_secs)
+    }
+
     pub(super) fn is_preview(&self) -> bool {
         self.preview
     }
@@ -56,10 +77,6 @@ impl Order {
     /// Sets the version that the change was made for, if the operator has named none.
     pub(super) fn is_about(&mut self, version: &str) {
         self.seen.get_or_insert_with(|| version.to_owned());
-    }
-
-    pub(super) fn has_seen_one(&self) -> bool {
-        self.seen.is_some()
     }
 
     pub(super) fn has_seen_another(&self, holds: Option<&str>) -> bool {

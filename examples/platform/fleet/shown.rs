@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tower_quota::{
     Access,
     clock::Clock,
-    fleet::{AccessEntry, InstanceReport, PublishError, Published, RulesDocument},
+    fleet::{AccessEntry, Change, Controls, InstanceReport, PublishError, Published, RulesDocument, SwitchOrder},
 };
 
 use super::{super::admin::Failure, Fleet, failure, text};
@@ -20,24 +20,70 @@ pub(super) async fn show(State(fleet): State<Fleet>) -> Result<Json<Value>, Fail
         Err(error @ PublishError::Unreadable(_)) => (None, Some(failure(error).1)),
         Err(error) => return Err(failure(error)),
     };
+    let (controls, controls_problem) = match publisher.controls().await {
+        Ok(known) => (known, None),
+        Err(error) => (Controls::default(), Some(failure(error).1)),
+    };
     let history = publisher.history().await.map_err(failure)?;
+    let changes = publisher.changes().await.map_err(failure)?;
     let instances = fleet.rules.instances().await.map_err(super::unavailable)?;
     // Two reports of an instance may be there for a moment, when it has just changed its version. The later one counts.
     let named = |report: InstanceReport| (report.instance().to_owned(), report);
     let instances: BTreeMap<_, _> = instances.into_iter().map(named).collect();
     Ok(Json(json!({
         "published": published.as_ref().map(document),
-        "problem": problem,
+        "problem": problem.or(controls_problem),
+        "controls": self::controls(&controls),
+        "changes": changes.iter().take(50).map(change).collect::<Vec<_>>(),
         "history": history.iter().map(version).collect::<Vec<_>>(),
         "instances": instances.values().map(instance).collect::<Vec<_>>(),
         "policies": policies(published.as_ref(), &history, &instances),
     })))
 }
 
+/// The switch and the access list that apply without rules.
+pub(super) fn controls(controls: &Controls) -> Value {
+    let now = now();
+    json!({
+        "switch": controls.switch().map(order),
+        "switch_number": controls.switch().map_or(0, SwitchOrder::number),
+        "access_number": controls.access_number(),
+        "access": entries(controls.access(), now),
+    })
+}
+
+pub(super) fn order(order: &SwitchOrder) -> Value {
+    let now = now();
+    json!({
+        "is_off": order.is_off() && order.applies_at(now),
+        "author": order.author(),
+        "reason": order.reason(),
+        "time": order.time(),
+        "seconds": order.until().map(|until| until.saturating_sub(now)),
+    })
+}
+
+fn change(change: &Change) -> Value {
+    json!({
+        "version": change.version(),
+        "author": change.author(),
+        "reason": change.reason(),
+        "time": change.time(),
+        "text": change.text(),
+    })
+}
+
+fn now() -> u64 {
+    Clock::system().now().as_micros() / 1_000_000
+}
+
+fn entries(entries: &[AccessEntry], now: u64) -> Vec<Value> {
+    let holds = |entry: &&AccessEntry| entry.ends().is_none_or(|end| now < end);
+    entries.iter().filter(holds).map(|entry| access(entry, now)).collect()
+}
+
 fn document(published: &Published) -> Value {
     let (version, document) = (published.version(), published.document());
-    let now = Clock::system().now().as_micros() / 1_000_000;
-    let holds = |entry: &&AccessEntry| entry.ends().is_none_or(|end| now < end);
     json!({
         "version": version.to_string(),
         "number": version.number(),
@@ -48,7 +94,7 @@ fn document(published: &Published) -> Value {
         "percent": document.roll_out().map(|roll_out| roll_out.percent()),
         "named_callers": document.roll_out().map_or(0, |roll_out| roll_out.partitions().len()),
         "tried": document.roll_out().map(|roll_out| text(roll_out.rules())),
-        "access": document.access().iter().filter(holds).map(|entry| access(entry, now)).collect::<Vec<_>>(),
+        "access": entries(document.access(), now()),
     })
 }
 
@@ -87,6 +133,9 @@ fn instance(report: &InstanceReport) -> Value {
         "version": report.version().map(|version| version.to_string()),
         "rejects": report.rejects().map(|version| version.number()),
         "is_overridden": report.is_overridden(),
+        "is_off": report.is_off(),
+        "reads_controls": report.controls().is_some(),
+        "has_lost": report.has_lost(),
     })
 }
 

@@ -4,10 +4,22 @@ import { make, rows, showEmpty, spoken, when, write } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 
-/** The entries of the published access list, as blocks of the page. */
-export function blocksOf(published) {
-  return (published?.access ?? []).filter(({ access }) => access === "block");
+/** The blocks of all instances: those of the access list, and those of the published document, which only a publication removes. */
+export function blocksOf(known) {
+  const blocks = (entries, isPublished) => (entries ?? []).filter(({ access }) => access === "block").map((entry) => ({ ...entry, isPublished }));
+  return [...blocks(known?.controls.access, false), ...blocks(known?.published?.access, true)];
 }
+
+/** The last order of the switch of all instances, in words; `null` if there is none, or it has ended. */
+export function orderOf(known) {
+  const order = known?.controls.switch ?? null;
+  if (order === null || order.seconds === 0) return null;
+  const end = order.seconds === null ? "without an end" : `for another ${spoken(order.seconds)}`;
+  return { ...order, text: `Ordered by ${order.author === "" ? "an unknown author" : order.author}, ${when(order.time)}, ${end}${order.reason === "" ? "" : `: ${order.reason}`}.` };
+}
+
+/** Returns true if the limits of all instances are off. */
+export const isFleetOff = (known) => (orderOf(known) === null ? known?.published?.is_off === true : orderOf(known).is_off);
 
 /** The words for a version: its number, its author and its time. */
 export function described({ number, author, time }) {
@@ -31,9 +43,18 @@ export function alertsOf(state, known, silence) {
   }
   if (known?.problem) alerts.push(["", "What is published cannot be read.", known.problem]);
   if (known !== null && silence === null && published === null && !known.problem) {
-    alerts.push(["note", "Nothing is published yet.", 'Each instance limits by the rules of its own file. Publish rules for all instances first ("Change the rules"): before that, there is no switch and no block for all.']);
+    const lost = known.instances.filter(({ number }) => number !== null);
+    alerts.push(lost.length === 0
+      ? ["note", "Nothing is published yet.", 'Each instance limits by the rules of its own file. The switch and blocks for all instances work. Publish rules for all instances under "Change the rules".']
+      : ["", "Redis has lost the rules.", `${lost.length} instances still enforce version ${Math.max(...lost.map(({ number }) => number))}. Fetch the document of one of them (/admin/document), and publish it again: rulesctl restore FILE.`]);
   }
-  const others = (known?.instances ?? []).filter(({ name, rejects, is_overridden: own }) => (rejects !== null || own) && !isHere(state, name));
+  if (fleet.lost.length > 0) {
+    alerts.push(["", "Redis lost something that this instance enforces.", `${fleet.lost.join("; ")}. It stays in force here. See "When Redis loses its data" in the guide of the fleet.`]);
+  }
+  if (fleet.controls_failure !== null) {
+    alerts.push(["", "This instance does not obey the switch of all instances.", `${fleet.controls_failure}. Only "Only this instance" works here.`]);
+  }
+  const others = (known?.instances ?? []).filter((instance) => hasProblem(instance) && !isHere(state, instance.name));
   if (silence === null && others.length > 0) alerts.push(["", `${others.length} of the other instances ${others.length === 1 ? "does" : "do"} not follow.`, `See "Instances": ${others.map(problemOf).join("; ")}.`]);
   return alerts;
 }
@@ -45,8 +66,12 @@ export const isHere = (state, name) => name.startsWith(`${state.instance}#`);
 
 const nameOf = (name) => name.split("#")[0];
 
-function problemOf({ name, rejects, is_overridden: own }) {
+const hasProblem = ({ rejects, is_overridden: own, reads_controls: obeys, has_lost: hasLost }) => rejects !== null || own || !obeys || hasLost;
+
+function problemOf({ name, rejects, is_overridden: own, reads_controls: obeys, has_lost: hasLost }) {
   const problems = [];
+  if (!obeys) problems.push("does not obey the switch and the blocks of all instances");
+  if (hasLost) problems.push("enforces something that Redis has lost");
   if (rejects !== null) problems.push(`rejects version ${rejects}; its own page says why`);
   if (own) problems.push("its own switch overrides the fleet");
   return `${nameOf(name)} ${problems.join(", and ")}`;
@@ -61,8 +86,8 @@ export function showFleet(state, known) {
     // Before the first publication, the rules of the file are those that an instance should have.
     const isCurrent = known.problem === null && instance.version === (published?.version ?? null);
     write(row.cells[1], instance.number === null ? "rules of its file" : `version ${instance.number}${isCurrent ? "" : ", not the published one"}`);
-    write(row.cells[2], [here, ...(instance.rejects !== null || instance.is_overridden ? [problemOf(instance).slice(nameOf(instance.name).length + 1)] : [])].filter((text) => text !== "").join("; "));
-    row.classList.toggle("is-error", !isCurrent || instance.rejects !== null || instance.is_overridden);
+    write(row.cells[2], [here, ...(instance.is_off ? ["limits OFF"] : []), ...(hasProblem(instance) ? [problemOf(instance).slice(nameOf(instance.name).length + 1)] : [])].filter((text) => text !== "").join("; "));
+    row.classList.toggle("is-error", !isCurrent || hasProblem(instance));
   });
   showEmpty(at("instances"), "No instance has reported within the last 30 s.");
   rows(at("running").tBodies[0], known.policies.slice(0, 100), (row) => JSON.stringify([row.tier, row.policy, row.number, row.percent !== null]), ({ tier, policy }) => make("tr", {}, make("th", { scope: "row", textContent: tier === "" ? policy : `${tier} / ${policy}` }), make("td"), make("td"), make("td")), (row, { quota, window_seconds: window, percent, number, instances }) => {
@@ -71,6 +96,16 @@ export function showFleet(state, known) {
     write(row.cells[3], `${instances}`);
   });
   showEmpty(at("running"), "No instance runs rules that are published.");
+}
+
+/** The last changes of rules, switch and blocks, with author and reason. */
+export function showChanges(known) {
+  rows(at("changes").tBodies[0], known.changes, ({ time, text, version }) => `${time} ${version} ${text}`, () => make("tr", {}, make("td"), make("td"), make("td")), (row, { time, author, reason, version, text }) => {
+    write(row.cells[0], when(time));
+    write(row.cells[1], author === "" ? "unknown" : author);
+    write(row.cells[2], `${version === null ? "" : `version ${version}: `}${text}${reason === "" ? "" : ` (${reason})`}`);
+  });
+  showEmpty(at("changes"), "Nothing was changed.");
 }
 
 /** The last versions, each with a button that brings its rules back. */

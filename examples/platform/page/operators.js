@@ -2,7 +2,7 @@
 
 import { onFrame } from "./canvas.js";
 import { byOutcome, describe, drawDecisions, drawLatency, series, short, swatch, time } from "./charts.js";
-import { alertsOf, blocksOf, described, showFleet, showVersions } from "./fleet.js";
+import { alertsOf, blocksOf, described, isFleetOff, orderOf, showChanges, showFleet, showVersions } from "./fleet.js";
 import { History, MINUTES, quantile, read } from "./history.js";
 import { differences } from "./rules.js";
 import { make, rows, showEmpty, spoken, write } from "./words.js";
@@ -109,6 +109,10 @@ async function act(place, text, action) {
 }
 
 /** Sends a change. In a fleet it says who makes it, and waits until this instance has followed. */
+/** Returns true if this instance has what was changed. */
+const follows = (fleet, { number, switch_number: order, access_number: list }) =>
+  (number === undefined ? fleet.switch_number >= order && fleet.access_number >= list : fleet.number >= number);
+
 async function send(method, path, body, fields = {}, more = "") {
   if (!isFleet()) {
     await ask(method, path, body, fields);
@@ -117,7 +121,7 @@ async function send(method, path, body, fields = {}, more = "") {
   const { value } = await ask(method, `${path}?by=${encodeURIComponent(at("who").value.trim())}${more}`, body, fields);
   for (let look = 0; look < 30 && state !== null; look++) {
     await poll();
-    if (state === null || state.fleet.number >= value.number) break;
+    if (state === null || follows(state.fleet, value)) break;
     await new Promise((done) => setTimeout(done, 200));
   }
   await pollFleet();
@@ -301,6 +305,7 @@ const redraw = onFrame(() => {
   if (fleet !== null) {
     showFleet(state, fleet);
     showVersions(fleet, rollBack);
+    showChanges(fleet);
   }
 });
 
@@ -321,7 +326,7 @@ function showAlerts() {
   if (isMixed) add("", "More than one instance answers.", "Something between this page and the service spreads your requests. Numbers jump, and a change reaches any of them. Open the page of one instance, by its own address.");
   if (isFleet()) alerts.push(...alertsOf(state, fleet, fleetSilence));
   const isUnknown = isFleet() && (fleet === null || fleetSilence !== null);
-  if (isOff() && isFleet()) add("", `The limits ${isUnknown ? "were" : "are"} switched off on all instances${isUnknown ? " when Redis last answered" : ""}.`, `All requests pass uncounted, except on an instance whose own switch is on; only blocked clients are rejected. ${described(fleet.published)}, says so.`);
+  if (isOff() && isFleet()) add("", `The limits ${isUnknown ? "were" : "are"} switched off on all instances${isUnknown ? " when Redis last answered" : ""}.`, `All requests pass uncounted, except on an instance whose own switch is on; only blocked clients are rejected. ${orderOf(fleet)?.text ?? `${described(fleet.published)}, says so.`}`);
   else if (!state.is_on) add("", "The limits are switched off.", `All requests to this instance pass uncounted; only blocked clients are rejected. ${others(isUnknown)}`);
   if (state.circuit?.is_open) {
     const what = failed > 0 ? "Requests get 503" : "Requests pass uncounted";
@@ -400,7 +405,7 @@ function showTiles() {
 }
 
 /** Returns true if the switch that the large button turns is off. */
-const isOff = () => (isFleet() ? fleet?.published?.is_off === true : !state.is_on);
+const isOff = () => (isFleet() ? isFleetOff(fleet) : !state.is_on);
 
 const trialOf = () => {
   if (!isFleet()) return state.rules.roll_out;
@@ -474,12 +479,12 @@ function showRejected() {
 function showBlocks() {
   const table = at("blocks");
   const own = state.blocks.map((block) => ({ ...block, isOwn: true }));
-  rows(table.tBodies[0], isFleet() ? [...own, ...blocksOf(fleet?.published)] : own, ({ client, isOwn }) => JSON.stringify([client, isOwn]), ({ client, isOwn }) => {
-    const name = `${nameOfClient(client)}${isFleet() && isOwn ? ", only on this instance" : ""}`;
+  rows(table.tBodies[0], isFleet() ? [...own, ...blocksOf(fleet)] : own, ({ client, isOwn, isPublished }) => JSON.stringify([client, isOwn, isPublished]), ({ client, isOwn, isPublished }) => {
+    const name = `${nameOfClient(client)}${isFleet() && isOwn ? ", only on this instance" : ""}${isPublished ? ", by the published document" : ""}`;
     const button = make("button", { type: "button", textContent: "Unblock" });
     button.setAttribute("aria-label", `Unblock ${name}`);
     button.addEventListener("click", () => unblock(client, isOwn));
-    button.hidden = client.key !== undefined;
+    button.hidden = client.key !== undefined || isPublished === true;
     return make("tr", { className: isOwn ? "is-own" : "" }, make("th", { scope: "row", textContent: name }), make("td"), make("td", {}, button));
   }, (row, { seconds }) => {
     write(row.cells[1], seconds === null ? "an operator ends it" : `in ${spoken(seconds)}`);
@@ -498,7 +503,7 @@ async function turn() {
   }
   const isSure = await confirmed(
     `Switch the limits of ${who} off?`,
-    `From now on, all requests to ${who} pass uncounted and without RateLimit fields, until an operator switches the limits on again${isFleet() ? "" : ", or the process ends"}. Blocked clients stay blocked.`,
+    `From now on, all requests to ${who} pass uncounted and without RateLimit fields, ${isFleet() ? "for an hour, or until an operator switches the limits on again" : "until an operator switches the limits on again, or the process ends"}. Blocked clients stay blocked.`,
     "Switch them off",
     isFleet() ? ["All instances follow within two seconds, but for those whose own switch overrides the fleet."]
       : [`This instance: ${state.instance}.`, "Other instances still limit: switch them off one by one."],
@@ -625,7 +630,18 @@ function sure(client, times, isOwn) {
 /** Sends a block or its end. One of this instance needs no Redis. */
 async function changeBlock(method, isOwn, body) {
   if (isFleet() && isOwn) await ask(method, "own-block", JSON.stringify(body));
-  else await send(method, "block", JSON.stringify(body));
+  else await sendConfirmed(method, "block", JSON.stringify(body));
+}
+
+/** Sends a change. If the service wants it confirmed by itself, a second question names the reason. */
+async function sendConfirmed(method, path, body, fields, more = "") {
+  try {
+    await send(method, path, body, fields, more);
+  } catch (error) {
+    if (error.status !== 428) throw error;
+    if (!(await confirmed("Is that meant?", reason(error), "It is meant", []))) throw error;
+    await send(method, path, body, fields, `${more}&confirmed=true`);
+  }
 }
 
 const blocked = (client, seconds, isOwn) =>
@@ -751,7 +767,7 @@ async function changeRules(title, text, yes, listed, said, method, path, body, s
   }
   const scope = isFleet() ? "On all instances, within two seconds." : "On this instance only, until the file of rules changes or the process ends.";
   if (!(await confirmed(title, text, yes, [...list, scope]))) return;
-  const isDone = await act("rules-said", said, () => send(method, path, body, fields, more));
+  const isDone = await act("rules-said", said, () => sendConfirmed(method, path, body, fields, more));
   if (isDone && body !== undefined) {
     draft.text = body;
     at("edit").open = false;

@@ -1,10 +1,14 @@
 //! The rules of a fleet's access list.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize, de};
 
 use super::form::{AccessForm, field};
 use crate::{
     error::ConfigError,
+    fleet::controls::date,
+    key::network,
     partition::PartitionKey,
     screening::{Access, AccessRules},
 };
@@ -116,10 +120,43 @@ impl AccessEntry {
         self.until.is_none_or(|until| now < until)
     }
 
-    pub(super) fn add_to(&self, rules: &mut AccessRules) -> Result<(), ConfigError> {
+    /// Returns `true` if the other entry is for the same network or key.
+    pub(in crate::fleet) fn is_about_same(&self, other: &Self) -> bool {
+        match (self.as_network(), other.as_network()) {
+            (Some(one), Some(other)) => one == other || network(one).is_some_and(|one| network(other) == Some(one)),
+            (None, None) => self.as_key() == other.as_key(),
+            _ => false,
+        }
+    }
+
+    /// The access and for whom.
+    pub(in crate::fleet) fn subject(&self) -> String {
+        let access = match self.access {
+            Access::Allow => "allow",
+            Access::Block => "block",
+            Access::Limit => "limit",
+        };
+        match &self.subject {
+            Subject::Network(network) => format!("{access} {network}"),
+            Subject::Key(KeyForm { kind, value }) => format!("{access} {kind} {value:?}"),
+        }
+    }
+
+    pub(in crate::fleet) fn add_to(&self, rules: &mut AccessRules) -> Result<(), ConfigError> {
         match &self.subject {
             Subject::Network(network) => rules.set_network(network, self.access),
             Subject::Key(key) => rules.set_key(PartitionKey::new(&key.kind, &key.value), self.access),
+        }
+    }
+}
+
+impl fmt::Display for AccessEntry {
+    /// Such as `block 203.0.113.9 until Thu, 01 Jan 2026 00:00:00 GMT`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.subject())?;
+        match self.until {
+            Some(until) => write!(f, " until {}", date(until)),
+            None => Ok(()),
         }
     }
 }

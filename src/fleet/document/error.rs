@@ -35,7 +35,7 @@ pub enum RulesDocumentErrorKind {
 }
 
 impl RulesDocumentError {
-    pub(super) fn new(kind: RulesDocumentErrorKind, message: String) -> Self {
+    pub(in crate::fleet) fn new(kind: RulesDocumentErrorKind, message: String) -> Self {
         let source = None;
         Self { kind, message, source }
     }

@@ -112,10 +112,11 @@ impl RulesFollowerBuilder {
         let mut tasks = JoinSet::new();
         let keeper = Keeper::new(Arc::clone(&shared), self.switch_file);
         tasks.spawn_on(keeper.run(), &runtime);
-        tasks.spawn_on(Poller::new(shared, self.source, instance).run(), &runtime);
+        tasks.spawn_on(Poller::new(Arc::clone(&shared), self.source, instance).run(), &runtime);
         Ok(RulesFollower(Arc::new(Following {
             rules: self.rules,
             status,
+            shared,
             _alive: alive,
             _tasks: tasks,
         })))

@@ -11,11 +11,12 @@ use std::{fmt, sync::Arc};
 
 use tokio::{sync::watch, task::JoinSet};
 
+use self::shared::Shared;
 pub use self::{
     builder::RulesFollowerBuilder,
-    status::{FollowerStatus, RejectedRules, RejectionReason},
+    status::{FollowerStatus, Lost, LostKind, RejectedRules, RejectionReason},
 };
-use super::source::RulesSource;
+use super::{document::RulesDocument, source::RulesSource};
 use crate::rules::RulesHandle;
 
 /// Keeps the rules, the kill switch and an access list of a layer at the version that a [`RulesSource`] has.
@@ -30,6 +31,12 @@ use crate::rules::RulesHandle;
 /// wait calls [`first_rules`](Self::first_rules) before it serves. A version whose number is lower than that of the one
 /// before is put in force as any other: a fail-over can lose a publication, and what the source says holds. Its kill switch
 /// and its access list hold even if the layer cannot carry out its rules.
+///
+/// The kill switch and the access list of a [`Control`](super::Control) are read together with the version. The order of
+/// precedence is: the switch of this process, the last order of the fleet's switch until it ends, the published document. An
+/// instance ends an order by its own clock, so limits never stay off because Redis is unavailable or has lost the order. If the
+/// source loses what it had, or goes back to something older, [`FollowerStatus::lost`] says so; the newest order of the
+/// switch and all unexpired entries of the newest access lists stay in force until something newer is published.
 ///
 /// A program overrides the fleet by its [`RulesHandle`]: by rules of its own or its own switch, which then stay until
 /// [`return_to_fleet`](RulesHandle::return_to_fleet). Its own rules in an [`AccessList`](crate::AccessList) go before those
@@ -67,6 +74,7 @@ pub struct RulesFollower(Arc<Following>);
 struct Following {
     rules: RulesHandle,
     status: watch::Receiver<FollowerStatus>,
+    shared: Arc<Shared>,
     /// Dropped when it ends, which its place in an access list shows.
     _alive: Arc<()>,
     /// They end with it.
@@ -82,6 +90,14 @@ impl RulesFollower {
     /// The state as it is now.
     pub fn status(&self) -> FollowerStatus {
         self.0.status.borrow().clone()
+    }
+
+    /// Returns the document whose rules were put in force last; `None` while the layer has those of its program.
+    ///
+    /// An instance never publishes it. If Redis lost the rules, an operator fetches the document from an instance, looks at its
+    /// version, author and time, and publishes it with [`Publication::restore`](super::Publication::restore).
+    pub fn document(&self) -> Option<RulesDocument> {
+        self.0.shared.document()
     }
 
     /// Waits until a version is in force for the first time: for ever if none is. Put a timeout around it.

@@ -10,9 +10,10 @@ use super::{
     status::{RejectedRules, RejectionReason},
 };
 use crate::fleet::{
+    controls::parse_access,
     document::{RulesDocument, RulesDocumentError, RulesDocumentErrorKind},
     pause,
-    source::{RulesSource, RulesSourceError},
+    source::{ControlHeads, RulesSource, RulesSourceError},
     version::RulesVersion,
 };
 
@@ -74,10 +75,12 @@ impl Poller {
     async fn poll(&mut self) -> Result<(), RulesSourceError> {
         let mut tries = 0;
         loop {
-            let Some(version) = within(Self::SHORT, self.source.version()).await? else {
-                if self.seen.take().is_some() {
-                    self.shared.telemetry.unpublished();
-                }
+            let state = within(Self::SHORT, self.source.state()).await?;
+            // First: the switch reaches an instance that cannot read the document.
+            self.obey(state.controls).await;
+            self.shared.published(state.version, state.only_rises);
+            let Some(version) = state.version else {
+                self.seen = None;
                 return Ok(());
             };
             if !self.is_to_be_read(version) {
@@ -100,6 +103,26 @@ impl Poller {
                 }
             }
         }
+    }
+
+    /// Puts the kill switch and the access list in force that apply without rules. A failure leaves the last ones in force, and
+    /// keeps no rules from being read.
+    async fn obey(&self, heads: Result<ControlHeads, String>) {
+        let obeyed = match heads {
+            Ok(heads) => self.read_controls(heads).await,
+            Err(error) => Err(error),
+        };
+        self.shared.obeyed(obeyed.err());
+    }
+
+    async fn read_controls(&self, ControlHeads { switch, access }: ControlHeads) -> Result<(), String> {
+        self.shared.control(switch, access.map(RulesVersion::number));
+        if let Some(head) = access.filter(|head| self.shared.is_newer_access(head.number())) {
+            let bytes = within(Self::LONG, self.source.access(head)).await;
+            let bytes = bytes.map_err(|error| error.to_string())?;
+            self.shared.control_access(parse_access(head, &bytes)?);
+        }
+        Ok(())
     }
 
     /// Returns `true` if the document of this version was not looked at, and is not the one in force.

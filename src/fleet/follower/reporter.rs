@@ -58,7 +58,11 @@ impl Reporter {
         let report = InstanceReport::new(&*self.instance)
             .running(status.version())
             .rejecting(status.rejected().map(RejectedRules::version))
-            .overridden(status.is_overridden());
+            .overridden(status.is_overridden())
+            .switched_off(status.is_off())
+            .obeying(status.controls())
+            .having_seen(status.newest)
+            .missing(!status.lost().is_empty());
         let is_said = self.is_confirmed && self.sent.last() == Some(&report);
         if !is_said || self.unreported >= Self::REPEAT {
             self.send(report);

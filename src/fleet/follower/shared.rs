@@ -1,15 +1,21 @@
 //! The state that the tasks of a follower share: the document in force, and how it is put in force.
 
+use std::sync::Arc;
+
 use tokio::sync::watch;
 
-use super::status::{FollowerStatus, RejectedRules, RejectionReason};
+use super::status::{FollowerStatus, Lost, LostKind, RejectedRules, RejectionReason};
 use crate::{
     clock::Clock,
     error::ConfigError,
-    fleet::{document::RulesDocument, version::RulesVersion},
+    fleet::{
+        controls::{ControlledAccess, SwitchOrder, access_rules},
+        document::{AccessEntry, RulesDocument},
+        version::RulesVersion,
+    },
     mutex::Mutex,
     rules::{FleetRules, Rules, RulesHandle},
-    screening::{AccessList, FleetPlace},
+    screening::{AccessList, AccessRules, FleetPlace},
     telemetry::FleetTelemetry,
 };
 
@@ -19,16 +25,96 @@ pub(super) struct Shared {
     clock: Clock,
     status: watch::Sender<FollowerStatus>,
     pub(super) telemetry: FleetTelemetry,
-    documents: Mutex<Documents>,
+    held: Mutex<Held>,
 }
 
-/// Documents that hold.
+/// Everything that was read and is in force.
 #[derive(Default)]
-struct Documents {
-    /// The one whose rules hold.
-    rules: Option<RulesDocument>,
-    /// The one whose access list holds, and the next time at which a rule of that ends, in seconds since the Unix epoch.
-    access: Option<(RulesDocument, Option<u64>)>,
+struct Held {
+    /// The document whose rules are in force.
+    rules: Option<Arc<RulesDocument>>,
+    /// The document whose switch and access list are in force: the last one that was read, even if its rules are rejected.
+    last: Option<Arc<RulesDocument>>,
+    /// The document with the largest number: its switch and access list stay in force if the source goes back.
+    newest: Option<Arc<RulesDocument>>,
+    switch: Option<SwitchOrder>,
+    access: ControlledAccess,
+    /// The next time at which the order or an entry ends, in seconds since the Unix epoch.
+    ends: Option<u64>,
+    /// The numbers that the source has; `None` before they are read.
+    found: Option<Found>,
+    /// True if a lower number means that the source lost data.
+    only_rises: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Found {
+    rules: Option<u64>,
+    switch: Option<u64>,
+    access: Option<u64>,
+}
+
+impl Held {
+    /// Returns `true` if the fleet's limits are on at this time.
+    fn is_on(&self, now: u64) -> bool {
+        // Of a document that the source has lost, the switch stays as it is.
+        self.is_on_with(self.newest.as_deref(), now)
+    }
+
+    fn is_on_with(&self, document: Option<&RulesDocument>, now: u64) -> bool {
+        match self.switch.as_ref().filter(|order| order.applies_at(now)) {
+            Some(order) => !order.is_off(),
+            None => !document.is_some_and(RulesDocument::is_switched_off),
+        }
+    }
+
+    /// The documents whose access lists are in force.
+    fn documents(&self) -> impl Iterator<Item = &RulesDocument> {
+        let (last, newest) = (self.last.as_ref(), self.newest.as_ref());
+        let newest = newest.filter(|newest| last.is_none_or(|last| !Arc::ptr_eq(last, newest)));
+        last.into_iter().chain(newest).map(|document| &**document)
+    }
+
+    fn access_rules(&self, now: u64) -> Result<AccessRules, ConfigError> {
+        let mut rules = access_rules(&self.access.entries, now)?;
+        for document in self.documents() {
+            rules.add(&document.access_rules(now)?);
+        }
+        Ok(rules)
+    }
+
+    fn next_end(&self, now: u64) -> Option<u64> {
+        let listed = self.documents().flat_map(RulesDocument::access);
+        let ends = listed.chain(&self.access.entries).filter_map(AccessEntry::ends);
+        let switch = self.switch.as_ref().and_then(SwitchOrder::until);
+        ends.chain(switch).filter(|end| *end > now).min()
+    }
+
+    fn set_last(&mut self, document: &Arc<RulesDocument>) {
+        self.last = Some(Arc::clone(document));
+        if !self.only_rises || document.version() >= self.newest_number() {
+            self.newest = Some(Arc::clone(document));
+        }
+    }
+
+    fn newest_number(&self) -> u64 {
+        self.newest.as_ref().map_or(0, |newest| newest.version())
+    }
+
+    fn lost(&self) -> Vec<Lost> {
+        let Some(found) = self.found else {
+            return Vec::new();
+        };
+        let switch = self.switch.as_ref().map_or(0, SwitchOrder::number);
+        [
+            Lost::between(LostKind::Rules, self.newest_number(), found.rules),
+            Lost::between(LostKind::Switch, switch, found.switch),
+            Lost::between(LostKind::Access, self.access.number, found.access),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
 }
 
 impl Shared {
@@ -45,8 +131,16 @@ impl Shared {
             clock,
             status,
             telemetry: FleetTelemetry::new(name),
-            documents: Mutex::default(),
+            held: Mutex::default(),
         }
+    }
+
+    pub(super) fn document(&self) -> Option<RulesDocument> {
+        self.held.lock().rules.as_deref().cloned()
+    }
+
+    fn seconds(&self) -> u64 {
+        self.clock.now().as_micros() / 1_000_000
     }
 
     pub(super) fn rules(&self) -> &RulesHandle {
@@ -69,20 +163,28 @@ impl Shared {
         });
     }
 
-    /// Puts a document in force. One whose rules the layer rejects turns the kill switch and changes the access list all the
-    /// same: those who publish "off" in an incident need not know which instances have rejected the version before.
+    /// Puts a document in force. A document whose rules the layer rejects turns the kill switch and changes the access list all
+    /// the same: those who publish "off" in an incident need not know which instances reject the version.
     pub(super) fn apply(&self, version: RulesVersion, document: RulesDocument) {
         let before = self.status().version;
-        let mut documents = self.documents.lock();
-        let applied = match self.apply_access(&mut documents, &document) {
-            Ok(()) => self.apply_rules(&document),
+        let mut held = self.held.lock();
+        let document = Arc::new(document);
+        // Also entries that have ended: a document is valid, or it is not.
+        let valid = document.access_rules(0).map(drop);
+        let applied = match valid {
+            Ok(()) => {
+                held.set_last(&document);
+                self.list_access(&mut held);
+                self.apply_rules(&held, &document)
+            }
             Err(error) => {
-                self.turn_switch(&document, || self.rules.turn_by_fleet(!document.is_switched_off()));
+                let is_on = held.is_on_with(Some(&document), self.seconds());
+                self.turn_switch(document.author(), || self.rules.turn_by_fleet(is_on));
                 Err(error)
             }
         };
         if let Err(error) = applied {
-            drop(documents);
+            drop(held);
             return self.reject(RejectedRules::new(version, RejectionReason::Invalid, &error));
         }
         let author = document.author();
@@ -91,8 +193,8 @@ impl Shared {
             _ => self.telemetry.applied(&version, author),
         }
         self.telemetry.runs(version.number(), &policies(&document));
-        documents.rules = Some(document);
-        drop(documents);
+        held.rules = Some(document);
+        drop(held);
         self.telemetry.rejects(None);
         self.change_status(|status| {
             status.version = Some(version);
@@ -100,40 +202,110 @@ impl Shared {
         });
     }
 
-    fn apply_rules(&self, document: &RulesDocument) -> Result<(), ConfigError> {
+    fn apply_rules(&self, held: &Held, document: &RulesDocument) -> Result<(), ConfigError> {
         let roll_out = document.roll_out();
         let rules = FleetRules {
             rules: document.rules(),
             roll_out: roll_out.map(|roll_out| (roll_out.percent(), roll_out.partitions(), roll_out.rules())),
-            is_on: !document.is_switched_off(),
+            is_on: held.is_on(self.seconds()),
         };
-        self.turn_switch(document, || self.rules.apply(&rules))
+        self.turn_switch(document.author(), || self.rules.apply(&rules))
     }
 
     /// Does this, which may switch the limits on or off.
-    fn turn_switch<T>(&self, document: &RulesDocument, turn: impl FnOnce() -> T) -> T {
+    fn turn_switch<T>(&self, author: &str, turn: impl FnOnce() -> T) -> T {
         let was_on = self.rules.is_on();
         let turned = turn();
         if self.rules.is_on() != was_on {
-            self.telemetry.switched(!was_on, document.author());
+            self.telemetry.switched(!was_on, author);
         }
         turned
     }
 
-    fn apply_access(&self, documents: &mut Documents, document: &RulesDocument) -> Result<(), ConfigError> {
-        let now = self.clock.now().as_micros() / 1_000_000;
-        // Also those that have ended: a document is valid, or it is not.
-        document.access_rules(0)?;
-        let access = document.access_rules(now)?;
+    /// Puts the entries in force that apply now.
+    fn list_access(&self, held: &mut Held) {
+        let now = self.seconds();
+        held.ends = held.next_end(now);
+        // Each of the lists was valid before.
+        let Ok(access) = held.access_rules(now) else { return };
         match &self.access_list {
             Some((list, place)) => list.replace_fleet(place, access),
             None if !access.is_empty() => self.telemetry.no_access_list(),
             None => {}
         }
-        let ends = document.access().iter().filter_map(|entry| entry.ends());
-        let next = ends.filter(|end| *end > now).min();
-        documents.access = Some((document.clone(), next));
-        Ok(())
+    }
+
+    /// Turns the switch by the last order, or by the document once that has ended.
+    fn obey_switch(&self, held: &mut Held) {
+        let now = self.seconds();
+        held.ends = held.next_end(now);
+        let order = held.switch.as_ref();
+        let active = order.filter(|order| order.is_off() && order.applies_at(now));
+        self.telemetry.switch_ends(active.map(SwitchOrder::until));
+        let author = order.map_or("", SwitchOrder::author);
+        let is_on = held.is_on(now);
+        self.turn_switch(author, || self.rules.turn_by_fleet(is_on));
+    }
+
+    /// The source has this order of the kill switch, and an access list with this number.
+    pub(super) fn control(&self, switch: Option<SwitchOrder>, access: Option<u64>) {
+        let mut held = self.held.lock();
+        let found = held.found.get_or_insert_default();
+        (found.switch, found.access) = (switch.as_ref().map(SwitchOrder::number), access);
+        let number = |order: &Option<SwitchOrder>| order.as_ref().map_or(0, SwitchOrder::number);
+        let is_newer = number(&switch) > number(&held.switch);
+        if is_newer {
+            held.switch = switch;
+            self.obey_switch(&mut held);
+        }
+        let order = held.switch.clone();
+        drop(held);
+        if is_newer {
+            self.change_status(|status| status.switch = order);
+        }
+    }
+
+    pub(super) fn is_newer_access(&self, number: u64) -> bool {
+        number > self.held.lock().access.number
+    }
+
+    /// Puts an access list in force that applies without rules.
+    pub(super) fn control_access(&self, access: ControlledAccess) {
+        let mut held = self.held.lock();
+        let number = access.number;
+        held.access = access;
+        self.list_access(&mut held);
+        drop(held);
+        self.change_status(|status| status.access = number);
+    }
+
+    /// The kill switch and the access list were read, or not.
+    pub(super) fn obeyed(&self, failure: Option<String>) {
+        let before = self.status.borrow().controls_failure.clone();
+        if before != failure {
+            self.telemetry.controls_unread(failure.as_deref());
+            self.change_status(|status| status.controls_failure = failure);
+        }
+    }
+
+    /// The source has this version.
+    pub(super) fn published(&self, version: Option<RulesVersion>, only_rises: bool) {
+        let mut held = self.held.lock();
+        held.only_rises = only_rises;
+        held.found.get_or_insert_default().rules = match version {
+            Some(version) if !only_rises => Some(version.number().max(held.newest_number())),
+            version => version.map(RulesVersion::number),
+        };
+        let (lost, newest) = (held.lost(), held.newest_number());
+        drop(held);
+        if self.status.borrow().lost != lost {
+            let texts: Vec<_> = lost
+                .iter()
+                .map(|lost| (lost.what().as_str(), lost.to_string()))
+                .collect();
+            self.telemetry.lost(&texts);
+        }
+        self.change_status(|status| (status.lost, status.newest) = (lost, newest));
     }
 
     /// Rejects a version. The rules before stay.
@@ -150,13 +322,14 @@ impl Shared {
     /// The version that is in force is the one that the source has, after another one was rejected, of which the switch
     /// and the access list hold until now.
     pub(super) fn is_current(&self) {
-        let mut documents = self.documents.lock();
-        if let Some(document) = documents.rules.clone() {
+        let mut held = self.held.lock();
+        if let Some(document) = held.rules.clone() {
+            held.set_last(&document);
+            self.list_access(&mut held);
             // They were valid before.
-            let _ = self.apply_access(&mut documents, &document);
-            let _ = self.apply_rules(&document);
+            let _ = self.apply_rules(&held, &document);
         }
-        drop(documents);
+        drop(held);
         self.telemetry.rejects(None);
         self.change_status(|status| status.rejected = None);
     }
@@ -169,27 +342,24 @@ impl Shared {
         self.change_status(|status| status.failure = failure);
     }
 
-    /// Puts the fleet's rules in force again where the process has returned them, and ends rules of the access list.
+    /// Puts the fleet's rules in force again where the process has returned them, and ends orders and entries.
     pub(super) fn keep(&self) {
-        let mut documents = self.documents.lock();
+        let mut held = self.held.lock();
         if self.rules.is_returned() {
             // They were valid before.
-            let _ = documents.rules.as_ref().map(|document| self.apply_rules(document));
+            let _ = held.rules.clone().map(|document| self.apply_rules(&held, &document));
         }
-        let now = self.clock.now().as_micros() / 1_000_000;
-        if let Some((document, _)) = documents
-            .access
-            .take_if(|(_, ends)| ends.is_some_and(|ends| ends <= now))
-        {
-            // It was valid before.
-            let _ = self.apply_access(&mut documents, &document);
+        let now = self.seconds();
+        if held.ends.is_some_and(|ends| ends <= now) {
+            self.list_access(&mut held);
+            self.obey_switch(&mut held);
         }
-        drop(documents);
-        let is_overridden = self.rules.is_overridden();
+        drop(held);
+        let (is_overridden, is_off) = (self.rules.is_overridden(), !self.rules.is_on());
         if self.status.borrow().is_overridden != is_overridden {
             self.telemetry.overridden(is_overridden);
-            self.change_status(|status| status.is_overridden = is_overridden);
         }
+        self.change_status(|status| (status.is_overridden, status.is_off) = (is_overridden, is_off));
     }
 }
 

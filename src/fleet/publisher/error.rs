@@ -12,6 +12,12 @@ use crate::{
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PublishError {
+    /// A rollback made the current version, so that [`Publication::roll_back`](super::Publication::roll_back) is ambiguous: use
+    /// [`roll_back_to`](super::Publication::roll_back_to).
+    AfterRollBack {
+        /// The versions with other rules, the newest one first.
+        candidates: Vec<u64>,
+    },
     /// Another publication came first. Look at what it has changed, and propose again.
     Conflict {
         /// The version that the proposal was made for; `None` if nothing was published then.
@@ -30,7 +36,7 @@ pub enum PublishError {
     },
     /// Rules for all callers must be published first.
     NothingPublished,
-    /// No rule of the access list is about this network or key.
+    /// The access list has no entry for this network or key.
     NotListed,
     /// These policies would start anew, and the publication does not say that it
     /// [restarts counts](super::Publication::restarting_counts).
@@ -45,6 +51,10 @@ pub enum PublishError {
 impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::AfterRollBack { candidates } => write!(
+                f,
+                "the current version is a rollback; choose the version to go back to, one of {candidates:?}"
+            ),
             Self::Conflict { expected, found } => {
                 let number = |version: &Option<RulesVersion>| match version {
                     Some(version) => format!("version {}", version.number()),
@@ -65,7 +75,7 @@ impl fmt::Display for PublishError {
                 )
             }
             Self::NothingPublished => f.write_str("nothing was published yet; publish rules for all callers first"),
-            Self::NotListed => f.write_str("no rule of the access list is about this network or key"),
+            Self::NotListed => f.write_str("the access list has no entry for this network or key"),
             Self::StartsAnew(changes) => {
                 let changes: Vec<_> = changes.iter().map(ToString::to_string).collect();
                 write!(f, "counts would be lost: {}", changes.join("; "))

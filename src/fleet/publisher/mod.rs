@@ -1,5 +1,6 @@
 //! Publishes rules for a fleet.
 
+mod control;
 mod error;
 mod proposal;
 mod publication;
@@ -9,9 +10,12 @@ use std::{fmt, time::Duration};
 use ::redis::{Value, cmd};
 use tokio::time::timeout;
 
+use self::proposal::effects;
 pub use self::{error::PublishError, proposal::Proposal, publication::Publication};
-use self::{proposal::effects, publication::has_same_rules};
-use super::{RedisRules, RulesDocument, RulesVersion, document::check_length};
+use super::{
+    Change, InstanceReport, RedisRules, RulesDocument, RulesDocumentError, RulesDocumentErrorKind, RulesVersion,
+    document::check_length, redis_rules::version_of,
+};
 use crate::error::{StoreError, StoreErrorKind};
 
 const WRITE: &str = include_str!("write.lua");
@@ -19,15 +23,17 @@ const WRITE: &str = include_str!("write.lua");
 /// The most entries of the history: some versions are no documents of today's format, and each may have 1 MiB.
 const HISTORY: usize = 16;
 
+/// The most entries of the list of changes.
+const CHANGES: usize = 256;
+
+/// An instance that reports a version so much larger than the published one is not believed: it could use up all numbers.
+const MOST_LOST: u64 = 1_000_000;
+
 /// The longest wait for one reply. A person waits for it, and no request does.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A publication that may have been lost is sent once more: it takes effect once at most.
 const SENDS: usize = 2;
-
-/// Changes that other publications do not concern are made again behind those. Each conflict is a publication of another
-/// publisher.
-const PROPOSALS: usize = 100;
 
 /// Publishes the rules that all instances of a service follow.
 ///
@@ -37,10 +43,10 @@ const PROPOSALS: usize = 100;
 /// Each publication is a new version of the whole document, and is written by one script if the version that it was made
 /// for still holds, by number *and* digest. Otherwise it is a [`Conflict`](PublishError::Conflict), and nothing is written.
 /// Before that, everything is checked as far as it can be without a layer: a document that fails is not published.
-/// The documents of the last 16 versions are kept. Successive changes to the switch and the access list count as one of
-/// them: only the last is kept, so that they do not evict older rules.
+/// The documents of the last 16 versions are kept. A publication that does not change anything is not written.
 ///
-/// A publication that does not change anything is not written.
+/// A [`Control`](super::Control) changes the kill switch or the access list, which have keys of their own: it needs no published rules, works on
+/// a Redis that has lost all data, and never conflicts with a publication.
 ///
 /// Instances follow within two seconds. Meanwhile some limit by the old rules and some by the new ones: a caller gets at
 /// most the old quota and the new one together, where nothing [starts anew](crate::RulesDiff) only the larger one.
@@ -52,11 +58,12 @@ const PROPOSALS: usize = 100;
 ///
 /// # Permissions
 ///
-/// A publisher needs an ACL user of its own: the page [`docs::fleet`](crate::docs::fleet) has it. The user of the stores and
-/// that of the instances cannot change rules, and no request can: instances only follow what is published.
+/// A publisher needs an ACL user of its own, and whoever may only turn the switch and block clients another one: the page
+/// [`docs::fleet`](crate::docs::fleet) has both. The users of the stores and of the instances cannot change rules, and no
+/// request can: instances only follow what is published.
 ///
 /// ```
-/// use tower_quota::{QuotaPolicy, RedisStore, Rules, fleet::{Publication, PublishError, RedisRules, RulesPublisher}};
+/// use tower_quota::{QuotaPolicy, RedisStore, Rules, fleet::{Control, Publication, PublishError, RedisRules, RulesPublisher}};
 ///
 /// # async fn example() -> Result<(), PublishError> {
 /// let rules = RedisRules::new(RedisStore::builder("redis://publisher:password@127.0.0.1/"), "api")?;
@@ -69,6 +76,7 @@ const PROPOSALS: usize = 100;
 /// println!("version {} holds", published.version().number());
 ///
 /// publisher.publish(Publication::roll_back()).await?;
+/// publisher.control(Control::block_network("203.0.113.9").because("credential stuffing")).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -120,6 +128,25 @@ impl RulesPublisher {
         Ok(self.read(HISTORY).await?.history)
     }
 
+    /// Returns the last changes of rules, kill switch and access list, the newest one first: at most 256. Changes that cannot
+    /// be read are left out.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer.
+    pub async fn changes(&self) -> Result<Vec<Change>, PublishError> {
+        let mut range = cmd("LRANGE");
+        range.arg(self.rules.keys().changes()).arg(0).arg(CHANGES - 1);
+        let changes = match self.command(range).await? {
+            Value::Array(values) => values.into_iter().filter_map(bytes).collect(),
+            _ => Vec::new(),
+        };
+        Ok(changes
+            .iter()
+            .filter_map(|json| serde_json::from_slice(json).ok())
+            .collect())
+    }
+
     /// Makes a change ready to be published, and checks it. Nothing is written.
     ///
     /// # Errors
@@ -127,41 +154,71 @@ impl RulesPublisher {
     /// If Redis does not answer, the published document cannot be read, or the new one would not be valid. It is no error
     /// yet if policies start anew.
     pub async fn propose(&self, publication: Publication) -> Result<Proposal, PublishError> {
+        check_text("author", &self.author)?;
+        check_text("reason", &publication.reason)?;
         let current = self.read(HISTORY).await?;
-        let now = self.now().await?;
-        let newest = current.newest_number();
+        let now = self.now_millis().await? / 1_000;
+        let newest = self.newest_number(&current).await;
         let before = match current.published {
             Ok(published) => published,
             Err(_) if publication.overwrites => None,
             Err(problem) => return Err(PublishError::Unreadable(problem)),
         };
         let held = before.as_ref().map(Published::document);
-        let (overwrites, restarts_counts) = (publication.overwrites, publication.restarts_counts);
-        let (keeps_rules, is_roll_back) = (publication.is_independent_of_rules(), publication.is_roll_back());
-        let document = publication.apply(held, &current.history, now)?;
+        let (overwrites, reason) = (publication.overwrites, publication.reason.clone());
+        let is_restoration = publication.is_restoration();
+        // A document without a predecessor cannot be compared: every count may start anew.
+        let restarts_counts = publication.restarts_counts
+            || publication.is_roll_back()
+            || is_restoration
+            || (overwrites && before.is_none());
+        let after_roll_back = publication.is_roll_back() && self.is_roll_back(held).await?;
+        let (document, restores) = publication.apply(held, &current.history, after_roll_back)?;
         let access: Vec<_> = document
             .access()
             .iter()
             .filter(|entry| entry.holds_at(now))
             .cloned()
             .collect();
+        let restored = if is_restoration { document.version() } else { 0 };
         let document = document
             .with_access(access)
-            .with_version(newest + 1)
+            .with_version(newest.max(restored) + 1)
             .with_author(&self.author)
             .with_time(now);
         document.check()?;
         document.to_json()?;
-        let is_repeated = matches!(&*current.history, [last, before, ..] if has_same_rules(last, before));
         Ok(Proposal {
             head: current.head,
             effects: effects(held, &document),
-            amends: keeps_rules && is_repeated,
-            // A document without a predecessor cannot be compared: every count may start anew.
-            restarts_counts: restarts_counts || is_roll_back || (overwrites && before.is_none()),
+            restarts_counts,
             before,
             document,
+            restores,
+            reason,
         })
+    }
+
+    /// The largest number that was used, as far as Redis or an instance knows it.
+    async fn newest_number(&self, current: &Current) -> u64 {
+        let newest = current.newest_number();
+        // Without the reports, the number follows the published one.
+        let reports = self.rules.instances().await.unwrap_or_default();
+        let seen = reports.iter().map(InstanceReport::newest);
+        let believed = seen.filter(|seen| *seen <= newest + MOST_LOST).max();
+        newest.max(believed.unwrap_or(0))
+    }
+
+    /// Returns `true` if a rollback made this version, as far as the changes are there.
+    async fn is_roll_back(&self, current: Option<&RulesDocument>) -> Result<bool, PublishError> {
+        let Some(current) = current else {
+            return Ok(false);
+        };
+        let changes = self.changes().await?;
+        let made_it = changes
+            .iter()
+            .find(|change| change.version() == Some(current.version()));
+        Ok(made_it.is_some_and(Change::is_roll_back))
     }
 
     /// Publishes a proposal, if the version for which it was made still holds.
@@ -181,14 +238,7 @@ impl RulesPublisher {
         }
         let json = proposal.document.to_json()?;
         let version = RulesVersion::of(proposal.document.version(), json.as_bytes());
-        let mut sent = 1;
-        let head = loop {
-            match self.write(proposal, version, &json).await {
-                Err(error) if sent == SENDS || error.kind() == StoreErrorKind::Failed => return Err(error.into()),
-                Err(_) => sent += 1,
-                Ok(head) => break head,
-            }
-        };
+        let head = self.write(proposal, version, &json).await?;
         // If the first one was carried out, the second one finds what it would have written.
         if head != version.to_string().as_bytes() {
             return Err(PublishError::Conflict {
@@ -199,25 +249,14 @@ impl RulesPublisher {
         Ok(Published::new(version, proposal.document.clone()))
     }
 
-    /// Proposes and commits. Where another publication comes first, changes of the switch and the access list are made
-    /// again behind it; rules and roll-backs are a [`Conflict`](PublishError::Conflict).
+    /// Proposes and commits.
     ///
     /// # Errors
     ///
     /// As those of [`propose`](Self::propose) and [`commit`](Self::commit).
     pub async fn publish(&self, publication: Publication) -> Result<Published, PublishError> {
-        let mut proposals = 1;
-        loop {
-            let proposal = self.propose(publication.clone()).await?;
-            match self.commit(&proposal).await {
-                Err(PublishError::Conflict { .. })
-                    if publication.is_independent_of_rules() && proposals < PROPOSALS =>
-                {
-                    proposals += 1;
-                }
-                committed => return committed,
-            }
-        }
+        let proposal = self.propose(publication).await?;
+        self.commit(&proposal).await
     }
 
     /// Reads the version that holds, and as many of the last ones.
@@ -262,31 +301,52 @@ impl RulesPublisher {
     }
 
     /// Writes the document if the head is the one that was read, and returns the one that holds now.
-    async fn write(&self, proposal: &Proposal, version: RulesVersion, json: &str) -> Result<Vec<u8>, StoreError> {
-        let keys = self.rules.keys();
+    async fn write(&self, proposal: &Proposal, version: RulesVersion, json: &str) -> Result<Vec<u8>, PublishError> {
+        let (keys, document) = (self.rules.keys(), &proposal.document);
+        let change = Change::new(
+            document.time(),
+            document.author(),
+            &proposal.reason,
+            Some(document.version()),
+            &proposal.to_string(),
+        );
+        let change = change.rolling_back(proposal.restores.is_some());
         let mut write = cmd("EVAL");
         write
             .arg(WRITE)
-            .arg(3)
+            .arg(4)
             .arg(keys.head())
             .arg(keys.document())
-            .arg(keys.history());
+            .arg(keys.history())
+            .arg(keys.changes());
         write.arg(&proposal.head).arg(version.to_string()).arg(json);
-        write.arg(HISTORY).arg(u8::from(proposal.amends));
-        let head = bytes(self.command(write).await?);
-        head.ok_or_else(|| {
+        write.arg(HISTORY).arg(self::json(&change)?).arg(CHANGES);
+        let head = self.send_twice(&write).await?;
+        Ok(head.ok_or_else(|| {
             StoreError::new(
                 StoreErrorKind::Failed,
                 "the script of a publication has returned no head",
             )
-        })
+        })?)
     }
 
-    /// The server's time in seconds since the Unix epoch.
-    async fn now(&self) -> Result<u64, StoreError> {
+    /// Sends a script that takes effect once at most again if the reply is lost.
+    async fn send_twice(&self, script: &::redis::Cmd) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut sent = 1;
+        loop {
+            match self.command(script.clone()).await {
+                Err(error) if sent == SENDS || error.kind() == StoreErrorKind::Failed => return Err(error),
+                Err(_) => sent += 1,
+                Ok(value) => return Ok(bytes(value)),
+            }
+        }
+    }
+
+    /// The server's time in milliseconds since the Unix epoch.
+    async fn now_millis(&self) -> Result<u64, StoreError> {
         let time: [u64; 2] = ::redis::from_redis_value(self.command(cmd("TIME")).await?)
             .map_err(|_| StoreError::new(StoreErrorKind::Failed, "the time of the server is not two numbers"))?;
-        Ok(time[0])
+        Ok(time[0].saturating_mul(1_000).saturating_add(time[1] / 1_000))
     }
 
     async fn command(&self, command: ::redis::Cmd) -> Result<Value, StoreError> {
@@ -344,8 +404,18 @@ fn published(head: Option<&[u8]>, document: Option<&[u8]>) -> Result<Option<Publ
     Ok(Some(Published::new(version, parsed)))
 }
 
-fn version_of(head: &[u8]) -> Option<RulesVersion> {
-    str::from_utf8(head).ok()?.parse().ok()
+fn json(value: &impl serde::Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::new(StoreErrorKind::Failed, error.to_string()))
+}
+
+/// Authors and reasons stand in logs and on pages.
+fn check_text(field: &str, text: &str) -> Result<(), RulesDocumentError> {
+    if text.len() <= RulesDocument::MAX_AUTHOR && !text.contains(char::is_control) {
+        return Ok(());
+    }
+    let most = RulesDocument::MAX_AUTHOR;
+    let message = format!("{field}: it is longer than {most} bytes or holds a control character");
+    Err(RulesDocumentError::new(RulesDocumentErrorKind::Malformed, message))
 }
 
 fn bytes(value: Value) -> Option<Vec<u8>> {

@@ -1,15 +1,11 @@
 //! A change that is ready to be published, and its effects.
 
-use std::{
-    fmt,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::fmt;
 
 use super::{Published, publication::has_same_rules};
 use crate::{
-    fleet::{AccessEntry, RollOut, RulesDocument, RulesVersion},
+    fleet::{RollOut, RulesDocument, RulesVersion, controls::date},
     rules::{Rules, RulesChange, RulesDiff},
-    screening::Access,
 };
 
 /// A change that is ready to be published: the document before and after it, and what changes for whom.
@@ -25,8 +21,9 @@ pub struct Proposal {
     pub(super) document: RulesDocument,
     pub(super) effects: Vec<(String, RulesDiff)>,
     pub(super) restarts_counts: bool,
-    /// True if the document takes the place of the newest entry of the history.
-    pub(super) amends: bool,
+    /// The version that a rollback goes back to.
+    pub(super) restores: Option<RulesDocument>,
+    pub(super) reason: String,
 }
 
 impl Proposal {
@@ -38,6 +35,17 @@ impl Proposal {
     /// The document that is to be published.
     pub fn document(&self) -> &RulesDocument {
         &self.document
+    }
+
+    /// Returns the version that a rollback goes back to.
+    pub fn restores(&self) -> Option<&RulesDocument> {
+        self.restores.as_ref()
+    }
+
+    /// Returns the changes that a person should confirm one by one: a policy that is closed, or lowered tenfold or more.
+    pub fn drastic(&self) -> impl Iterator<Item = &RulesChange> {
+        let changes = self.effects.iter().flat_map(|(_, diff)| diff.changes());
+        changes.filter(|change| change.is_drastic())
     }
 
     /// The changes, for each group of callers, such as `callers who join the roll-out (10 % of all)`. Groups whose
@@ -93,10 +101,10 @@ impl Proposal {
                 true => "",
                 false => " (it has ended)",
             };
-            writeln!(f, "access list: - {}{ended}", entry_text(entry))?;
+            writeln!(f, "access list: - {}{ended}", entry)?;
         }
         for entry in self.document.access().iter().filter(|entry| !before.contains(entry)) {
-            writeln!(f, "access list: + {}", entry_text(entry))?;
+            writeln!(f, "access list: + {}", entry)?;
         }
         Ok(())
     }
@@ -106,6 +114,10 @@ impl fmt::Display for Proposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return writeln!(f, "nothing changes");
+        }
+        if let Some(target) = &self.restores {
+            let (version, author, time) = (target.version(), target.author(), date(target.time()));
+            writeln!(f, "back to version {version} by {author:?}, {time}")?;
         }
         let is_off = |document: Option<&RulesDocument>| document.is_some_and(RulesDocument::is_switched_off);
         match (
@@ -125,33 +137,6 @@ impl fmt::Display for Proposal {
             }
         }
         Ok(())
-    }
-}
-
-fn entry_text(entry: &AccessEntry) -> String {
-    let access = match entry.access() {
-        Access::Allow => "allow",
-        Access::Block => "block",
-        Access::Limit => "limit",
-    };
-    let subject = match (entry.as_network(), entry.as_key()) {
-        (Some(network), _) => format!("{access} {network}"),
-        (None, Some((kind, value))) => format!("{access} {kind} {value:?}"),
-        (None, None) => access.to_owned(),
-    };
-    match entry.ends() {
-        Some(until) => format!("{subject} until {}", date(until)),
-        None => subject,
-    }
-}
-
-/// A time as HTTP writes it, up to the year 9999; later ones as seconds since the Unix epoch.
-fn date(seconds: u64) -> String {
-    const YEAR_10_000: u64 = 253_402_300_800;
-
-    match seconds {
-        ..YEAR_10_000 => httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds)),
-        _ => seconds.to_string(),
     }
 }
 

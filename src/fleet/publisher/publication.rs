@@ -1,29 +1,23 @@
 //! The changes that can be published.
 
-use std::time::Duration;
-
 use super::error::PublishError;
 use crate::{
-    fleet::{AccessEntry, RollOut, RulesDocument},
-    key::network,
+    fleet::{RollOut, RulesDocument},
     partition::PartitionId,
     rules::Rules,
-    screening::Access,
 };
 
 /// A change of the rules of a fleet, for [`RulesPublisher::publish`](super::RulesPublisher::publish).
 ///
-/// It changes one thing: rules for all or for a part of the callers, the kill switch, or the access list. The rest of the
-/// document stays as it is.
+/// The rest of the document stays as it is. The kill switch and the access list are changed by a
+/// [`Control`](crate::fleet::Control).
 ///
 /// ```
-/// use std::time::Duration;
 /// use tower_quota::{QuotaPolicy, Rules, fleet::Publication};
 ///
 /// let rules = Rules::new().policy(QuotaPolicy::per_minute("minute", 30));
 /// let try_it = Publication::rules(rules.clone()).to_percent(10);
-/// let for_all = Publication::rules(rules);
-/// let block = Publication::block_network("203.0.113.9").lasting(Duration::from_secs(600));
+/// let for_all = Publication::rules(rules).because("the database is slow");
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a publication does nothing until it is published"]
@@ -31,11 +25,12 @@ pub struct Publication {
     edit: Edit,
     pub(super) restarts_counts: bool,
     pub(super) overwrites: bool,
+    pub(super) reason: String,
 }
 
 #[derive(Clone, Debug)]
 enum Edit {
-    RemoveAccess(AccessEntry),
+    Restore(RulesDocument),
     RollBack {
         /// None for the version before.
         to: Option<u64>,
@@ -45,13 +40,6 @@ enum Edit {
         percent: u8,
         partitions: Vec<PartitionId>,
     },
-    SetAccess {
-        entry: AccessEntry,
-        lasts: Option<Duration>,
-    },
-    Switch {
-        off: bool,
-    },
 }
 
 impl Publication {
@@ -60,6 +48,7 @@ impl Publication {
             edit,
             restarts_counts: false,
             overwrites: false,
+            reason: String::new(),
         }
     }
 
@@ -72,11 +61,12 @@ impl Publication {
         })
     }
 
-    /// The rules and the roll-out of the version before. Switch and access list stay as they are.
+    /// Publishes the rules and the roll-out of the newest version that differs from the current one. Switch and access list stay
+    /// as they are. The [proposal](super::Proposal::restores) names the version.
     ///
-    /// Versions with the rules that hold now are passed over, also those that were published earlier: another roll-back goes
-    /// further back, and never forward to rules that a roll-back has ended. Policies that start anew are no obstacle: they go on
-    /// with what they had counted when they held before, unless that has expired.
+    /// If a rollback made the current version, the error is
+    /// [`PublishError::AfterRollBack`], because "the version before" would be the one that was just rolled back. Policies that
+    /// start anew are no obstacle: they continue with what they had counted, unless that has expired.
     pub fn roll_back() -> Self {
         Self::new(Edit::RollBack { to: None })
     }
@@ -87,30 +77,10 @@ impl Publication {
         Self::new(Edit::RollBack { to: Some(version) })
     }
 
-    /// No limits: all instances let all requests pass uncounted, but for those that an access list blocks.
-    pub fn switch_off() -> Self {
-        Self::new(Edit::Switch { off: true })
-    }
-
-    /// Limits again, after [`switch_off`](Self::switch_off).
-    pub fn switch_on() -> Self {
-        Self::new(Edit::Switch { off: false })
-    }
-
-    /// Blocks a network or an address on all instances. See [`AccessRules::set_network`](crate::AccessRules::set_network).
-    pub fn block_network(network: impl Into<String>) -> Self {
-        Self::set_access(AccessEntry::network(network, Access::Block))
-    }
-
-    /// Sets a rule of the access list, in place of one about the same network or key.
-    pub fn set_access(entry: AccessEntry) -> Self {
-        Self::new(Edit::SetAccess { entry, lasts: None })
-    }
-
-    /// Removes the rule of the access list about the network or the key of this entry. The rest of the entry does not
-    /// matter. Without such a rule the error is [`PublishError::NotListed`].
-    pub fn remove_access(entry: AccessEntry) -> Self {
-        Self::new(Edit::RemoveAccess(entry))
+    /// Publishes a whole document again: rules, roll-out, access list and switch, with a new number. Use this to bring back rules
+    /// that Redis lost, from a file or from the [document of an instance](crate::fleet::RulesFollower::document).
+    pub fn restore(document: RulesDocument) -> Self {
+        Self::new(Edit::Restore(document))
     }
 
     /// Publishes rules for so many percent of the callers, from 0 to 100: the same ones on every instance, and those of a
@@ -131,12 +101,10 @@ impl Publication {
         self
     }
 
-    /// Ends a rule of the access list by itself after so much time from now, in whole seconds, by the server's clock. Only
-    /// rules of the [access list](Self::set_access) end.
-    pub fn lasting(mut self, time: Duration) -> Self {
-        if let Edit::SetAccess { lasts, .. } = &mut self.edit {
-            *lasts = Some(time);
-        }
+    /// Sets the reason, which the [history](super::RulesPublisher::changes) records: at most 256 bytes without control
+    /// characters.
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
         self
     }
 
@@ -150,15 +118,11 @@ impl Publication {
     /// version of the crate. Without this, such a document is an error. Its switch and its access list are lost, and no
     /// policies can be compared. A document that can be read is changed as usual.
     ///
-    /// Only [rules](Self::rules) for all callers and a [roll-back](Self::roll_back) can take its place.
+    /// Only [rules](Self::rules) for all callers, a [roll-back](Self::roll_back) and a [restored document](Self::restore) can
+    /// take its place.
     pub fn overwriting(mut self) -> Self {
         self.overwrites = true;
         self
-    }
-
-    /// Returns `true` if two such changes have the same effect in any order, and whatever the rules are.
-    pub(super) fn is_independent_of_rules(&self) -> bool {
-        !matches!(self.edit, Edit::Rules { .. } | Edit::RollBack { .. })
     }
 
     /// Returns `true` if it brings rules back that have held before.
@@ -166,54 +130,47 @@ impl Publication {
         matches!(self.edit, Edit::RollBack { .. })
     }
 
-    /// The document with the change. `history` has the versions that can be read, the newest one first; `now` is in
-    /// seconds.
+    /// Returns `true` if it takes the place of a whole document.
+    pub(super) fn is_restoration(&self) -> bool {
+        matches!(self.edit, Edit::Restore(_))
+    }
+
+    /// The document with the change, and the version that a rollback goes back to. `history` has the versions that can be
+    /// read, the newest one first; `after_roll_back` is true if a rollback made the current one.
     pub(super) fn apply(
         self,
         current: Option<&RulesDocument>,
         history: &[RulesDocument],
-        now: u64,
-    ) -> Result<RulesDocument, PublishError> {
+        after_roll_back: bool,
+    ) -> Result<(RulesDocument, Option<RulesDocument>), PublishError> {
         let base = || current.cloned().ok_or(PublishError::NothingPublished);
         match self.edit {
             Edit::Rules {
                 rules, percent: 100, ..
-            } => Ok(match current {
-                Some(document) => document.clone().with_rules(rules).with_roll_out(None),
-                None => RulesDocument::new(1, rules),
-            }),
+            } => Ok((
+                match current {
+                    Some(document) => document.clone().with_rules(rules).with_roll_out(None),
+                    None => RulesDocument::new(1, rules),
+                },
+                None,
+            )),
             Edit::Rules {
                 rules,
                 percent,
                 partitions,
-            } => Ok(base()?.with_roll_out(RollOut::new(percent, rules).with_partitions(partitions))),
+            } => {
+                let roll_out = RollOut::new(percent, rules).with_partitions(partitions);
+                Ok((base()?.with_roll_out(roll_out), None))
+            }
             Edit::RollBack { to } => {
-                let target = earlier(current, history, to)?;
+                let target = earlier(current, history, to, after_roll_back)?;
                 let document = current.cloned().unwrap_or_else(|| target.clone());
-                Ok(document
+                let document = document
                     .with_rules(target.rules().clone())
-                    .with_roll_out(target.roll_out().cloned()))
+                    .with_roll_out(target.roll_out().cloned());
+                Ok((document, Some(target.clone())))
             }
-            Edit::Switch { off } => Ok(base()?.switched_off(off)),
-            Edit::SetAccess { entry, lasts } => {
-                let document = base()?;
-                let entry = match lasts {
-                    Some(time) => entry.until(now.saturating_add(time.as_secs())),
-                    None => entry,
-                };
-                let others = document.access().iter().filter(|other| !is_about_same(other, &entry));
-                let access: Vec<_> = others.cloned().chain([entry.clone()]).collect();
-                Ok(document.with_access(access))
-            }
-            Edit::RemoveAccess(entry) => {
-                let document = base()?;
-                let others = document.access().iter().filter(|other| !is_about_same(other, &entry));
-                let access: Vec<_> = others.cloned().collect();
-                match access.len() == document.access().len() {
-                    true => Err(PublishError::NotListed),
-                    false => Ok(document.with_access(access)),
-                }
-            }
+            Edit::Restore(document) => Ok((document, None)),
         }
     }
 }
@@ -223,29 +180,18 @@ fn earlier<'a>(
     current: Option<&RulesDocument>,
     history: &'a [RulesDocument],
     to: Option<u64>,
+    after_roll_back: bool,
 ) -> Result<&'a RulesDocument, PublishError> {
-    let is_same = |document: &RulesDocument| current.is_some_and(|current| has_same_rules(document, current));
+    let differs = |document: &&RulesDocument| current.is_none_or(|current| !has_same_rules(document, current));
+    let known = || history.iter().filter(differs).map(RulesDocument::version).collect();
     let found = match to {
         Some(version) => history.iter().find(|document| document.version() == version),
-        // Before the oldest one with these rules: what came between was rolled back.
-        None => match history.iter().rposition(is_same) {
-            Some(oldest) => history.get(oldest + 1),
-            None => history.first(),
-        },
+        None if after_roll_back => return Err(PublishError::AfterRollBack { candidates: known() }),
+        None => history.iter().find(differs),
     };
-    found.ok_or_else(|| PublishError::NoEarlierVersion {
-        known: history.iter().map(RulesDocument::version).collect(),
-    })
+    found.ok_or_else(|| PublishError::NoEarlierVersion { known: known() })
 }
 
 pub(super) fn has_same_rules(one: &RulesDocument, other: &RulesDocument) -> bool {
     (one.rules(), one.roll_out()) == (other.rules(), other.roll_out())
-}
-
-fn is_about_same(one: &AccessEntry, other: &AccessEntry) -> bool {
-    match (one.as_network(), other.as_network()) {
-        (Some(one), Some(other)) => one == other || network(one).is_some_and(|one| network(other) == Some(one)),
-        (None, None) => one.as_key() == other.as_key(),
-        _ => false,
-    }
 }

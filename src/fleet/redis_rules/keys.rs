@@ -11,6 +11,10 @@ pub(crate) struct RulesKeys {
     head: String,
     history: String,
     instances: String,
+    switch: String,
+    access_head: String,
+    access: String,
+    changes: String,
 }
 
 impl RulesKeys {
@@ -28,6 +32,10 @@ impl RulesKeys {
             head: key("head"),
             history: key("history"),
             instances: key("instances"),
+            switch: key("switch"),
+            access_head: key("access_head"),
+            access: key("access"),
+            changes: key("changes"),
         })
     }
 
@@ -44,6 +52,26 @@ impl RulesKeys {
     /// A list: the last documents that were published, the newest one first.
     pub(crate) fn history(&self) -> &str {
         &self.history
+    }
+
+    /// A string: the last order of the kill switch, as JSON.
+    pub(crate) fn switch(&self) -> &str {
+        &self.switch
+    }
+
+    /// A string: the number and the digest of the access list.
+    pub(crate) fn access_head(&self) -> &str {
+        &self.access_head
+    }
+
+    /// A string: the entries of the access list, as JSON.
+    pub(crate) fn access(&self) -> &str {
+        &self.access
+    }
+
+    /// A list: the last changes of rules, switch and access list, the newest one first.
+    pub(crate) fn changes(&self) -> &str {
+        &self.changes
     }
 
     /// A sorted set: the reports of instances, by the server's time in milliseconds.

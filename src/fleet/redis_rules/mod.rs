@@ -8,9 +8,10 @@ use ::redis::{Cmd, Value};
 
 pub(super) use self::keys::RulesKeys;
 use super::{
+    controls::SwitchOrder,
     document::{RulesDocument, check_length},
     report::InstanceReport,
-    source::{RulesSource, RulesSourceError, SourceFuture},
+    source::{RulesSource, RulesSourceError, SourceFuture, SourceState},
     version::RulesVersion,
 };
 use crate::{
@@ -123,12 +124,48 @@ impl RedisRules {
         get.arg(self.keys().head());
         match self.command(get).await? {
             Value::Nil => Ok(None),
-            Value::BulkString(text) => match str::from_utf8(&text).ok().and_then(|text| text.parse().ok()) {
+            Value::BulkString(text) => match version_of(&text) {
                 Some(version) => Ok(Some(version)),
                 None => Err(unexpected("the head").into()),
             },
             _ => Err(unexpected("the head").into()),
         }
+    }
+
+    async fn read_state(&self) -> Result<SourceState, RulesSourceError> {
+        let (keys, mut all) = (self.keys(), ::redis::cmd("MGET"));
+        all.arg(keys.head()).arg(keys.switch()).arg(keys.access_head());
+        let values = match self.command(all).await {
+            Ok(Value::Array(values)) => values,
+            Ok(_) => return Err(unexpected("the state").into()),
+            // A user with the permissions of an older release reads the head alone.
+            Err(error) if Commands::forbids(&error) => {
+                let state = SourceState::new(self.read_head().await?);
+                return Ok(
+                    state.without_controls(format!("the kill switch and the access list cannot be read: {error}"))
+                );
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut values = values.into_iter();
+        let mut next = || match values.next() {
+            Some(Value::BulkString(bytes)) => Some(bytes),
+            _ => None,
+        };
+        let (head, switch, access) = (next(), next(), next());
+        let version = head.map(|head| version_of(&head).ok_or_else(|| unexpected("the head")));
+        let state = SourceState::new(version.transpose()?);
+        let access = access.map(|access| version_of(&access).ok_or("the head of the access list is malformed"));
+        Ok(
+            match (
+                switch.as_deref().map(SwitchOrder::parse).transpose(),
+                access.transpose(),
+            ) {
+                (Ok(switch), Ok(access)) => state.with_controls(switch, access),
+                (Err(error), _) => state.without_controls(error),
+                (_, Err(error)) => state.without_controls(error),
+            },
+        )
     }
 
     async fn read_document(&self) -> Result<Vec<u8>, RulesSourceError> {
@@ -140,6 +177,15 @@ impl RedisRules {
         };
         check_length(document.len())?;
         Ok(document)
+    }
+
+    pub(super) async fn read_access(&self) -> Result<Vec<u8>, StoreError> {
+        let mut range = ::redis::cmd("GETRANGE");
+        range.arg(self.keys().access()).arg(0).arg(RulesDocument::MAX_LENGTH);
+        match self.command(range).await? {
+            Value::BulkString(entries) => Ok(entries),
+            _ => Err(unexpected("the access list")),
+        }
     }
 
     async fn write_report(&self, report: &InstanceReport, before: &[InstanceReport]) -> Result<(), StoreError> {
@@ -160,7 +206,15 @@ impl RulesSource for RedisRules {
     }
 
     fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
-        Box::pin(self.read_head())
+        Box::pin(async { Ok(self.read_state().await?.version) })
+    }
+
+    fn state(&self) -> SourceFuture<'_, SourceState> {
+        Box::pin(self.read_state())
+    }
+
+    fn access(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
+        Box::pin(async { Ok(self.read_access().await?) })
     }
 
     fn document(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
@@ -170,6 +224,10 @@ impl RulesSource for RedisRules {
     fn report<'a>(&'a self, report: &'a InstanceReport, before: &'a [InstanceReport]) -> SourceFuture<'a, ()> {
         Box::pin(async move { Ok(self.write_report(report, before).await?) })
     }
+}
+
+pub(super) fn version_of(head: &[u8]) -> Option<RulesVersion> {
+    str::from_utf8(head).ok()?.parse().ok()
 }
 
 fn unexpected(what: &str) -> StoreError {

@@ -160,7 +160,9 @@ impl RateLimitLayerBuilder {
         self.screening.check()?;
         self.fields.check()?;
         let (units, cost) = (self.cost.units()?, self.cost.fixed());
-        let policies = self.rules.build(attribution.names(), units, cost, self.fields)?;
+        let policies = self
+            .rules
+            .build(&attribution.scope_name, attribution.names(), units, cost, self.fields)?;
         self.terms.check()?;
         let status = self.status.as_u16();
         ConfigError::check_range(ConfigErrorKind::RejectionStatus, "rejection status", status, 400..=599)?;

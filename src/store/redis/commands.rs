@@ -1,8 +1,15 @@
 //! Plain commands to the servers of a store, by connections of their own.
 
-use ::redis::{Cmd, Value};
+use std::error::Error;
 
-use super::{RedisStoreBuilder, keyspace::Key, net::Topology, script::Call};
+use ::redis::{Cmd, RedisError, Value};
+
+use super::{
+    RedisStoreBuilder,
+    keyspace::Key,
+    net::{Topology, code},
+    script::Call,
+};
 use crate::error::{ConfigError, StoreError};
 
 /// Sends commands that are not about quota.
@@ -18,6 +25,12 @@ impl Commands {
 
     pub(crate) fn key_prefix(&self) -> &str {
         &self.key_prefix
+    }
+
+    /// Returns `true` if the ACL of the server forbids the command or one of its keys.
+    pub(crate) fn forbids(error: &StoreError) -> bool {
+        let source = error.source().and_then(|source| source.downcast_ref::<RedisError>());
+        source.is_some_and(|error| code(error) == Some("NOPERM"))
     }
 
     /// Sends a command whose keys are all in the slot of this one.

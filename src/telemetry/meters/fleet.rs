@@ -5,7 +5,8 @@ use metrics::{Counter, Gauge, counter, gauge};
 use crate::{
     mutex::Mutex,
     telemetry::catalog::{
-        FLEET_OVERRIDDEN, FLEET_POLICY_VERSION, FLEET_REJECTED, FLEET_UNREAD, FLEET_VERSION, register,
+        FLEET_CONTROLS_UNREAD, FLEET_LOST, FLEET_OVERRIDDEN, FLEET_POLICY_VERSION, FLEET_REJECTED, FLEET_SWITCH_ENDS,
+        FLEET_UNREAD, FLEET_VERSION, register,
     },
 };
 
@@ -16,6 +17,9 @@ pub(in crate::telemetry) struct FleetMeters {
     version: Gauge,
     overridden: Gauge,
     unread: Counter,
+    switch_ends: Gauge,
+    controls_unread: Gauge,
+    lost: [(&'static str, Gauge); 3],
     policies: Mutex<Vec<PolicyGauge>>,
     /// The reason that is shown.
     rejected: Mutex<Option<&'static str>>,
@@ -39,6 +43,10 @@ impl FleetMeters {
             version: gauge!(FLEET_VERSION, "rules" => name.clone()),
             overridden: gauge!(FLEET_OVERRIDDEN, "rules" => name.clone()),
             unread: counter!(FLEET_UNREAD, "rules" => name.clone()),
+            switch_ends: gauge!(FLEET_SWITCH_ENDS, "rules" => name.clone()),
+            controls_unread: gauge!(FLEET_CONTROLS_UNREAD, "rules" => name.clone()),
+            lost: ["access", "rules", "switch"]
+                .map(|what| (what, gauge!(FLEET_LOST, "rules" => name.clone(), "what" => what))),
             policies: Mutex::default(),
             rejected: Mutex::default(),
             name,
@@ -46,6 +54,9 @@ impl FleetMeters {
         meters.version.set(0.0);
         meters.overridden.set(0.0);
         meters.unread.increment(0);
+        meters.switch_ends(None);
+        meters.controls_unread(false);
+        meters.lost(&[]);
         meters
     }
 
@@ -83,6 +94,25 @@ impl FleetMeters {
         self.overridden.set(f64::from(u8::from(is_overridden)));
     }
 
+    pub(in crate::telemetry) fn lost(&self, lost: &[(&'static str, String)]) {
+        for (what, gauge) in &self.lost {
+            let is_lost = lost.iter().any(|(lost, _)| lost == what);
+            gauge.set(f64::from(u8::from(is_lost)));
+        }
+    }
+
+    pub(in crate::telemetry) fn controls_unread(&self, are_unread: bool) {
+        self.controls_unread.set(f64::from(u8::from(are_unread)));
+    }
+
+    pub(in crate::telemetry) fn switch_ends(&self, until: Option<Option<u64>>) {
+        self.switch_ends.set(match until {
+            None => 0.0,
+            Some(None) => f64::INFINITY,
+            Some(Some(until)) => until as f64,
+        });
+    }
+
     pub(in crate::telemetry) fn unread(&self) {
         self.unread.increment(1);
     }
@@ -94,5 +124,8 @@ impl Drop for FleetMeters {
         self.runs(0, &[]);
         self.rejects(None);
         self.overridden(false);
+        self.switch_ends(None);
+        self.controls_unread(false);
+        self.lost(&[]);
     }
 }

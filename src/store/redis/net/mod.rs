@@ -18,7 +18,7 @@ mod wire;
 
 pub(super) use self::{
     cluster::{Cluster, Settings as ClusterSettings},
-    connection::{SharedConnection, Unanswered, store_error},
+    connection::{SharedConnection, Unanswered, code, store_error},
     opener::{Connect, Opener, Prepare, config_error, connection_info},
     pool::{Endpoint, Lane, Pool},
     sentinel::Sentinels,

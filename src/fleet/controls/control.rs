@@ -1,0 +1,204 @@
+//! Changes of the kill switch and the access list.
+
+use std::time::Duration;
+
+use super::{ControlledAccess, Controls, SwitchOrder, check_entries};
+use crate::{
+    fleet::{AccessEntry, PublishError},
+    key::network,
+    screening::Access,
+};
+
+/// A change of the kill switch or the access list of a fleet, for
+/// [`RulesPublisher::control`](crate::fleet::RulesPublisher::control).
+///
+/// It needs no published rules, works on a Redis that has lost all data, and never conflicts with a publication of rules.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::fleet::Control;
+///
+/// let off = Control::switch_off().lasting(Duration::from_secs(600)).because("the gateway is down");
+/// assert_eq!(off.warning(), None);
+/// let block = Control::block_network("0.0.0.0/0");
+/// assert_eq!(block.warning().as_deref(), Some("blocks 0.0.0.0/0, which is every IPv4 address"));
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a control does nothing until a publisher carries it out"]
+pub struct Control {
+    pub(in crate::fleet) edit: ControlEdit,
+    lasts: Option<Duration>,
+    pub(in crate::fleet) reason: String,
+}
+
+#[derive(Clone, Debug)]
+pub(in crate::fleet) enum ControlEdit {
+    RemoveAccess(AccessEntry),
+    SetAccess(AccessEntry),
+    Switch { off: bool },
+}
+
+/// The key that an edit changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::fleet) enum ControlKind {
+    Access,
+    Switch,
+}
+
+impl Control {
+    /// The time for which limits stay off by default: an hour.
+    pub const DEFAULT_OFF: Duration = Duration::from_secs(3_600);
+
+    /// The longest time for which limits are switched off without a [warning](Self::warning).
+    pub const LONG_OFF: Duration = Duration::from_secs(24 * 3_600);
+
+    fn new(edit: ControlEdit, lasts: Option<Duration>) -> Self {
+        let reason = String::new();
+        Self { edit, lasts, reason }
+    }
+
+    /// Switches the limits of all instances off for an hour: requests pass uncounted, except those that an access list
+    /// blocks.
+    pub fn switch_off() -> Self {
+        Self::new(ControlEdit::Switch { off: true }, Some(Self::DEFAULT_OFF))
+    }
+
+    /// Switches the limits of all instances on until the next order, whatever the published document says.
+    pub fn switch_on() -> Self {
+        Self::new(ControlEdit::Switch { off: false }, None)
+    }
+
+    /// Blocks a network or an address on all instances. See [`AccessRules::set_network`](crate::AccessRules::set_network).
+    pub fn block_network(network: impl Into<String>) -> Self {
+        Self::set_access(AccessEntry::network(network, Access::Block))
+    }
+
+    /// Sets an entry of the access list, in place of an entry for the same network or key.
+    ///
+    /// The entries apply in addition to those of the published document. If both have an entry for the same network or key,
+    /// [`Access::Block`] takes precedence over [`Access::Allow`], and that over [`Access::Limit`].
+    pub fn set_access(entry: AccessEntry) -> Self {
+        Self::new(ControlEdit::SetAccess(entry), None)
+    }
+
+    /// Removes the entry for the network or key of this entry. Without one the error is [`PublishError::NotListed`].
+    pub fn remove_access(entry: AccessEntry) -> Self {
+        Self::new(ControlEdit::RemoveAccess(entry), None)
+    }
+
+    /// Ends the switch order or the new entry after `time`, in whole seconds, counted from now by the server's clock.
+    pub fn lasting(mut self, time: Duration) -> Self {
+        self.lasts = Some(time);
+        self
+    }
+
+    /// Applies the switch order until the next order. Use this for maintenance only: nothing switches the limits on again.
+    pub fn without_end(mut self) -> Self {
+        self.lasts = None;
+        self
+    }
+
+    /// Sets the reason, which the [history](crate::fleet::RulesPublisher::changes) records: at most 256 bytes without
+    /// control characters.
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    /// Returns what a person should confirm first: a network that covers every address, or limits that stay off for more
+    /// than [a day](Self::LONG_OFF).
+    pub fn warning(&self) -> Option<String> {
+        match &self.edit {
+            ControlEdit::Switch { off: true } if self.lasts.is_none() => {
+                Some("limits stay off until somebody switches them on".to_owned())
+            }
+            ControlEdit::Switch { off: true } if self.lasts > Some(Self::LONG_OFF) => {
+                Some("limits stay off for more than 24 hours".to_owned())
+            }
+            ControlEdit::SetAccess(entry) if entry.access() == Access::Block => {
+                let text = entry.as_network()?;
+                let network = network(text).filter(|network| network.prefix_len() == 0)?;
+                let family = if network.addr().is_ipv4() { "IPv4" } else { "IPv6" };
+                Some(format!("blocks {text}, which is every {family} address"))
+            }
+            _ => None,
+        }
+    }
+
+    pub(in crate::fleet) fn kind(&self) -> ControlKind {
+        match self.edit {
+            ControlEdit::Switch { .. } => ControlKind::Switch,
+            ControlEdit::RemoveAccess(_) | ControlEdit::SetAccess(_) => ControlKind::Access,
+        }
+    }
+
+    fn end(&self, now: u64) -> Option<u64> {
+        self.lasts.map(|time| now.saturating_add(time.as_secs()))
+    }
+
+    /// The controls after this change; `now` is in milliseconds.
+    pub(in crate::fleet) fn apply(&self, current: &Controls, author: &str, now: u64) -> Result<Controls, PublishError> {
+        let seconds = now / 1_000;
+        let mut after = current.clone();
+        match &self.edit {
+            ControlEdit::Switch { off } => {
+                let number = next_number(current.switch.as_ref().map_or(0, SwitchOrder::number), now);
+                after.switch = Some(SwitchOrder {
+                    number,
+                    off: *off,
+                    author: author.to_owned(),
+                    reason: self.reason.clone(),
+                    time: seconds,
+                    until: self.end(seconds),
+                });
+            }
+            ControlEdit::SetAccess(entry) => {
+                let entry = self
+                    .end(seconds)
+                    .map_or_else(|| entry.clone(), |end| entry.clone().until(end));
+                after
+                    .access
+                    .entries
+                    .retain(|other| other.holds_at(seconds) && !other.is_about_same(&entry));
+                after.access.entries.push(entry);
+            }
+            ControlEdit::RemoveAccess(entry) => {
+                let is_same = |other: &AccessEntry| other.is_about_same(entry);
+                if !after.access.entries.iter().any(is_same) {
+                    return Err(PublishError::NotListed);
+                }
+                after
+                    .access
+                    .entries
+                    .retain(|other| other.holds_at(seconds) && !is_same(other));
+            }
+        }
+        if self.kind() == ControlKind::Access {
+            check_entries(&after.access.entries)?;
+            let ControlledAccess { number, .. } = current.access;
+            after.access.number = next_number(number, now);
+        }
+        Ok(after)
+    }
+
+    /// The line of the history.
+    pub(in crate::fleet) fn text(&self, after: &Controls) -> String {
+        let until = |end: Option<u64>| end.map_or(String::new(), |end| format!(" until {}", super::record::date(end)));
+        match &self.edit {
+            ControlEdit::Switch { off } => {
+                let end = after.switch.as_ref().and_then(SwitchOrder::until);
+                format!("limits {}{}", if *off { "OFF" } else { "on" }, until(end))
+            }
+            ControlEdit::SetAccess(_) => match after.access.entries.last() {
+                Some(entry) => format!("access list: + {entry}"),
+                None => String::new(),
+            },
+            ControlEdit::RemoveAccess(entry) => format!("access list: - {}", entry.subject()),
+        }
+    }
+}
+
+/// After a loss of data, the time makes the number larger than every number before.
+fn next_number(before: u64, now: u64) -> u64 {
+    now.max(before + 1)
+}

@@ -1,0 +1,162 @@
+//! Changes of the kill switch and the access list.
+
+use ::redis::{Value, cmd};
+
+use super::{CHANGES, PublishError, RulesPublisher, bytes, check_text, json};
+use crate::{
+    error::StoreError,
+    fleet::{
+        Change, Control, Controls, RulesVersion, SwitchOrder,
+        controls::{ControlKind, access_json, parse_access},
+        redis_rules::version_of,
+    },
+};
+
+const CONTROL: &str = include_str!("control.lua");
+
+/// A control is applied again after one of another publisher. Each attempt is another such control.
+const ATTEMPTS: usize = 100;
+
+/// The controls, as they were read, with the bytes that a change replaces.
+struct CurrentControls {
+    replaced: Replaced,
+    /// The problem of an access list that cannot be read.
+    controls: Result<Controls, (Controls, String)>,
+}
+
+struct Replaced {
+    switch: Vec<u8>,
+    access: Vec<u8>,
+}
+
+impl RulesPublisher {
+    /// Returns the last order of the kill switch and the access list that apply in addition to the rules.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer, or the access list cannot be read.
+    pub async fn controls(&self) -> Result<Controls, PublishError> {
+        let current = self.read_controls().await?;
+        current
+            .controls
+            .map_err(|(_, problem)| PublishError::Unreadable(problem))
+    }
+
+    /// Changes the kill switch or the access list of all instances, and returns both. After a change by another publisher at the
+    /// same time, it is applied to that.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer or its ACL forbids it, the entry is invalid, no such entry exists, or the access list cannot be
+    /// read. The kill switch works even if its last order cannot be read. [`PublishError::Store`] may have taken effect.
+    pub async fn control(&self, control: Control) -> Result<Controls, PublishError> {
+        check_text("author", &self.author)?;
+        check_text("reason", &control.reason)?;
+        let mut attempts = 1;
+        loop {
+            let current = self.read_controls().await?;
+            let controls = match (current.controls, control.kind()) {
+                (Ok(controls), _) | (Err((controls, _)), ControlKind::Switch) => controls,
+                (Err((_, problem)), ControlKind::Access) => return Err(PublishError::Unreadable(problem)),
+            };
+            let now = self.now_millis().await?;
+            let after = control.apply(&controls, &self.author, now)?;
+            let change = Change::new(now / 1_000, &self.author, &control.reason, None, &control.text(&after));
+            let (write, value) = self.control_script(&control, &current.replaced, &after, &change)?;
+            match self.send_twice(&write).await? {
+                Some(found) if found == value.as_bytes() => return Ok(after),
+                _ if attempts == ATTEMPTS => {
+                    return Err(PublishError::Conflict {
+                        expected: None,
+                        found: None,
+                    });
+                }
+                _ => attempts += 1,
+            }
+        }
+    }
+
+    /// The script that writes a control in place of these bytes, and the value of the key afterwards.
+    fn control_script(
+        &self,
+        control: &Control,
+        replaced: &Replaced,
+        after: &Controls,
+        change: &Change,
+    ) -> Result<(::redis::Cmd, String), PublishError> {
+        let (keys, change) = (self.rules.keys(), json(change)?);
+        let mut write = cmd("EVAL");
+        write.arg(CONTROL);
+        let value = match control.kind() {
+            ControlKind::Switch => {
+                let value = json(&after.switch)?;
+                write.arg(2).arg(keys.changes()).arg(keys.switch());
+                write.arg(&replaced.switch).arg(&value).arg(change).arg(CHANGES);
+                value
+            }
+            ControlKind::Access => {
+                let list = access_json(after.access())?;
+                let value = RulesVersion::of(after.access_number(), list.as_bytes()).to_string();
+                write
+                    .arg(3)
+                    .arg(keys.changes())
+                    .arg(keys.access_head())
+                    .arg(keys.access());
+                write
+                    .arg(&replaced.access)
+                    .arg(&value)
+                    .arg(change)
+                    .arg(CHANGES)
+                    .arg(list);
+                value
+            }
+        };
+        Ok((write, value))
+    }
+
+    async fn read_controls(&self) -> Result<CurrentControls, StoreError> {
+        let (keys, mut tries) = (self.rules.keys(), 1);
+        loop {
+            let mut both = cmd("MGET");
+            both.arg(keys.switch()).arg(keys.access_head());
+            let [switch, access] = match self.command(both).await? {
+                Value::Array(values) => {
+                    let mut values = values.into_iter().map(bytes);
+                    [(); 2].map(|()| values.next().flatten())
+                }
+                _ => [None, None],
+            };
+            let order = switch.as_deref().and_then(|switch| SwitchOrder::parse(switch).ok());
+            let mut controls = Controls {
+                switch: order,
+                ..Controls::default()
+            };
+            let head = access
+                .as_deref()
+                .map(|head| version_of(head).ok_or("the head of the access list is malformed"));
+            let controls = match head.transpose() {
+                Ok(None) => Ok(controls),
+                Ok(Some(head)) => match parse_access(head, &self.rules.read_access().await?) {
+                    Ok(list) => {
+                        controls.access = list;
+                        Ok(controls)
+                    }
+                    // Another one was written between both reads.
+                    Err(_) if tries < 3 => {
+                        tries += 1;
+                        continue;
+                    }
+                    Err(problem) => Err((controls, problem)),
+                },
+                Err(problem) => Err((controls, problem.to_owned())),
+            };
+            return Ok(CurrentControls {
+                replaced: Replaced {
+                    switch: switch.unwrap_or_default(),
+                    access: access.unwrap_or_default(),
+                },
+                controls,
+            });
+        }
+    }
+}
