@@ -70,12 +70,15 @@ pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> 
     if let Some(warning) = control.warning().filter(|_| !options.drastic) {
         ask(options, &format!("It {warning}. Is that meant?"), "--drastic")?;
     }
-    // Where none has reported, Redis may have lost the reports a moment ago.
-    let before = options
-        .rules()?
-        .instances()
-        .await
-        .map_or(1, |reports| Fleet::new(reports).len().max(1));
+    let before = match publisher.current().await {
+        Ok(Some(_)) => options
+            .rules()?
+            .instances()
+            .await
+            .map_or(0, |reports| Fleet::new(reports).len()),
+        // Redis may have lost the reports a moment ago: wait for all that come.
+        _ => usize::MAX,
+    };
     let controls = publisher.control(control).await?;
     let mut report = Report::new(show::controls_text(&controls), show::controls_json(&controls));
     report.json["changed"] = json!(true);
@@ -88,11 +91,15 @@ pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> 
     Ok(report)
 }
 
+/// Waits until instances that have lost something have reported it.
+pub(crate) async fn until_reported() {
+    sleep_until(Instant::now() + REPORTED_WITHIN).await;
+}
+
 /// The number of instances. Where nothing is published, reports of instances that had read something are waited for.
 async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<usize, Failure> {
-    let is_empty = matches!(publisher.current().await, Ok(None));
-    if is_empty {
-        sleep_until(Instant::now() + REPORTED_WITHIN).await;
+    if matches!(publisher.current().await, Ok(None)) {
+        until_reported().await;
     }
     Ok(options
         .rules()?

@@ -12,7 +12,7 @@ use tower_quota::{
     fleet::{Controls, InstanceReport, PublishError, RulesDocument, RulesVersion, SwitchOrder},
 };
 
-use super::{Failure, Report, options::Options};
+use super::{Failure, Report, changes::until_reported, options::Options};
 
 /// The instances that have reported, each once.
 pub(crate) struct Fleet(BTreeMap<String, InstanceReport>);
@@ -54,12 +54,9 @@ impl Fleet {
     /// The rules that instances enforce while nothing is published.
     fn nothing_published(&self) -> String {
         let versions = self.by_version();
-        match versions
-            .iter()
-            .find_map(|(version, names)| Some((version.as_ref()?, names.len())))
-        {
-            Some((version, number)) => format!(
-                "nothing is published in this Redis, but {number} instances enforce version {}. It has lost the rules: \
+        match versions.iter().find_map(|(version, _)| *version) {
+            Some(version) => format!(
+                "nothing is published in this Redis, but instances enforce version {}. It has lost the rules: \
                  `restore FILE` publishes the document of an instance again",
                 version.number()
             ),
@@ -89,10 +86,13 @@ fn obeys(report: &InstanceReport, controls: &Controls) -> bool {
 }
 
 pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failure> {
-    let (publisher, rules) = (options.publisher()?, options.rules()?);
+    let publisher = options.publisher()?;
     let current = publisher.current().await;
+    if matches!(current, Ok(None)) {
+        until_reported().await;
+    }
     // Which instances go on with what is most wanted when the document cannot be read.
-    let fleet = Fleet::new(rules.instances().await?);
+    let fleet = Fleet::new(options.rules()?.instances().await?);
     let published = current.map_err(|error| match error {
         PublishError::Unreadable(_) => {
             let instances = instances_text(&fleet, None);
@@ -122,11 +122,10 @@ pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failu
     text += &problem;
     text += &document_text(document, &controls);
     text += &instances_text(&fleet, Some(published.version()));
-    let document: Value = serde_json::from_str(&json_text).unwrap_or_default();
     let json = json!({
         "version": published.version().number(),
         "digest": published.version().to_string().split(' ').next_back(),
-        "document": document,
+        "document": serde_json::from_str::<Value>(&json_text).unwrap_or_default(),
         "controls": controls_json(&controls),
         "instances": instances_json(&fleet),
     });

@@ -34,6 +34,11 @@ pub(super) enum LayerCount {
 }
 
 impl LayerTelemetry {
+    pub(crate) fn new(scope: &str) -> Self {
+        LayerMeters::announce(scope);
+        Self::default()
+    }
+
     /// Every request ends here once, unless it was cancelled before.
     pub(crate) fn decided(&self, scope: &str, tier: &str, decision: &Decision) {
         self.meters.decided(scope, tier, decision);

@@ -137,6 +137,12 @@ impl LayerHandles {
 }
 
 impl LayerMeters {
+    /// Series whose labels are known start at 0 now, if there is a recorder: the first increment of a series that appears with it is
+    /// lost to rates. The handles come with the first request, because the recorder may be installed until then.
+    pub(super) fn announce(scope: &str) {
+        drop(LayerHandles::new(scope));
+    }
+
     fn handles(&self, scope: &str) -> &LayerHandles {
         self.0.get_or_init(|| LayerHandles::new(scope))
     }
@@ -307,7 +313,9 @@ impl StoreHandles {
 }
 
 impl StoreMeters {
-    pub(super) fn new() -> Self {
+    /// See [`LayerMeters::announce`].
+    pub(super) fn new(scope: &str) -> Self {
+        drop(StoreHandles::new(scope));
         Self::default()
     }
 

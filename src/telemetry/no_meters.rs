@@ -29,6 +29,8 @@ pub(super) fn unsettled() {}
 pub(super) struct LayerMeters;
 
 impl LayerMeters {
+    pub(super) fn announce(_: &str) {}
+
     pub(super) fn decided(&self, _: &str, _: &str, _: &Decision) {}
 
     pub(super) fn count(&self, _: &str, _: LayerCount) {}
@@ -102,7 +104,7 @@ impl TokenMeters {
 pub(super) struct StoreMeters;
 
 impl StoreMeters {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(_: &str) -> Self {
         Self
     }
 

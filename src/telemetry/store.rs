@@ -75,7 +75,7 @@ impl StoreTelemetry {
             state_lost: Sparse::default(),
             leak: Mutex::default(),
             growth: Growth::new(scope, identity),
-            meters: StoreMeters::new(),
+            meters: StoreMeters::new(scope),
         }
     }
 

@@ -13,7 +13,7 @@ use tower_quota::{
 };
 
 use self::program::options::Options;
-use crate::support::shared_server;
+use crate::{source::pass, support::shared_server};
 
 /// A rule set of its own, and files of rules.
 struct Terminal {
@@ -289,6 +289,39 @@ async fn the_instances_that_do_not_follow_are_named() {
     let rejected = "  1 run version 2\n  1 run version 1: web-2\n  web-2 REJECTS version 2; its log says why\n";
     assert!(shown.ends_with(rejected), "{shown}");
     assert_eq!(terminal.types("off --no-wait").await.0, 0);
+}
+
+/// Reports of instances are lost with the rules, and come back one by one.
+#[tokio::test]
+async fn after_a_flush_instances_that_report_late_are_counted() {
+    let terminal = Terminal::new("flushed");
+    let rules = RedisRules::new(RedisStore::builder(shared_server().url()), terminal.set).unwrap();
+    let lost = RulesVersion::of(42, b"lost");
+    let report = move |name: &str| {
+        let report = InstanceReport::new(name).running(Some(lost)).having_seen(42);
+        report.obeying(Some((u64::MAX >> 11, 0))).missing(true)
+    };
+    rules.report(&report("web-1"), &[]).await.unwrap();
+    let late = tokio::spawn({
+        let rules = rules.clone();
+        async move {
+            pass(std::time::Duration::from_secs(1)).await;
+            rules.report(&report("web-2"), &[]).await.unwrap();
+        }
+    });
+    let (code, text) = terminal.types("off").await;
+    assert!(code == 0 && text.ends_with("instances: 2 of 2 obey\n"), "{code} {text}");
+    late.await.unwrap();
+    let (_, text) = terminal.types("show").await;
+    assert!(
+        text.contains("but instances enforce version 42. It has lost the rules"),
+        "{text}"
+    );
+    let (_, text) = terminal.types("publish 60.json --yes").await;
+    assert!(
+        text.contains("published version 43") && text.contains("2 run version 42: web-1, web-2"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

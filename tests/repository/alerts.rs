@@ -112,7 +112,7 @@ fn each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_is_silent() {
         let of_alert = || expectations.iter().filter(|test| test.lines().next() == Some(&name));
         let silent = of_alert().filter(|test| test.contains("exp_alerts: []")).count();
         assert!(silent >= 1, "{name}");
-        assert_eq!(of_alert().count() - silent, 1, "{name}");
+        assert!(of_alert().count() > silent, "{name}");
     }
 }
 

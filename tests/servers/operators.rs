@@ -24,7 +24,7 @@ use metrics::{set_default_local_recorder, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
 use reqwest::Url;
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
@@ -32,7 +32,9 @@ use tower_quota::{
     RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store, StoreErrorKind,
     StoreFuture, Tiers, UsageHandle,
     clock::{Clock, Timestamp},
-    fleet::{FileRules, RulesDocument, RulesFollower},
+    fleet::{
+        FileRules, RulesDocument, RulesFollower, RulesSource, RulesVersion, SourceFuture, SourceState, SwitchOrder,
+    },
 };
 
 use crate::{
@@ -49,11 +51,19 @@ fn read(path: &str) -> String {
 /// The same rules or queries for a run of a minute: rates over ten seconds, and no wait for what lasts.
 fn hastened(rules: &str) -> String {
     let mut hastened = rules.to_owned();
-    for range in ["5m", "15m", "1h", "1d", "$__rate_interval"] {
+    // The store was faster before.
+    hastened = hastened.replace("[1d])))", "[10s] offset 20s)))");
+    for range in ["5m", "15m", "30m", "1h", "1d", "$__rate_interval"] {
         hastened = hastened.replace(&format!("[{range}]"), "[10s]");
     }
-    for minutes in ["1m", "5m"] {
+    for minutes in ["1m", "5m", "15m"] {
         hastened = hastened.replace(&format!(" for: {minutes}\n"), " for: 0m\n");
+    }
+    // Floors are for services with more requests.
+    for floor in [">= 1", ">= 10"] {
+        for end in [" and", "\n"] {
+            hastened = hastened.replace(&format!("{floor}{end}"), &format!("> 0{end}"));
+        }
     }
     hastened
         .replace("offset 1d", "offset 10s")
@@ -167,7 +177,11 @@ fn queries_of_the_dashboard() -> Vec<Query> {
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
     targets
         .map(|target| Query {
-            expression: hastened(target["expr"].as_str().unwrap()).replace("$scope", ".*"),
+            expression: hastened(target["expr"].as_str().unwrap())
+                .replace("$scope", ".*")
+                .replace("$namespace", ".*")
+                .replace("$job", ".*")
+                .replace("$instance", ".*"),
             labels: target["legendFormat"]
                 .as_str()
                 .unwrap()
@@ -179,25 +193,37 @@ fn queries_of_the_dashboard() -> Vec<Query> {
         .collect()
 }
 
-/// A memory store that is 40 ms away.
+/// A memory store that is 40 ms away after some seconds.
 #[derive(Debug)]
-struct Late(MemoryStore);
+struct Late {
+    store: MemoryStore,
+    from: Instant,
+}
+
+impl Late {
+    fn new() -> Self {
+        Self {
+            store: MemoryStore::new(),
+            from: Instant::now() + Duration::from_secs(15),
+        }
+    }
+}
 
 impl Store for Late {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
-        let store = self.0.clone();
+        let (store, is_late) = (self.store.clone(), Instant::now() > self.from);
         AcquireFuture::boxed(async move {
-            sleep(Duration::from_millis(40)).await;
+            sleep(Duration::from_millis(if is_late { 40 } else { 1 })).await;
             store.acquire(plan).await
         })
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.0.settle(settlement)
+        self.store.settle(settlement)
     }
 
     fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.0.reset(plan)
+        self.store.reset(plan)
     }
 }
 
@@ -229,7 +255,7 @@ fn faults_of_stores() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
         failing(StoreErrorKind::Unavailable),
         failing(StoreErrorKind::OutOfMemory).scope("full"),
         failing(StoreErrorKind::Failed).failure_mode(FailureMode::Closed),
-        builder(Late(MemoryStore::new())).scope("late").policy(day(1_000_000)),
+        builder(Late::new()).scope("late").policy(day(1_000_000)),
         builder(RedisStore::new(NO_SERVER).unwrap())
             .scope("redis")
             .policy(day(9)),
@@ -357,6 +383,38 @@ fn evicting() -> (RedisServer, RateLimitLayer) {
     (server, layer)
 }
 
+/// A fleet that is switched off by an order that is lost after some seconds, or that cannot be read.
+#[derive(Debug)]
+struct Switched {
+    name: &'static str,
+    from: Instant,
+    order: Option<SwitchOrder>,
+}
+
+impl RulesSource for Switched {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn state(&self) -> SourceFuture<'_, SourceState> {
+        let is_there = self.from.elapsed() < Duration::from_secs(5);
+        let state = SourceState::new(None);
+        let state = match &self.order {
+            Some(order) => state.with_controls(is_there.then(|| order.clone()), None),
+            None => state.without_controls("NOPERM"),
+        };
+        Box::pin(async { Ok(state) })
+    }
+
+    fn document(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
 /// One follower has a version and rejects the next one, and one cannot read its rules.
 async fn followers(folder: &Path) -> Vec<RulesFollower> {
     let path = folder.join("rules");
@@ -369,8 +427,23 @@ async fn followers(folder: &Path) -> Vec<RulesFollower> {
             .start()
             .unwrap()
     };
+    let switched = |name, order| {
+        let layer = builder(MemoryStore::new()).scope("switched").policy(day(9));
+        let handle = layer.build().unwrap().rules_handle();
+        let from = Instant::now();
+        RulesFollower::builder(handle, Switched { name, from, order })
+            .start()
+            .unwrap()
+    };
+    let off = SwitchOrder::new(1, true);
     // A folder is no file.
-    let followers = vec![follow(&path), follow(folder)];
+    let followers = vec![
+        follow(&path),
+        follow(folder),
+        switched("for good", Some(off.clone())),
+        switched("until 2100", Some(off.with_end(4_102_444_800))),
+        switched("unread", None),
+    ];
     followers[0].first_rules().await;
     fs::write(&path, "no rules").unwrap();
     followers
@@ -396,16 +469,22 @@ async fn serve(page: impl Fn() -> String + Clone + Send + Sync + 'static) -> Str
     address.to_string()
 }
 
-/// The page of this process, and of one that follows a later version of the rules and is the same for the rest.
+/// The page of this process, and of one that follows a later version of the rules, is not switched off, has for some seconds a
+/// scope that is gone afterwards, and is the same for the rest.
 async fn serve_two_instances(page: PrometheusHandle) -> [String; 2] {
-    let ahead = page.clone();
+    let (ahead, start) = (page.clone(), Instant::now());
     let ahead = move || {
         let page = ahead.render();
         let lines = page.lines().map(|line| match line.rsplit_once(' ') {
             Some((series, "1")) if series.starts_with("tower_quota_rules_version{") => format!("{series} 2\n"),
+            Some((series, _)) if series.starts_with("tower_quota_limits_off{") => format!("{series} 0\n"),
             _ => format!("{line}\n"),
         });
-        lines.collect()
+        let page: String = lines.collect();
+        match start.elapsed() < Duration::from_secs(10) {
+            true => page + "tower_quota_limits_off{scope=\"gone\"} 0\n",
+            false => page,
+        }
     };
     [serve(move || page.render()).await, serve(ahead).await]
 }
@@ -425,7 +504,7 @@ async fn missing(
         .cloned()
         .collect();
     // The Redis of the example `platform` is down.
-    for name in ["TowerQuotaLimitsAreNotEnforced", "TowerQuotaTheStoreIsUnavailable"] {
+    for name in ["TowerQuotaLimitsAreNotEnforced", "TowerQuotaAnInstanceIsCutOff"] {
         if !has_fired(name, "platform") {
             missing.push(format!("{name} of the example"));
         }

@@ -172,6 +172,7 @@ impl RateLimitLayerBuilder {
         if let Some(policy) = neighbour.move_in() {
             telemetry::two_quotas(scope, &policy);
         }
+        let log = LayerTelemetry::new(scope);
         let is_for_tests = self.store.is_for_tests();
         let guard = Guard::new(self.store, self.fallback, self.terms, self.clock, scope);
         let limits = Limits {
@@ -184,7 +185,7 @@ impl RateLimitLayerBuilder {
             status: self.status,
             decision_in_request: self.decision_in_request,
             decision_in_response: self.decision_in_response || is_for_tests,
-            log: LayerTelemetry::default(),
+            log,
             neighbour,
         };
         Ok(RateLimitLayer(Shared::new(limits)))
