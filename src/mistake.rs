@@ -43,6 +43,7 @@ mistakes! {
     NoTierLayer "no-tier-layer";
     OtherForwardingField "other-forwarding-field";
     ProxyNotNamed "proxy-not-named";
+    SecondProxy "second-proxy";
     StreamedRejection "streamed-rejection";
     TwoQuotas "two-quotas";
     UnknownTier "unknown-tier";
@@ -62,6 +63,8 @@ pub(crate) enum Finding {
     NoPeerAddress,
     /// A peer that is no trusted proxy has sent this forwarding field.
     ProxyNotNamed { field: String, has_private_address: bool },
+    /// The client is a private address that a trusted proxy reported, and hops before it are not read.
+    SecondProxy,
     /// A trusted proxy has sent this field, and not the one that is named.
     OtherForwardingField { field: &'static str, named: String },
 }

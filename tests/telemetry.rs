@@ -272,12 +272,11 @@ fn a_lone_large_window_is_warned_of_when_the_layer_is_built() {
 #[test]
 fn an_address_that_is_shown_without_a_digest_key_is_warned_of_when_the_layer_is_built() {
     let shown = || QuotaPolicy::per_hour("hour", 9).show_partition_key();
-    let builder = |policy: QuotaPolicy| {
-        RateLimitLayer::builder(MemoryStore::new())
-            .scope("log")
-            .key(key::header("x-user-id"))
-            .policy(policy)
-    };
+    fn keyed(policy: QuotaPolicy, key: impl KeyExtractor) -> RateLimitLayerBuilder {
+        let builder = RateLimitLayer::builder(MemoryStore::new());
+        builder.scope("log").key(key).policy(policy)
+    }
+    let builder = |policy| keyed(policy, key::header("x-user-id"));
     let build = |builder: RateLimitLayerBuilder| lines_while(|| drop(builder.build().unwrap()));
     let warning = [line_of(
         "guessable-address",
@@ -286,12 +285,9 @@ fn an_address_that_is_shown_without_a_digest_key_is_warned_of_when_the_layer_is_
     )];
 
     let by_user_or_address = || key::header("x-user-id").or_else(key::client_ip());
-    assert_eq!(build(builder(shown()).key(key::client_ip())), warning);
-    assert_eq!(build(builder(shown()).key(by_user_or_address())), warning);
-    assert_eq!(
-        build(builder(shown()).key(key::extension::<std::net::IpAddr>())),
-        warning
-    );
+    assert_eq!(build(keyed(shown(), key::client_ip())), warning);
+    assert_eq!(build(keyed(shown(), by_user_or_address())), warning);
+    assert_eq!(build(keyed(shown(), key::extension::<std::net::IpAddr>())), warning);
     let named = builder(shown().counted_by("address")).named_key("address", key::client_ip());
     assert_eq!(build(named), warning);
 
@@ -302,18 +298,12 @@ fn an_address_that_is_shown_without_a_digest_key_is_warned_of_when_the_layer_is_
         build(others.policy(QuotaPolicy::per_hour("other", 9).counted_by("address"))),
         nothing
     );
-    assert_eq!(
-        build(builder(shown()).key(key::client_ip()).digest_key([7; 32])),
-        nothing
-    );
-    assert_eq!(build(builder(shown().hidden()).key(key::client_ip())), nothing);
+    assert_eq!(build(keyed(shown(), key::client_ip()).digest_key([7; 32])), nothing);
+    assert_eq!(build(keyed(shown().hidden(), key::client_ip())), nothing);
     let older = ResponseFields::draft06();
+    assert_eq!(build(keyed(shown(), key::client_ip()).response_fields(older)), nothing);
     assert_eq!(
-        build(builder(shown()).key(key::client_ip()).response_fields(older)),
-        nothing
-    );
-    assert_eq!(
-        build(builder(QuotaPolicy::per_hour("hour", 9)).key(key::client_ip())),
+        build(keyed(QuotaPolicy::per_hour("hour", 9), key::client_ip())),
         nothing
     );
 }

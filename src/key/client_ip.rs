@@ -13,7 +13,7 @@ use std::{borrow::Cow, net::IpAddr};
 use http::{HeaderName, HeaderValue, header, request::Parts};
 use ipnet::IpNet;
 
-pub(crate) use self::address::network;
+pub(crate) use self::address::{canonical, network};
 pub use self::peer::PeerAddress;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
@@ -67,6 +67,7 @@ pub fn client_ip() -> ClientIp {
         proxies: Ok(Vec::new()),
         ipv4_prefix: 32,
         ipv6_prefix: DEFAULT_IPV6_PREFIX,
+        any_peer: false,
     }
 }
 
@@ -98,6 +99,8 @@ pub struct ClientIp {
     proxies: Result<Vec<IpNet>, String>,
     ipv4_prefix: u8,
     ipv6_prefix: u8,
+    /// True if whoever has connected is a proxy.
+    any_peer: bool,
 }
 
 /// The header field in which proxies write whom they forward for.
@@ -198,13 +201,17 @@ impl ClientIp {
     ///
     /// **Trust no more than you must.** A sender in a trusted network chooses the address that is counted: a
     /// fresh quota for each request, or the quota of another client used up. Name the proxies rather than the network that they
-    /// share with other machines, and never `0.0.0.0/0` or `::/0`. Every one of them has to append to the field or to
+    /// share with other machines. Every one of them has to append to the field or to
     /// replace it; one that passes it on as it came lets every client choose.
     ///
-    /// IPv4-mapped addresses such as `::ffff:10.0.0.1` are IPv4 addresses here, in networks as in hops; `::/0`
-    /// contains no IPv4 address.
+    /// IPv4-mapped addresses such as `::ffff:10.0.0.1` (`::ffff:0:0/96`), and those that translators write with the well-known
+    /// prefix `64:ff9b::/96` ([RFC 6052](https://www.rfc-editor.org/rfc/rfc6052)), are IPv4 addresses here, in networks as
+    /// in hops. Other transition prefixes stay IPv6: a local translator (`64:ff9b:1::/48`), 6to4 (`2002::/16`) and Teredo
+    /// (`2001::/32`), in which a client chooses a part of its address.
     ///
-    /// A network that cannot be read is an error of [`build`](crate::RateLimitLayerBuilder::build).
+    /// Errors of [`build`](crate::RateLimitLayerBuilder::build): a network that cannot be parsed, one with bits after its prefix
+    /// (`10.0.0.1/8`), and networks that together are every address, for which there is
+    /// [`trust_any_peer`](Self::trust_any_peer).
     ///
     /// ```
     /// use tower_quota::key::{self, ForwardingField, KeyExtractor};
@@ -219,16 +226,39 @@ impl ClientIp {
         networks: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Self {
         let name = field.name();
-        let network = |network: &str| {
-            let error = || format!("trusted proxy {network:?} is not an address or a network");
-            address::network(network).ok_or_else(error)
-        };
+        let network = |network: &str| address::network(network).map_err(|error| format!("trusted proxy {error}"));
         let networks = networks.into_iter().map(|text| network(text.as_ref()));
         self.proxies = name.and_then(|name| {
             self.name = name;
             networks.collect()
         });
         self.field = field;
+        self
+    }
+
+    /// Trusts whoever has connected as a proxy, in addition to the trusted networks.
+    ///
+    /// Use this only where nothing but a proxy can reach the service, and its address is not known in advance: a sidecar, a
+    /// network policy, or a firewall. Otherwise every client chooses its own address, and so its quota. Further hops have to
+    /// be in the trusted networks.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::key::{self, ForwardingField};
+    /// # use std::net::IpAddr;
+    ///
+    /// let no_networks: [&str; 0] = [];
+    /// let behind_sidecar = key::client_ip()
+    ///     .trusted_proxies(ForwardingField::XForwardedFor, no_networks)
+    ///     .trust_any_peer();
+    /// let mut request = from("192.0.2.1");
+    /// request.headers.insert("x-forwarded-for", "192.0.2.66, 203.0.113.9".parse()?);
+    /// assert_eq!(behind_sidecar.resolve(&request), Some("203.0.113.9".parse()?));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn trust_any_peer(mut self) -> Self {
+        self.any_peer = true;
         self
     }
 
@@ -305,14 +335,14 @@ impl ClientIp {
     }
 
     fn walk_of(&self, request: &Parts) -> Option<(IpAddr, bool)> {
-        let peer = peer::address(&request.extensions)?.ip().to_canonical();
+        let peer = address::canonical(peer::address(&request.extensions)?.ip());
         // The nearest proxy has written the right end of the last line.
         let lines = request.headers.get_all(&self.name).iter().rev();
         let lines = lines.map(HeaderValue::as_bytes);
         match self.field {
             ForwardingField::Forwarded => self.walk(peer, lines.flat_map(forwarded::hops)),
             ForwardingField::XForwardedFor => self.walk(peer, lines.flat_map(x_forwarded_for::hops)),
-            ForwardingField::OneAddress(_) => self.walk(peer, one_address::hop(lines)),
+            ForwardingField::OneAddress(_) => self.walk(peer, one_address::hop(lines, self.name == VIEWER_ADDRESS)),
         }
     }
 
@@ -321,8 +351,9 @@ impl ClientIp {
     /// far as is known, and `false` if it is only the last hop that was read.
     fn walk(&self, peer: IpAddr, mut hops: impl Iterator<Item = Option<IpAddr>>) -> Option<(IpAddr, bool)> {
         let mut client = peer;
-        for _ in 0..MAX_HOPS {
-            if !self.trusts(client) {
+        for hop in 0..MAX_HOPS {
+            let is_trusted_peer = hop == 0 && self.any_peer;
+            if !is_trusted_peer && !self.trusts(client) {
                 return Some((client, true));
             }
             match hops.next() {
@@ -338,16 +369,17 @@ impl ClientIp {
         let Some(peer) = peer::address(&request.extensions) else {
             return Some(Finding::NoPeerAddress);
         };
-        let peer = peer.ip().to_canonical();
+        let peer = address::canonical(peer.ip());
         let known = FORWARDING_FIELDS
             .iter()
             .find(|field| request.headers.contains_key(**field));
         let has_named = request.headers.contains_key(&self.name);
-        if self.trusts(peer) {
+        if self.any_peer || self.trusts(peer) {
+            if has_named {
+                return self.hides_a_proxy(request).then_some(Finding::SecondProxy);
+            }
             let named = self.name.to_string();
-            return known
-                .filter(|_| !has_named)
-                .map(|field| Finding::OtherForwardingField { field, named });
+            return known.map(|field| Finding::OtherForwardingField { field, named });
         }
         let field = known
             .map(|field| (*field).to_owned())
@@ -356,6 +388,25 @@ impl ClientIp {
             field,
             has_private_address: address::is_private(peer),
         })
+    }
+
+    /// Returns `true` if the walk ends at a private address behind which the list goes on: a second proxy that is not trusted, whose
+    /// clients share its quota.
+    fn hides_a_proxy(&self, request: &Parts) -> bool {
+        let lines = request.headers.get_all(&self.name).iter().rev();
+        let lines = lines.map(HeaderValue::as_bytes);
+        match self.field {
+            ForwardingField::Forwarded => self.ends_at_a_proxy(lines.flat_map(forwarded::hops)),
+            ForwardingField::XForwardedFor => self.ends_at_a_proxy(lines.flat_map(x_forwarded_for::hops)),
+            ForwardingField::OneAddress(_) => false,
+        }
+    }
+
+    fn ends_at_a_proxy(&self, hops: impl Iterator<Item = Option<IpAddr>>) -> bool {
+        let mut hops = hops
+            .take(MAX_HOPS)
+            .skip_while(|hop| hop.is_some_and(|hop| self.trusts(hop)));
+        matches!(hops.next(), Some(Some(client)) if address::is_private(client)) && hops.next().is_some()
     }
 
     fn trusts(&self, address: IpAddr) -> bool {
@@ -382,8 +433,14 @@ impl KeyExtractor for ClientIp {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        if let Err(mistake) = &self.proxies {
-            return Err(ConfigError::new(ConfigErrorKind::Key, format!("key: {mistake}")));
+        let error = |message: String| ConfigError::new(ConfigErrorKind::Key, format!("key: {message}"));
+        let proxies = self.proxies.as_ref().map_err(|mistake| error(mistake.clone()))?;
+        let all = IpNet::aggregate(proxies);
+        if let Some(everybody) = all.iter().find(|network| network.prefix_len() == 0) {
+            return Err(error(format!(
+                "the trusted proxies are all of {everybody}, so that any client may choose its address; \
+                 name the proxies, or use `trust_any_peer()` where only proxies can connect"
+            )));
         }
         ConfigError::check_range(ConfigErrorKind::Key, "key: IPv4 prefix", self.ipv4_prefix, 1..=32)?;
         ConfigError::check_range(ConfigErrorKind::Key, "key: IPv6 prefix", self.ipv6_prefix, 1..=128)
@@ -412,10 +469,14 @@ impl ForwardingField {
     }
 }
 
+/// Its address has a port behind it, also one of IPv6, and no brackets.
+const VIEWER_ADDRESS: &str = "cloudfront-viewer-address";
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The fields in which the usual proxies write their clients.
-const FORWARDING_FIELDS: [&str; 12] = [
+pub(super) const FORWARDING_FIELDS: [&str; 14] = [
+    VIEWER_ADDRESS,
     "x-forwarded-for",
     "forwarded",
     "x-real-ip",
@@ -426,6 +487,7 @@ const FORWARDING_FIELDS: [&str; 12] = [
     "x-client-ip",
     "x-cluster-client-ip",
     "x-azure-clientip",
+    "x-azure-socketip",
     "x-envoy-external-address",
     "x-original-forwarded-for",
 ];

@@ -35,7 +35,8 @@ use std::{
 
 use http::{HeaderName, request::Parts};
 
-pub(crate) use self::client_ip::network;
+use self::client_ip::FORWARDING_FIELDS;
+pub(crate) use self::client_ip::{canonical, network};
 #[cfg(feature = "axum")]
 pub use self::matched_path::{MatchedPath, matched_path};
 pub use self::{
@@ -213,7 +214,10 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
 /// header. A request with several values of the header, or with an empty one, has no key of this kind, since it is
 /// unclear who it is from. For the host take [`host`]: over HTTP/2 no header has it.
 ///
-/// A name that no header can have is an error of [`build`](crate::RateLimitLayerBuilder::build).
+/// A name that no header can have is an error of [`build`](crate::RateLimitLayerBuilder::build), and so is a field in which
+/// proxies write addresses (`x-forwarded-for`, `x-real-ip`, …): any client can send those, so
+/// [`client_ip`]`().`[`trusted_proxies`](ClientIp::trusted_proxies) reads them.
+/// [`even_if_forwarded`](Header::even_if_forwarded) takes one as it is.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -226,7 +230,10 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
 /// assert_eq!(by_user.extract(&parts(request("alice").header("x-user-id", "bob"))), None);
 /// ```
 pub fn header(name: impl AsRef<str>) -> Header {
-    Header(HeaderName::from_bytes(name.as_ref().as_bytes()).map_err(|_| name.as_ref().to_owned()))
+    Header {
+        name: HeaderName::from_bytes(name.as_ref().as_bytes()).map_err(|_| name.as_ref().to_owned()),
+        even_if_forwarded: false,
+    }
 }
 
 /// A key that a closure makes from the request. It is called for every request, so it must not block.
@@ -310,11 +317,37 @@ impl<T> fmt::Debug for Extension<T> {
 /// assert_eq!(gateway.user.extract(&request), Some(PartitionKey::new("x-user-id", "alice")));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Header(Result<HeaderName, String>);
+pub struct Header {
+    name: Result<HeaderName, String>,
+    even_if_forwarded: bool,
+}
+
+impl Header {
+    /// Takes a field in which proxies write addresses as it is, byte for byte.
+    ///
+    /// Use this only where one gateway overwrites the field in every request, and nothing else can reach the service.
+    ///
+    /// ```
+    /// use tower_quota::key::{self, KeyExtractor};
+    ///
+    /// let error = key::header("x-real-ip").check().unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "key: any client can send the header x-real-ip; \
+    ///      use `client_ip().trusted_proxies(…)`, or `even_if_forwarded()` if a gateway overwrites it",
+    /// );
+    /// assert!(key::header("x-real-ip").even_if_forwarded().check().is_ok());
+    /// ```
+    #[must_use]
+    pub fn even_if_forwarded(mut self) -> Self {
+        self.even_if_forwarded = true;
+        self
+    }
+}
 
 impl KeyExtractor for Header {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
-        let name = self.0.as_ref().ok()?;
+        let name = self.name.as_ref().ok()?;
         let mut values = request.headers.get_all(name).iter();
         match (values.next(), values.next()) {
             (Some(value), None) if !value.is_empty() => Some(PartitionKey::new(name, value)),
@@ -323,14 +356,19 @@ impl KeyExtractor for Header {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        self.0.as_ref().map(drop).map_err(|name| {
-            let message = format!("key: {name:?} is not the name of a header");
-            ConfigError::new(ConfigErrorKind::Key, message)
-        })
+        let error = |message| Err(ConfigError::new(ConfigErrorKind::Key, message));
+        match &self.name {
+            Err(name) => error(format!("key: {name:?} is not the name of a header")),
+            Ok(name) if FORWARDING_FIELDS.contains(&name.as_str()) && !self.even_if_forwarded => error(format!(
+                "key: any client can send the header {name}; \
+                 use `client_ip().trusted_proxies(…)`, or `even_if_forwarded()` if a gateway overwrites it"
+            )),
+            Ok(_) => Ok(()),
+        }
     }
 
     fn diagnose(&self, request: &Parts, findings: &mut Findings) {
-        if let Ok(name) = &self.0 {
+        if let Ok(name) = &self.name {
             findings.asked_for(format!("header {name}"), request.headers.contains_key(name));
         }
     }

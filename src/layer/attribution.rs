@@ -64,7 +64,8 @@ pub(super) type NewKey = (Box<dyn KeyExtractor>, &'static str);
 #[derive(Default)]
 pub(super) struct AttributionSettings {
     pub(super) scope: Option<String>,
-    pub(super) key: Option<NewKey>,
+    /// One, or `build()` fails.
+    pub(super) keys: Vec<NewKey>,
     pub(super) named_keys: Vec<(String, NewKey)>,
     pub(super) digest_key: Option<[u8; 32]>,
     pub(super) readable_keys: bool,
@@ -91,9 +92,13 @@ impl AttributionSettings {
                 return Err(error(ConfigErrorKind::Key, message));
             }
         };
-        let main = self
-            .key
-            .ok_or_else(|| error(ConfigErrorKind::Key, "key: it is missing"))?;
+        let mut keys = self.keys.into_iter();
+        let main = keys.next();
+        let main = main.ok_or_else(|| error(ConfigErrorKind::Key, "key: it is missing"))?;
+        if keys.next().is_some() {
+            let message = "key: it is set twice; combine two keys by `or_else` or `and`, or use `named_key`";
+            return Err(error(ConfigErrorKind::Key, message));
+        }
         main.0.check()?;
         check_names(&self.named_keys)?;
         let named = self.named_keys.into_iter();

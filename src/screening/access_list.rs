@@ -332,7 +332,7 @@ impl AccessRules {
 
     /// Sets the rule about a network, `"192.0.2.0/24"` or a bare address, in place of one about the same network.
     ///
-    /// Bits after the prefix are ignored. IPv4-mapped networks are IPv4 networks, and `::/0` holds no IPv4 address. An
+    /// IPv4-mapped networks and those of `64:ff9b::/96` are IPv4 networks, and `::/0` holds no IPv4 address. An
     /// IPv6 subscriber has a whole network, at least a /64: a rule about one address does not stop it.
     ///
     /// A client whose address is unknown is in no network, not even in that of the proxy which has sent its request. A
@@ -343,7 +343,7 @@ impl AccessRules {
     /// use tower_quota::{Access, AccessRules};
     ///
     /// let mut rules = AccessRules::new();
-    /// rules.set_network("192.0.2.77/24", Access::Block)?;
+    /// rules.set_network("192.0.2.0/24", Access::Block)?;
     /// assert_eq!(rules.access("192.0.2.1".parse().ok(), None), Access::Block);
     /// // The same network, written in another way.
     /// rules.set_network("::ffff:192.0.2.0/120", Access::Allow)?;
@@ -351,6 +351,12 @@ impl AccessRules {
     ///
     /// let error = rules.set_network("192.0.2.0/33", Access::Block).unwrap_err();
     /// assert_eq!(error.to_string(), "access rules: \"192.0.2.0/33\" is not an address or a network");
+    /// // One address, or all of the network?
+    /// let error = rules.set_network("192.0.2.77/24", Access::Block).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "access rules: \"192.0.2.77/24\" has bits after its prefix; write \"192.0.2.0/24\" or \"192.0.2.77\"",
+    /// );
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```
     ///
@@ -436,7 +442,7 @@ impl AccessRules {
 
     /// The answer of the rules about a client, if there are any.
     fn find(&self, address: Option<IpAddr>, key: Option<&PartitionKey>) -> Option<Access> {
-        let address = address.map(|address| address.to_canonical());
+        let address = address.map(key::canonical);
         let by_network = match address {
             Some(address) => self.networks.longest_match(address),
             None => self.blocks_unknown.then_some(&Access::Block),
@@ -498,8 +504,6 @@ fn prefer(one: Option<Access>, other: Access) -> Access {
 }
 
 fn read(network: &str) -> Result<IpNet, ConfigError> {
-    key::network(network).ok_or_else(|| {
-        let message = format!("access rules: {network:?} is not an address or a network");
-        ConfigError::new(ConfigErrorKind::AccessRules, message)
-    })
+    key::network(network)
+        .map_err(|error| ConfigError::new(ConfigErrorKind::AccessRules, format!("access rules: {error}")))
 }

@@ -59,7 +59,7 @@ enum Condition {
     Method(Method),
     Network {
         client_ip: ClientIp,
-        /// The networks, or the first one that cannot be read.
+        /// The networks, or the problem of the first one that is invalid.
         networks: Result<Networks<()>, String>,
     },
     /// A path, and whether it is one.
@@ -181,8 +181,7 @@ impl Exemption {
     pub fn network(client_ip: ClientIp, networks: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let mut read = Networks::default();
         let result = networks.into_iter().try_for_each(|network| {
-            let parsed = key::network(network.as_ref()).ok_or_else(|| network.as_ref().to_owned());
-            read.insert(parsed?, ());
+            read.insert(key::network(network.as_ref())?, ());
             Ok(())
         });
         let networks = result.map(|()| read);
@@ -263,8 +262,8 @@ impl Exemption {
         let problem = match &self.0 {
             Condition::And(both) => return both.0.check().and_then(|()| both.1.check()),
             Condition::Network {
-                networks: Err(network), ..
-            } => format!("{network:?} is not an address or a network"),
+                networks: Err(problem), ..
+            } => problem.clone(),
             Condition::Network { client_ip, .. } => return client_ip.check(),
             Condition::Path(path) | Condition::PathPrefix(path, _) if !path::is_sound(path) => {
                 format!("{path:?} is not a path, or one that not everybody takes for the same")

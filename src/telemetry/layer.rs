@@ -18,6 +18,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct LayerTelemetry {
     told: Told,
+    told_private: Told,
     watch: Watch,
     queue: Sparse,
     shadow: Sparse,
@@ -127,7 +128,16 @@ impl LayerTelemetry {
                  around a route of it?"
             );
         }
-        for part in self.watch.next() {
+        let shown = self.watch.next();
+        if shown.has_second_proxy {
+            mistake!(
+                SecondProxy,
+                scope = %scope,
+                "most of the first thousand clients are one private address that a trusted proxy reported, and the list of \
+                 proxies goes on behind it; that is a second proxy, whose clients share a quota: trust it, too"
+            );
+        }
+        for part in shown.missing {
             mistake!(
                 KeyNeverThere,
                 scope = %scope,
@@ -148,6 +158,7 @@ impl LayerTelemetry {
                     field,
                     has_private_address,
                 } => self.proxy_not_named(scope, &field, has_private_address),
+                Finding::SecondProxy => self.watch.second_proxy(),
                 Finding::OtherForwardingField { field, named } => self.other_forwarding_field(scope, field, &named),
             }
         }
@@ -167,7 +178,13 @@ impl LayerTelemetry {
     }
 
     fn proxy_not_named(&self, scope: &str, field: &str, has_private_address: bool) {
-        if self.told.is_first(Mistake::ProxyNotNamed) {
+        // A stranger at a public address does not use up the event about a proxy of the operator.
+        let told = if has_private_address {
+            &self.told_private
+        } else {
+            &self.told
+        };
+        if told.is_first(Mistake::ProxyNotNamed) {
             let peer = if has_private_address { "private" } else { "public" };
             mistake!(
                 ProxyNotNamed,

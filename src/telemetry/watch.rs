@@ -17,6 +17,17 @@ pub(super) struct Watch {
 struct Seen {
     requests: u32,
     parts: Vec<SeenPart>,
+    second_proxy: u32,
+}
+
+/// The mistakes that only many requests show together.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    /// The parts of keys that no request had.
+    pub(super) missing: Vec<String>,
+    /// True if most requests came through a second proxy that is not trusted. A few may be clients of a private network that
+    /// sent a field of their own.
+    pub(super) has_second_proxy: bool,
 }
 
 /// A part of a key, in the requests that were asked for it.
@@ -39,17 +50,24 @@ impl Watch {
         EVENTS && !self.is_over.load(Ordering::Relaxed)
     }
 
-    /// One more request. With the last one, returns the names of the parts of keys that none has had.
-    pub(super) fn next(&self) -> Vec<String> {
+    /// One more request. The last one shows what all of them have shown together.
+    pub(super) fn next(&self) -> Shown {
         let mut seen = self.seen.lock();
         seen.requests += 1;
         if seen.requests != Self::REQUESTS {
-            return Vec::new();
+            return Shown::default();
         }
         self.is_over.store(true, Ordering::Relaxed);
         let parts = std::mem::take(&mut seen.parts).into_iter();
         let is_missing = |part: &SeenPart| !part.was_there && part.asked >= Self::ASKED;
-        parts.filter(is_missing).map(|part| part.name).collect()
+        Shown {
+            missing: parts.filter(is_missing).map(|part| part.name).collect(),
+            has_second_proxy: seen.second_proxy > Self::REQUESTS / 2,
+        }
+    }
+
+    pub(super) fn second_proxy(&self) {
+        self.seen.lock().second_proxy += 1;
     }
 
     /// Notes which parts of its key a request had.

@@ -40,10 +40,14 @@ impl Counting {
 
     /// A layer whose only policy is used up by one request.
     fn builder(&self) -> RateLimitLayerBuilder {
+        self.keyed(key::header("x-user-id"))
+    }
+
+    fn keyed(&self, key: impl KeyExtractor) -> RateLimitLayerBuilder {
         RateLimitLayer::builder(self.clone())
             .decision_in_response()
             .scope("screening")
-            .key(key::header("x-user-id"))
+            .key(key)
             .policy(QuotaPolicy::per_day("day", 1))
     }
 
@@ -410,11 +414,8 @@ async fn clients_without_an_address_are_in_no_network() {
 #[tokio::test]
 async fn a_header_with_the_name_of_a_kind_of_the_crate_is_the_key_of_nobody_else() {
     for name in ["address", "host", "text", "number", "negative", "route"] {
-        let builder = Counting::default().builder();
-        let layer = builder
-            .key(key::header(name).or_else(key::client_ip().ipv6_prefix(128)))
-            .build()
-            .unwrap();
+        let key = key::header(name).or_else(key::client_ip().ipv6_prefix(128));
+        let layer = Counting::default().keyed(key).build().unwrap();
         let by_header = |value: &str| Request::get("/").header(name, value).body(()).unwrap();
         let callers = [
             by_header("abcd"),
@@ -499,8 +500,7 @@ async fn a_client_that_hides_behind_its_proxy_is_in_no_network_of_the_proxy() {
         list.update(networks).unwrap();
         let store = Counting::default();
         let layer = store
-            .builder()
-            .key(trusting(&field))
+            .keyed(trusting(&field))
             .access_list(list)
             .exempt(Exemption::network(trusting(&field), ["10.0.0.0/8"]))
             .build()
@@ -525,7 +525,7 @@ async fn an_address_that_a_walk_of_too_many_hops_has_come_to_is_in_no_network() 
     let list = AccessList::new(trusting(&field));
     list.update(|rules| rules.set_network("10.0.0.0/8", Access::Allow))
         .unwrap();
-    let builder = Counting::default().builder().key(trusting(&field)).access_list(list);
+    let builder = Counting::default().keyed(trusting(&field)).access_list(list);
     let exemption = Exemption::network(trusting(&field), ["10.0.0.0/8"]);
     let layer = builder.exempt(exemption).no_key(NoKey::Reject).build().unwrap();
     for outcome in [Outcome::Allowed, Outcome::Rejected] {
@@ -538,7 +538,7 @@ async fn an_address_that_a_walk_of_too_many_hops_has_come_to_is_in_no_network() 
 async fn the_choice_for_requests_without_a_key_decides_about_clients_that_hide() {
     for (field, lines) in hiding_fields() {
         let layer = |no_key| {
-            let builder = Counting::default().builder().key(trusting(&field));
+            let builder = Counting::default().keyed(trusting(&field));
             builder.no_key(no_key).build().unwrap()
         };
         for (no_key, outcomes) in [
@@ -833,9 +833,25 @@ fn apply(rules: &mut AccessRules, change: &Change) -> Result<(), ConfigError> {
             rules.remove_key(&PartitionKey::new("k", [*key]));
             Ok(())
         }
-        Change::Network(address, length, Some(access)) => rules.set_network(format!("{address}/{length}"), *access),
-        Change::Network(address, length, None) => rules.remove_network(format!("{address}/{length}")).map(drop),
+        Change::Network(address, length, Some(access)) => rules.set_network(network(*address, *length), *access),
+        Change::Network(address, length, None) => rules.remove_network(network(*address, *length)).map(drop),
     }
+}
+
+/// The network of this length that has the address.
+fn network(address: IpAddr, length: u8) -> String {
+    let mask = |bits: u32| {
+        if length == 0 {
+            0
+        } else {
+            u128::MAX << (bits - u32::from(length))
+        }
+    };
+    let first = match address {
+        IpAddr::V4(address) => IpAddr::V4((address.to_bits() & mask(32) as u32).into()),
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() & mask(128)).into()),
+    };
+    format!("{first}/{length}")
 }
 
 /// The exemptions of a layer, and the requests that they are about.
@@ -897,7 +913,7 @@ impl Exempt {
             Self::And(both) => both.0.build().and(both.1.build()),
             Self::Key(key) => Exemption::key(user(&key.to_string())),
             Self::Method(method) => Exemption::method(method),
-            Self::Network(address, length) => Exemption::network(key::client_ip(), [format!("{address}/{length}")]),
+            Self::Network(address, length) => Exemption::network(key::client_ip(), [network(address, length)]),
             Self::Path(path) => Exemption::path(path),
             Self::PathPrefix(path) => Exemption::path_prefix(path),
             Self::When(flag) => Exemption::when(move |request| request.headers["x-flag"] == flag.to_string()),

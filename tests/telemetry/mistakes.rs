@@ -121,6 +121,40 @@ fn a_peer_that_the_list_of_proxies_lacks_is_told_once() {
     }
 }
 
+/// An event about the operator's own proxy is not used up by a stranger's field.
+#[test]
+fn a_stranger_with_a_forwarding_field_does_not_hide_the_proxy_that_is_not_named() {
+    let layer = by_address(key::client_ip());
+    let with_field = |peer: &'static str| from(peer).header("x-forwarded-for", "203.0.113.9");
+    let lines = lines_of(&layer, || with_field("192.0.2.1"));
+    assert_told(&lines, "proxy-not-named", &["peer=public"]);
+    let lines = lines_of(&layer, || with_field("10.0.0.1"));
+    assert_told(&lines, "proxy-not-named", &["peer=private"]);
+    assert_eq!(lines_of(&layer, || with_field("10.0.0.1")), NOTHING);
+}
+
+#[test]
+fn a_second_proxy_that_is_not_trusted_is_told_if_most_requests_come_through_it() {
+    let requests = |share: usize, list: &'static str| {
+        (0..1_000).map(move |number| match number % 10 < share {
+            true => from("10.0.0.1").header("x-forwarded-for", list),
+            false => from("10.0.0.1").header("x-forwarded-for", "203.0.113.9"),
+        })
+    };
+    let lines = |share, list| lines_through(&[&behind(ForwardingField::XForwardedFor)], requests(share, list));
+    assert_told(&lines(6, "203.0.113.9, 192.168.0.7"), "second-proxy", &[]);
+    assert_told(&lines(10, "203.0.113.9, 192.168.0.7, 10.0.0.2"), "second-proxy", &[]);
+    // A client of the private network, with a field of its own or without one; a public client that invents a list; a trusted hop.
+    for (share, list) in [
+        (1, "203.0.113.9, 192.168.0.7"),
+        (10, "192.168.0.7"),
+        (10, "192.168.0.7, 203.0.113.9"),
+        (10, "203.0.113.9, 10.0.0.2"),
+    ] {
+        assert_eq!(lines(share, list), NOTHING, "{list}");
+    }
+}
+
 #[test]
 fn no_field_and_a_believed_field_are_no_mistake() {
     assert_eq!(lines_of(&by_address(key::client_ip()), || from("10.0.0.1")), NOTHING);

@@ -117,7 +117,7 @@ impl Control {
             }
             ControlEdit::SetAccess(entry) if entry.access() == Access::Block => {
                 let text = entry.as_network()?;
-                let network = network(text).filter(|network| network.prefix_len() == 0)?;
+                let network = network(text).ok().filter(|network| network.prefix_len() == 0)?;
                 let family = if network.addr().is_ipv4() { "IPv4" } else { "IPv6" };
                 Some(format!("blocks {text}, which is every {family} address"))
             }

@@ -123,7 +123,7 @@ impl AccessEntry {
     /// Returns `true` if the other entry is for the same network or key.
     pub(in crate::fleet) fn is_about_same(&self, other: &Self) -> bool {
         match (self.as_network(), other.as_network()) {
-            (Some(one), Some(other)) => one == other || network(one).is_some_and(|one| network(other) == Some(one)),
+            (Some(one), Some(other)) => one == other || network(one).is_ok_and(|one| network(other) == Ok(one)),
             (None, None) => self.as_key() == other.as_key(),
             _ => false,
         }

@@ -18,7 +18,30 @@ pub(super) fn hop(text: &[u8]) -> Option<IpAddr> {
         let (address, after) = text.split_at(text.find(':')?);
         IpAddr::from(with_port(address.parse::<Ipv4Addr>().ok()?, after)?)
     };
-    Some(address.to_canonical())
+    Some(canonical(address))
+}
+
+/// The viewer of a CloudFront distribution: an address that always has a port behind it, and no brackets.
+pub(super) fn with_last_port(text: &[u8]) -> Option<IpAddr> {
+    let (address, port) = str::from_utf8(text).ok()?.rsplit_once(':')?;
+    let is_port = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
+    let address = address
+        .parse()
+        .ok()
+        .filter(|_| is_port && port.parse::<u16>().is_ok())?;
+    Some(canonical(address))
+}
+
+/// IPv4-mapped addresses, and those with the well-known prefix of translators (64:ff9b::/96, RFC 6052), are the IPv4 address
+/// in them: otherwise one IPv4 client would count as another one behind a translator, and all of them as one /64.
+pub(crate) fn canonical(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
+            let [.., a, b, c, d] = address.octets();
+            IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+        }
+        address => address,
+    }
 }
 
 /// The address if what follows it is nothing or a port, of up to five digits or, in RFC 7239, obfuscated (`_name`).
@@ -44,20 +67,32 @@ pub(super) fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// A network, `10.0.0.0/8`, or the network of one address. Bits after the prefix are ignored.
-pub(crate) fn network(text: &str) -> Option<IpNet> {
+/// A network, `10.0.0.0/8`, or the network of one address; otherwise what is wrong with the text.
+///
+/// `10.0.0.1/8` may mean the address or the network, so it is an error.
+pub(crate) fn network(text: &str) -> Result<IpNet, String> {
+    let network = parsed(text).ok_or_else(|| format!("{text:?} is not an address or a network"))?;
+    if network.addr() != network.network() {
+        let (address, whole) = (network.addr(), network.trunc());
+        return Err(format!(
+            "{text:?} has bits after its prefix; write \"{whole}\" or \"{address}\""
+        ));
+    }
+    Ok(
+        match (canonical(network.addr()), network.prefix_len().checked_sub(96)) {
+            // The prefix of an IPv4 network is shorter than this.
+            (embedded @ IpAddr::V4(_), Some(prefix)) => IpNet::new(embedded, prefix).unwrap_or(network),
+            _ => network,
+        },
+    )
+}
+
+fn parsed(text: &str) -> Option<IpNet> {
     // IpNet's own FromStr takes neither bare addresses nor upper-case digits.
     let Some((address, prefix)) = text.split_once('/') else {
-        let address: IpAddr = text.parse().ok()?;
-        return Some(address.to_canonical().into());
+        return Some(canonical(text.parse().ok()?).into());
     };
-    if !prefix.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    let network = IpNet::new(address.parse().ok()?, prefix.parse().ok()?).ok()?.trunc();
-    match (network.addr().to_canonical(), network.prefix_len().checked_sub(96)) {
-        // The prefix of an IPv4 network is shorter than this.
-        (mapped @ IpAddr::V4(_), Some(prefix)) => IpNet::new(mapped, prefix).ok(),
-        _ => Some(network),
-    }
+    let is_number = prefix.bytes().all(|b| b.is_ascii_digit());
+    let prefix = prefix.parse().ok().filter(|_| is_number)?;
+    IpNet::new(address.parse().ok()?, prefix).ok()
 }

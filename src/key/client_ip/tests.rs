@@ -206,7 +206,7 @@ fn mapped_addresses_are_trusted_and_counted_as_ipv4() {
     let lines = ["203.0.113.9, ::ffff:10.0.0.2"];
     let mapped = request(Some("::ffff:10.0.0.1"), XForwardedFor, &lines);
     assert_eq!(trusting(XForwardedFor).resolve(&mapped), Some(ip(CLIENT)));
-    for network in ["::ffff:10.0.0.0/104", "::FFFF:0a00:1/104", "::ffff:0:0/96"] {
+    for network in ["::ffff:10.0.0.0/104", "::FFFF:0a00:0/104", "::ffff:0:0/96"] {
         let extractor = client_ip().trusted_proxies(XForwardedFor, [network]);
         assert_eq!(extractor.resolve(&mapped), Some(ip(CLIENT)), "{network}");
     }
@@ -510,8 +510,7 @@ fn networks_and_bare_addresses_pass_the_check() {
             "::1",
             "192.0.2.1",
             "FD00::/8",
-            "10.1.2.3/8",
-            "0.0.0.0/0",
+            "0.0.0.0/1",
             "::ffff:10.0.0.0/104",
         ],
     ] {
@@ -523,6 +522,107 @@ fn networks_and_bare_addresses_pass_the_check() {
             .into_iter()
             .all(|(v4, v6)| client_ip().ipv4_prefix(v4).ipv6_prefix(v6).check().is_ok())
     );
+}
+
+#[test]
+fn networks_that_are_a_slip_or_every_address_are_an_error_that_says_what_to_write() {
+    let everybody = |family: &str| {
+        format!(
+            "key: the trusted proxies are all of {family}, so that any client may choose its address; \
+             name the proxies, or use `trust_any_peer()` where only proxies can connect"
+        )
+    };
+    for (networks, message) in [
+        (
+            &["10.0.0.1/8"][..],
+            r#"key: trusted proxy "10.0.0.1/8" has bits after its prefix; write "10.0.0.0/8" or "10.0.0.1""#.to_owned(),
+        ),
+        (&["0.0.0.0/0"], everybody("0.0.0.0/0")),
+        (&["10.0.0.1", "0.0.0.0/1", "128.0.0.0/1"], everybody("0.0.0.0/0")),
+        (&["::ffff:0:0/96"], everybody("0.0.0.0/0")),
+        (&["::/1", "8000::/1"], everybody("::/0")),
+    ] {
+        let error = client_ip().trusted_proxies(Forwarded, networks).check().unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+    assert!(
+        client_ip()
+            .trusted_proxies(Forwarded, ["::1"])
+            .trust_any_peer()
+            .check()
+            .is_ok()
+    );
+}
+
+#[test]
+fn a_translated_address_is_the_ipv4_address_in_it() {
+    let client = |peer: &str, network: &str, lines: &[&str]| {
+        let proxies = client_ip().trusted_proxies(XForwardedFor, [network]);
+        proxies.resolve(&request(Some(peer), XForwardedFor, lines))
+    };
+    assert_eq!(key(&client_ip(), "64:ff9b::192.0.2.1"), key(&client_ip(), "192.0.2.1"));
+    assert_ne!(
+        key(&client_ip(), "64:ff9b::192.0.2.1"),
+        key(&client_ip(), "64:ff9b::192.0.2.2")
+    );
+    assert_eq!(
+        client("64:ff9b::10.0.0.1", "10.0.0.0/8", &["64:ff9b::203.0.113.9"]),
+        Some(ip(CLIENT))
+    );
+    assert_eq!(client(PROXY, "64:ff9b::a00:0/104", &[CLIENT]), Some(ip(CLIENT)));
+    // Prefixes of a network's own, 6to4 and Teredo are IPv6.
+    for address in [
+        "64:ff9b:1::c000:201",
+        "2002:c000:201::1",
+        "2001:0:c000:201::1",
+        "64:ff9b::1:c000:201",
+    ] {
+        assert_eq!(
+            client_ip().resolve(&request(Some(address), XForwardedFor, &[""; 0])),
+            Some(ip(address))
+        );
+    }
+}
+
+/// The address always has a port, and that of IPv6 has no brackets: `2001:db8::1:5000` would be another address.
+#[test]
+fn the_viewer_of_cloudfront_has_a_port_behind_its_address() {
+    let field = ForwardingField::OneAddress("CloudFront-Viewer-Address".into());
+    let by_viewer = client_ip().trusted_proxies(field, ["10.0.0.0/8"]);
+    for (line, address) in [
+        ("203.0.113.9:46532", Some("203.0.113.9")),
+        ("2001:db8::1:5000", Some("2001:db8::1")),
+        (
+            "2001:db8:85a3:0:0:8a2e:370:7334:50000",
+            Some("2001:db8:85a3::8a2e:370:7334"),
+        ),
+        ("2001:db8::1", None),
+        ("203.0.113.9", None),
+        ("203.0.113.9:", None),
+        ("203.0.113.9:65536", None),
+        ("203.0.113.9:+80", None),
+        ("", None),
+    ] {
+        let (mut parts, ()) = http::Request::get("/")
+            .header("cloudfront-viewer-address", line)
+            .body(())
+            .unwrap()
+            .into_parts();
+        parts.extensions.insert(PeerAddress((ip(PROXY), 4711).into()));
+        assert_eq!(by_viewer.resolve(&parts), address.map(ip), "{line}");
+    }
+}
+
+#[test]
+fn a_trusted_peer_is_trusted_alone() {
+    let by_sidecar = client_ip()
+        .trusted_proxies(XForwardedFor, ["10.0.0.0/8"])
+        .trust_any_peer();
+    let client = |lines: &[&str]| by_sidecar.resolve(&request(Some("192.0.2.1"), XForwardedFor, lines));
+    assert_eq!(client(&["192.0.2.66, 203.0.113.9"]), Some(ip(CLIENT)));
+    assert_eq!(client(&["192.0.2.66, 203.0.113.9, 10.0.0.2"]), Some(ip(CLIENT)));
+    assert_eq!(client(&[]), Some(ip("192.0.2.1")));
+    assert_eq!(client(&["unknown"]), None);
 }
 
 #[test]

@@ -47,7 +47,8 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Sets the key of requests, whose quota they use; see [`key`](crate::key). Required.
+    /// Sets the key of requests, whose quota they use; see [`key`](crate::key). Required, and set once: a second key is an error of
+    /// [`build`](Self::build), because it would replace the first one without a word.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -65,7 +66,7 @@ impl RateLimitLayerBuilder {
     /// ```
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
         let name = type_name_of_val(&key);
-        self.attribution.key = Some((Box::new(key), name));
+        self.attribution.keys.push((Box::new(key), name));
         self
     }
 
