@@ -36,14 +36,17 @@ mistakes! {
     CostAboveCapacity "cost-above-capacity";
     GuessableAddress "guessable-address";
     KeyNeverThere "key-never-there";
+    LayerForEachRequest "layer-for-each-request";
     LayerTwice "layer-twice";
     LoneLargeWindow "lone-large-window";
     NoKey "no-key";
     NoPeerAddress "no-peer-address";
+    NoPermission "no-permission";
     NoTierLayer "no-tier-layer";
     OtherForwardingField "other-forwarding-field";
     ProxyNotNamed "proxy-not-named";
     SecondProxy "second-proxy";
+    SlotNotTaken "slot-not-taken";
     StreamedRejection "streamed-rejection";
     TwoQuotas "two-quotas";
     UnknownTier "unknown-tier";

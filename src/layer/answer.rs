@@ -1,7 +1,7 @@
 //! The way of a response: the layer settles the costs that are known by now, and tells the client.
 
 use bytes::Bytes;
-use http::{Extensions, Response, response};
+use http::{Extensions, Response, StatusCode, response};
 use http_body::Body;
 
 use super::{
@@ -24,6 +24,10 @@ impl Limits {
     ) -> Response<RateLimitBody<B>> {
         let (mut decision, charge) = (admitted.decision, admitted.charge);
         let (head, body) = response.into_parts();
+        let is_upgrade = head.status == StatusCode::SWITCHING_PROTOCOLS;
+        if is_upgrade && charge.as_ref().is_some_and(OpenCharge::holds_slots_alone) {
+            self.log.slot_not_taken(&self.attribution.scope_name);
+        }
         if let Some(charge) = charge.as_ref().filter(|_| body.is_end_stream()) {
             charge.ended();
         }

@@ -22,7 +22,7 @@ use crate::{
 pub(crate) struct OpenCharge {
     guard: Arc<Guard>,
     state: Mutex<State>,
-    _slots: Option<HeldSlots>,
+    slots: Option<HeldSlots>,
 }
 
 struct State {
@@ -66,7 +66,7 @@ impl OpenCharge {
             has_ended: false,
         };
         Arc::new(Self {
-            _slots: guard.slots_held(&state.decision),
+            slots: guard.slots_held(&state.decision),
             guard,
             state: Mutex::new(state),
         })
@@ -78,6 +78,11 @@ impl OpenCharge {
     }
 
     /// The inner service failed before it was called.
+    /// Returns `true` if it holds slots that end with the response, because no program has taken them.
+    pub(super) fn holds_slots_alone(self: &Arc<Self>) -> bool {
+        self.slots.is_some() && Arc::strong_count(self) == 1
+    }
+
     pub(super) fn unserved(&self) {
         self.state.lock().progress = Progress::Unserved;
     }

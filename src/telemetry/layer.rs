@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{
+    builds,
     meters::LayerMeters,
     throttle::{Sparse, Told},
     watch::Watch,
@@ -17,6 +18,7 @@ use crate::{
 /// Telemetry of one layer about its requests.
 #[derive(Debug, Default)]
 pub(crate) struct LayerTelemetry {
+    scope: String,
     told: Told,
     told_private: Told,
     watch: Watch,
@@ -37,7 +39,9 @@ pub(super) enum LayerCount {
 impl LayerTelemetry {
     pub(crate) fn new(scope: &str) -> Self {
         LayerMeters::announce(scope);
-        Self::default()
+        let mut log = Self::default();
+        scope.clone_into(&mut log.scope);
+        log
     }
 
     /// Every request ends here once, unless it was cancelled before.
@@ -99,6 +103,18 @@ impl LayerTelemetry {
         if self.told.is_first(Mistake::UnknownTier) {
             mistake!(
                 UnknownTier, scope = %scope, "a request is of a tier that is not configured; the first tier is used");
+        }
+    }
+
+    /// The response is an upgrade, and no program has taken the slot of the request.
+    pub(crate) fn slot_not_taken(&self, scope: &str) {
+        if self.told.is_first(Mistake::SlotNotTaken) {
+            mistake!(
+                SlotNotTaken,
+                scope = %scope,
+                "a response switches protocols, and the slot of its request ends with it although the connection goes on; \
+                 take the slot with `SlotHandle::hold` and keep it as long as the connection"
+            );
         }
     }
 
@@ -237,6 +253,19 @@ impl LayerTelemetry {
                 "a request waits for its turn"
             );
         });
+    }
+}
+
+impl Drop for LayerTelemetry {
+    fn drop(&mut self) {
+        if self.watch.has_seen_one_at_most() && builds::are_too_many(&self.scope) {
+            mistake!(
+                LayerForEachRequest,
+                scope = %self.scope,
+                "a hundred layers of this scope have ended within ten seconds, each after one request at most; is one built \
+                 for each request? It limits nothing in memory, and connects anew to Redis: build it once, and clone it"
+            );
+        }
     }
 }
 

@@ -172,6 +172,7 @@
 #[macro_use]
 mod macros;
 
+mod builds;
 #[cfg(feature = "metrics")]
 mod catalog;
 #[cfg(all(feature = "redis", feature = "serde"))]

@@ -2,12 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{HeldSlots, InSpan, Stopwatch, growth::Growth, meters::StoreMeters, throttle::Sparse};
+use super::{
+    HeldSlots, InSpan, Stopwatch,
+    growth::Growth,
+    meters::StoreMeters,
+    throttle::{Sparse, Told},
+};
 use crate::{
     breaker::CircuitTelemetry,
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
     exchange::Outcome,
+    mistake::Mistake,
     mutex::Mutex,
 };
 
@@ -15,6 +21,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct StoreTelemetry {
     scope: Box<str>,
+    told: Told,
     undecided: Sparse,
     state_lost: Sparse,
     leak: Mutex<Leak>,
@@ -71,6 +78,7 @@ impl StoreTelemetry {
     pub(crate) fn new(scope: &str, identity: Option<u64>) -> Self {
         Self {
             scope: scope.into(),
+            told: Told::default(),
             undecided: Sparse::default(),
             state_lost: Sparse::default(),
             leak: Mutex::default(),
@@ -136,6 +144,20 @@ impl StoreTelemetry {
             return;
         }
         self.meters.failed_while_closed(&self.scope, outcome);
+        if is_forbidden(error) && self.told.is_first(Mistake::NoPermission) {
+            let requests = match outcome {
+                Outcome::FailedClosed => "get a 503",
+                _ => "pass unlimited",
+            };
+            mistake!(
+                NoPermission,
+                scope = %self.scope,
+                requests = %requests,
+                error = %error,
+                "the ACL of Redis forbids a command or a key that the limits need, so no request is decided; \
+                 give the user of the store the documented permissions"
+            );
+        }
         let mut leak = self.leak.lock();
         leak.record(now, waited, |undecided, seconds, waited| {
             event!(
@@ -163,6 +185,19 @@ impl StoreTelemetry {
     pub(crate) fn waiting<F: Future>(&self, decision: F) -> InSpan<F> {
         in_span!("quota_decision", scope = self.scope, decision)
     }
+}
+
+/// Returns `true` if the ACL of a server forbids a command or a key. Within a script, servers of several versions word it in
+/// their own ways.
+fn is_forbidden(error: &StoreError) -> bool {
+    let words = [
+        "NoPerm",
+        "NOPERM",
+        "executing the script can't",
+        "ACL failure in script",
+    ];
+    let text = error.to_string();
+    error.kind() == StoreErrorKind::Failed && words.iter().any(|words| text.contains(words))
 }
 
 impl CircuitTelemetry for StoreTelemetry {

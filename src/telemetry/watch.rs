@@ -45,6 +45,10 @@ impl Watch {
     /// The number of requests that have to lack a part of a key before it is taken for missing.
     const ASKED: u32 = 100;
 
+    pub(super) fn has_seen_one_at_most(&self) -> bool {
+        self.is_on() && self.seen.lock().requests <= 1
+    }
+
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         EVENTS && !self.is_over.load(Ordering::Relaxed)

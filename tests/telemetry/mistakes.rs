@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::request;
 use tower::ServiceBuilder;
 use tower_quota::{
-    AccessList, Exemption, NoKey, PartitionKey, ToPartitionKey,
+    AccessList, Exemption, FailureMode, NoKey, PartitionKey, SlotHandle, ToPartitionKey,
     key::{ForwardingField, PeerAddress},
 };
 
@@ -153,6 +153,97 @@ fn a_second_proxy_that_is_not_trusted_is_told_if_most_requests_come_through_it()
     ] {
         assert_eq!(lines(share, list), NOTHING, "{list}");
     }
+}
+
+#[test]
+fn an_upgrade_whose_slot_no_program_has_taken_is_told_once() {
+    let layer = builder(MemoryStore::new())
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::concurrent("at once", 2))
+        .build()
+        .unwrap();
+    let answer = |status: u16, takes: bool| {
+        lines_while(|| {
+            let handler = service_fn(move |request: Request<()>| async move {
+                let slot = request.extensions().get().and_then(SlotHandle::hold).filter(|_| takes);
+                let mut response = Response::new(Full::<Bytes>::default());
+                *response.status_mut() = status.try_into().unwrap();
+                // As a connection would keep it.
+                tokio::spawn(async move {
+                    tokio::task::yield_now().await;
+                    drop(slot);
+                });
+                Ok::<_, Infallible>(response)
+            });
+            let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+            tokio_test::block_on(layer.layer(handler).oneshot(request)).unwrap();
+        })
+    };
+    assert_eq!(answer(200, false), NOTHING);
+    assert_eq!(answer(101, true), NOTHING);
+    assert_told(&answer(101, false), "slot-not-taken", &[]);
+    assert_eq!(answer(101, false), NOTHING, "once");
+}
+
+#[test]
+fn a_server_that_forbids_a_command_is_told_with_what_becomes_of_requests() {
+    #[derive(Debug)]
+    struct Forbidding(&'static str);
+
+    impl Store for Forbidding {
+        fn acquire(&self, _: Plan) -> AcquireFuture {
+            AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Failed, self.0)))
+        }
+
+        fn settle(&self, _: Settlement) -> StoreFuture<()> {
+            StoreFuture::ready(Ok(()))
+        }
+
+        fn reset(&self, _: Plan) -> StoreFuture<()> {
+            StoreFuture::ready(Ok(()))
+        }
+    }
+
+    let told = |error, mode| {
+        let layer = builder(Forbidding(error))
+            .key(key::header("x-user-id"))
+            .failure_mode(mode);
+        let layer = layer.build().unwrap();
+        let lines = lines_of(&layer, || Request::builder().header("x-user-id", "alice"));
+        let told: Vec<_> = lines.into_iter().filter(|line| line.contains("mistake=")).collect();
+        told
+    };
+    let forbidden = "NoPerm: this user has no permissions to run the 'evalsha' command";
+    assert_told(
+        &told(forbidden, FailureMode::Open),
+        "no-permission",
+        &["requests=pass unlimited", "'evalsha'", "scope=mistakes"],
+    );
+    let in_script = "ResponseError: The user executing the script can't access at least one of the keys";
+    assert_told(
+        &told(in_script, FailureMode::Closed),
+        "no-permission",
+        &["requests=get a 503"],
+    );
+    assert_eq!(told("ERR of another kind", FailureMode::Open), NOTHING);
+}
+
+#[test]
+fn layers_that_are_built_for_each_request_are_told_once() {
+    let build_and_ask = |scope: &str, requests: usize| {
+        let layer = RateLimitLayer::builder(MemoryStore::new())
+            .scope(scope)
+            .policy(QuotaPolicy::per_hour("hour", 9));
+        let layer = layer.key(key::header("x-user-id")).build().unwrap();
+        lines_through(
+            &[&layer],
+            (0..requests).map(|_| Request::builder().header("x-user-id", "alice")),
+        )
+    };
+    let lines = |scope: &str, requests| lines_while(|| (0..150).for_each(|_| drop(build_and_ask(scope, requests))));
+    assert_told(&lines("each", 1), "layer-for-each-request", &["scope=each"]);
+    assert_eq!(lines("each", 1), NOTHING, "once");
+    assert_eq!(lines("used", 2), NOTHING);
 }
 
 #[test]
