@@ -125,11 +125,15 @@ fn failures(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
         .scope("failed logins")
         .key(key::extension::<Account>().and(key::client_ip()))
         .named_key("address", key::client_ip())
+        .named_key("site", key::client_ip().ipv6_prefix(48))
         .named_key("account", key::extension::<Account>())
         // Strict, and by account and address together: a client that guesses locks out itself only.
         .policy(QuotaPolicy::new("guesses", 5, QUARTER).blocking_for(QUARTER))
         // For one password that is tried on many accounts.
         .policy(QuotaPolicy::per_hour("address", 20).counted_by("address"))
+        // An IPv6 address counts as its /64, and anyone can get a /48, which has 65 536 of them: together they have no more
+        // than sixteen. An IPv4 address is its own site.
+        .policy(QuotaPolicy::per_hour("site", 16 * 20).counted_by("site"))
         // Widely by account, for guesses from many addresses. One address has used up its own quota long before this one.
         // Hidden, because it would tell any client that the account is under attack.
         .policy(QuotaPolicy::per_hour("account", 200).counted_by("account").hidden())

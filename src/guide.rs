@@ -393,10 +393,11 @@
 //! | limit | why |
 //! |---|---|
 //! | 5 failures by account *and* address, then [rejected](crate::QuotaPolicy::blocking_for) for 15 minutes | strict, because it locks out the guesser only: the owner logs in from any other address |
-//! | 20 an hour by address | one password that is tried on many accounts |
+//! | 20 an hour by address | one password that is tried on many accounts. An IPv6 address counts as its /64 |
+//! | 320 an hour by site, the /48 of an IPv6 address | a /48 is free and has 65,536 times a /64: without this limit it has 1.3 million guesses an hour, with it those of sixteen addresses. A hundred homes of one provider that share a /48 have three failures an hour each. An IPv4 address is its own site, and has used up its 20 long before |
 //! | 200 an hour by account | guesses from many addresses. It is so wide that one address has used up its own 20 long before: else a single attacker could lock the owner out. It is [hidden](crate::QuotaPolicy::hidden), or it would tell everyone that the account is under attack |
 //!
-//! All three are one decision: a login that one of them rejects charges none of them. A lock by account alone, however
+//! All four are one decision: a login that one of them rejects charges none of them. A lock by account alone, however
 //! long, lets anyone lock anyone out. Where even the wide one is too much, make it a [`shadow`](crate::QuotaPolicy::shadow),
 //! let the handler take the [`Decision`](crate::Decision), and ask for a second factor while
 //! [`shadow_violated`](crate::Decision::shadow_violated) has the policy.
@@ -449,9 +450,11 @@
 //!     .scope("failed logins")
 //!     .key(key::extension::<Login>().and(key::client_ip()))
 //!     .named_key("address", key::client_ip())
+//!     .named_key("site", key::client_ip().ipv6_prefix(48))
 //!     .named_key("account", key::extension::<Login>())
 //!     .policy(QuotaPolicy::new("guesses", 5, quarter).blocking_for(quarter))
 //!     .policy(QuotaPolicy::per_hour("address", 20).counted_by("address"))
+//!     .policy(QuotaPolicy::per_hour("site", 320).counted_by("site"))
 //!     .policy(QuotaPolicy::per_hour("account", 200).counted_by("account").hidden())
 //!     .no_key(NoKey::Reject)
 //!     .actual_cost(|response| response.status.is_success().then_some(0))

@@ -184,9 +184,15 @@ impl LayerTelemetry {
         // It is the reason why requests have no key, and better than the one that `no_key` could give.
         self.told.is_first(Mistake::NoKey);
         if self.told.is_first(Mistake::NoPeerAddress) {
+            // The connect info of axum has a type that only this feature knows.
+            let missing = match cfg!(feature = "axum") {
+                true => "connect info",
+                false => "connect info, or the feature `axum` of tower-quota, which reads that of axum",
+            };
             mistake!(
                 NoPeerAddress,
                 scope = %scope,
+                missing = %missing,
                 "a request does not show the address of its peer, so no limit or rule by address knows whom it is from; \
                  is the service served without connect info?"
             );

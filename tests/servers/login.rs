@@ -15,9 +15,11 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use serde_json::{Value, json};
+use tower::ServiceExt;
 use tower_quota::{
     MemoryStore,
     clock::{Clock, Timestamp},
+    key::PeerAddress,
 };
 
 use crate::{Server, load::until};
@@ -179,6 +181,39 @@ async fn one_password_tried_on_many_accounts_uses_up_the_quota_of_its_address_on
 }
 
 /// One address cannot use up the quota of an account, but many can.
+/// The number of failed logins from these addresses, each for an account of its own, that the service looked at.
+async fn looked_at(app: &axum::Router, addresses: impl Iterator<Item = String>) -> usize {
+    let mut looked_at = 0;
+    for (number, address) in addresses.enumerate() {
+        let login = json!({"account": format!("user-{number}"), "password": WRONG});
+        let mut request = Request::post("/login")
+            .body(axum::body::Body::from(login.to_string()))
+            .unwrap();
+        let peer = format!("[{address}]:50000").parse().unwrap();
+        request.extensions_mut().insert(PeerAddress(peer));
+        let status = app.clone().oneshot(request).await.unwrap().status();
+        assert!([401, 429].contains(&status.as_u16()), "{status}");
+        looked_at += usize::from(status == 401);
+    }
+    looked_at
+}
+
+#[tokio::test]
+async fn a_site_has_the_guesses_of_sixteen_addresses_and_a_hundred_homes_in_it_are_served() {
+    let app = || {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        example::app(MemoryStore::builder().clock(clock).build().unwrap()).unwrap()
+    };
+    // 2 000 of the 65 536 networks of one /48, and one network of another one.
+    let guesser = app();
+    let networks = (0..2_000).map(|network| format!("2001:db8:1:{network:x}::1"));
+    assert_eq!(looked_at(&guesser, networks).await, 320);
+    assert_eq!(looked_at(&guesser, ["2001:db8:2::1".to_owned()].into_iter()).await, 1);
+    // Each of them mistypes its password three times within an hour.
+    let homes = (0..300).map(|attempt| format!("2001:db8:1:{:x}::1", attempt % 100));
+    assert_eq!(looked_at(&app(), homes).await, 300);
+}
+
 #[tokio::test]
 async fn guesses_from_many_addresses_are_limited_by_account() {
     let site = Site::start().await;
