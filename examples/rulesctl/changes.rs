@@ -64,7 +64,7 @@ pub(crate) async fn change(options: &Options, publication: Publication) -> Resul
 pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> Result<Report, Failure> {
     let publisher = options.publisher()?;
     if asks && !options.yes {
-        let question = format!("Block this network for rule set {:?}?", options.set);
+        let question = format!("Change the access list of rule set {:?}?", options.set);
         ask(options, &question, "--yes")?;
     }
     if let Some(warning) = control.warning().filter(|_| !options.drastic) {

@@ -99,6 +99,7 @@ impl From<PublishError> for Failure {
             PublishError::StartsAnew(_) => Self::Rejected(format!(
                 "{message}\nCallers would get a full quota once. If that is meant, add --restart-counts."
             )),
+            PublishError::UnreadableAccess(_) => Self::Broken(format!("{message}\n`unblock --all` begins a new list")),
             PublishError::AfterRollBack { .. } => {
                 Self::Rejected(format!("{message}\nAdd --to VERSION. See `history`."))
             }

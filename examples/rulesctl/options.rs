@@ -30,7 +30,7 @@ rulesctl COMMAND [OPTIONS]   the rules of all instances of a service
   on                        limits again
   block ADDRESS             reject a network or an address on all instances
     --for 10m               ... for this time; without it until `unblock`
-  unblock ADDRESS
+  unblock ADDRESS | unblock --all
     `off`, `on`, `block` and `unblock` need no published rules, and work on a Redis that has lost its data.
 
   --redis URL               where Redis is; several with commas are nodes of a cluster  [RULES_REDIS]
@@ -100,6 +100,7 @@ struct Words {
     overwrite: bool,
     document: bool,
     without_end: bool,
+    all: bool,
     because: Option<String>,
     json: bool,
     yes: bool,
@@ -185,6 +186,7 @@ impl Words {
                 Long("json") => words.json = true,
                 Long("yes") | Short('y') => words.yes = true,
                 Long("drastic") => words.drastic = true,
+                Long("all") => words.all = true,
                 Long("without-end") => words.without_end = true,
                 Long("because") => words.because = Some(parser.value()?.string()?),
                 Long("no-wait") => words.no_wait = true,
@@ -225,6 +227,7 @@ impl Words {
             ["on"] => control(Control::switch_on(), false),
             // A slip in the prefix can lock out everybody.
             ["block", address] => control(self.lasting(Control::block_network(*address)), is_large(address)),
+            ["unblock"] if self.all => control(Control::clear_access(), true),
             ["unblock", address] => {
                 let entry = AccessEntry::network(*address, Access::Block);
                 control(Control::remove_access(entry), false)
@@ -259,6 +262,7 @@ impl Words {
             (self.to.is_some(), "--to", &["rollback"]),
             (self.lasts.is_some(), "--for", &["block", "off"]),
             (self.without_end, "--without-end", &["off"]),
+            (self.all, "--all", &["unblock"]),
             (self.document, "--document", &["show"]),
         ] {
             if is_given && !commands.contains(&command) {

@@ -9,7 +9,10 @@ use std::{
 use serde_json::{Value, json};
 use tower_quota::{
     QuotaPolicy, Rules,
-    fleet::{Controls, InstanceReport, PublishError, RulesDocument, RulesVersion, SwitchOrder},
+    clock::Clock,
+    fleet::{
+        AccessEntry, Controls, InstanceReport, PublishError, RulesDocument, RulesPublisher, RulesVersion, SwitchOrder,
+    },
 };
 
 use super::{Failure, Report, changes::until_reported, options::Options};
@@ -35,11 +38,15 @@ impl Fleet {
 
     /// Returns `true` if all instances obey the last order of the switch and the last access list.
     pub(crate) fn all_obey(&self, controls: &Controls) -> bool {
-        self.0.values().all(|report| obeys(report, controls))
+        // An order that reaches no instance may be for a rule set of another name.
+        !self.0.is_empty() && self.0.values().all(|report| obeys(report, controls))
     }
 
     pub(crate) fn obedience_text(&self, controls: &Controls) -> String {
         let (obedient, others): (Vec<_>, Vec<_>) = self.0.values().partition(|report| obeys(report, controls));
+        if self.0.is_empty() {
+            return "instances: none has reported within the last 30 s; is this the right rule set?\n".to_owned();
+        }
         let mut text = format!("instances: {} of {} obey\n", obedient.len(), self.0.len());
         for report in others {
             let why = match report.controls() {
@@ -82,7 +89,7 @@ impl Fleet {
 fn obeys(report: &InstanceReport, controls: &Controls) -> bool {
     let switch = controls.switch().map_or(0, SwitchOrder::number);
     let numbers = report.controls();
-    numbers.is_some_and(|(its_switch, its_access)| its_switch >= switch && its_access >= controls.access_number())
+    numbers.is_some_and(|(its_switch, its_access)| its_switch == switch && its_access == controls.access_number())
 }
 
 pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failure> {
@@ -100,10 +107,7 @@ pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failu
         }
         error => error.into(),
     })?;
-    let (controls, problem) = match publisher.controls().await {
-        Ok(controls) => (controls, String::new()),
-        Err(error) => (Controls::default(), format!("switch and access list: {error}\n")),
-    };
+    let (controls, problem) = controls(&publisher).await;
     let Some(published) = published else {
         let text = format!("rule set {:?}: {}\n{problem}", options.set, fleet.nothing_published());
         let text = text + &controls_text(&controls) + &instances_text(&fleet, None);
@@ -130,6 +134,19 @@ pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failu
         "instances": instances_json(&fleet),
     });
     Ok(Report::new(text, json))
+}
+
+/// The switch and the access list, and what is wrong with them.
+async fn controls(publisher: &RulesPublisher) -> (Controls, String) {
+    match publisher.controls().await {
+        Ok(controls) => {
+            let advice = "`unblock --all` begins a new list";
+            let problem = controls.access_problem();
+            let problem = problem.map_or_else(String::new, |problem| format!("{problem}; {advice}\n"));
+            (controls, problem)
+        }
+        Err(error) => (Controls::default(), format!("switch and access list: {error}\n")),
+    }
 }
 
 pub(crate) async fn history(options: &Options) -> Result<Report, Failure> {
@@ -165,7 +182,8 @@ pub(crate) async fn history(options: &Options) -> Result<Report, Failure> {
 /// The position of the fleet's switch, and the access list that applies without rules.
 pub(crate) fn controls_text(controls: &Controls) -> String {
     let mut text = String::new();
-    if let Some(order) = controls.switch() {
+    let now = now();
+    if let Some(order) = controls.switch().filter(|order| order.applies_at(now)) {
         let position = if order.is_off() {
             "OFF, all requests pass uncounted"
         } else {
@@ -182,7 +200,8 @@ pub(crate) fn controls_text(controls: &Controls) -> String {
         let (author, time) = (order.author(), date(order.time()));
         let _ = writeln!(text, "limits: {position}{until}, by {author:?}, {time}{reason}");
     }
-    for entry in controls.access() {
+    let applies = |entry: &&AccessEntry| entry.ends().is_none_or(|end| now < end);
+    for entry in controls.access().iter().filter(applies) {
         let _ = writeln!(text, "access list: {entry}");
     }
     text
@@ -197,7 +216,7 @@ pub(crate) fn controls_json(controls: &Controls) -> Value {
 
 fn document_text(document: &RulesDocument, controls: &Controls) -> String {
     let mut text = controls_text(controls);
-    if controls.switch().is_none() {
+    if controls.switch().is_none_or(|order| !order.applies_at(now())) {
         let position = if document.is_switched_off() {
             "OFF, all requests pass uncounted"
         } else {
@@ -321,6 +340,11 @@ pub(crate) fn instances_json(fleet: &Fleet) -> Value {
         })
     });
     instances.collect()
+}
+
+/// Seconds since the Unix epoch, by the clock of this machine.
+fn now() -> u64 {
+    Clock::system().now().as_micros() / 1_000_000
 }
 
 /// Up to the year 9999.

@@ -87,8 +87,23 @@ impl SwitchOrder {
         self.until.is_none_or(|until| now < until)
     }
 
+    /// A number that is so much larger than the time in milliseconds is no order of this crate: a year.
+    pub(super) const FAR: u64 = 366 * 86_400_000;
+
+    /// The longest order in bytes.
+    const MAX_LENGTH: usize = 4_096;
+
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        if bytes.len() > Self::MAX_LENGTH {
+            return Err(format!("switch: it is longer than {} bytes", Self::MAX_LENGTH));
+        }
         let order: Self = serde_json::from_slice(bytes).map_err(|error| format!("switch: {error}"))?;
+        if [&order.author, &order.reason]
+            .into_iter()
+            .any(|text| text.contains(char::is_control))
+        {
+            return Err("switch: author or reason holds a control character".to_owned());
+        }
         match order.number {
             1..=RulesVersion::MAX_NUMBER => Ok(order),
             number => Err(format!(
@@ -107,6 +122,8 @@ impl SwitchOrder {
 pub struct Controls {
     pub(super) switch: Option<SwitchOrder>,
     pub(super) access: ControlledAccess,
+    /// The reason why the access list cannot be read.
+    pub(super) problem: Option<String>,
 }
 
 /// The entries of the access list, with the number of the change that made it; 0 if there was none.
@@ -125,6 +142,11 @@ impl Controls {
     /// Returns the entries of the access list, some of which may have ended.
     pub fn access(&self) -> &[AccessEntry] {
         &self.access.entries
+    }
+
+    /// Returns why the access list cannot be read: a part of it was evicted, say. [`Control::clear_access`] begins a new one.
+    pub fn access_problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
     /// Returns the number of the last change of the access list, or 0.

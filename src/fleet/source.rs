@@ -80,22 +80,26 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub struct SourceState {
     pub(super) version: Option<RulesVersion>,
-    pub(super) controls: Result<ControlHeads, String>,
+    pub(super) controls: ControlHeads,
     /// True if a lower number than before means that the source lost data.
     pub(super) only_rises: bool,
 }
 
-#[derive(Clone, Debug, Default)]
+/// Each may be unreadable for itself: a broken list keeps no order away, and the other way round.
+#[derive(Clone, Debug)]
 pub(super) struct ControlHeads {
-    pub(super) switch: Option<SwitchOrder>,
-    pub(super) access: Option<RulesVersion>,
+    pub(super) switch: Result<Option<SwitchOrder>, String>,
+    pub(super) access: Result<Option<RulesVersion>, String>,
 }
 
 impl SourceState {
     /// Creates the state of a source with this version of the rules, and without a kill switch or an access list. Its numbers
     /// may decrease, as in a file that a deployment replaces.
     pub fn new(version: Option<RulesVersion>) -> Self {
-        let controls = Ok(ControlHeads::default());
+        let controls = ControlHeads {
+            switch: Ok(None),
+            access: Ok(None),
+        };
         Self {
             version,
             controls,
@@ -107,16 +111,23 @@ impl SourceState {
     ///
     /// All numbers of such a source increase: a smaller number, or none, means that the source [lost](super::Lost) data.
     #[must_use]
-    pub fn with_controls(mut self, switch: Option<SwitchOrder>, access: Option<RulesVersion>) -> Self {
-        self.controls = Ok(ControlHeads { switch, access });
-        self.only_rises = true;
-        self
+    pub fn with_controls(self, switch: Option<SwitchOrder>, access: Option<RulesVersion>) -> Self {
+        self.with_heads(Ok(switch), Ok(access))
     }
 
     /// Sets why the kill switch and the access list cannot be read. The last ones that were read stay in force.
     #[must_use]
-    pub fn without_controls(mut self, reason: impl Into<String>) -> Self {
-        self.controls = Err(reason.into());
+    pub fn without_controls(self, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        self.with_heads(Err(reason.clone()), Err(reason))
+    }
+
+    pub(super) fn with_heads(
+        mut self,
+        switch: Result<Option<SwitchOrder>, String>,
+        access: Result<Option<RulesVersion>, String>,
+    ) -> Self {
+        self.controls = ControlHeads { switch, access };
         self.only_rises = true;
         self
     }

@@ -58,7 +58,12 @@ impl RulesHandle {
 
     /// Turns the kill switch for the fleet.
     pub(crate) fn turn_by_fleet(&self, is_on: bool) {
-        self.0.change(|active| active.switch.turn_by_fleet(is_on));
+        self.0.change(|active| {
+            // One that follows no longer is the program's.
+            if active.holder != Holder::Program {
+                active.switch.turn_by_fleet(is_on);
+            }
+        });
     }
 
     /// The kill switch is that of the fleet again.
@@ -89,9 +94,13 @@ impl RulesHandle {
         Arc::downgrade(&shared)
     }
 
-    /// The rules and the switch stay as they are, and are those of the program again.
+    /// The rules stay as they are, and are the program's again. The fleet's switch is released, because no order could switch
+    /// the limits on again.
     pub(crate) fn unfollow(&self) {
-        self.0.change(|active| active.holder = Holder::Program);
+        self.0.change(|active| {
+            active.holder = Holder::Program;
+            active.switch.turn_by_fleet(true);
+        });
     }
 
     /// Turns the kill switch and puts rules in force, both at one moment. Rules that are not valid are rejected, and the old
@@ -99,8 +108,11 @@ impl RulesHandle {
     pub(crate) fn apply(&self, fleet: &FleetRules<'_>) -> Result<(), ConfigError> {
         let sets = self.checked(fleet);
         self.0.change(|active| {
-            active.switch.turn_by_fleet(fleet.is_on);
             // One that follows no longer is the program's.
+            if active.holder == Holder::Program {
+                return;
+            }
+            active.switch.turn_by_fleet(fleet.is_on);
             let is_followed = matches!(active.holder, Holder::Fleet | Holder::Returned);
             if let (Ok((current, candidate)), true) = (&sets, is_followed) {
                 active.current = Arc::clone(current);

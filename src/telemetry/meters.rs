@@ -10,6 +10,7 @@ mod fleet;
 mod tokens;
 
 use std::{
+    collections::BTreeMap,
     sync::{
         OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -119,7 +120,7 @@ impl LayerHandles {
     fn new(scope: &str) -> Self {
         register();
         // Again, for a recorder that was installed after the layer was built.
-        gauge!(LIMITS_OFF, labels(scope, [])).increment(0.0);
+        show_switch(scope, 0);
         let counts = [
             (LayerCount::NeverFits, NEVER_FITS),
             (LayerCount::Unattributed, UNATTRIBUTED),
@@ -220,7 +221,11 @@ impl TierMeters {
     }
 }
 
-/// The gauge of one layer that shows whether its limits are switched off.
+/// The layers of each scope of this process whose limits are switched off. The gauge shows this number as a whole, because a
+/// recorder may be installed while some are off.
+static OFF: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
+
+/// The part of one layer in the gauge that shows whether limits are switched off.
 #[derive(Debug)]
 pub(crate) struct SwitchMeter {
     scope: String,
@@ -231,22 +236,20 @@ pub(crate) struct SwitchMeter {
 impl SwitchMeter {
     pub(crate) fn new(scope: &str) -> Self {
         register();
-        gauge!(LIMITS_OFF, labels(scope, [])).increment(0.0);
-        let (scope, is_off) = (scope.to_owned(), Mutex::new(false));
-        Self { scope, is_off }
+        let meter = Self {
+            scope: scope.to_owned(),
+            is_off: Mutex::new(false),
+        };
+        show_switch(scope, 0);
+        meter
     }
 
     /// The switch was turned; `is_off` is its position.
     pub(crate) fn turned(&self, is_off: impl FnOnce() -> bool) {
         let mut shown = self.is_off.lock();
-        self.show(&mut shown, is_off());
-    }
-
-    /// Layers of the same scope have a gauge together, so each of them adds and takes away.
-    fn show(&self, shown: &mut bool, is_off: bool) {
-        if std::mem::replace(shown, is_off) != is_off {
-            let change = if is_off { 1.0 } else { -1.0 };
-            gauge!(LIMITS_OFF, labels(&self.scope, [])).increment(change);
+        let is_off = is_off();
+        if std::mem::replace(&mut *shown, is_off) != is_off {
+            show_switch(&self.scope, if is_off { 1 } else { -1 });
         }
     }
 }
@@ -255,6 +258,17 @@ impl Drop for SwitchMeter {
     fn drop(&mut self) {
         self.turned(|| false);
     }
+}
+
+/// Adds this to the layers of a scope that are off, and shows how many these are.
+fn show_switch(scope: &str, change: i32) {
+    let mut off = OFF.lock();
+    let count = off.get(scope).copied().unwrap_or(0).saturating_add_signed(change);
+    match count {
+        0 => drop(off.remove(scope)),
+        _ => drop(off.insert(scope.to_owned(), count)),
+    }
+    gauge!(LIMITS_OFF, labels(scope, [])).set(f64::from(count));
 }
 
 /// The counters for the store of one layer.

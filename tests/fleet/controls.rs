@@ -17,7 +17,7 @@ use tower_quota::{
 };
 
 use crate::{
-    source::{Source, hour, layer, pass, poll, quota, version},
+    source::{Source, builder, hour, layer, pass, poll, quota, version},
     support::{RedisServer, shared_cluster, shared_server},
 };
 
@@ -34,7 +34,11 @@ struct Instance {
 
 impl Instance {
     fn follow(source: impl RulesSource) -> Self {
-        let (layer, access) = (layer(), AccessList::new(key::client_ip()));
+        Self::with_layer(layer(), source)
+    }
+
+    fn with_layer(layer: RateLimitLayer, source: impl RulesSource) -> Self {
+        let access = AccessList::new(key::client_ip());
         let clock = Clock::manual(Timestamp::from_micros(START * 1_000_000));
         let follower = RulesFollower::builder(layer.rules_handle(), source)
             .access_list(access.clone())
@@ -145,6 +149,68 @@ async fn an_order_that_redis_has_lost_ends_by_the_clock_of_the_instance() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn orders_and_entries_that_have_ended_are_no_loss() {
+    let source = Source::default();
+    let instance = Instance::follow(source.clone());
+    source.order(off(5).with_end(START + 60));
+    source.list(5, &[block("203.0.113.9").until(START + 60)]);
+    poll().await;
+    source.lose_everything();
+    poll().await;
+    assert_eq!(instance.lost().len(), 2);
+    instance.wait(60).await;
+    assert_eq!(instance.lost(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_far_ahead_of_the_time_is_no_order() {
+    let source = Source::default();
+    let instance = Instance::follow(source.clone());
+    source.order(off(RulesVersion::MAX_NUMBER));
+    poll().await;
+    let failure = instance.follower.status().controls_failure().map(str::to_owned);
+    assert!(instance.is_on() && failure.unwrap().ends_with("is more than a year ahead of the time"));
+    source.order(off(START * 1_000));
+    poll().await;
+    assert!(!instance.is_on() && instance.follower.status().controls_failure().is_none());
+}
+
+/// The last switch that was read counts, not that of the last document without a mistake.
+#[tokio::test(start_paused = true)]
+async fn a_document_with_an_invalid_access_list_turns_the_switch_for_good() {
+    let source = Source::default();
+    let instance = Instance::follow(source.clone());
+    source.publish(
+        &version(3)
+            .switched_off(true)
+            .with_access([block("203.0.113.9").until(START + 60)]),
+    );
+    poll().await;
+    assert!(!instance.is_on());
+    source.publish(&version(4).with_access([block("everywhere")]));
+    poll().await;
+    assert!(instance.is_on());
+    assert_eq!(instance.access("203.0.113.9"), Access::Block, "the last valid list");
+    instance.wait(60).await;
+    assert!(instance.is_on(), "the end of a block turns no switch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_are_on_again_when_the_last_follower_ends() {
+    let source = Source::default();
+    let instance = Instance::follow(source.clone());
+    source.publish(&version(3));
+    source.order(off(5));
+    poll().await;
+    let Instance { layer, follower, .. } = instance;
+    assert!(!layer.rules_handle().is_on());
+    drop(follower);
+    poll().await;
+    assert!(layer.rules_handle().is_on());
+    assert_eq!(quota(&layer), 3, "the rules stay");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_switch_reaches_an_instance_that_cannot_read_the_document() {
     let source = Source::default();
     let instance = Instance::follow(source.clone());
@@ -211,6 +277,10 @@ async fn after_a_restored_backup_no_blocked_address_is_served_until_a_higher_num
         assert_eq!(instance.access(address), Access::Block, "{address}");
     }
     assert_eq!(source.state().reports.last().unwrap().newest(), 42);
+    // That is what an operator wants to publish again.
+    assert_eq!(instance.follower.document().unwrap().version(), 42);
+    let controls = instance.follower.controls();
+    assert_eq!((controls.access().len(), controls.access_number()), (2, 9));
     // The number 41 is not higher than what was seen.
     source.publish(&version(41));
     poll().await;
@@ -264,6 +334,8 @@ async fn what_cannot_be_read_leaves_the_last_orders_in_force_and_rules_still_com
     ] {
         let head = RulesVersion::of(6, json.as_bytes());
         source.state().controls.as_mut().unwrap().access = Some((head, json.into()));
+        // Once, it may have been replaced between two reads.
+        poll().await;
         poll().await;
         let failure = instance.follower.status().controls_failure().map(str::to_owned);
         assert!(failure.unwrap().starts_with("access list: "));
@@ -292,9 +364,11 @@ async fn a_gauge_shows_whether_an_instance_applies_its_limits_and_when_it_will_a
     let page = recorder.handle();
     let _recorder = set_default_local_recorder(&recorder);
     let source = Source::default();
-    let instance = Instance::follow(source.clone());
+    // A scope of its own: the gauge counts all layers of a scope in this process.
+    let layer = builder().scope("gauge").build().unwrap();
+    let instance = Instance::with_layer(layer, source.clone());
     // Each series is there from the start.
-    let (is_on, is_off) = (r#"limits_off{scope="test"} 0"#, r#"limits_off{scope="test"} 1"#);
+    let (is_on, is_off) = (r#"limits_off{scope="gauge"} 0"#, r#"limits_off{scope="gauge"} 1"#);
     assert_shows(&page, &[is_on, r#"rules_switch_ends_seconds{rules="test"} 0"#]);
     source.order(off(5).with_end(START + 600));
     poll().await;
@@ -536,6 +610,38 @@ async fn a_report_of_an_absurd_number_does_not_use_up_the_numbers() {
 }
 
 #[tokio::test]
+async fn the_same_rules_are_published_again_above_a_number_that_redis_has_lost() {
+    let set = "same-again";
+    let alice = publisher(shared_server(), set);
+    alice.publish(Publication::rules(hour(1))).await.unwrap();
+    assert!(alice.propose(Publication::rules(hour(1))).await.unwrap().is_empty());
+    let rules = rules_at(RedisStore::builder(shared_server().url()), set);
+    let report = tower_quota::fleet::InstanceReport::new("web-1").having_seen(42);
+    rules.report(&report, &[]).await.unwrap();
+    let proposal = alice.propose(Publication::rules(hour(1))).await.unwrap();
+    assert!(!proposal.is_empty());
+    assert_eq!(alice.commit(&proposal).await.unwrap().version().number(), 43);
+}
+
+/// The clock of the server that had the last order was ahead, or the one of the server that has its place is behind.
+#[tokio::test]
+async fn an_order_is_newer_than_all_that_instances_report_whatever_the_clock_of_the_server_says() {
+    let set = "clocks";
+    let alice = publisher(shared_server(), set);
+    let now = Clock::system().now().as_micros() / 1_000;
+    let (ahead, absurd) = (now + 86_400_000, RulesVersion::MAX_NUMBER);
+    let rules = rules_at(RedisStore::builder(shared_server().url()), set);
+    for (name, numbers) in [("web-1", (ahead, ahead + 5)), ("hacked", (absurd, absurd))] {
+        let report = tower_quota::fleet::InstanceReport::new(name).obeying(Some(numbers));
+        rules.report(&report, &[]).await.unwrap();
+    }
+    let order = alice.control(Control::switch_on()).await.unwrap();
+    assert_eq!(order.switch().unwrap().number(), ahead + 1);
+    let list = alice.control(Control::block_network("203.0.113.9")).await.unwrap();
+    assert_eq!(list.access_number(), ahead + 6);
+}
+
+#[tokio::test]
 async fn a_block_of_a_colleague_does_not_make_a_draft_of_rules_conflict() {
     let alice = publisher(shared_server(), "draft");
     alice.publish(Publication::rules(hour(1))).await.unwrap();
@@ -613,10 +719,28 @@ async fn an_order_works_where_the_last_one_is_garbage_and_a_broken_list_is_an_er
     alice.control(Control::block_network("203.0.113.9")).await.unwrap();
     server.command(&["SET", &key("access"), "[]"]);
     let error = alice.control(Control::block_network("203.0.113.8")).await.unwrap_err();
-    assert!(matches!(error, PublishError::Unreadable(_)), "{error}");
-    assert!(alice.control(Control::switch_on()).await.is_ok());
-    server.command(&["DEL", &key("access"), &key("access_head")]);
-    assert!(alice.control(Control::block_network("203.0.113.8")).await.is_ok());
+    assert!(matches!(error, PublishError::UnreadableAccess(_)), "{error}");
+    let on = alice.control(Control::switch_on()).await.unwrap();
+    assert!(on.access_problem().is_some() && on.access_number() > 0);
+    // The switch is still readable, for an instance as for a publisher.
+    for head in ["garbage", ""] {
+        server.command(&["SET", &key("access_head"), head]);
+        let switch = alice.controls().await.unwrap();
+        assert_eq!(switch.switch(), on.switch());
+        let one = Instance::follow(rules_at(RedisStore::builder(server.url()), set));
+        one.clock.set(Clock::system().now());
+        eventually("it has the order", async || {
+            one.follower.status().switch() == on.switch()
+        })
+        .await;
+        eventually("it says why", async || {
+            one.follower.status().controls_failure().is_some()
+        })
+        .await;
+    }
+    alice.control(Control::clear_access()).await.unwrap();
+    let block = alice.control(Control::block_network("203.0.113.8")).await.unwrap();
+    assert_eq!((block.access().len(), block.access_problem()), (1, None));
 }
 
 #[tokio::test]

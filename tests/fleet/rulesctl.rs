@@ -82,8 +82,8 @@ const NIGHT: &[(&str, u8, &str)] = &[
         0,
         "nothing was published, instances use the rules of their program",
     ),
-    ("off --for 10m", 0, "limits: OFF, all requests pass uncounted, until "),
-    ("on", 0, "limits: on, by \"alice\""),
+    ("off --for 10m", 5, "limits: OFF, all requests pass uncounted, until "),
+    ("on", 5, "limits: on, by \"alice\""),
     (
         "publish 30.json --percent 10 --yes",
         3,
@@ -99,23 +99,27 @@ const NIGHT: &[(&str, u8, &str)] = &[
     ("show", 0, "rules for 10 %:\n  \"minute\": 30 requests per 60 s"),
     (
         "block 203.0.113.9 --for 10m",
-        0,
+        5,
         "access list: block 203.0.113.9 until ",
     ),
     (
-        "off --because incident",
+        "off --because incident --no-wait",
         0,
         "limits: OFF, all requests pass uncounted, until ",
     ),
     ("show", 0, "(incident)\naccess list: block 203.0.113.9 until "),
-    ("on", 0, "limits: on, by \"alice\""),
+    ("on", 5, "limits: on, by \"alice\""),
     ("rollback --yes", 0, "back to version 1 by \"alice\""),
     (
         "rollback --yes",
         3,
         "the current version is a rollback; choose the version to go back to, one of [2]",
     ),
-    ("unblock 203.0.113.9/32", 0, "instances: 0 of 0 obey"),
+    (
+        "unblock 203.0.113.9/32",
+        5,
+        "instances: none has reported within the last 30 s; is this the right rule set?",
+    ),
     (
         "unblock 203.0.113.9",
         3,
@@ -218,7 +222,7 @@ async fn a_line_that_cannot_be_meant_so_is_not_carried_out() {
     }
     assert_eq!(terminal.json("show").await["version"], 1);
     assert_eq!(terminal.types("help").await.0, 0);
-    let large = terminal.types("block 10.0.0.0/8 --yes").await;
+    let large = terminal.types("block 10.0.0.0/8 --yes --no-wait").await;
     assert_eq!(large.0, 0, "{}", large.1);
 }
 
@@ -233,7 +237,7 @@ async fn programs_read_the_same_as_one_object() {
     );
     let again = terminal.json("publish 60.json --yes").await;
     assert_eq!(again, json!({"version": 1, "changed": false}));
-    let on = terminal.json("on").await;
+    let on = terminal.json("on --no-wait").await;
     assert_eq!((&on["switch"]["off"], &on["changed"]), (&json!(false), &json!(true)));
     let diff = terminal.json("diff window.json").await;
     assert_eq!(diff["starts_anew"], true);
@@ -299,7 +303,7 @@ async fn after_a_flush_instances_that_report_late_are_counted() {
     let lost = RulesVersion::of(42, b"lost");
     let report = move |name: &str| {
         let report = InstanceReport::new(name).running(Some(lost)).having_seen(42);
-        report.obeying(Some((u64::MAX >> 11, 0))).missing(true)
+        report.obeying(Some((7, 0))).missing(true)
     };
     rules.report(&report("web-1"), &[]).await.unwrap();
     let late = tokio::spawn({
@@ -310,7 +314,11 @@ async fn after_a_flush_instances_that_report_late_are_counted() {
         }
     });
     let (code, text) = terminal.types("off").await;
-    assert!(code == 0 && text.ends_with("instances: 2 of 2 obey\n"), "{code} {text}");
+    let expected = "instances: 0 of 2 obey\n  web-1 has not read it yet\n  web-2 has not read it yet\n";
+    assert!(
+        code == 5 && text.ends_with(expected),
+        "they are no real instances: {code} {text}"
+    );
     late.await.unwrap();
     let (_, text) = terminal.types("show").await;
     assert!(

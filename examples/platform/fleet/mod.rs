@@ -187,6 +187,10 @@ fn failure(error: PublishError) -> Failure {
         | PublishError::StartsAnew(_)
         | PublishError::NothingPublished
         | PublishError::NoEarlierVersion { .. } => StatusCode::CONFLICT,
+        PublishError::UnreadableAccess(_) => {
+            let message = format!("{error}; `rulesctl unblock --all` begins a new list\n");
+            return (StatusCode::CONFLICT, message);
+        }
         PublishError::Unreadable(_) => {
             let message = format!("{error}; `rulesctl rollback --overwrite` takes its place\n");
             return (StatusCode::CONFLICT, message);

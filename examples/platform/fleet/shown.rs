@@ -21,7 +21,12 @@ pub(super) async fn show(State(fleet): State<Fleet>) -> Result<Json<Value>, Fail
         Err(error) => return Err(failure(error)),
     };
     let (controls, controls_problem) = match publisher.controls().await {
-        Ok(known) => (known, None),
+        Ok(known) => {
+            let problem = known
+                .access_problem()
+                .map(|problem| format!("{problem}; `rulesctl unblock --all` begins a new list\n"));
+            (known, problem)
+        }
         Err(error) => (Controls::default(), Some(failure(error).1)),
     };
     let history = publisher.history().await.map_err(failure)?;

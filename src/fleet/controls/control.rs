@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{ControlledAccess, Controls, SwitchOrder, check_entries};
 use crate::{
-    fleet::{AccessEntry, PublishError},
+    fleet::{AccessEntry, PublishError, RulesVersion},
     key::network,
     screening::Access,
 };
@@ -33,6 +33,7 @@ pub struct Control {
 
 #[derive(Clone, Debug)]
 pub(in crate::fleet) enum ControlEdit {
+    ClearAccess,
     RemoveAccess(AccessEntry),
     SetAccess(AccessEntry),
     Switch { off: bool },
@@ -86,6 +87,11 @@ impl Control {
         Self::new(ControlEdit::RemoveAccess(entry), None)
     }
 
+    /// Removes all entries, also of a list that cannot be read. The entries of the published document stay.
+    pub fn clear_access() -> Self {
+        Self::new(ControlEdit::ClearAccess, None)
+    }
+
     /// Ends the switch order or the new entry after `time`, in whole seconds, counted from now by the server's clock.
     pub fn lasting(mut self, time: Duration) -> Self {
         self.lasts = Some(time);
@@ -128,7 +134,7 @@ impl Control {
     pub(in crate::fleet) fn kind(&self) -> ControlKind {
         match self.edit {
             ControlEdit::Switch { .. } => ControlKind::Switch,
-            ControlEdit::RemoveAccess(_) | ControlEdit::SetAccess(_) => ControlKind::Access,
+            ControlEdit::ClearAccess | ControlEdit::RemoveAccess(_) | ControlEdit::SetAccess(_) => ControlKind::Access,
         }
     }
 
@@ -136,13 +142,24 @@ impl Control {
         self.lasts.map(|time| now.saturating_add(time.as_secs()))
     }
 
-    /// The controls after this change; `now` is in milliseconds.
-    pub(in crate::fleet) fn apply(&self, current: &Controls, author: &str, now: u64) -> Result<Controls, PublishError> {
-        let seconds = now / 1_000;
+    /// Returns `true` if it needs no entry of the list before.
+    pub(in crate::fleet) fn clears(&self) -> bool {
+        matches!(self.edit, ControlEdit::ClearAccess)
+    }
+
+    /// The controls after this change; `now` is in milliseconds, and `seen` is the largest number that an instance obeys.
+    pub(in crate::fleet) fn apply(
+        &self,
+        current: &Controls,
+        author: &str,
+        now: u64,
+        seen: u64,
+    ) -> Result<Controls, PublishError> {
+        let (seconds, seen) = (now / 1_000, now.max(seen.saturating_add(1)));
         let mut after = current.clone();
         match &self.edit {
             ControlEdit::Switch { off } => {
-                let number = next_number(current.switch.as_ref().map_or(0, SwitchOrder::number), now);
+                let number = next_number(current.switch.as_ref().map_or(0, SwitchOrder::number), seen);
                 after.switch = Some(SwitchOrder {
                     number,
                     off: *off,
@@ -162,6 +179,10 @@ impl Control {
                     .retain(|other| other.holds_at(seconds) && !other.is_about_same(&entry));
                 after.access.entries.push(entry);
             }
+            ControlEdit::ClearAccess => {
+                after.access.entries.clear();
+                after.problem = None;
+            }
             ControlEdit::RemoveAccess(entry) => {
                 let is_same = |other: &AccessEntry| other.is_about_same(entry);
                 if !after.access.entries.iter().any(is_same) {
@@ -176,7 +197,7 @@ impl Control {
         if self.kind() == ControlKind::Access {
             check_entries(&after.access.entries)?;
             let ControlledAccess { number, .. } = current.access;
-            after.access.number = next_number(number, now);
+            after.access.number = next_number(number, seen);
         }
         Ok(after)
     }
@@ -193,12 +214,14 @@ impl Control {
                 Some(entry) => format!("access list: + {entry}"),
                 None => String::new(),
             },
+            ControlEdit::ClearAccess => "access list: cleared".to_owned(),
             ControlEdit::RemoveAccess(entry) => format!("access list: - {}", entry.subject()),
         }
     }
 }
 
-/// After a loss of data, the time makes the number larger than every number before.
-fn next_number(before: u64, now: u64) -> u64 {
-    now.max(before + 1)
+/// After a loss of data, the time makes the number larger than every number before, and what instances report does so after the
+/// clock of the server has been set back.
+fn next_number(before: u64, seen: u64) -> u64 {
+    seen.max(before + 1).min(RulesVersion::MAX_NUMBER)
 }

@@ -16,7 +16,7 @@ pub use self::{
     builder::RulesFollowerBuilder,
     status::{FollowerStatus, Lost, LostKind, RejectedRules, RejectionReason},
 };
-use super::{document::RulesDocument, source::RulesSource};
+use super::{controls::Controls, document::RulesDocument, source::RulesSource};
 use crate::rules::RulesHandle;
 
 /// Keeps the rules, the kill switch and an access list of a layer at the version that a [`RulesSource`] has.
@@ -92,7 +92,13 @@ impl RulesFollower {
         self.0.status.borrow().clone()
     }
 
-    /// Returns the document whose rules were put in force last; `None` while the layer has those of its program.
+    /// Returns the kill switch and the access list that this instance has read last, also if Redis has lost them.
+    pub fn controls(&self) -> Controls {
+        self.0.shared.controls()
+    }
+
+    /// Returns the newest document whose rules were in force; `None` if the layer has had those of its program only. After a
+    /// restored backup, it is the one that Redis has lost.
     ///
     /// An instance never publishes it. If Redis lost the rules, an operator fetches the document from an instance, looks at its
     /// version, author and time, and publishes it with [`Publication::restore`](super::Publication::restore).

@@ -24,6 +24,8 @@ pub(super) struct Poller {
     seen: Option<RulesVersion>,
     /// The version whose document was not its own, and the number of polls before it is read again.
     mismatched: Option<(RulesVersion, u32)>,
+    /// The head of an access list that could not be read, what is said about it, and the number of polls before the next attempt.
+    broken_list: Option<(RulesVersion, Result<(), String>, u32)>,
     reporter: Reporter,
 }
 
@@ -54,6 +56,7 @@ impl Poller {
             source,
             seen: None,
             mismatched: None,
+            broken_list: None,
         }
     }
 
@@ -107,22 +110,54 @@ impl Poller {
 
     /// Puts the kill switch and the access list in force that apply without rules. A failure leaves the last ones in force, and
     /// keeps no rules from being read.
-    async fn obey(&self, heads: Result<ControlHeads, String>) {
-        let obeyed = match heads {
-            Ok(heads) => self.read_controls(heads).await,
+    async fn obey(&mut self, ControlHeads { switch, access }: ControlHeads) {
+        let number = |head: &Option<RulesVersion>| head.map(RulesVersion::number);
+        let numbers = (switch.as_ref().ok().cloned(), access.as_ref().ok().map(number));
+        let refused = self.shared.control(numbers.0, numbers.1).err();
+        let listed = match access {
+            Ok(head) => self.read_access(head).await,
             Err(error) => Err(error),
         };
-        self.shared.obeyed(obeyed.err());
+        let failures = [switch.err(), refused, listed.err()];
+        let mut failures: Vec<_> = failures.into_iter().flatten().collect();
+        failures.dedup();
+        self.shared.obeyed((!failures.is_empty()).then(|| failures.join("; ")));
     }
 
-    async fn read_controls(&self, ControlHeads { switch, access }: ControlHeads) -> Result<(), String> {
-        self.shared.control(switch, access.map(RulesVersion::number));
-        if let Some(head) = access.filter(|head| self.shared.is_newer_access(head.number())) {
-            let bytes = within(Self::LONG, self.source.access(head)).await;
-            let bytes = bytes.map_err(|error| error.to_string())?;
-            self.shared.control_access(parse_access(head, &bytes)?);
+    /// Reads the list of this head, if it is a newer one. A list that cannot be read is read again after some polls: each
+    /// instance would otherwise read a megabyte a second.
+    async fn read_access(&mut self, head: Option<RulesVersion>) -> Result<(), String> {
+        let Some(head) = head.filter(|head| self.shared.is_newer_access(head.number())) else {
+            self.broken_list = None;
+            return Ok(());
+        };
+        if let Some((broken, error, pauses)) = &mut self.broken_list
+            && *broken == head
+            && *pauses > 0
+        {
+            *pauses -= 1;
+            return error.clone();
         }
-        Ok(())
+        let bytes = within(Self::LONG, self.source.access(head)).await;
+        let read = bytes.map_err(|error| error.to_string());
+        match read.and_then(|bytes| parse_access(head, &bytes)) {
+            Ok(list) => {
+                self.shared.control_access(list);
+                self.broken_list = None;
+                Ok(())
+            }
+            Err(error) => {
+                // Once, it may have been replaced between both reads.
+                let is_known = self.broken_list.as_ref().is_some_and(|(broken, ..)| *broken == head);
+                let (told, pauses) = if is_known {
+                    (Err(error), Self::PAUSES)
+                } else {
+                    (Ok(()), 0)
+                };
+                self.broken_list = Some((head, told.clone(), pauses));
+                told
+            }
+        }
     }
 
     /// Returns `true` if the document of this version was not looked at, and is not the one in force.

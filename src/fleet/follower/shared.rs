@@ -9,7 +9,7 @@ use crate::{
     clock::Clock,
     error::ConfigError,
     fleet::{
-        controls::{ControlledAccess, SwitchOrder, access_rules},
+        controls::{ControlledAccess, Controls, SwitchOrder, access_rules},
         document::{AccessEntry, RulesDocument},
         version::RulesVersion,
     },
@@ -33,6 +33,10 @@ pub(super) struct Shared {
 struct Held {
     /// The document whose rules are in force.
     rules: Option<Arc<RulesDocument>>,
+    /// The document with the largest number that was ever in force.
+    best: Option<Arc<RulesDocument>>,
+    /// The number and the switch of the newest document, also of one whose access list is invalid.
+    switched: Option<(u64, bool)>,
     /// The document whose switch and access list are in force: the last one that was read, even if its rules are rejected.
     last: Option<Arc<RulesDocument>>,
     /// The document with the largest number: its switch and access list stay in force if the source goes back.
@@ -57,14 +61,17 @@ struct Found {
 impl Held {
     /// Returns `true` if the fleet's limits are on at this time.
     fn is_on(&self, now: u64) -> bool {
-        // Of a document that the source has lost, the switch stays as it is.
-        self.is_on_with(self.newest.as_deref(), now)
-    }
-
-    fn is_on_with(&self, document: Option<&RulesDocument>, now: u64) -> bool {
         match self.switch.as_ref().filter(|order| order.applies_at(now)) {
             Some(order) => !order.is_off(),
-            None => !document.is_some_and(RulesDocument::is_switched_off),
+            // Of a document that the source has lost, the switch stays as it is.
+            None => !self.switched.is_some_and(|(_, is_off)| is_off),
+        }
+    }
+
+    fn turn(&mut self, document: &RulesDocument) {
+        let is_newest = self.switched.is_none_or(|(newest, _)| document.version() >= newest);
+        if is_newest || !self.only_rises {
+            self.switched = Some((document.version(), document.is_switched_off()));
         }
     }
 
@@ -101,15 +108,18 @@ impl Held {
         self.newest.as_ref().map_or(0, |newest| newest.version())
     }
 
-    fn lost(&self) -> Vec<Lost> {
+    /// Orders and entries that have ended are no loss.
+    fn lost(&self, now: u64) -> Vec<Lost> {
         let Some(found) = self.found else {
             return Vec::new();
         };
-        let switch = self.switch.as_ref().map_or(0, SwitchOrder::number);
+        let order = self.switch.as_ref().filter(|order| order.applies_at(now));
+        let has_entries = self.access.entries.iter().any(|entry| entry.holds_at(now));
+        let access = if has_entries { self.access.number } else { 0 };
         [
             Lost::between(LostKind::Rules, self.newest_number(), found.rules),
-            Lost::between(LostKind::Switch, switch, found.switch),
-            Lost::between(LostKind::Access, self.access.number, found.access),
+            Lost::between(LostKind::Switch, order.map_or(0, SwitchOrder::number), found.switch),
+            Lost::between(LostKind::Access, access, found.access),
         ]
         .into_iter()
         .flatten()
@@ -136,7 +146,16 @@ impl Shared {
     }
 
     pub(super) fn document(&self) -> Option<RulesDocument> {
-        self.held.lock().rules.as_deref().cloned()
+        self.held.lock().best.as_deref().cloned()
+    }
+
+    pub(super) fn controls(&self) -> Controls {
+        let held = self.held.lock();
+        Controls {
+            switch: held.switch.clone(),
+            access: held.access.clone(),
+            problem: None,
+        }
     }
 
     fn seconds(&self) -> u64 {
@@ -171,6 +190,7 @@ impl Shared {
         let document = Arc::new(document);
         // Also entries that have ended: a document is valid, or it is not.
         let valid = document.access_rules(0).map(drop);
+        held.turn(&document);
         let applied = match valid {
             Ok(()) => {
                 held.set_last(&document);
@@ -178,7 +198,7 @@ impl Shared {
                 self.apply_rules(&held, &document)
             }
             Err(error) => {
-                let is_on = held.is_on_with(Some(&document), self.seconds());
+                let is_on = held.is_on(self.seconds());
                 self.turn_switch(document.author(), || self.rules.turn_by_fleet(is_on));
                 Err(error)
             }
@@ -193,6 +213,13 @@ impl Shared {
             _ => self.telemetry.applied(&version, author),
         }
         self.telemetry.runs(version.number(), &policies(&document));
+        let is_best = held
+            .best
+            .as_ref()
+            .is_none_or(|best| document.version() >= best.version());
+        if is_best || !held.only_rises {
+            held.best = Some(Arc::clone(&document));
+        }
         held.rules = Some(document);
         drop(held);
         self.telemetry.rejects(None);
@@ -247,22 +274,35 @@ impl Shared {
         self.turn_switch(author, || self.rules.turn_by_fleet(is_on));
     }
 
-    /// The source has this order of the kill switch, and an access list with this number.
-    pub(super) fn control(&self, switch: Option<SwitchOrder>, access: Option<u64>) {
+    /// The source has this order of the kill switch, and an access list with this number; `None` for what could not be read.
+    /// Fails for an order that is far ahead of the time.
+    pub(super) fn control(
+        &self,
+        switch: Option<Option<SwitchOrder>>,
+        access: Option<Option<u64>>,
+    ) -> Result<(), String> {
         let mut held = self.held.lock();
         let found = held.found.get_or_insert_default();
-        (found.switch, found.access) = (switch.as_ref().map(SwitchOrder::number), access);
-        let number = |order: &Option<SwitchOrder>| order.as_ref().map_or(0, SwitchOrder::number);
-        let is_newer = number(&switch) > number(&held.switch);
-        if is_newer {
-            held.switch = switch;
-            self.obey_switch(&mut held);
+        if let Some(order) = &switch {
+            found.switch = order.as_ref().map(SwitchOrder::number);
         }
-        let order = held.switch.clone();
+        found.access = access.unwrap_or(found.access);
+        let newest = held.switch.as_ref().map_or(0, SwitchOrder::number);
+        let Some(order) = switch.flatten().filter(|order| order.number() > newest) else {
+            return Ok(());
+        };
+        let latest = self.clock.now().as_micros() / 1_000 + SwitchOrder::FAR;
+        if order.number() > latest {
+            return Err(format!(
+                "switch: number {} is more than a year ahead of the time",
+                order.number()
+            ));
+        }
+        held.switch = Some(order.clone());
+        self.obey_switch(&mut held);
         drop(held);
-        if is_newer {
-            self.change_status(|status| status.switch = order);
-        }
+        self.change_status(|status| status.switch = Some(order));
+        Ok(())
     }
 
     pub(super) fn is_newer_access(&self, number: u64) -> bool {
@@ -296,7 +336,7 @@ impl Shared {
             Some(version) if !only_rises => Some(version.number().max(held.newest_number())),
             version => version.map(RulesVersion::number),
         };
-        let (lost, newest) = (held.lost(), held.newest_number());
+        let (lost, newest) = (held.lost(self.seconds()), held.newest_number());
         drop(held);
         if self.status.borrow().lost != lost {
             let texts: Vec<_> = lost
@@ -324,6 +364,7 @@ impl Shared {
     pub(super) fn is_current(&self) {
         let mut held = self.held.lock();
         if let Some(document) = held.rules.clone() {
+            held.turn(&document);
             held.set_last(&document);
             self.list_access(&mut held);
             // They were valid before.

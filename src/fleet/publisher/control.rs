@@ -6,7 +6,7 @@ use super::{CHANGES, PublishError, RulesPublisher, bytes, check_text, json};
 use crate::{
     error::StoreError,
     fleet::{
-        Change, Control, Controls, RulesVersion, SwitchOrder,
+        Change, Control, Controls, InstanceReport, RulesVersion, SwitchOrder,
         controls::{ControlKind, access_json, parse_access},
         redis_rules::version_of,
     },
@@ -20,8 +20,7 @@ const ATTEMPTS: usize = 100;
 /// The controls, as they were read, with the bytes that a change replaces.
 struct CurrentControls {
     replaced: Replaced,
-    /// The problem of an access list that cannot be read.
-    controls: Result<Controls, (Controls, String)>,
+    controls: Controls,
 }
 
 struct Replaced {
@@ -34,12 +33,10 @@ impl RulesPublisher {
     ///
     /// # Errors
     ///
-    /// If Redis does not answer, or the access list cannot be read.
+    /// If Redis does not answer. An access list that cannot be read is no error: see
+    /// [`access_problem`](Controls::access_problem).
     pub async fn controls(&self) -> Result<Controls, PublishError> {
-        let current = self.read_controls().await?;
-        current
-            .controls
-            .map_err(|(_, problem)| PublishError::Unreadable(problem))
+        Ok(self.read_controls().await?.controls)
     }
 
     /// Changes the kill switch or the access list of all instances, and returns both. After a change by another publisher at the
@@ -48,19 +45,20 @@ impl RulesPublisher {
     /// # Errors
     ///
     /// If Redis does not answer or its ACL forbids it, the entry is invalid, no such entry exists, or the access list cannot be
-    /// read. The kill switch works even if its last order cannot be read. [`PublishError::Store`] may have taken effect.
+    /// read ([`PublishError::UnreadableAccess`]). The kill switch works even if its last order cannot be read. [`PublishError::Store`] may have taken effect.
     pub async fn control(&self, control: Control) -> Result<Controls, PublishError> {
         check_text("author", &self.author)?;
         check_text("reason", &control.reason)?;
         let mut attempts = 1;
         loop {
             let current = self.read_controls().await?;
-            let controls = match (current.controls, control.kind()) {
-                (Ok(controls), _) | (Err((controls, _)), ControlKind::Switch) => controls,
-                (Err((_, problem)), ControlKind::Access) => return Err(PublishError::Unreadable(problem)),
-            };
+            let controls = current.controls;
+            if let (Some(problem), ControlKind::Access, false) = (&controls.problem, control.kind(), control.clears()) {
+                return Err(PublishError::UnreadableAccess(problem.clone()));
+            }
             let now = self.now_millis().await?;
-            let after = control.apply(&controls, &self.author, now)?;
+            let seen = self.newest_obeyed(control.kind(), now).await;
+            let after = control.apply(&controls, &self.author, now, seen)?;
             let change = Change::new(now / 1_000, &self.author, &control.reason, None, &control.text(&after));
             let (write, value) = self.control_script(&control, &current.replaced, &after, &change)?;
             match self.send_twice(&write).await? {
@@ -74,6 +72,22 @@ impl RulesPublisher {
                 _ => attempts += 1,
             }
         }
+    }
+
+    /// The largest number of an order or a list that an instance reports, also where Redis has lost it. A number that is far ahead
+    /// of the server's time is no order of this crate.
+    async fn newest_obeyed(&self, kind: ControlKind, now: u64) -> u64 {
+        // Without the reports, the number follows the server's time.
+        let reports = self.rules.instances().await.unwrap_or_default();
+        let numbers = reports.iter().filter_map(InstanceReport::controls);
+        let numbers = numbers.map(|(switch, access)| match kind {
+            ControlKind::Switch => switch,
+            ControlKind::Access => access,
+        });
+        numbers
+            .filter(|number| *number <= now + SwitchOrder::FAR)
+            .max()
+            .unwrap_or(0)
     }
 
     /// The script that writes a control in place of these bytes, and the value of the key afterwards.
@@ -134,22 +148,22 @@ impl RulesPublisher {
             let head = access
                 .as_deref()
                 .map(|head| version_of(head).ok_or("the head of the access list is malformed"));
-            let controls = match head.transpose() {
-                Ok(None) => Ok(controls),
+            match head.transpose() {
+                Ok(None) => {}
                 Ok(Some(head)) => match parse_access(head, &self.rules.read_access().await?) {
-                    Ok(list) => {
-                        controls.access = list;
-                        Ok(controls)
-                    }
+                    Ok(list) => controls.access = list,
                     // Another one was written between both reads.
                     Err(_) if tries < 3 => {
                         tries += 1;
                         continue;
                     }
-                    Err(problem) => Err((controls, problem)),
+                    Err(problem) => {
+                        controls.access.number = head.number();
+                        controls.problem = Some(problem);
+                    }
                 },
-                Err(problem) => Err((controls, problem.to_owned())),
-            };
+                Err(problem) => controls.problem = Some(format!("access list: {problem}")),
+            }
             return Ok(CurrentControls {
                 replaced: Replaced {
                     switch: switch.unwrap_or_default(),

@@ -44,6 +44,9 @@ pub enum PublishError {
     /// Redis did not answer, or not in time. A publication that was sent may have been carried out, or may still be: look
     /// at the [current version](super::RulesPublisher::current).
     Store(StoreError),
+    /// The access list that applies without rules cannot be read, because a part of it was evicted or overwritten:
+    /// [`Control::clear_access`](crate::fleet::Control::clear_access) begins a new one.
+    UnreadableAccess(String),
     /// The published document cannot be read: see [`overwriting`](super::Publication::overwriting).
     Unreadable(String),
 }
@@ -81,6 +84,7 @@ impl fmt::Display for PublishError {
                 write!(f, "counts would be lost: {}", changes.join("; "))
             }
             Self::Store(error) => error.fmt(f),
+            Self::UnreadableAccess(problem) => f.write_str(problem),
             Self::Unreadable(problem) => write!(f, "the published rules cannot be read: {problem}"),
         }
     }

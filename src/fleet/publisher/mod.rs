@@ -24,7 +24,7 @@ const WRITE: &str = include_str!("write.lua");
 const HISTORY: usize = 16;
 
 /// The most entries of the list of changes.
-const CHANGES: usize = 256;
+const CHANGES: usize = 1_024;
 
 /// An instance that reports a version so much larger than the published one is not believed: it could use up all numbers.
 const MOST_LOST: u64 = 1_000_000;
@@ -128,7 +128,7 @@ impl RulesPublisher {
         Ok(self.read(HISTORY).await?.history)
     }
 
-    /// Returns the last changes of rules, kill switch and access list, the newest one first: at most 256. Changes that cannot
+    /// Returns the last changes of rules, kill switch and access list, the newest one first: at most 1,024. Changes that cannot
     /// be read are left out.
     ///
     /// # Errors
@@ -165,13 +165,8 @@ impl RulesPublisher {
             Err(problem) => return Err(PublishError::Unreadable(problem)),
         };
         let held = before.as_ref().map(Published::document);
-        let (overwrites, reason) = (publication.overwrites, publication.reason.clone());
-        let is_restoration = publication.is_restoration();
-        // A document without a predecessor cannot be compared: every count may start anew.
-        let restarts_counts = publication.restarts_counts
-            || publication.is_roll_back()
-            || is_restoration
-            || (overwrites && before.is_none());
+        let (is_restoration, reason) = (publication.is_restoration(), publication.reason.clone());
+        let restarts_counts = publication.accepts_new_counts(before.is_some());
         let after_roll_back = publication.is_roll_back() && self.is_roll_back(held).await?;
         let (document, restores) = publication.apply(held, &current.history, after_roll_back)?;
         let access: Vec<_> = document
@@ -188,12 +183,14 @@ impl RulesPublisher {
             .with_time(now);
         document.check()?;
         document.to_json()?;
+        let is_behind = before.as_ref().is_some_and(|before| newest > before.version().number());
         Ok(Proposal {
             head: current.head,
             effects: effects(held, &document),
             restarts_counts,
             before,
             document,
+            is_behind,
             restores,
             reason,
         })

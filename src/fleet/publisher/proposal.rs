@@ -24,6 +24,8 @@ pub struct Proposal {
     /// The version that a rollback goes back to.
     pub(super) restores: Option<RulesDocument>,
     pub(super) reason: String,
+    /// True if an instance has seen a larger number than the version that holds.
+    pub(super) is_behind: bool,
 }
 
 impl Proposal {
@@ -64,16 +66,18 @@ impl Proposal {
         self.restarts_counts
     }
 
-    /// Returns `true` if the document says the same as the one that holds.
+    /// Returns `true` if the document says the same as the one that holds, and no instance has seen a larger number: after a
+    /// restored backup the same is published again, above all numbers.
     pub fn is_empty(&self) -> bool {
-        self.before.as_ref().is_some_and(|before| {
-            let before = before.document();
-            let of = |document: &RulesDocument| {
-                let off = document.is_switched_off();
-                (off, document.blocks_unknown_addresses(), document.access().to_vec())
-            };
-            has_same_rules(before, &self.document) && of(before) == of(&self.document)
-        })
+        !self.is_behind
+            && self.before.as_ref().is_some_and(|before| {
+                let before = before.document();
+                let of = |document: &RulesDocument| {
+                    let off = document.is_switched_off();
+                    (off, document.blocks_unknown_addresses(), document.access().to_vec())
+                };
+                has_same_rules(before, &self.document) && of(before) == of(&self.document)
+            })
     }
 
     fn write_roll_out(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

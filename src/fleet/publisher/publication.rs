@@ -130,6 +130,12 @@ impl Publication {
         matches!(self.edit, Edit::RollBack { .. })
     }
 
+    /// Returns `true` if it is published even if policies start anew. A document without a predecessor cannot be compared.
+    pub(super) fn accepts_new_counts(&self, has_predecessor: bool) -> bool {
+        let is_compared = has_predecessor || !self.overwrites;
+        self.restarts_counts || self.is_roll_back() || self.is_restoration() || !is_compared
+    }
+
     /// Returns `true` if it takes the place of a whole document.
     pub(super) fn is_restoration(&self) -> bool {
         matches!(self.edit, Edit::Restore(_))

@@ -155,17 +155,10 @@ impl RedisRules {
         let (head, switch, access) = (next(), next(), next());
         let version = head.map(|head| version_of(&head).ok_or_else(|| unexpected("the head")));
         let state = SourceState::new(version.transpose()?);
-        let access = access.map(|access| version_of(&access).ok_or("the head of the access list is malformed"));
-        Ok(
-            match (
-                switch.as_deref().map(SwitchOrder::parse).transpose(),
-                access.transpose(),
-            ) {
-                (Ok(switch), Ok(access)) => state.with_controls(switch, access),
-                (Err(error), _) => state.without_controls(error),
-                (_, Err(error)) => state.without_controls(error),
-            },
-        )
+        let malformed = || "access list: its head is not a number and a digest".to_owned();
+        let access = access.map(|access| version_of(&access).ok_or_else(malformed));
+        let switch = switch.as_deref().map(SwitchOrder::parse);
+        Ok(state.with_heads(switch.transpose(), access.transpose()))
     }
 
     async fn read_document(&self) -> Result<Vec<u8>, RulesSourceError> {
