@@ -167,11 +167,15 @@ async fn a_number_far_ahead_of_the_time_is_no_order() {
     let source = Source::default();
     let instance = Instance::follow(source.clone());
     source.order(off(RulesVersion::MAX_NUMBER));
+    source.list(RulesVersion::MAX_NUMBER, &[block("203.0.113.9")]);
     poll().await;
+    assert_eq!(instance.access("203.0.113.9"), Access::Limit);
     let failure = instance.follower.status().controls_failure().map(str::to_owned);
-    assert!(instance.is_on() && failure.unwrap().ends_with("is more than a year ahead of the time"));
+    assert!(instance.is_on() && failure.unwrap().contains("is more than a year ahead of the time"));
     source.order(off(START * 1_000));
+    source.list(START * 1_000, &[block("203.0.113.9")]);
     poll().await;
+    assert_eq!(instance.access("203.0.113.9"), Access::Block);
     assert!(!instance.is_on() && instance.follower.status().controls_failure().is_none());
 }
 
@@ -238,6 +242,8 @@ async fn an_order_takes_precedence_over_the_document_and_the_process_over_both()
     instance.layer.rules_handle().switch_off();
     poll().await;
     assert!(!instance.is_on() && instance.follower.status().is_off());
+    // One task looks at the switch, and another one reports it with its next poll.
+    poll().await;
     assert!(source.state().reports.last().unwrap().is_off());
     instance.layer.rules_handle().return_to_fleet();
     source.order(off(6).with_end(START + 60));
@@ -635,6 +641,11 @@ async fn an_order_is_newer_than_all_that_instances_report_whatever_the_clock_of_
         let report = tower_quota::fleet::InstanceReport::new(name).obeying(Some(numbers));
         rules.report(&report, &[]).await.unwrap();
     }
+    let order = alice.control(Control::switch_on()).await.unwrap();
+    assert_eq!(order.switch().unwrap().number(), ahead + 1);
+    // An order that no instance obeys does not count.
+    let absurd_order = serde_json::to_string(&off(absurd)).unwrap();
+    shared_server().command(&["SET", "rules:{quota:clocks}:switch", &absurd_order]);
     let order = alice.control(Control::switch_on()).await.unwrap();
     assert_eq!(order.switch().unwrap().number(), ahead + 1);
     let list = alice.control(Control::block_network("203.0.113.9")).await.unwrap();

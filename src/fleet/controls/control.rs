@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{ControlledAccess, Controls, SwitchOrder, check_entries};
 use crate::{
-    fleet::{AccessEntry, PublishError, RulesVersion},
+    fleet::{AccessEntry, PublishError},
     key::network,
     screening::Access,
 };
@@ -155,11 +155,11 @@ impl Control {
         now: u64,
         seen: u64,
     ) -> Result<Controls, PublishError> {
-        let (seconds, seen) = (now / 1_000, now.max(seen.saturating_add(1)));
+        let seconds = now / 1_000;
         let mut after = current.clone();
         match &self.edit {
             ControlEdit::Switch { off } => {
-                let number = next_number(current.switch.as_ref().map_or(0, SwitchOrder::number), seen);
+                let number = next_number(current.switch.as_ref().map_or(0, SwitchOrder::number), now, seen);
                 after.switch = Some(SwitchOrder {
                     number,
                     off: *off,
@@ -197,7 +197,7 @@ impl Control {
         if self.kind() == ControlKind::Access {
             check_entries(&after.access.entries)?;
             let ControlledAccess { number, .. } = current.access;
-            after.access.number = next_number(number, seen);
+            after.access.number = next_number(number, now, seen);
         }
         Ok(after)
     }
@@ -221,7 +221,8 @@ impl Control {
 }
 
 /// After a loss of data, the time makes the number larger than every number before, and what instances report does so after the
-/// clock of the server has been set back.
-fn next_number(before: u64, seen: u64) -> u64 {
-    seen.max(before + 1).min(RulesVersion::MAX_NUMBER)
+/// clock of the server has been set back. Instances obey no number far ahead of the time, so that one is passed over.
+fn next_number(before: u64, now: u64, seen: u64) -> u64 {
+    let before = if before > now + SwitchOrder::FAR { 0 } else { before };
+    now.max(seen.saturating_add(1)).max(before + 1)
 }

@@ -131,6 +131,7 @@ impl Poller {
             self.broken_list = None;
             return Ok(());
         };
+        self.shared.check_number("access list", head.number())?;
         if let Some((broken, error, pauses)) = &mut self.broken_list
             && *broken == head
             && *pauses > 0

@@ -291,18 +291,20 @@ impl Shared {
         let Some(order) = switch.flatten().filter(|order| order.number() > newest) else {
             return Ok(());
         };
-        let latest = self.clock.now().as_micros() / 1_000 + SwitchOrder::FAR;
-        if order.number() > latest {
-            return Err(format!(
-                "switch: number {} is more than a year ahead of the time",
-                order.number()
-            ));
-        }
+        self.check_number("switch", order.number())?;
         held.switch = Some(order.clone());
         self.obey_switch(&mut held);
         drop(held);
         self.change_status(|status| status.switch = Some(order));
         Ok(())
+    }
+
+    /// A number far ahead would keep all later orders away.
+    pub(super) fn check_number(&self, what: &str, number: u64) -> Result<(), String> {
+        match number > self.clock.now().as_micros() / 1_000 + SwitchOrder::FAR {
+            true => Err(format!("{what}: number {number} is more than a year ahead of the time")),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn is_newer_access(&self, number: u64) -> bool {
