@@ -68,7 +68,7 @@ pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> 
         ask(options, &question, "--yes")?;
     }
     if let Some(warning) = control.warning().filter(|_| !options.drastic) {
-        ask(options, &format!("It {warning}. Is that meant?"), "--drastic")?;
+        ask(options, &format!("{warning}. Is that meant?"), "--drastic")?;
     }
     let before = match publisher.current().await {
         Ok(Some(_)) => options

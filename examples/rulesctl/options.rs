@@ -60,7 +60,7 @@ pub(crate) enum Command {
     },
     Control {
         control: Control,
-        /// True if a person is asked first.
+        /// True if a person has to confirm it first.
         asks: bool,
     },
     Diff(Publication),

@@ -126,7 +126,7 @@ pub struct Controls {
     pub(super) problem: Option<String>,
 }
 
-/// The entries of the access list, with the number of the change that made it; 0 if there was none.
+/// The access list and its number, which is 0 before the first change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlledAccess {
     pub(super) number: u64,

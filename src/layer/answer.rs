@@ -26,7 +26,7 @@ impl Limits {
         let (head, body) = response.into_parts();
         let is_upgrade = head.status == StatusCode::SWITCHING_PROTOCOLS;
         if is_upgrade && charge.as_ref().is_some_and(OpenCharge::holds_slots_alone) {
-            self.log.slot_not_taken(&self.attribution.scope_name);
+            self.log.slot_not_taken();
         }
         if let Some(charge) = charge.as_ref().filter(|_| body.is_end_stream()) {
             charge.ended();

@@ -94,7 +94,7 @@ impl RulesHandle {
         Arc::downgrade(&shared)
     }
 
-    /// The rules stay as they are, and are the program's again. The fleet's switch is released, because no order could switch
+    /// The rules stay as they are, and the program may change them again. The fleet's switch is released: no order could switch
     /// the limits on again.
     pub(crate) fn unfollow(&self) {
         self.0.change(|active| {

@@ -107,11 +107,11 @@ impl LayerTelemetry {
     }
 
     /// The response is an upgrade, and no program has taken the slot of the request.
-    pub(crate) fn slot_not_taken(&self, scope: &str) {
+    pub(crate) fn slot_not_taken(&self) {
         if self.told.is_first(Mistake::SlotNotTaken) {
             mistake!(
                 SlotNotTaken,
-                scope = %scope,
+                scope = %self.scope,
                 "a response switches protocols, and the slot of its request ends with it although the connection goes on; \
                  take the slot with `SlotHandle::hold` and keep it as long as the connection"
             );

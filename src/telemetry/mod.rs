@@ -75,8 +75,8 @@
 //! In the language of Prometheus; histograms have buckets (`set_buckets_for_metric`), some of them above the bound of the
 //! alert, and the deadline is 50 ms. The name of an alert leads to [what to do](crate::docs::alerts). Prometheus loads the
 //! alerts from `ops/prometheus/alerts.yml` of the repository. `namespace` and `job` are labels that Prometheus adds: two services
-//! with a scope of one name are told apart by them. Every series with a fixed set of labels starts at 0 when the layer is built, if
-//! the recorder is installed by then, so that the first failure of a process counts.
+//! with a scope of one name are told apart by them. The failure counters and the gauges of a layer start at 0 when the layer is
+//! built, if the recorder is installed by then, so that the first failure of a process counts.
 //!
 //! | alert | expression | what it means |
 //! |---|---|---|

@@ -151,7 +151,7 @@ const NIGHT: &[(&str, u8, &str)] = &[
     (
         "off --without-end",
         2,
-        "limits stay off until somebody switches them on. Is that meant? There is no terminal",
+        "limits stay off until they are switched on. Is that meant? There is no terminal",
     ),
     ("off --for 25h", 2, "add --drastic"),
     ("show --document", 0, "\"quota\": 0"),
@@ -201,7 +201,7 @@ const SLIPS: &[(&str, u8, &str)] = &[
     (
         "block 0.0.0.0/0 --yes",
         2,
-        "It blocks 0.0.0.0/0, which is every IPv4 address. Is that meant? There is no terminal to ask; add --drastic",
+        "0.0.0.0/0 is every IPv4 address. Is that meant? There is no terminal to ask; add --drastic",
     ),
     ("block ::/0 --for 1m", 2, "There is no terminal to ask; add --yes"),
     ("restore 60.json", 3, "missing field `format`"),

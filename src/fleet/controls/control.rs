@@ -21,18 +21,18 @@ use crate::{
 /// let off = Control::switch_off().lasting(Duration::from_secs(600)).because("the gateway is down");
 /// assert_eq!(off.warning(), None);
 /// let block = Control::block_network("0.0.0.0/0");
-/// assert_eq!(block.warning().as_deref(), Some("blocks 0.0.0.0/0, which is every IPv4 address"));
+/// assert_eq!(block.warning().as_deref(), Some("0.0.0.0/0 is every IPv4 address"));
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a control does nothing until a publisher carries it out"]
 pub struct Control {
-    pub(in crate::fleet) edit: ControlEdit,
+    edit: ControlEdit,
     lasts: Option<Duration>,
     pub(in crate::fleet) reason: String,
 }
 
 #[derive(Clone, Debug)]
-pub(in crate::fleet) enum ControlEdit {
+enum ControlEdit {
     ClearAccess,
     RemoveAccess(AccessEntry),
     SetAccess(AccessEntry),
@@ -111,12 +111,12 @@ impl Control {
         self
     }
 
-    /// Returns what a person should confirm first: a network that covers every address, or limits that stay off for more
-    /// than [a day](Self::LONG_OFF).
+    /// Returns what a person should confirm first: a block of every address, or limits that stay off for more than
+    /// [a day](Self::LONG_OFF).
     pub fn warning(&self) -> Option<String> {
         match &self.edit {
             ControlEdit::Switch { off: true } if self.lasts.is_none() => {
-                Some("limits stay off until somebody switches them on".to_owned())
+                Some("limits stay off until they are switched on".to_owned())
             }
             ControlEdit::Switch { off: true } if self.lasts > Some(Self::LONG_OFF) => {
                 Some("limits stay off for more than 24 hours".to_owned())
@@ -125,7 +125,7 @@ impl Control {
                 let text = entry.as_network()?;
                 let network = network(text).ok().filter(|network| network.prefix_len() == 0)?;
                 let family = if network.addr().is_ipv4() { "IPv4" } else { "IPv6" };
-                Some(format!("blocks {text}, which is every {family} address"))
+                Some(format!("{text} is every {family} address"))
             }
             _ => None,
         }

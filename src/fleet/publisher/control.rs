@@ -1,8 +1,8 @@
 //! Changes of the kill switch and the access list.
 
-use ::redis::{Value, cmd};
+use ::redis::cmd;
 
-use super::{CHANGES, PublishError, RulesPublisher, bytes, check_text, json};
+use super::{CHANGES, PublishError, RulesPublisher, check_text, json};
 use crate::{
     error::StoreError,
     fleet::{
@@ -45,7 +45,8 @@ impl RulesPublisher {
     /// # Errors
     ///
     /// If Redis does not answer or its ACL forbids it, the entry is invalid, no such entry exists, or the access list cannot be
-    /// read ([`PublishError::UnreadableAccess`]). The kill switch works even if its last order cannot be read. [`PublishError::Store`] may have taken effect.
+    /// read ([`PublishError::UnreadableAccess`]). The kill switch works even if its last order cannot be read. After
+    /// [`PublishError::Store`], the change may have taken effect.
     pub async fn control(&self, control: Control) -> Result<Controls, PublishError> {
         check_text("author", &self.author)?;
         check_text("reason", &control.reason)?;
@@ -77,8 +78,7 @@ impl RulesPublisher {
     /// The largest number of an order or a list that an instance reports, also where Redis has lost it. A number that is far ahead
     /// of the server's time is no order of this crate.
     async fn newest_obeyed(&self, kind: ControlKind, now: u64) -> u64 {
-        // Without the reports, the number follows the server's time.
-        let reports = self.rules.instances().await.unwrap_or_default();
+        let reports = self.reports().await;
         let numbers = reports.iter().filter_map(InstanceReport::controls);
         let numbers = numbers.map(|(switch, access)| match kind {
             ControlKind::Switch => switch,
@@ -133,13 +133,7 @@ impl RulesPublisher {
         loop {
             let mut both = cmd("MGET");
             both.arg(keys.switch()).arg(keys.access_head());
-            let [switch, access] = match self.command(both).await? {
-                Value::Array(values) => {
-                    let mut values = values.into_iter().map(bytes);
-                    [(); 2].map(|()| values.next().flatten())
-                }
-                _ => [None, None],
-            };
+            let [switch, access] = self.two_values(both).await?;
             let order = switch.as_deref().and_then(|switch| SwitchOrder::parse(switch).ok());
             let mut controls = Controls {
                 switch: order,
@@ -150,7 +144,7 @@ impl RulesPublisher {
                 .map(|head| version_of(head).ok_or("the head of the access list is malformed"));
             match head.transpose() {
                 Ok(None) => {}
-                Ok(Some(head)) => match parse_access(head, &self.rules.read_access().await?) {
+                Ok(Some(head)) => match parse_access(head, &self.in_time(self.rules.read_access()).await?) {
                     Ok(list) => controls.access = list,
                     // Another one was written between both reads.
                     Err(_) if tries < 3 => {

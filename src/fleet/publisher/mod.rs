@@ -5,7 +5,7 @@ mod error;
 mod proposal;
 mod publication;
 
-use std::{fmt, time::Duration};
+use std::{fmt, future::Future, time::Duration};
 
 use ::redis::{Value, cmd};
 use tokio::time::timeout;
@@ -45,8 +45,8 @@ const SENDS: usize = 2;
 /// Before that, everything is checked as far as it can be without a layer: a document that fails is not published.
 /// The documents of the last 16 versions are kept. A publication that does not change anything is not written.
 ///
-/// A [`Control`](super::Control) changes the kill switch or the access list, which have keys of their own: it needs no published rules, works on
-/// a Redis that has lost all data, and never conflicts with a publication.
+/// A [`Control`](super::Control) changes the kill switch or the access list, which have keys of their own: it needs no published
+/// rules, works on a Redis that has lost all data, and never conflicts with a publication.
 ///
 /// Instances follow within two seconds. Meanwhile some limit by the old rules and some by the new ones: a caller gets at
 /// most the old quota and the new one together, where nothing [starts anew](crate::RulesDiff) only the larger one.
@@ -154,7 +154,6 @@ impl RulesPublisher {
     /// If Redis does not answer, the published document cannot be read, or the new one would not be valid. It is no error
     /// yet if policies start anew.
     pub async fn propose(&self, publication: Publication) -> Result<Proposal, PublishError> {
-        check_text("author", &self.author)?;
         check_text("reason", &publication.reason)?;
         let current = self.read(HISTORY).await?;
         let now = self.now_millis().await? / 1_000;
@@ -199,8 +198,7 @@ impl RulesPublisher {
     /// The largest number that was used, as far as Redis or an instance knows it.
     async fn newest_number(&self, current: &Current) -> u64 {
         let newest = current.newest_number();
-        // Without the reports, the number follows the published one.
-        let reports = self.rules.instances().await.unwrap_or_default();
+        let reports = self.reports().await;
         let seen = reports.iter().map(InstanceReport::newest);
         let believed = seen.filter(|seen| *seen <= newest + MOST_LOST).max();
         newest.max(believed.unwrap_or(0))
@@ -272,13 +270,7 @@ impl RulesPublisher {
         if fits.is_ok() {
             both.arg(keys.document());
         }
-        let [head, document] = match self.command(both).await? {
-            Value::Array(values) => {
-                let mut values = values.into_iter().map(bytes);
-                [(); 2].map(|()| values.next().flatten())
-            }
-            _ => [None, None],
-        };
+        let [head, document] = self.two_values(both).await?;
         let mut history = cmd("LRANGE");
         history.arg(keys.history()).arg(0).arg(versions - 1);
         let history = match self.command(history).await? {
@@ -346,16 +338,31 @@ impl RulesPublisher {
         Ok(time[0].saturating_mul(1_000).saturating_add(time[1] / 1_000))
     }
 
+    /// The reports of instances. Without them, numbers follow those that Redis has.
+    async fn reports(&self) -> Vec<InstanceReport> {
+        self.in_time(self.rules.instances()).await.unwrap_or_default()
+    }
+
+    async fn two_values(&self, get: ::redis::Cmd) -> Result<[Option<Vec<u8>>; 2], StoreError> {
+        let Value::Array(values) = self.command(get).await? else {
+            return Ok([None, None]);
+        };
+        let mut values = values.into_iter().map(bytes);
+        Ok([(); 2].map(|()| values.next().flatten()))
+    }
+
     async fn command(&self, command: ::redis::Cmd) -> Result<Value, StoreError> {
+        self.in_time(self.rules.command(command)).await
+    }
+
+    async fn in_time<T>(&self, reply: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let late = |_| {
             Err(StoreError::new(
                 StoreErrorKind::TimedOut,
                 "Redis has not answered in 5 s",
             ))
         };
-        timeout(PATIENCE, self.rules.command(command))
-            .await
-            .unwrap_or_else(late)
+        timeout(PATIENCE, reply).await.unwrap_or_else(late)
     }
 }
 

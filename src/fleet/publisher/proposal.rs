@@ -119,6 +119,13 @@ impl fmt::Display for Proposal {
         if self.is_empty() {
             return writeln!(f, "nothing changes");
         }
+        if self.is_behind {
+            let number = self.document.version();
+            writeln!(
+                f,
+                "published as version {number}, above every number that an instance has seen"
+            )?;
+        }
         if let Some(target) = &self.restores {
             let (version, author, time) = (target.version(), target.author(), date(target.time()));
             writeln!(f, "back to version {version} by {author:?}, {time}")?;
