@@ -334,6 +334,16 @@ impl ClientIp {
         is_believed.then_some(address)
     }
 
+    /// The network that shares a key, of which the address is the first one.
+    pub(crate) fn network(&self, request: &Parts) -> Option<IpNet> {
+        let address = self.resolve(request)?;
+        let prefix = match address {
+            IpAddr::V4(_) => self.ipv4_prefix,
+            IpAddr::V6(_) => self.ipv6_prefix,
+        };
+        Some(IpNet::new(address, prefix).ok()?.trunc())
+    }
+
     fn walk_of(&self, request: &Parts) -> Option<(IpAddr, bool)> {
         let peer = address::canonical(peer::address(&request.extensions)?.ip());
         // The nearest proxy has written the right end of the last line.
@@ -416,12 +426,7 @@ impl ClientIp {
 
 impl KeyExtractor for ClientIp {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
-        let address = self.resolve(request)?;
-        let prefix = match address {
-            IpAddr::V4(_) => self.ipv4_prefix,
-            IpAddr::V6(_) => self.ipv6_prefix,
-        };
-        Some(IpNet::new(address, prefix).ok()?.network().to_partition_key())
+        Some(self.network(request)?.addr().to_partition_key())
     }
 
     fn may_be_address(&self) -> bool {

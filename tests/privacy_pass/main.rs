@@ -5,6 +5,7 @@
 mod client;
 mod credentials;
 mod example;
+mod floods;
 mod holder;
 mod instances;
 mod issuer;

@@ -4,7 +4,10 @@ use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 
-use super::{Origin, OriginLayer, forgeries::Forgeries, spending::Spending, tags::Tags, windows::Windows};
+use super::{
+    Origin, OriginLayer, forgeries::Forgeries, known::KnownGroups, spending::Spending, tags::Tags, verifier::Verifier,
+    windows::Windows,
+};
 use crate::{
     clock::Clock,
     error::ConfigError,
@@ -13,7 +16,7 @@ use crate::{
         draft11::{PolicyItem, RateLimitPolicy},
     },
     guard::{FailureMode, Terms},
-    key::{self, KeyExtractor},
+    key::{self, ClientIp, KeyExtractor},
     policy::{PolicySet, QuotaPolicy},
     privacy_pass::{
         IssuerKey, KeySet, Profile, TokenChallenge,
@@ -69,7 +72,8 @@ pub struct OriginLayerBuilder {
     verifier_threads: Option<usize>,
     max_queued: Option<usize>,
     failed_proofs: Option<QuotaPolicy>,
-    address: Box<dyn KeyExtractor>,
+    address: ClientIp,
+    reserves_places: bool,
     skips_cors_preflight: bool,
     challenges_rejected: bool,
     clock: Clock,
@@ -103,7 +107,8 @@ impl OriginLayerBuilder {
             verifier_threads: None,
             max_queued: None,
             failed_proofs: None,
-            address: Box::new(key::client_ip()),
+            address: key::client_ip(),
+            reserves_places: true,
             skips_cors_preflight: false,
             challenges_rejected: true,
             clock: Clock::system(),
@@ -229,28 +234,48 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// Sets the number of proofs that wait for their turn, from 0 to 65 536. Default: 64 for each thread. Others get
-    /// 503 and `Retry-After`.
+    /// Sets the number of proofs that wait for their turn, from 0 to 65 536. Default: 64 for each thread.
+    ///
+    /// Addresses take turns, IPv6 addresses by /64, and by /48 while the verifier is
+    /// [half full](Self::failed_proofs). When the queue is full, the last proof of the longest line makes room for an
+    /// address that has fewer. Proofs without a place are answered with 503 and `Retry-After`, and are not charged.
     pub fn max_queued(mut self, proofs: usize) -> Self {
         self.max_queued = Some(proofs);
         self
     }
 
-    /// Limits the failing proofs of each address. Default: 60 a minute, and at once as many more as are verified or
-    /// wait at a time.
+    /// Limits the failing proofs of each address, IPv6 addresses by /48. Default: 60 a minute, and at once as many more
+    /// as are verified or wait at a time.
     ///
-    /// A proof is charged before it is verified, and given back when it is right. So give it a
-    /// [burst capacity](QuotaPolicy::with_burst_capacity) that is larger than what callers of one address send at once.
-    /// A client that forges tokens behind a shared address can keep its other callers from using theirs.
+    /// The limit applies while the verifier is half full, that is, while at least half of the proofs are there that may
+    /// be verified or wait at a time. So a client that forges tokens behind a shared address takes nothing from others
+    /// behind it while there is time for all. A proof is charged when its turn comes, and the charge is refunded when
+    /// it is right.
     pub fn failed_proofs(mut self, policy: QuotaPolicy) -> Self {
         self.failed_proofs = Some(policy);
         self
     }
 
-    /// Sets the source of a request's address, for [`failed_proofs`](Self::failed_proofs). Default: [`key::client_ip`], which
-    /// believes no forwarding field. Requests without an address are not limited, and one event says so.
-    pub fn address(mut self, address: impl KeyExtractor) -> Self {
-        self.address = Box::new(address);
+    /// Sets the source of a request's address, for [`max_queued`](Self::max_queued) and
+    /// [`failed_proofs`](Self::failed_proofs). Default: [`key::client_ip`], which believes no forwarding field.
+    ///
+    /// Requests without an address share one line of the queue, their failing proofs are not limited, and one event
+    /// says so.
+    pub fn address(mut self, address: ClientIp) -> Self {
+        self.address = address;
+        self
+    }
+
+    /// Reserves no places for addresses whose tokens were accepted before. Default: up to half of the queue, and of the
+    /// turns, is theirs when forged tokens from many addresses fill it.
+    ///
+    /// An address is one of them if a token from it was accepted in this period or the last one, where a period is a
+    /// window, at least a minute and at most an hour; three failed proofs in a row end that. This process keeps at most
+    /// 65 536 of them in memory, as hashes under a key that it draws for each period, without times, tokens or numbers
+    /// of tokens, and neither logs nor exports them. Even so, a client that sends forged tokens from the same address
+    /// during a flood can learn that a token from it was accepted recently: they are verified, and others are not.
+    pub fn without_reserved_places(mut self) -> Self {
+        self.reserves_places = false;
         self
     }
 
@@ -288,6 +313,7 @@ impl OriginLayerBuilder {
         let windows = self.windows(&policy, limit, window).map_err(error)?;
         PolicySet::new([QuotaPolicy::new(policy.clone(), limit.into(), window)])?;
         self.terms.check()?;
+        self.address.check()?;
         let (threads, queued) = self.workers().map_err(error)?;
         let lifetime = Windows::tag_lifetime(window);
         let spending = Spending::new(
@@ -308,8 +334,10 @@ impl OriginLayerBuilder {
             limit,
             keys: ArcSwap::from_pointee(self.keys),
             windows,
-            workers: Workers::new(threads, queued),
-            forgeries: Forgeries::new(failed_proofs, self.address, &self.clock)?,
+            verifier: Verifier::new(threads, queued),
+            forgeries: Forgeries::new(failed_proofs, &self.clock)?,
+            address: self.address,
+            known: self.reserves_places.then(|| KnownGroups::new(window)),
             spending,
             is_optional: self.is_optional,
             skips_cors_preflight: self.skips_cors_preflight,

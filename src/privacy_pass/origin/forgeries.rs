@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use http::request::Parts;
+use ipnet::IpNet;
 
 use crate::{
     clock::Clock,
     error::ConfigError,
     exchange::{Decision, Outcome, Plan, Settlement},
-    key::KeyExtractor,
-    partition::{PartitionId, Scope},
+    partition::{Scope, ToPartitionKey},
     policy::{PolicySet, QuotaPolicy},
     store::{Store, memory::MemoryStore},
 };
@@ -19,42 +18,39 @@ pub(super) struct Forgeries {
     store: MemoryStore,
     policies: PolicySet,
     scope: Scope,
-    address: Box<dyn KeyExtractor>,
 }
 
 /// A proof that is about to be verified and is charged as if it had failed.
 pub(super) struct Charge(Decision);
 
 impl Forgeries {
-    pub(super) fn new(policy: QuotaPolicy, address: Box<dyn KeyExtractor>, clock: &Clock) -> Result<Self, ConfigError> {
-        address.check()?;
+    pub(super) fn new(policy: QuotaPolicy, clock: &Clock) -> Result<Self, ConfigError> {
         Ok(Self {
             store: MemoryStore::on(clock.clone()),
             policies: PolicySet::new([policy])?,
             scope: Scope::new("tower-quota privacy-pass failed proofs"),
-            address,
         })
     }
 
-    /// The address of a request, if it is known.
-    pub(super) fn address(&self, request: &Parts) -> Option<PartitionId> {
-        self.address.extract(request).map(|key| self.scope.partition(&key))
-    }
-
-    /// Charges a proof, or says how long the client has to wait. If the address is unknown, the queue is the only bound.
-    pub(super) async fn charge(&self, address: Option<PartitionId>) -> Result<Option<Charge>, Option<Duration>> {
-        let Some(address) = address else {
-            return Ok(None);
-        };
-        match self.store.decide(Plan::new(self.policies.clone(), address, 1)).await {
+    /// Charges a proof, or returns how long the network has to wait.
+    pub(super) async fn charge(&self, network: &IpNet) -> Result<Option<Charge>, Option<Duration>> {
+        match self.store.decide(self.plan(network)).await {
             Ok(decision) if decision.outcome() == Outcome::Rejected => Err(decision.retry_after()),
             // This store always decides.
             decision => Ok(decision.ok().map(Charge)),
         }
     }
 
-    /// The proofs of a token were verified, and one of them is right: none of them is charged.
-    pub(super) fn give_back(&self, charges: Vec<Charge>) {
+    fn plan(&self, network: &IpNet) -> Plan {
+        Plan::new(
+            self.policies.clone(),
+            self.scope.partition(&network.addr().to_partition_key()),
+            1,
+        )
+    }
+
+    /// Refunds proofs that were not verified, or that belong to a token with a right one.
+    pub(super) fn give_back(&self, charges: impl IntoIterator<Item = Charge>) {
         for Charge(decision) in charges {
             drop(self.store.settle(Settlement::unused(&decision)));
         }

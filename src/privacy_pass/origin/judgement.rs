@@ -3,13 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use http::request::Parts;
+use ipnet::IpNet;
 
-use super::{Origin, spending::Spent};
+use super::{Origin, forgeries::Charge, known::KnownGroups, spending::Spent};
 use crate::{
     partition::PartitionId,
     privacy_pass::{IssuerKey, Token, workers::Overloaded},
     screening::is_cors_preflight,
 };
+
+/// The prefix of IPv6 networks that share a line, and the count of failed proofs, while the verifier is busy.
+const WIDE_PREFIX: u8 = 48;
 
 /// The judgement of an origin about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +26,7 @@ pub(super) enum Judgement {
     NoToken,
     /// Its token was spent before.
     Spent,
-    /// Too many proofs of its address have failed.
+    /// Too many proofs of its network have failed, and the verifier is busy.
     TooManyFailures(Option<Duration>),
     /// It is not known at the moment if it may pass.
     Unavailable,
@@ -55,7 +59,7 @@ pub(super) enum Glance {
 pub(super) struct Claim {
     key: IssuerKey,
     token: Token,
-    address: Option<PartitionId>,
+    network: Option<IpNet>,
     /// The contexts for which the token may be: of those tokens that do not say it, two around the border of a window.
     contexts: Vec<Contexts>,
 }
@@ -93,14 +97,14 @@ impl Origin {
         if contexts.iter().any(|contexts| self.spending.knows(contexts.tag)) {
             return Err(Judgement::Spent);
         }
-        let address = self.forgeries.address(request);
-        if address.is_none() {
+        let network = self.address.network(request);
+        if network.is_none() {
             self.log.no_address();
         }
         Ok(Claim {
             key,
             token,
-            address,
+            network,
             contexts,
         })
     }
@@ -127,30 +131,60 @@ impl Origin {
     pub(super) async fn judge(self: Arc<Self>, claim: Claim) -> Judgement {
         let mut charges = Vec::new();
         for contexts in &claim.contexts {
-            // First a place: what is not verified is not charged.
-            let Ok(place) = self.workers.place() else {
-                return self.overloaded();
-            };
-            match self.forgeries.charge(claim.address).await {
-                Ok(charge) => charges.extend(charge),
-                Err(wait) => return Judgement::TooManyFailures(wait),
-            }
-            match place.run(claim.verification(contexts, self.limit)).await {
+            let verified = self.verify(&claim, contexts, &mut charges).await;
+            match verified {
                 Ok(true) => {
                     self.forgeries.give_back(charges);
-                    return self.spend(contexts.tag).await;
+                    return self.spend(&claim, contexts.tag).await;
                 }
                 Ok(false) => {}
-                Err(Overloaded) => return self.overloaded(),
+                Err(judgement) => return judgement,
             }
+        }
+        if let Some((known, network)) = self.known(&claim) {
+            known.failed(&network, self.clock.now());
         }
         Judgement::Invalid
     }
 
-    async fn spend(&self, tag: PartitionId) -> Judgement {
+    fn known(&self, claim: &Claim) -> Option<(&KnownGroups, IpNet)> {
+        self.known.as_ref().zip(claim.network)
+    }
+
+    /// Failures count while the verifier is busy only: whoever else is behind an address needs it for honest tokens.
+    async fn verify(&self, claim: &Claim, contexts: &Contexts, charges: &mut Vec<Charge>) -> Result<bool, Judgement> {
+        let wide = claim.network.map(widened);
+        let is_busy = self.verifier.is_half_full();
+        if let Some(wide) = wide.filter(|_| is_busy) {
+            let charge = self.forgeries.charge(&wide).await.map_err(Judgement::TooManyFailures)?;
+            self.forgeries.give_back(charge);
+        }
+        let group = if is_busy { wide } else { claim.network };
+        let known = self.known(claim);
+        let is_known = known.is_some_and(|(known, network)| known.contains(&network, self.clock.now()));
+        let turn = self.verifier.turn(group, is_known).await;
+        let turn = turn.map_err(|Overloaded| self.overloaded())?;
+        // Charged as if it failed, but not before its turn: what is not verified is not charged.
+        if let Some(wide) = wide {
+            match self.forgeries.charge(&wide).await {
+                Ok(charge) => charges.extend(charge),
+                Err(wait) if self.verifier.is_half_full() => return Err(Judgement::TooManyFailures(wait)),
+                Err(_) => {}
+            }
+        }
+        let verified = turn.run(claim.verification(contexts, self.limit)).await;
+        verified.map_err(|Overloaded| self.overloaded())
+    }
+
+    async fn spend(&self, claim: &Claim, tag: PartitionId) -> Judgement {
         match self.spending.spend(tag, &self.log).await {
             Spent::Before => Judgement::Spent,
-            Spent::Now => Judgement::Accepted,
+            Spent::Now => {
+                if let Some((known, network)) = self.known(claim) {
+                    known.accepted(&network, self.clock.now());
+                }
+                Judgement::Accepted
+            }
             Spent::Unknown => Judgement::Unavailable,
         }
     }
@@ -158,6 +192,16 @@ impl Origin {
     fn overloaded(&self) -> Judgement {
         self.log.overloaded(self.clock.now());
         Judgement::Unavailable
+    }
+}
+
+/// One subscriber may have a whole /48, and take a fresh /64 for each token.
+fn widened(network: IpNet) -> IpNet {
+    match network {
+        IpNet::V6(net) if net.prefix_len() > WIDE_PREFIX => {
+            IpNet::new(net.addr().into(), WIDE_PREFIX).map_or(network, |wide| wide.trunc())
+        }
+        _ => network,
     }
 }
 

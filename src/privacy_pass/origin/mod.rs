@@ -5,10 +5,12 @@ mod builder;
 mod forgeries;
 mod future;
 mod judgement;
+mod known;
 mod response;
 mod service;
 mod spending;
 mod tags;
+mod verifier;
 mod windows;
 
 use std::{fmt, sync::Arc};
@@ -21,12 +23,13 @@ use http::{
 use tower_layer::Layer;
 
 pub use self::{accepted::AcceptedToken, builder::OriginLayerBuilder, future::OriginFuture, service::OriginService};
-use self::{forgeries::Forgeries, spending::Spending, windows::Windows};
-use super::{KeySet, settings, workers::Workers};
+use self::{forgeries::Forgeries, known::KnownGroups, spending::Spending, verifier::Verifier, windows::Windows};
+use super::{KeySet, settings};
 use crate::{
     clock::Clock,
     error::ConfigError,
     fields::{OwnFields, draft06, draft11, legacy},
+    key::ClientIp,
     telemetry::TokenTelemetry,
 };
 
@@ -134,7 +137,7 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// | no token, where none is needed, and an inner limit rejects it | 429 of that limit | the same |
 /// | a token that is malformed, of an unknown key, context or nonce, or with a wrong proof | 401, without the reason | the same |
 /// | a token that was spent | 429, `quota-exceeded` | `Retry-After` to the end of the window, `RateLimit-Policy` |
-/// | a token, and too many proofs of its address have failed | 429 | `Retry-After` |
+/// | a token, and too many proofs of its network have failed, while the verifier is busy | 429 | `Retry-After` |
 /// | a token that cannot be verified or spent now | 503, `temporary-reduced-capacity` | `Retry-After` |
 ///
 /// Credentials of other schemes in `Authorization` are passed on. No `RateLimit` field says what is left of a credential:
@@ -165,8 +168,11 @@ struct Origin {
     limit: u32,
     keys: ArcSwap<KeySet>,
     windows: Windows,
-    workers: Workers,
+    verifier: Verifier,
+    address: ClientIp,
     forgeries: Forgeries,
+    /// None if no places are reserved.
+    known: Option<KnownGroups>,
     spending: Spending,
     is_optional: bool,
     skips_cors_preflight: bool,
