@@ -57,10 +57,20 @@ pub(super) struct Admitted {
 }
 
 impl Limits {
-    /// Screening → rules → attribution → plan → guard. The order within the screening: access list → kill switch →
-    /// exemptions → hooks of the application.
+    /// Screening → rules → attribution → plan → guard.
     pub(super) fn ask(&self, request: &Parts) -> (Deciding, Selection) {
-        let at_once = |outcome, wait| Deciding::Decided(Decision::without_policies(outcome, wait));
+        let (question, selection) = self.question(request);
+        let deciding = match question {
+            Ok(plan) => self.guard.decide(plan),
+            Err(decision) => Deciding::Decided(decision),
+        };
+        (deciding, selection)
+    }
+
+    /// The plan for the store, or the decision about a request that needs none. The order within the screening: access list
+    /// → kill switch → exemptions → hooks of the application.
+    pub(super) fn question(&self, request: &Parts) -> (Result<Plan, Decision>, Selection) {
+        let at_once = |outcome, wait| Err(Decision::without_policies(outcome, wait));
         let active = self.policies.active();
         let caller = self.attribution.caller(request);
         let Some(screened) = self.screening.screen(&caller, active.is_on()) else {
@@ -93,12 +103,9 @@ impl Limits {
         if let Some(partition) = partition {
             set = self.policies.granted(&active, set, partition, || self.guard.now());
         }
-        let deciding = match self.plan(&set, &caller, &main) {
-            Ok(plan) => self.guard.decide(plan),
-            Err(outcome) => at_once(outcome, None),
-        };
+        let question = self.plan(&set, &caller, &main);
         selection.set = Some(set);
-        (deciding, selection)
+        (question.or_else(|outcome| at_once(outcome, None)), selection)
     }
 
     /// Looks at one of the first requests for mistakes in how layers stand around each other, and in how the screening finds
