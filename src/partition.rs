@@ -102,8 +102,9 @@ impl PartitionKey {
 }
 
 /// The kinds of the keys that this crate makes by itself.
-const OWN_KINDS: [&str; 8] = [
+const OWN_KINDS: [&str; 9] = [
     "address",
+    "answered request",
     "given back",
     "host",
     "negative",

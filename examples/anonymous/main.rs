@@ -167,7 +167,7 @@ async fn show_messages(site: &Site, out: &mut impl Write) -> Result<(), Failure>
     writeln!(out, "A challenge:\n  curl -i http://{first}/")?;
     writeln!(
         out,
-        "A request for a credential of Erin, and the head of the response; the second time 429:"
+        "A request for a credential of Erin, and the head of the response; the fifth time 429:"
     )?;
     writeln!(out, "  echo {request} | xxd -r -p |")?;
     writeln!(

@@ -127,7 +127,7 @@ fn check_names(keys: &[(String, NewKey)]) -> Result<(), ConfigError> {
 
 /// The scope of a layer, and the keys by which its policies count.
 pub(super) struct Attribution {
-    scope: Scope,
+    pub(super) scope: Scope,
     pub(super) scope_name: String,
     main: Key,
     named: Vec<Key>,

@@ -14,6 +14,8 @@ mod cost;
 mod future;
 mod neighbours;
 mod refund;
+#[cfg(feature = "privacy-pass")]
+mod repeat;
 mod service;
 mod usage;
 
@@ -24,6 +26,8 @@ use tower_layer::Layer;
 use self::admission::Limits;
 #[cfg(feature = "axum")]
 pub use self::axum::NoDecision;
+#[cfg(feature = "privacy-pass")]
+pub(crate) use self::repeat::{Once, Repeat};
 pub use self::{
     admin::{AdminError, AdminHandle},
     attribution::NoKey,

@@ -202,6 +202,8 @@ use std::time::Duration;
 pub(crate) use self::fleet::FleetTelemetry;
 use self::macros::EVENTS;
 pub(crate) use self::macros::InSpan;
+#[cfg(feature = "privacy-pass")]
+pub(crate) use self::macros::in_current_span;
 #[cfg(feature = "redis")]
 pub(crate) use self::meters::OneMore as LostNode;
 #[cfg(feature = "redis")]

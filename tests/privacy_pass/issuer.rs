@@ -3,10 +3,7 @@
 use std::{
     convert::Infallible,
     pin::Pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex},
     task::{Context, Poll},
     time::Duration,
 };
@@ -15,7 +12,6 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
-use tokio::sync::Notify;
 use tower::ServiceExt;
 use tower_quota::{
     ConfigErrorKind, MemoryStore, NoKey, QuotaPolicy, RateLimitLayer, Store, StoreError, StoreErrorKind,
@@ -33,7 +29,7 @@ async fn anybody(_: IssuanceRequest) -> IssuanceDecision {
 }
 
 /// One key of each profile.
-fn keys() -> KeySet {
+pub(crate) fn keys() -> KeySet {
     let mut keys = KeySet::new();
     for profile in Profile::ALL {
         keys.insert(keys.generate(profile).unwrap(), ..);
@@ -45,15 +41,15 @@ fn issuer() -> Issuer {
     Issuer::builder(anybody).keys(keys()).build().unwrap()
 }
 
-fn noon() -> Timestamp {
+pub(crate) fn noon() -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000)
 }
 
-fn hours(hours: u64) -> Duration {
+pub(crate) fn hours(hours: u64) -> Duration {
     Duration::from_secs(hours * 3_600)
 }
 
-async fn send<B>(issuer: &Issuer, request: Request<B>) -> Response<IssuerBody>
+pub(crate) async fn send<B>(issuer: &Issuer, request: Request<B>) -> Response<IssuerBody>
 where
     B: Body + Send + 'static,
     B::Data: Send,
@@ -62,17 +58,17 @@ where
     issuer.clone().oneshot(request).await.unwrap()
 }
 
-async fn content(response: Response<IssuerBody>) -> Bytes {
+pub(crate) async fn content(response: Response<IssuerBody>) -> Bytes {
     response.into_body().collect().await.unwrap().to_bytes()
 }
 
-fn post(message: impl Into<Bytes>) -> Request<Full<Bytes>> {
+pub(crate) fn post(message: impl Into<Bytes>) -> Request<Full<Bytes>> {
     let head = Request::post("/arc/request").header(CONTENT_TYPE, Issuer::REQUEST_TYPE);
     head.body(Full::new(message.into())).unwrap()
 }
 
 /// A message that asks for a credential of this key.
-fn message(key: &IssuerKey) -> Vec<u8> {
+pub(crate) fn message(key: &IssuerKey) -> Vec<u8> {
     CredentialRequest::new(key.public_key(), b"context")
         .unwrap()
         .to_message()
@@ -286,27 +282,27 @@ async fn a_rate_limit_rations_by_account_so_that_two_accounts_behind_one_address
         .keys(keys())
         .build()
         .unwrap();
-    let message = message(issuer.keys().iter().next().unwrap());
-    let ask = async |account: &str| {
-        let mut request = post(message.clone());
+    let messages = [(), ()].map(|()| message(issuer.keys().iter().next().unwrap()));
+    let ask = async |account: &str, message: &[u8]| {
+        let mut request = post(message.to_vec());
         request.headers_mut().insert("x-account", account.parse().unwrap());
         send(&issuer, request).await
     };
     for account in ["alice", "bob"] {
-        let issued = ask(account).await;
+        let issued = ask(account, &messages[0]).await;
         assert_eq!(issued.status(), 200);
         assert_eq!(issued.headers()["ratelimit"], r#""credentials";r=0;t=86400"#);
         assert_eq!(issued.headers()["ratelimit-policy"], r#""credentials";q=1;w=86400"#);
         assert_eq!(content(issued).await.len(), Profile::P256.response_len());
 
-        let rejected = ask(account).await;
+        let rejected = ask(account, &messages[1]).await;
         assert_eq!(rejected.status(), 429);
         assert!(rejected.headers().contains_key("retry-after"));
         assert!(rejected.headers().contains_key("ratelimit"));
         let problem: serde_json::Value = serde_json::from_slice(&content(rejected).await).unwrap();
         assert_eq!(problem["violated-policies"][0], "credentials");
     }
-    assert_eq!(send(&issuer, post(message.clone())).await.status(), 403);
+    assert_eq!(send(&issuer, post(messages[0].clone())).await.status(), 403);
 }
 
 #[tokio::test]
@@ -361,48 +357,6 @@ fn failing(kind: StoreErrorKind) -> impl Store {
         }
     }
     Failing(kind)
-}
-
-#[tokio::test]
-async fn a_request_without_a_place_is_answered_with_503_and_nobody_decides_about_it() {
-    let (decided, wait) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-    let policy = {
-        let (decided, wait) = (Arc::clone(&decided), Arc::clone(&wait));
-        move |_: IssuanceRequest| {
-            decided.fetch_add(1, Ordering::SeqCst);
-            let wait = Arc::clone(&wait);
-            async move {
-                wait.notified().await;
-                IssuanceDecision::issue()
-            }
-        }
-    };
-    let issuer = Issuer::builder(policy)
-        .keys(keys())
-        .threads(1)
-        .max_queued(1)
-        .build()
-        .unwrap();
-    let message = message(issuer.keys().iter().next().unwrap());
-    let pending: Vec<_> = (0..2)
-        .map(|_| {
-            let (issuer, request) = (issuer.clone(), post(message.clone()));
-            tokio::spawn(async move { send(&issuer, request).await.status() })
-        })
-        .collect();
-    while decided.load(Ordering::SeqCst) < 2 {
-        tokio::task::yield_now().await;
-    }
-    let response = send(&issuer, post(message.clone())).await;
-    assert_eq!(response.status(), 503);
-    assert_eq!(response.headers()["retry-after"], "1");
-    assert_eq!(decided.load(Ordering::SeqCst), 2);
-    // Neither does it keep the directory from being served.
-    assert_eq!(directory_of(&issuer).await.keys().count(), 2);
-    for task in pending {
-        wait.notify_one();
-        assert_eq!(task.await.unwrap(), 200);
-    }
 }
 
 /// Never ends.

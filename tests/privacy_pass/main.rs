@@ -9,9 +9,12 @@ mod floods;
 mod holder;
 mod instances;
 mod issuer;
+mod issuer_repeats;
 mod keys;
 mod messages;
 mod origin;
+#[path = "../support/remote_store.rs"]
+mod remote_store;
 mod rotation;
 mod servers;
 mod spent;

@@ -96,8 +96,10 @@ impl IssuerBuilder {
         self
     }
 
-    /// Sets the number of requests that wait for their turn, from 0 to 65 536. Default: 64 for each thread. Others get
-    /// 503 and `Retry-After`, and are not charged.
+    /// Sets the number of granted requests that wait for a thread, from 0 to 65 536. Default: 64 for each thread.
+    ///
+    /// Others get 503 and `Retry-After`. They were charged, and can be [sent again](super::IssuancePolicy#repeats) without
+    /// another charge.
     pub fn max_queued(mut self, requests: usize) -> Self {
         self.max_queued = Some(requests);
         self

@@ -1,4 +1,4 @@
-//! A request for a credential: what is cheap first, then the decision, then the arithmetic.
+//! A request for a credential: what is cheap first, then the decision, then a place, then the arithmetic.
 
 use std::time::Duration;
 
@@ -10,11 +10,14 @@ use super::{
     policy::Verdict,
     response::{problem, retry_after, typed},
 };
-use crate::privacy_pass::{IssuanceError, IssuerKey, Profile};
+use crate::privacy_pass::{IssuanceError, IssuerKey, Profile, workers::Overloaded};
 
 impl Issuing {
-    /// The longest request: token type, truncated key id, and a request of P-384.
-    pub(super) const MAX_REQUEST: usize = 3 + Profile::P384.request_len();
+    /// Token type and truncated key id.
+    const HEAD: usize = 3;
+
+    /// The longest request is one of P-384.
+    pub(super) const MAX_REQUEST: usize = Self::HEAD + Profile::P384.request_len();
 
     /// Answers a request; its content is missing if it was too long or broke off.
     pub(super) async fn issue(&self, head: Parts, content: Option<Bytes>) -> Response<Bytes> {
@@ -25,25 +28,33 @@ impl Issuing {
 
     /// The response, and its name for operators.
     async fn answer(&self, head: Parts, content: Option<Bytes>) -> (&'static str, Response<Bytes>) {
-        let Some((key, request)) = content.and_then(|content| self.read(&content)) else {
+        let Some((key, content)) = content.and_then(|content| Some((self.key_of(&content)?, content))) else {
             return invalid();
         };
-        // A request that has a place is served: so nothing is charged for one that is not.
-        let Ok(place) = self.workers.place() else {
-            self.log.overloaded(self.clock.now());
-            return overloaded();
-        };
-        let asked = IssuanceRequest::new(head, key.profile(), key.key_id());
+        let asked = IssuanceRequest::new(head, key.profile(), key.key_id(), &content);
         let grant = match self.policy.decide(asked).await.0 {
             Verdict::Issue(grant) => grant,
             Verdict::Respond(response) if response.status().is_server_error() => return (UNAVAILABLE, response),
             Verdict::Respond(response) => return ("rejected", response),
         };
-        let issued = place.run(move || key.issue(&request)).await;
+        // After the decision: callers without a right to a credential must not take places from those who have one.
+        let issued = match self.workers.place() {
+            Ok(place) => place.run(move || key.issue(&content[Self::HEAD..])).await,
+            Err(overloaded) => {
+                self.log.overloaded(self.clock.now());
+                Err(overloaded)
+            }
+        };
         let (outcome, mut response) = match issued {
             Ok(Ok(response)) => ("issued", typed(Issuer::RESPONSE_TYPE, response)),
             Ok(Err(IssuanceError::Invalid)) => invalid(),
-            Ok(Err(IssuanceError::Randomness(_))) | Err(_) => overloaded(),
+            Ok(Err(IssuanceError::Randomness(_))) | Err(Overloaded) => {
+                if let Some(repeat) = grant.repeat {
+                    repeat.unserved();
+                }
+                // Without the fields of the layer: they would tell the client to wait for more than a repeat needs.
+                return overloaded();
+            }
         };
         for (name, value) in &grant.headers {
             response.headers_mut().append(name, value.clone());
@@ -52,16 +63,14 @@ impl Issuing {
         (outcome, response)
     }
 
-    /// The key that is asked for, and the request for it, if both have their form.
-    fn read(&self, content: &[u8]) -> Option<(IssuerKey, Vec<u8>)> {
-        let (&[first, second, truncated], request) = content.split_first_chunk()?;
+    /// The key that is asked for, if it and the request have their form.
+    fn key_of(&self, content: &[u8]) -> Option<IssuerKey> {
+        let (&[first, second, truncated], request) = content.split_first_chunk::<{ Self::HEAD }>()?;
         let profile = Profile::from_token_type(u16::from_be_bytes([first, second]))?;
         if request.len() != profile.request_len() {
             return None;
         }
-        let keys = self.keys.load();
-        let key = keys.usable(profile, truncated, self.clock.now())?;
-        Some((key.clone(), request.to_vec()))
+        self.keys.load().usable(profile, truncated, self.clock.now()).cloned()
     }
 }
 

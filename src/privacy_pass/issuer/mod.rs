@@ -66,16 +66,19 @@ use crate::{clock::Clock, error::ConfigError, telemetry::IssuerTelemetry};
 /// let directory = Directory::parse(&response.into_body().collect().await?.to_bytes())?;
 /// let (key, _) = directory.keys().next().expect("the issuer has a key");
 /// let request = CredentialRequest::new(key, b"request context")?;
-/// let ask = |account| {
+/// let ask = |account, request: &CredentialRequest| {
 ///     let head = Request::post("/arc/request").header(CONTENT_TYPE, "application/private-credential-request");
 ///     head.extension(Account(account)).body(axum::body::Body::from(request.to_message())).unwrap()
 /// };
 ///
-/// let response = app.clone().oneshot(ask(7)).await?;
+/// let response = app.clone().oneshot(ask(7, &request)).await?;
 /// assert_eq!(response.status(), 200);
 /// assert!(request.finalize(&response.into_body().collect().await?.to_bytes()).is_ok());
-/// assert_eq!(app.clone().oneshot(ask(7)).await?.status(), 429);
-/// assert_eq!(app.oneshot(ask(8)).await?.status(), 200);
+/// // The same request is answered again, if the client has lost the response. Another one is charged.
+/// assert_eq!(app.clone().oneshot(ask(7, &request)).await?.status(), 200);
+/// let another = CredentialRequest::new(key, b"request context")?;
+/// assert_eq!(app.clone().oneshot(ask(7, &another)).await?.status(), 429);
+/// assert_eq!(app.oneshot(ask(8, &another)).await?.status(), 200);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -90,17 +93,19 @@ use crate::{clock::Clock, error::ConfigError, telemetry::IssuerTelemetry};
 /// | the [policy](IssuancePolicy) says no | 403, 429, or what the policy answers |
 /// | content of another type | 415 |
 /// | another method | 405 with `Allow` |
-/// | too many requests wait for arithmetic | 503 with `Retry-After`; nothing is charged |
+/// | granted, but too many requests wait for arithmetic | 503 with `Retry-After`; see [repeats](IssuancePolicy#repeats) |
 /// | any other path | 404 |
 ///
 /// Rejections are `application/problem+json` and go into no cache.
+///
+/// The steps are in this order: the form of the request, the policy, a [place](IssuerBuilder::max_queued) in the queue, the
+/// arithmetic. A caller that the policy rejects takes no place.
 ///
 /// # What it does not do
 ///
 /// - It does not authenticate: put that around it.
 /// - It does not limit how often it is asked for the directory, or sent what is not valid: put limits by address around it.
 /// - It cannot take a credential back. A credential ends when origins do not accept its key any more.
-/// - It gives no second response to a client that has lost the first one.
 #[derive(Clone)]
 pub struct Issuer(Arc<Issuing>);
 

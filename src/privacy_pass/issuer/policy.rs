@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     fmt,
     future::{Future, Ready, ready},
+    panic::resume_unwind,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -11,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
-use tower_layer::Layer;
+use sha2::{Digest, Sha256};
 use tower_service::Service;
 
 use super::{
@@ -20,8 +21,9 @@ use super::{
 };
 use crate::{
     exchange::{Decision, Outcome},
-    layer::{RateLimitBody, RateLimitLayer},
+    layer::{Once, RateLimitBody, RateLimitLayer, Repeat},
     privacy_pass::{KeyId, Profile, content::collect},
+    telemetry::in_current_span,
 };
 
 /// Decides who may have a credential, and how many.
@@ -35,9 +37,32 @@ use crate::{
 ///   gets no credential, but 503: a credential lasts longer than an outage.
 /// - So is a function from an [`IssuanceRequest`] to the future of an [`IssuanceDecision`].
 ///
-/// The decision is made after the message was found to be well-formed and before any arithmetic, so what is
-/// charged stays charged if the proof of the request then fails, or its client goes away. A request takes one of the
-/// [places](super::IssuerBuilder::max_queued) meanwhile: give a decision that can take long a deadline of its own.
+/// The decision is made after the message was found to be well-formed, and before the request takes one of the
+/// [places](super::IssuerBuilder::max_queued): callers that are rejected take none. The issuer does not limit the number of
+/// decisions in progress. A `RateLimitLayer` has [`max_waiting`](crate::RateLimitLayerBuilder::max_waiting) and a
+/// [`deadline`](crate::RateLimitLayerBuilder::deadline) for that; give a function that calls a database the same.
+///
+/// # Repeats
+///
+/// A charge stays if no place is free (503), the proof of the request fails (422), or the response is lost. So a
+/// `RateLimitLayer` grants a request that it has charged again, without a charge, up to three times within the longest window
+/// of the caller's policies, counted from the charge. The window is 1 minute at least and 31 days at most.
+///
+/// - The request must have the same bytes, for the same key, and be counted in the same partitions. Another account that
+///   sends the same bytes is charged, and so is a fifth request.
+/// - The layer's store keeps a note with the digest of the request, which all instances with this store share. The note is
+///   written after the charge, also if the client disconnects in between. If the store fails in between, or the process
+///   ends, the next request is charged. While the store is unavailable, repeats get 503, too.
+/// - The access list, the kill switch, exemptions and hooks apply to repeats. A blocked caller gets no repeat, and neither
+///   does a caller with a policy of quota 0. Exhausted quotas, lockouts and reduced capacity do not stop a repeat, because
+///   its credential was charged before.
+/// - A repeat takes a place of the issuer, but no slot of a policy for
+///   [concurrent requests](crate::QuotaPolicy::concurrent). If it gets 503 for want of a place, it does not count as one of
+///   the three. Its response has no `RateLimit` fields.
+/// - Policies for concurrent requests alone are no ration: nothing is noted.
+///
+/// A second response contains no additional tokens: see [lost answers](crate::docs::anonymous#lost-answers). A function can
+/// do the same by [`digest`](IssuanceRequest::digest).
 pub trait IssuancePolicy: Send + Sync + 'static {
     /// Decides about one request.
     fn decide(&self, request: IssuanceRequest) -> IssuanceDecisionFuture;
@@ -66,12 +91,19 @@ pub struct IssuanceRequest {
     parts: Parts,
     profile: Profile,
     key_id: KeyId,
+    digest: [u8; 32],
 }
 
 impl IssuanceRequest {
-    pub(super) fn new(mut parts: Parts, profile: Profile, key_id: KeyId) -> Self {
+    pub(super) fn new(mut parts: Parts, profile: Profile, key_id: KeyId, content: &[u8]) -> Self {
         parts.extensions.insert(key_id);
-        Self { parts, profile, key_id }
+        let digest = Sha256::new().chain_update(key_id.as_bytes()).chain_update(content);
+        Self {
+            parts,
+            profile,
+            key_id,
+            digest: digest.finalize().into(),
+        }
     }
 
     /// The head of the HTTP request.
@@ -87,6 +119,14 @@ impl IssuanceRequest {
     /// The key that is to issue.
     pub fn key_id(&self) -> KeyId {
         self.key_id
+    }
+
+    /// Returns the SHA-256 digest of the key id and the content of the request.
+    ///
+    /// Two requests with the same digest get the same tokens, so a function can issue again what it has charged to an
+    /// account: store the digest with the charge, and bound the repeats, because each takes milliseconds of a core.
+    pub fn digest(&self) -> [u8; 32] {
+        self.digest
     }
 }
 
@@ -123,6 +163,7 @@ pub(super) struct Grant {
     pub(super) headers: HeaderMap,
     /// Held until the credential is issued: a slot of concurrent requests.
     pub(super) held: Option<RateLimitBody<IssuerBody>>,
+    pub(super) repeat: Option<Repeat>,
 }
 
 impl IssuanceDecision {
@@ -162,11 +203,17 @@ impl fmt::Debug for IssuanceDecision {
 
 impl IssuancePolicy for RateLimitLayer {
     fn decide(&self, request: IssuanceRequest) -> IssuanceDecisionFuture {
-        let deciding = self.layer(Granted).call(Request::from_parts(request.parts, ()));
+        let deciding = self.clone().call_once(Granted, request.parts, request.digest);
         Box::pin(async {
-            match deciding.await {
-                Ok(response) => decided(response).await,
-                Err(never) => match never {},
+            // In a task, so that a client that disconnects after the charge can send its request again.
+            match tokio::spawn(in_current_span(deciding)).await {
+                Ok(Ok(Once::First(response))) => decided(response).await,
+                Ok(Ok(Once::Repeated(repeat))) => IssuanceDecision(Verdict::Issue(Grant {
+                    repeat: Some(repeat),
+                    ..Grant::default()
+                })),
+                Ok(Err(never)) => match never {},
+                Err(error) => resume_unwind(error.into_panic()),
             }
         })
     }
@@ -181,6 +228,7 @@ async fn decided(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecis
         None | Some(Outcome::Allowed | Outcome::Unlimited) => IssuanceDecision(Verdict::Issue(Grant {
             headers: parts.headers,
             held: Some(body),
+            repeat: None,
         })),
         Some(outcome) if !outcome.is_pass() => {
             // The layer's own body, which is there as a whole.

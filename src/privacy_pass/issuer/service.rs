@@ -26,7 +26,9 @@ use crate::privacy_pass::{Directory, content::collect};
 
 /// The future of an [`Issuer`].
 ///
-/// Dropping it cancels the request; what the [policy](super::IssuancePolicy) has charged stays charged.
+/// Dropping it cancels the request; what the [policy](super::IssuancePolicy) has charged stays charged. A
+/// [`RateLimitLayer`](crate::RateLimitLayer) still completes its decision, so that the request can be
+/// [sent again](super::IssuancePolicy#repeats).
 #[must_use = "a future does nothing until it is polled"]
 pub struct IssuerFuture(Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>);
 
