@@ -276,7 +276,9 @@ async fn of_equal_requests_at_once_one_is_charged_and_an_exhausted_account_gets_
     assert_eq!(issued, 4);
 
     assert_eq!(scene.send("bob", &scene.other(1)).await, 422);
-    assert_eq!(all("bob").await, [429; 50]);
+    for _ in 0..2 {
+        assert_eq!(all("bob").await, [429; 50]);
+    }
 }
 
 #[tokio::test]
