@@ -1,38 +1,85 @@
-//! Threads for arithmetic on curves: a few that may block, behind a bounded queue.
+//! Threads for arithmetic on curves, which takes milliseconds of a core, and the queue before them: address groups take
+//! turns, and no group fills the queue.
 
-use std::{num::NonZeroUsize, sync::Arc, thread};
-
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    task,
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    num::NonZeroUsize,
+    sync::Arc,
+    thread,
 };
 
-/// It takes milliseconds of a core, so it is done on so many threads at once, and only so many requests wait.
-#[derive(Clone, Debug)]
-pub(super) struct Workers {
-    /// A permit for each request that is worked on or waits.
-    places: Arc<Semaphore>,
-    /// A permit for each that is worked on.
-    threads: Arc<Semaphore>,
+use ipnet::IpNet;
+use tokio::{sync::oneshot, task};
+
+use crate::mutex::Mutex;
+
+/// The addresses that share one line. Requests without an address share one, too.
+type Group = Option<IpNet>;
+
+const STRANGERS: usize = 0;
+/// The groups from which valid requests came recently.
+const KNOWN: usize = 1;
+
+/// Works on at most `threads` blocking threads, behind at most `max_waiting` requests.
+#[derive(Clone)]
+pub(super) struct Workers(Arc<Mutex<Queue>>);
+
+struct Queue {
+    threads: usize,
+    idle: usize,
+    max_waiting: usize,
+    classes: [Class; 2],
+    next_class: usize,
+    /// Numbers waiters and turns.
+    next_number: u64,
 }
 
-/// Too many requests wait already.
+/// The lines of one class. Each group in it has one line and one turn.
+#[derive(Default)]
+struct Class {
+    lines: HashMap<Group, Line>,
+    turns: BTreeMap<u64, Group>,
+    /// The length of each line.
+    lengths: BTreeSet<(usize, Group)>,
+    waiting: usize,
+}
+
+struct Line {
+    turn: u64,
+    waiters: VecDeque<Waiter>,
+}
+
+/// Dropping the sender tells the waiter that it has lost its place.
+struct Waiter {
+    number: u64,
+    turn: oneshot::Sender<Turn>,
+}
+
+/// There is no thread and no place for a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Overloaded;
 
-/// A place among those that are worked on or wait: it will have its turn.
-#[derive(Debug)]
-pub(super) struct Place {
-    place: OwnedSemaphorePermit,
-    threads: Arc<Semaphore>,
+/// One of the threads. Dropping it passes the thread on to the next waiter.
+pub(super) struct Turn(Workers);
+
+/// A place in the queue, which its drop leaves.
+struct Place<'a> {
+    workers: &'a Workers,
+    class: usize,
+    group: Group,
+    number: u64,
 }
 
 impl Workers {
-    pub(super) fn new(threads: usize, max_queued: usize) -> Self {
-        Self {
-            places: Arc::new(Semaphore::new(threads + max_queued)),
-            threads: Arc::new(Semaphore::new(threads)),
-        }
+    pub(super) fn new(threads: usize, max_waiting: usize) -> Self {
+        Self(Arc::new(Mutex::new(Queue {
+            threads,
+            idle: threads,
+            max_waiting,
+            classes: Default::default(),
+            next_class: 0,
+            next_number: 0,
+        })))
     }
 
     /// One less than there are cores, and at least one: the others answer requests meanwhile.
@@ -41,82 +88,413 @@ impl Workers {
         (cores - 1).max(1)
     }
 
-    pub(super) fn place(&self) -> Result<Place, Overloaded> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        Ok(Place {
-            place: place.map_err(|_| Overloaded)?,
-            threads: Arc::clone(&self.threads),
-        })
+    /// Returns `true` if at least half of the requests are there that may be worked on or wait at a time.
+    pub(super) fn is_half_full(&self) -> bool {
+        let queue = self.0.lock();
+        2 * (queue.threads - queue.idle + queue.waiting()) >= queue.threads + queue.max_waiting
+    }
+
+    /// Waits for a thread.
+    ///
+    /// If the queue is full, a newcomer takes the last place of the longest line, if that is longer than its own will be.
+    /// Half of the places are reserved for known groups: below that, they take one of any stranger, and strangers take
+    /// none of theirs; above it, any line of a stranger is as good as theirs.
+    ///
+    /// # Errors
+    ///
+    /// `Overloaded` for a newcomer that finds no place, and for a waiter that loses it.
+    pub(super) async fn turn(&self, group: Group, is_known: bool) -> Result<Turn, Overloaded> {
+        let (place, turn) = {
+            let mut queue = self.0.lock();
+            if queue.idle > 0 {
+                queue.idle -= 1;
+                return Ok(Turn(self.clone()));
+            }
+            let class = if is_known { KNOWN } else { STRANGERS };
+            let (number, turn) = queue.enter(class, group)?;
+            let place = Place {
+                workers: self,
+                class,
+                group,
+                number,
+            };
+            (place, turn)
+        };
+        let turn = turn.await.map_err(|_| Overloaded);
+        drop(place);
+        turn
+    }
+
+    /// A thread has finished.
+    fn pass_on(&self) {
+        let next = self.0.lock().next();
+        if let Some(waiter) = next {
+            // A waiter that is gone drops its turn, which goes to the next one.
+            let _ = waiter.turn.send(Turn(self.clone()));
+        }
     }
 }
 
-impl Place {
-    /// Does the work in its turn. Work of a request that was cancelled meanwhile keeps its place until it is over.
+impl Queue {
+    fn waiting(&self) -> usize {
+        self.classes.iter().map(|class| class.waiting).sum()
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn enter(&mut self, class: usize, group: Group) -> Result<(u64, oneshot::Receiver<Turn>), Overloaded> {
+        if self.waiting() >= self.max_waiting {
+            let line = self.classes[class].lines.get(&group);
+            let victims = self.victims(class, line.map_or(0, |line| line.waiters.len()))?;
+            self.classes[victims].displace();
+        }
+        let number = self.number();
+        let (turn, receiver) = oneshot::channel();
+        self.classes[class].push(group, Waiter { number, turn });
+        Ok((number, receiver))
+    }
+
+    /// The class that makes room for a newcomer of this class whose line has this length.
+    fn victims(&self, class: usize, length: usize) -> Result<usize, Overloaded> {
+        let (reserved, known) = (self.max_waiting / 2, self.classes[KNOWN].waiting);
+        if class == KNOWN && known < reserved {
+            return Ok(STRANGERS);
+        }
+        // A line that is shorter by one would take the place back, and no waiter would come to its turn.
+        let mut shortest = [length + 2; 2];
+        if class == STRANGERS {
+            shortest[KNOWN] = if known > reserved { length + 1 } else { usize::MAX };
+        }
+        let longest = [STRANGERS, KNOWN].map(|class| self.classes[class].longest());
+        let victims = [STRANGERS, KNOWN]
+            .into_iter()
+            .filter(|class| longest[*class] >= shortest[*class]);
+        victims.max_by_key(|class| longest[*class]).ok_or(Overloaded)
+    }
+
+    /// The next waiter, or one more idle thread. Both classes are served in turns while both wait.
+    fn next(&mut self) -> Option<Waiter> {
+        let turn = self.number();
+        let first = self.next_class;
+        for class in [first, 1 - first] {
+            if let Some(waiter) = self.classes[class].pop(turn) {
+                self.next_class = 1 - class;
+                return Some(waiter);
+            }
+        }
+        self.idle += 1;
+        None
+    }
+}
+
+impl Class {
+    fn push(&mut self, group: Group, waiter: Waiter) {
+        let line = self.lines.entry(group).or_insert_with(|| {
+            self.turns.insert(waiter.number, group);
+            Line {
+                turn: waiter.number,
+                waiters: VecDeque::new(),
+            }
+        });
+        self.lengths.remove(&(line.waiters.len(), group));
+        line.waiters.push_back(waiter);
+        self.lengths.insert((line.waiters.len(), group));
+        self.waiting += 1;
+    }
+
+    /// The first waiter of the line whose turn it is; the rest of that line has this turn.
+    fn pop(&mut self, next_turn: u64) -> Option<Waiter> {
+        let (_, group) = self.turns.pop_first()?;
+        let waiter = self.take(group, 0);
+        if let Some(line) = self.lines.get_mut(&group) {
+            line.turn = next_turn;
+            self.turns.insert(next_turn, group);
+        }
+        waiter
+    }
+
+    fn longest(&self) -> usize {
+        self.lengths.last().map_or(0, |(length, _)| *length)
+    }
+
+    /// The last waiter of the longest line loses its place.
+    fn displace(&mut self) {
+        if let Some((longest, group)) = self.lengths.last().copied() {
+            drop(self.take(group, longest - 1));
+        }
+    }
+
+    fn remove(&mut self, group: Group, number: u64) {
+        let position = |line: &Line| line.waiters.iter().position(|waiter| waiter.number == number);
+        if let Some(index) = self.lines.get(&group).and_then(position) {
+            drop(self.take(group, index));
+        }
+    }
+
+    fn take(&mut self, group: Group, index: usize) -> Option<Waiter> {
+        let line = self.lines.get_mut(&group)?;
+        let waiter = line.waiters.remove(index)?;
+        let length = line.waiters.len();
+        self.waiting -= 1;
+        self.lengths.remove(&(length + 1, group));
+        if length > 0 {
+            self.lengths.insert((length, group));
+        } else {
+            self.turns.remove(&line.turn);
+            self.lines.remove(&group);
+        }
+        Some(waiter)
+    }
+}
+
+impl Turn {
+    /// Does the work on a blocking thread. Work of a request that was cancelled keeps its thread until it is done.
     pub(super) async fn run<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Overloaded> {
-        // The semaphore is never closed, and the work does not panic; if it did, there would be no answer.
-        let thread = self.threads.acquire_owned().await.map_err(|_| Overloaded)?;
-        let place = self.place;
         let work = task::spawn_blocking(move || {
             let done = work();
-            drop((place, thread));
+            drop(self);
             done
         });
+        // The work does not panic; if it did, there would be no answer.
         work.await.map_err(|_| Overloaded)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.pass_on();
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.workers.0.lock().classes[self.class].remove(self.group, self.number);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::{net::IpAddr, pin::Pin, sync::mpsc, task::Poll};
+
+    use futures_util::FutureExt;
+    use tokio_test::task::{Spawn, spawn};
 
     use super::*;
+    use crate::random::for_many;
 
-    /// On a runtime of one thread, work that blocked it would stop everything.
-    #[tokio::test]
-    async fn work_blocks_no_thread_of_the_runtime_and_waits_for_its_turn() {
-        let workers = Workers::new(1, 1);
-        let (release, released) = mpsc::channel();
-        let first = tokio::spawn(workers.place().unwrap().run(move || released.recv().unwrap()));
-        let second = tokio::spawn(workers.place().unwrap().run(|| 2));
-        tokio::task::yield_now().await;
-        assert!(workers.place().is_err());
-        assert!(!second.is_finished());
-        release.send(1).unwrap();
-        assert_eq!(first.await.unwrap().unwrap(), 1);
-        assert_eq!(second.await.unwrap().unwrap(), 2);
-        assert!(workers.place().is_ok());
+    type Waiting = Spawn<Pin<Box<dyn Future<Output = Result<Turn, Overloaded>> + Send>>>;
+
+    fn group(number: u8) -> Group {
+        Some(IpNet::from(IpAddr::from([192, 0, 2, number])))
+    }
+
+    fn request(workers: &Workers, number: u8, is_known: bool) -> Waiting {
+        let workers = workers.clone();
+        spawn(async move { workers.turn(group(number), is_known).await }.boxed())
+    }
+
+    /// A request of this group that waits.
+    fn enter(workers: &Workers, number: u8, is_known: bool) -> Waiting {
+        let mut waiting = request(workers, number, is_known);
+        assert!(waiting.poll().is_pending());
+        waiting
+    }
+
+    fn finds_no_place(workers: &Workers, number: u8, is_known: bool) -> bool {
+        has_lost(&mut request(workers, number, is_known))
+    }
+
+    /// The only thread, taken.
+    fn busy(max_waiting: usize) -> (Workers, Turn) {
+        let workers = Workers::new(1, max_waiting);
+        let turn = workers.turn(None, false).now_or_never().unwrap().ok().unwrap();
+        (workers, turn)
+    }
+
+    /// Lets all who wait have their turn, and returns them in this order.
+    fn served<T: Copy>(mut turn: Turn, mut waiting: Vec<(T, Waiting)>) -> Vec<T> {
+        let mut order = Vec::new();
+        loop {
+            drop(turn);
+            let next = waiting.iter_mut().position(|(_, waiting)| waiting.is_woken());
+            let Some(next) = next else { return order };
+            let (name, mut waiting) = waiting.remove(next);
+            let Poll::Ready(Ok(next)) = waiting.poll() else {
+                panic!("a waiter lost its place");
+            };
+            order.push(name);
+            turn = next;
+        }
+    }
+
+    fn has_lost(waiting: &mut Waiting) -> bool {
+        matches!(waiting.poll(), Poll::Ready(Err(Overloaded)))
     }
 
     #[tokio::test]
-    async fn work_that_was_cancelled_keeps_its_place_until_it_is_over_and_one_that_waits_gives_it_back() {
+    async fn groups_take_turns() {
+        let (workers, turn) = busy(9);
+        let order = [1, 1, 1, 2, 2, 3];
+        let waiting = order.map(|number| (number, enter(&workers, number, false)));
+        assert_eq!(served(turn, waiting.into()), [1, 2, 3, 1, 2, 1]);
+        assert!(workers.turn(None, false).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_takes_the_last_place_of_the_longest_line_and_a_longer_line_gets_none() {
+        let (workers, turn) = busy(4);
+        let mut of_one: Vec<_> = (0..4).map(|_| enter(&workers, 1, false)).collect();
+        assert!(finds_no_place(&workers, 1, false));
+        let of_two = [enter(&workers, 2, false), enter(&workers, 2, false)];
+        assert!(has_lost(&mut of_one[3]) && has_lost(&mut of_one[2]));
+        assert!(finds_no_place(&workers, 1, false) && finds_no_place(&workers, 2, false));
+        of_one.truncate(2);
+        let later = [3, 4].map(|number| (number, enter(&workers, number, false)));
+        let waiting = of_one.into_iter().map(|waiting| (1, waiting));
+        let waiting = waiting.chain(of_two.map(|waiting| (2, waiting))).chain(later);
+        let mut waiting: Vec<_> = waiting.collect();
+        waiting.retain_mut(|(_, waiting)| !has_lost(waiting));
+        // Each has one now, and none displaces another.
+        assert!(finds_no_place(&workers, 5, false));
+        assert_eq!(served(turn, waiting), [1, 2, 3, 4]);
+    }
+
+    /// A thousand addresses with a token each are not more than all strangers together, and not less.
+    #[tokio::test]
+    async fn known_groups_and_strangers_have_half_of_the_places_and_of_the_turns_each() {
+        for is_first_known in [false, true] {
+            let (workers, turn) = busy(8);
+            let mut first: Vec<_> = (0..8).map(|number| enter(&workers, number, is_first_known)).collect();
+            let second: Vec<_> = (10..14)
+                .map(|number| enter(&workers, number, !is_first_known))
+                .collect();
+            assert!(finds_no_place(&workers, 14, !is_first_known));
+            assert!(finds_no_place(&workers, 9, is_first_known));
+            first.retain_mut(|waiting| !has_lost(waiting));
+            assert_eq!(first.len(), 4);
+            let waiting = first.into_iter().map(|waiting| (is_first_known, waiting));
+            let waiting = waiting.chain(second.into_iter().map(|waiting| (!is_first_known, waiting)));
+            let mut order = served(turn, waiting.collect());
+            assert!(order.as_chunks::<2>().0.iter().all(|[first, second]| first != second));
+            order.sort_unstable();
+            assert_eq!(order, [[false; 4], [true; 4]].concat());
+        }
+    }
+
+    #[tokio::test]
+    async fn it_is_half_full_by_proofs_that_are_verified_or_wait() {
+        let workers = Workers::new(1, 0);
+        assert!(!workers.is_half_full());
+        let (workers, turn) = busy(4);
+        let mut waiting = vec![enter(&workers, 1, false)];
+        assert!(!workers.is_half_full());
+        waiting.push(enter(&workers, 1, false));
+        assert!(workers.is_half_full());
+        waiting.pop();
+        assert!(!workers.is_half_full());
+        drop((turn, waiting));
+    }
+
+    /// On a runtime of one thread, work that blocked it would stop everything.
+    #[tokio::test]
+    async fn work_blocks_no_thread_of_the_runtime() {
+        let workers = Workers::new(1, 1);
+        let (release, released) = mpsc::channel();
+        let turn = workers.turn(None, false).await.ok().unwrap();
+        let first = tokio::spawn(turn.run(move || released.recv().unwrap()));
+        let mut second = enter(&workers, 1, false);
+        assert!(finds_no_place(&workers, 1, false));
+        release.send(1).unwrap();
+        assert_eq!(first.await.unwrap().unwrap(), 1);
+        assert_eq!((&mut second).await.ok().unwrap().run(|| 2).await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn cancelled_work_keeps_its_thread_until_it_is_done_and_a_cancelled_waiter_leaves_its_place() {
         let workers = Workers::new(1, 1);
         let (release, released) = mpsc::channel::<()>();
-        let (over, is_over) = mpsc::channel();
-        let running = tokio::spawn(workers.place().unwrap().run(move || {
-            let _ = released.recv();
-            over.send(()).unwrap();
-        }));
-        // The thread that runs it is taken before it is cancelled.
-        while workers.threads.available_permits() > 0 {
-            tokio::task::yield_now().await;
-        }
-        let waiting = tokio::spawn(workers.place().unwrap().run(|| ()));
+        let turn = workers.turn(None, false).await.ok().unwrap();
+        let running = tokio::spawn(turn.run(move || released.recv().is_err()));
         tokio::task::yield_now().await;
-        assert!(workers.place().is_err());
-        waiting.abort();
-        assert!(waiting.await.unwrap_err().is_cancelled());
-        let place = workers.place().unwrap();
         running.abort();
         assert!(running.await.unwrap_err().is_cancelled());
-        assert!(workers.place().is_err());
+        drop(enter(&workers, 1, false));
+        let next = enter(&workers, 2, false);
         drop(release);
-        is_over.recv().unwrap();
-        drop(place);
-        while workers.threads.available_permits() == 0 {
-            tokio::task::yield_now().await;
-        }
+        drop(next.await.ok().unwrap());
+        // A turn that was given to a waiter which never looked goes on to the next one.
+        let turn = workers.turn(None, false).now_or_never().unwrap().ok().unwrap();
+        let waiting = enter(&workers, 1, false);
+        drop(turn);
+        drop(waiting);
+        assert!(workers.turn(None, false).now_or_never().is_some());
+    }
+
+    fn assert_consistent(class: &Class) {
+        let lengths = class.lines.iter().map(|(group, line)| (line.waiters.len(), *group));
+        assert_eq!(lengths.collect::<BTreeSet<_>>(), class.lengths);
+        let turns = class.lines.iter().map(|(group, line)| (line.turn, *group));
+        assert_eq!(turns.collect::<BTreeMap<_, _>>(), class.turns);
+        assert_eq!(
+            class.lengths.iter().map(|(length, _)| length).sum::<usize>(),
+            class.waiting
+        );
+        assert!(class.lengths.first().is_none_or(|(length, _)| *length > 0));
+    }
+
+    /// No request waits while a thread is idle, the queue is never longer than it may be, all its parts agree, and a
+    /// newcomer is rejected only where its line is about as long as any other that could make room.
+    #[test]
+    fn the_queue_stays_within_its_bounds_and_forgets_no_waiter() {
+        for_many(300, |random| {
+            let (threads, max_waiting) = (1 + random.below(3), random.below(9));
+            let workers = Workers::new(threads, max_waiting);
+            let (mut waiting, mut turns): (Vec<Waiting>, Vec<Turn>) = (Vec::new(), Vec::new());
+            for _ in 0..80 {
+                match random.below(4) {
+                    0 if !turns.is_empty() => drop(turns.swap_remove(random.below(turns.len()))),
+                    1 if !waiting.is_empty() => drop(waiting.swap_remove(random.below(waiting.len()))),
+                    _ => {
+                        let (number, is_known) = (random.below(4) as u8, random.below(2) == 1);
+                        let (group, mut newcomer) = (group(number), request(&workers, number, is_known));
+                        let queue = workers.0.lock();
+                        let (reserved, known) = (max_waiting / 2, queue.classes[KNOWN].waiting);
+                        let own = queue.classes[usize::from(is_known)].lengths.clone();
+                        let strangers = queue.classes[STRANGERS].longest();
+                        drop(queue);
+                        let line = own.iter().find(|(_, other)| *other == group);
+                        let length = line.map_or(0, |(length, _)| *length);
+                        match newcomer.poll() {
+                            Poll::Ready(Ok(turn)) => turns.push(turn),
+                            Poll::Ready(Err(Overloaded)) => {
+                                assert!(own.iter().all(|(other, _)| *other <= length + 1));
+                                assert!(!is_known || known >= reserved && strangers <= length + 1);
+                                assert!(is_known || known <= reserved || length > 0);
+                            }
+                            Poll::Pending => waiting.push(newcomer),
+                        }
+                    }
+                }
+                waiting.retain_mut(|waiting| match waiting.poll() {
+                    Poll::Ready(Ok(turn)) => {
+                        turns.push(turn);
+                        false
+                    }
+                    Poll::Ready(Err(Overloaded)) => false,
+                    Poll::Pending => true,
+                });
+                let queue = workers.0.lock();
+                assert_eq!(queue.threads - queue.idle, turns.len());
+                assert_eq!(queue.waiting(), waiting.len());
+                assert!(queue.waiting() <= max_waiting && (queue.idle == 0 || waiting.is_empty()));
+                queue.classes.iter().for_each(assert_consistent);
+            }
+        });
     }
 }

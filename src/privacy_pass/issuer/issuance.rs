@@ -38,8 +38,8 @@ impl Issuing {
             Verdict::Respond(response) => return ("rejected", response),
         };
         // After the decision: callers without a right to a credential must not take places from those who have one.
-        let issued = match self.workers.place() {
-            Ok(place) => place.run(move || key.issue(&content[Self::HEAD..])).await,
+        let issued = match self.workers.turn(None, false).await {
+            Ok(turn) => turn.run(move || key.issue(&content[Self::HEAD..])).await,
             Err(overloaded) => {
                 self.log.overloaded(self.clock.now());
                 Err(overloaded)

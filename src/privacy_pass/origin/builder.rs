@@ -5,8 +5,7 @@ use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 
 use super::{
-    Origin, OriginLayer, forgeries::Forgeries, known::KnownGroups, spending::Spending, tags::Tags, verifier::Verifier,
-    windows::Windows,
+    Origin, OriginLayer, forgeries::Forgeries, known::KnownGroups, spending::Spending, tags::Tags, windows::Windows,
 };
 use crate::{
     clock::Clock,
@@ -334,7 +333,7 @@ impl OriginLayerBuilder {
             limit,
             keys: ArcSwap::from_pointee(self.keys),
             windows,
-            verifier: Verifier::new(threads, queued),
+            workers: Workers::new(threads, queued),
             forgeries: Forgeries::new(failed_proofs, &self.clock)?,
             address: self.address,
             known: self.reserves_places.then(|| KnownGroups::new(window)),

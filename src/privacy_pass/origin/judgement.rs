@@ -154,7 +154,7 @@ impl Origin {
     /// Failures count while the verifier is busy only: whoever else is behind an address needs it for honest tokens.
     async fn verify(&self, claim: &Claim, contexts: &Contexts, charges: &mut Vec<Charge>) -> Result<bool, Judgement> {
         let wide = claim.network.map(widened);
-        let is_busy = self.verifier.is_half_full();
+        let is_busy = self.workers.is_half_full();
         if let Some(wide) = wide.filter(|_| is_busy) {
             let charge = self.forgeries.charge(&wide).await.map_err(Judgement::TooManyFailures)?;
             self.forgeries.give_back(charge);
@@ -162,13 +162,13 @@ impl Origin {
         let group = if is_busy { wide } else { claim.network };
         let known = self.known(claim);
         let is_known = known.is_some_and(|(known, network)| known.contains(&network, self.clock.now()));
-        let turn = self.verifier.turn(group, is_known).await;
+        let turn = self.workers.turn(group, is_known).await;
         let turn = turn.map_err(|Overloaded| self.overloaded())?;
         // Charged as if it failed, but not before its turn: what is not verified is not charged.
         if let Some(wide) = wide {
             match self.forgeries.charge(&wide).await {
                 Ok(charge) => charges.extend(charge),
-                Err(wait) if self.verifier.is_half_full() => return Err(Judgement::TooManyFailures(wait)),
+                Err(wait) if self.workers.is_half_full() => return Err(Judgement::TooManyFailures(wait)),
                 Err(_) => {}
             }
         }

@@ -10,7 +10,6 @@ mod response;
 mod service;
 mod spending;
 mod tags;
-mod verifier;
 mod windows;
 
 use std::{fmt, sync::Arc};
@@ -23,8 +22,8 @@ use http::{
 use tower_layer::Layer;
 
 pub use self::{accepted::AcceptedToken, builder::OriginLayerBuilder, future::OriginFuture, service::OriginService};
-use self::{forgeries::Forgeries, known::KnownGroups, spending::Spending, verifier::Verifier, windows::Windows};
-use super::{KeySet, settings};
+use self::{forgeries::Forgeries, known::KnownGroups, spending::Spending, windows::Windows};
+use super::{KeySet, settings, workers::Workers};
 use crate::{
     clock::Clock,
     error::ConfigError,
@@ -168,7 +167,7 @@ struct Origin {
     limit: u32,
     keys: ArcSwap<KeySet>,
     windows: Windows,
-    verifier: Verifier,
+    workers: Workers,
     address: ClientIp,
     forgeries: Forgeries,
     /// None if no places are reserved.
