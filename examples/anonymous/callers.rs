@@ -95,6 +95,7 @@ fn tokens(site: &Site, login: &'static str, wire: &Wire) -> Result<TokenClientLa
         .map_request(|request: Request<Bytes>| request.map(Full::new))
         .service(wire.clone().with_login(login));
     let issuer = TrustedIssuer::new(&*site.issuer, to_issuer);
+    let issuer = site.origins.iter().fold(issuer, TrustedIssuer::origin);
     Ok(TokenClientLayer::builder().issuer(issuer).build()?)
 }
 

@@ -91,7 +91,12 @@ impl Issuer {
         asked.iter().filter(|request| request.method() == Method::POST).count()
     }
 
+    /// For the origin of [`request`].
     fn trusted(&self, name: &str) -> TrustedIssuer {
+        self.unbound(name).origin("api.example")
+    }
+
+    fn unbound(&self, name: &str) -> TrustedIssuer {
         let issuer = self.clone();
         let service = service_fn(move |request: Request<Bytes>| {
             let response = issuer.respond(request);
@@ -677,32 +682,288 @@ async fn a_retry_after_of_the_issuer_is_obeyed() {
     assert_eq!(send(&client).await.unwrap(), 200);
 }
 
-/// Origins can make up contexts for which credentials are needed; the issuer is not to notice much of it.
-#[tokio::test]
-async fn an_origin_that_always_wants_another_credential_gets_sixty_in_an_hour() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+/// An origin that wants another credential for each request without a token.
+fn greedy(seen: &Seen, name: &'static str) -> Sender {
     let number = Arc::new(Mutex::new(0_u8));
-    let answer = move |request: &Request<()>| {
+    to_fake(seen, move |request| {
         if request.headers().contains_key("authorization") {
             return Response::new(());
         }
         let mut number = number.lock().unwrap();
         *number += 1;
-        let challenge = challenge_of("issuer.example", &["api.example"]).with_credential_context([*number; 32]);
+        let challenge = challenge_of("issuer.example", &[name]).with_credential_context([*number; 32]);
         challenging(401, &Challenge::new(&challenge).with_rate_limit(5))
-    };
-    let client = client(&issuer, &clock).build().unwrap().layer(to_fake(&seen, answer));
-    for _ in 0..60 {
+    })
+}
+
+/// Origins can make up contexts for which credentials are needed; the issuer is not to notice much of it.
+#[tokio::test]
+async fn an_origin_that_always_wants_another_credential_gets_twelve_in_an_hour() {
+    for is_named in [true, false] {
+        let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+        let (trusted, most) = match is_named {
+            true => (issuer.trusted("issuer.example"), 12),
+            false => (issuer.unbound("issuer.example").any_origin(), 60),
+        };
+        let layer = TokenClientLayer::builder().issuer(trusted).clock(clock.clone()).build();
+        let client = layer.unwrap().layer(greedy(&seen, "api.example"));
+        for _ in 0..most {
+            assert_eq!(send(&client).await.unwrap(), 200);
+        }
+        let error = send(&client).await.unwrap_err();
+        assert!(
+            matches!(error, TokenClientError::Issuer { retry_after: Some(wait), .. } if wait == MINUTE * 60),
+            "{error}"
+        );
+        assert_eq!(issuer.issued(), most);
+        clock.advance(MINUTE * 60);
         assert_eq!(send(&client).await.unwrap(), 200);
     }
-    let error = send(&client).await.unwrap_err();
-    assert!(
-        matches!(error, TokenClientError::Issuer { retry_after: Some(wait), .. } if wait == MINUTE * 60),
-        "{error}"
+}
+
+/// A client that trusts one issuer for two origins.
+fn two_origins(issuer: &Issuer, clock: &Clock) -> TokenClientLayer {
+    let trusted = issuer.trusted("issuer.example").origin("Evil.example:8443");
+    let layer = TokenClientLayer::builder().issuer(trusted).clock(clock.clone());
+    layer.build().unwrap()
+}
+
+async fn send_to_evil(client: &TokenClient<Sender>) -> Result<StatusCode, TokenClientError<Infallible>> {
+    let request = Request::get("https://EVIL.example:8443/").body(()).unwrap();
+    let response = client.clone().oneshot(request).await;
+    response.map(|response| response.status())
+}
+
+#[tokio::test]
+async fn a_hostile_origin_uses_up_its_own_issuances_and_those_of_no_other_origin() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let layer = two_origins(&issuer, &clock);
+    let to_evil = layer.layer(greedy(&seen, "evil.EXAMPLE:8443"));
+    let mut passed = 0;
+    for _ in 0..15 {
+        passed += usize::from(send_to_evil(&to_evil).await.is_ok());
+    }
+    assert_eq!((passed, issuer.issued()), (12, 12));
+    let honest = layer.layer(to_origin(origin(&issuer.0.key, 5, &clock), &Seen::default()));
+    for _ in 0..5 {
+        assert_eq!(send(&honest).await.unwrap(), 200);
+    }
+    assert_eq!(issuer.issued(), 13);
+}
+
+#[tokio::test]
+async fn an_origin_that_is_not_named_gets_no_token_and_the_issuer_no_request() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let layer = client(&issuer, &clock).build().unwrap();
+    // Neither another host nor another port of a named one.
+    for (name, url) in [
+        ("evil.example", "https://evil.example/"),
+        ("api.example:8443", "https://api.example:8443/"),
+        ("api.example:80", "https://api.example:80/"),
+    ] {
+        let evil = layer.layer(greedy(&seen, name));
+        for _ in 0..15 {
+            let response = evil.clone().oneshot(Request::get(url).body(()).unwrap()).await;
+            assert_eq!(response.unwrap().status(), 401);
+        }
+    }
+    assert_eq!((seen.requests(), seen.tokens().len(), issuer.asked().len()), (45, 0, 0));
+    // The name of the issuer decides, and each issuer has its own origins.
+    let second = Issuer::new(Profile::P256);
+    let layer = client(&issuer, &clock)
+        .issuer(second.unbound("second.example").origin("evil.example"))
+        .build()
+        .unwrap();
+    let challenge = Challenge::new(&challenge_of("second.example", &["api.example"])).with_rate_limit(5);
+    let wrong = layer.layer(to_fake(&seen, move |_| challenging(401, &challenge)));
+    assert_eq!(send(&wrong).await.unwrap(), 401);
+    assert_eq!((issuer.asked().len(), second.asked().len()), (0, 0));
+}
+
+#[tokio::test]
+async fn two_issuers_of_one_origin_are_bounded_apart() {
+    let (first, second, clock, seen) = (
+        Issuer::new(Profile::P256),
+        Issuer::new(Profile::P256),
+        manual(),
+        Seen::default(),
     );
-    assert_eq!(issuer.issued(), 60);
-    clock.advance(MINUTE * 60);
+    let layer = client(&first, &clock)
+        .issuer(second.trusted("second.example"))
+        .build()
+        .unwrap();
+    let to_first = layer.layer(greedy(&seen, "api.example"));
+    while send(&to_first).await.is_ok() {}
+    let challenge = Challenge::new(&challenge_of("second.example", &["api.example"])).with_rate_limit(5);
+    let to_second = layer.layer(to_fake(&seen, move |request| {
+        match request.headers().contains_key("authorization") {
+            true => Response::new(()),
+            false => challenging(401, &challenge),
+        }
+    }));
+    assert_eq!(send(&to_second).await.unwrap(), 200);
+    assert_eq!((first.issued(), second.issued()), (12, 1));
+}
+
+/// Neither a wait of the issuer, nor a directory that cannot be read, nor one that was read for an unknown key.
+#[tokio::test]
+async fn waits_and_directories_that_one_origin_has_caused_do_not_touch_another() {
+    let status = |status: u16| {
+        let response = Response::builder().status(status).header("retry-after", "300");
+        response.body(Full::default()).unwrap()
+    };
+    for case in 0..3 {
+        let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+        let layer = two_origins(&issuer, &clock);
+        let stranger = IssuerKey::generate(Profile::P256).unwrap();
+        let evil = challenge_of("issuer.example", &["evil.example:8443"]);
+        let evil = Challenge::new(&evil).with_rate_limit(5);
+        let evil = match case {
+            2 => evil.with_token_key(stranger.public_key().as_bytes()),
+            _ => evil,
+        };
+        let to_evil = layer.layer(to_fake(&seen, move |_| challenging(401, &evil)));
+        issuer.answer(move |request| match (request.method() == Method::POST, case) {
+            (true, 0) => Some(status(429)),
+            (false, 1) => Some(status(503)),
+            _ => None,
+        });
+        let result = send_to_evil(&to_evil).await;
+        match case {
+            2 => assert_eq!(result.unwrap(), 401),
+            _ => assert!(matches!(result, Err(TokenClientError::Issuer { .. })), "{case}"),
+        }
+        issuer.answer(|_| None);
+        let asked = issuer.asked().len();
+        let honest = layer.layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
+        assert_eq!(send(&honest).await.unwrap(), 200, "{case}");
+        // As if there were no other origin: a directory and a credential.
+        assert_eq!(issuer.asked().len() - asked, 2, "{case}");
+    }
+}
+
+/// A credential of P-384 is not bound to an origin. Its tokens are: each origin has the whole limit.
+#[tokio::test]
+async fn origins_share_a_credential_where_its_context_is_the_same_and_no_allowance() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P384), manual(), Seen::default());
+    let layer = two_origins(&issuer, &clock);
+    let challenge = |origin| {
+        let challenge = TokenChallenge::new(Profile::P384, "issuer.example").unwrap();
+        let challenge = challenge.with_origins([origin]).unwrap();
+        Challenge::new(&challenge).with_rate_limit(2)
+    };
+    let answer = |challenge: Challenge| {
+        to_fake(&seen, move |request| {
+            match request.headers().contains_key("authorization") {
+                true => Response::new(()),
+                false => challenging(401, &challenge),
+            }
+        })
+    };
+    let evil = layer.layer(answer(challenge("evil.example:8443")));
+    let honest = layer.layer(answer(challenge("api.example")));
+    while send_to_evil(&evil).await.is_ok() {}
+    for _ in 0..2 {
+        assert_eq!(send(&honest).await.unwrap(), 200);
+    }
+    assert_eq!((issuer.issued(), seen.nonces().len()), (1, 4));
+}
+
+/// Only what is sent counts: with a bound of twelve, a wait would otherwise become one of an hour.
+#[tokio::test]
+async fn requests_that_are_not_sent_to_the_issuer_do_not_count_as_issuances() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let unavailable = || {
+        let response = Response::builder().status(503).header("retry-after", "30");
+        response.body(Full::default()).unwrap()
+    };
+    issuer.answer(move |request| (request.method() == Method::GET).then(unavailable));
+    // The key is known without the directory, and the URL is not.
+    let trusted = issuer
+        .trusted("issuer.example")
+        .pin_key(issuer.0.key.public_key().clone());
+    let layer = TokenClientLayer::builder()
+        .issuer(trusted)
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let client = layer.layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
+    for _ in 0..30 {
+        assert!(matches!(send(&client).await, Err(TokenClientError::Issuer { .. })));
+    }
+    issuer.answer(move |request| (request.method() == Method::POST).then(unavailable));
+    clock.advance(Duration::from_secs(30));
+    for _ in 0..30 {
+        assert!(matches!(send(&client).await, Err(TokenClientError::Issuer { .. })));
+    }
+    assert_eq!(issuer.issued(), 1);
+    issuer.answer(|_| None);
+    clock.advance(Duration::from_secs(30));
     assert_eq!(send(&client).await.unwrap(), 200);
+}
+
+/// The error of a client with this issuer.
+fn build_error(trusted: TrustedIssuer) -> String {
+    let error = TokenClientLayer::builder().issuer(trusted).build().unwrap_err();
+    error.to_string()
+}
+
+#[test]
+fn an_issuer_without_origins_is_a_mistake_that_is_named_with_the_way_out() {
+    let issuer = Issuer::new(Profile::P256);
+    let unbound = || issuer.unbound("issuer.example");
+    assert_eq!(
+        build_error(unbound()),
+        "token client: issuer \"issuer.example\" names no origin: call TrustedIssuer::origin for each origin that it \
+         serves, or TrustedIssuer::any_origin to answer challenges of all origins"
+    );
+    assert_eq!(
+        build_error(unbound().any_origin().origin("api.example")),
+        "token client: issuer \"issuer.example\" has origin \"api.example\" and any_origin: remove one of the two calls"
+    );
+    assert_eq!(
+        build_error(issuer.trusted("no host")),
+        r#"token client: issuer "no host" is no host with a port"#
+    );
+}
+
+#[test]
+fn an_origin_that_no_request_can_have_is_a_mistake() {
+    let issuer = Issuer::new(Profile::P256);
+    let with = |name: &str| issuer.trusted("issuer.example").origin(name);
+    let long = "a".repeat(256);
+    for name in [
+        "",
+        ":443",
+        "no host",
+        "https://api.example",
+        "api.example/",
+        "api.example:",
+        "api.example:https",
+        "api.example:70000",
+        "me@api.example",
+        "a.example,b.example",
+        "*.example",
+        &long,
+    ] {
+        assert_eq!(
+            build_error(with(name)),
+            format!(
+                "token client: origin {name:?} of issuer \"issuer.example\" is no host with a port, such as \
+                 \"api.example\" or \"api.example:8443\""
+            )
+        );
+    }
+    for name in [
+        "localhost",
+        "API.example",
+        "api.example:8443",
+        "127.0.0.1:80",
+        "[::1]:8080",
+        "a_b.example",
+    ] {
+        assert!(TokenClientLayer::builder().issuer(with(name)).build().is_ok(), "{name}");
+    }
 }
 
 #[tokio::test]

@@ -166,7 +166,7 @@ async fn a_client_goes_on_while_the_keys_of_its_issuer_and_origin_change() {
     };
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     let client = TokenClientLayer::builder()
-        .issuer(TrustedIssuer::new("issuer.example", to_issuer))
+        .issuer(TrustedIssuer::new("issuer.example", to_issuer).origin("api.example"))
         .clock(clock.clone())
         .build()
         .unwrap()

@@ -9,6 +9,7 @@ use super::{
     TokenClientLayer,
     error::{BoxError, NoToken},
     issuer::{TrustedIssuer, authority},
+    origin_state::OriginState,
     storage::{ContextName, Reserved, StorageError},
 };
 use crate::privacy_pass::{
@@ -20,6 +21,7 @@ struct Question {
     challenge: TokenChallenge,
     profile: Profile,
     issuer: Arc<TrustedIssuer>,
+    state: Arc<OriginState>,
     token_key: Option<Vec<u8>>,
     limit: u32,
 }
@@ -32,7 +34,8 @@ impl TokenClientLayer {
                 continue;
             };
             let named = question.token_key.as_deref();
-            let key = question.issuer.key(question.profile, named, &self.0.clock).await?;
+            let (issuer, state) = (&question.issuer, &question.state);
+            let key = issuer.key(state, question.profile, named, &self.0.clock).await?;
             if let Some(key) = key {
                 return self.token(question, key).await.map(Some);
             }
@@ -50,6 +53,7 @@ impl TokenClientLayer {
         }
         let mut issuers = self.0.issuers.iter();
         let issuer = issuers.find(|issuer| issuer.name.eq_ignore_ascii_case(asked.issuer_name()))?;
+        let state = issuer.state(origin)?;
         let limit = match (challenge.rate_limit(), issuer.pinned_limit) {
             (Some(limit), Some(pinned)) if limit != pinned => return None,
             (limit, pinned) => limit.or(pinned)?,
@@ -57,6 +61,7 @@ impl TokenClientLayer {
         (1..=self.0.max_rate_limit).contains(&limit).then(|| Question {
             profile,
             issuer: Arc::clone(issuer),
+            state: Arc::clone(state),
             token_key: challenge.token_key().map(Into::into),
             limit,
             challenge: asked,
@@ -70,12 +75,12 @@ impl TokenClientLayer {
         let reserved = match self.reserve(&question, &key, name).await? {
             Some(reserved) => reserved,
             None => {
-                let _issuing = question.issuer.issuing.lock().await;
+                let _issuing = question.state.issuing.lock().await;
                 // Another request may have fetched it meanwhile.
                 match self.reserve(&question, &key, name).await? {
                     Some(reserved) => reserved,
                     None => {
-                        let credential = self.fetch(&question.issuer, &key, request_context).await?;
+                        let credential = self.fetch(&question, &key, request_context).await?;
                         let bytes = credential.to_bytes();
                         let saved = self.0.storage.save(name, key.profile(), &bytes).await;
                         saved.map_err(|error| NoToken::Storage(error.into()))?;
@@ -105,14 +110,15 @@ impl TokenClientLayer {
     /// A new credential of the issuer.
     async fn fetch(
         &self,
-        issuer: &TrustedIssuer,
+        question: &Question,
         key: &PublicKey,
         request_context: Vec<u8>,
     ) -> Result<Credential, NoToken> {
         let own_key = key.clone();
         let request = blocking(move || CredentialRequest::new(&own_key, &request_context)).await?;
         let request = request.map_err(|error| NoToken::Storage(error.into()))?;
-        let response = issuer.issue(key, request.as_bytes(), &self.0.clock).await?;
+        let (issuer, state) = (&question.issuer, &question.state);
+        let response = issuer.issue(state, key, request.as_bytes(), &self.0.clock).await?;
         let credential: Result<_, VerificationError> = blocking(move || request.finalize(&response)).await?;
         credential.map_err(NoToken::issuer)
     }

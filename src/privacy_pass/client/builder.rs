@@ -105,6 +105,7 @@ impl TokenClientLayerBuilder {
             if self.issuers[..index].iter().any(is_same) {
                 return Err(format!("issuer {name:?} is there twice"));
             }
+            issuer.check_origins()?;
             if let Some(Err(cause)) = issuer.configured_url() {
                 return Err(format!("request URL of issuer {name:?}: {cause}"));
             }

@@ -1,9 +1,10 @@
-//! One issuer that a client deals with: its directory, its keys, and how often it is asked.
+//! One issuer that a client deals with: the origins that it serves, its directory and its keys.
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeMap,
     fmt,
     net::IpAddr,
+    sync::Arc,
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -18,13 +19,14 @@ use tower_service::Service;
 
 use super::{
     error::{BoxError, NoToken},
+    origin_state::OriginState,
     transport::{Answer, By, Transport},
 };
 use crate::{
     clock::{Clock, Timestamp},
     fields::RetryAfter,
     mutex::Mutex,
-    privacy_pass::{Directory, Issuer, Profile, PublicKey},
+    privacy_pass::{Directory, Issuer, Profile, PublicKey, TokenChallenge},
 };
 
 /// An issuer whose credentials a [`TokenClientLayer`](super::TokenClientLayer) uses.
@@ -33,6 +35,10 @@ use crate::{
 /// client: a login, most often. It takes `Request<Bytes>`; a service with another body is made one by
 /// `ServiceBuilder::new().map_request(|request: Request<Bytes>| request.map(Full::new))`. **It must not follow
 /// redirects**: the issuer would send the login elsewhere.
+///
+/// An issuer is bound to the [origins](Self::origin) that it serves: a challenge of any other origin is not answered. The
+/// directory, waits and issuances are tracked for each origin separately, so an origin that asks for many credentials
+/// exhausts only its own bound: **12 requests for credentials an hour**.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -47,11 +53,12 @@ use crate::{
 /// });
 /// // A key that the program has been given is the only one that it believes.
 /// let key = IssuerKey::generate(Profile::P256)?.public_key().clone();
-/// let issuer = TrustedIssuer::new("issuer.example", service).pin_key(key).pin_limit(100);
-/// assert!(TokenClientLayer::builder().issuer(issuer).build().is_ok());
+/// let issuer = || TrustedIssuer::new("issuer.example", service);
+/// let pinned = issuer().origin("api.example").origin("www.example:8443").pin_key(key).pin_limit(100);
+/// assert!(TokenClientLayer::builder().issuer(pinned).build().is_ok());
 ///
-/// let error = TokenClientLayer::builder().issuer(TrustedIssuer::new("no host", service)).build().unwrap_err();
-/// assert_eq!(error.to_string(), r#"token client: issuer "no host" is no host with a port"#);
+/// let error = TokenClientLayer::builder().issuer(issuer()).build().unwrap_err().to_string();
+/// assert!(error.starts_with(r#"token client: issuer "issuer.example" names no origin: "#));
 /// # Ok::<_, tower_quota::privacy_pass::KeyError>(())
 /// ```
 pub struct TrustedIssuer {
@@ -60,35 +67,22 @@ pub struct TrustedIssuer {
     request_url: Option<String>,
     pinned_keys: Vec<PublicKey>,
     pub(super) pinned_limit: Option<u32>,
-    state: Mutex<State>,
-    /// Held while a credential is fetched: those who want the same wait for it.
-    pub(super) issuing: tokio::sync::Mutex<()>,
-}
-
-/// The client's knowledge of the issuer.
-#[derive(Default)]
-struct State {
-    directory: Option<(Directory, Timestamp)>,
-    /// The moment of the last reading of the directory.
-    read_at: Option<Timestamp>,
-    /// Nothing is sent before.
-    blocked_until: Timestamp,
-    /// The moments at which credentials were issued in the last hour.
-    issued: VecDeque<Timestamp>,
+    /// By names in lower case.
+    origins: BTreeMap<String, Arc<OriginState>>,
+    any_origin: Option<Arc<OriginState>>,
 }
 
 impl TrustedIssuer {
     /// The time for which a directory without a time to live is cached, and the maximum.
     const USUAL_AGE: Duration = Duration::from_secs(300);
     const MAX_AGE: Duration = Duration::from_secs(86_400);
-    /// The minimum time between two readings for unknown keys: origins can name as many as they like.
-    const PAUSE: Duration = Duration::from_secs(60);
     /// The longest wait that an issuer is believed.
     const MAX_WAIT: Duration = Duration::from_secs(600);
     /// The time limit of a request to the issuer.
     const DEADLINE: Duration = Duration::from_secs(10);
-    /// The maximum number of credentials that are fetched in an hour: origins can ask for as many as they like, too.
-    const PER_HOUR: usize = 60;
+    /// The maximum number of requests for credentials in an hour: origins can ask for any number of them.
+    const PER_HOUR: usize = 12;
+    const PER_HOUR_OF_ALL: usize = 60;
 
     /// The issuer of this name: a host, with a port where it is not the usual one.
     ///
@@ -108,9 +102,37 @@ impl TrustedIssuer {
             request_url: None,
             pinned_keys: Vec::new(),
             pinned_limit: None,
-            state: Mutex::default(),
-            issuing: tokio::sync::Mutex::default(),
+            origins: BTreeMap::new(),
+            any_origin: None,
         }
+    }
+
+    /// Answers challenges of this origin: its host, with a port where it is not the usual one. Required, unless
+    /// [`any_origin`](Self::any_origin) is set; one call for each origin.
+    ///
+    /// The name is the one that the origin was [built with](crate::privacy_pass::OriginLayerBuilder::origin), and is
+    /// compared case-insensitively. For each origin, at most 12 requests for credentials are sent to the issuer an hour,
+    /// by all clones of the layer together. The next ones fail with
+    /// [`TokenClientError::Issuer`](super::TokenClientError::Issuer).
+    #[must_use]
+    pub fn origin(mut self, name: impl Into<String>) -> Self {
+        let state = Arc::new(OriginState::new(Self::PER_HOUR));
+        self.origins.insert(name.into().to_ascii_lowercase(), state);
+        self
+    }
+
+    /// Answers challenges of all origins, with one state for all of them. Cannot be combined with
+    /// [`origin`](Self::origin).
+    ///
+    /// # Security
+    ///
+    /// All origins together cause at most 60 requests for credentials an hour. **One hostile origin can exhaust that**, and
+    /// with it the credentials that the issuer rations; until then, the others get no tokens. An origin can also observe
+    /// the waits that challenges of the others have caused.
+    #[must_use]
+    pub fn any_origin(mut self) -> Self {
+        self.any_origin = Some(Arc::new(OriginState::new(Self::PER_HOUR_OF_ALL)));
+        self
     }
 
     /// Sends requests for credentials to this URL, to an attester that relays them, say. Default: where the directory says,
@@ -155,9 +177,36 @@ impl TrustedIssuer {
         }))
     }
 
+    /// The state for challenges of an origin, whose name is in lower case; `None` if they are not to be answered.
+    pub(super) fn state(&self, origin: &str) -> Option<&Arc<OriginState>> {
+        self.any_origin.as_ref().or_else(|| self.origins.get(origin))
+    }
+
+    /// Checks the origins: the message names the issuer.
+    pub(super) fn check_origins(&self) -> Result<(), String> {
+        let (issuer, first) = (&self.name, self.origins.keys().next());
+        match (first, &self.any_origin) {
+            (None, None) => Err(format!(
+                "issuer {issuer:?} names no origin: call TrustedIssuer::origin for each origin that it serves, or \
+                 TrustedIssuer::any_origin to answer challenges of all origins"
+            )),
+            (Some(origin), Some(_)) => Err(format!(
+                "issuer {issuer:?} has origin {origin:?} and any_origin: remove one of the two calls"
+            )),
+            _ => match self.origins.keys().find(|origin| !is_origin(origin)) {
+                None => Ok(()),
+                Some(origin) => Err(format!(
+                    "origin {origin:?} of issuer {issuer:?} is no host with a port, such as \"api.example\" or \
+                     \"api.example:8443\""
+                )),
+            },
+        }
+    }
+
     /// The key that a challenge names, if it is one of the issuer's; or the one that the issuer prefers.
     pub(super) async fn key(
         &self,
+        state: &OriginState,
         profile: Profile,
         named: Option<&[u8]>,
         clock: &Clock,
@@ -170,53 +219,45 @@ impl TrustedIssuer {
             None => directory.preferred_key(profile, clock.now()).cloned(),
             Some(_) => directory.keys().map(|(key, _)| key).find(|key| matches(key)).cloned(),
         };
-        let known = self.known_directory(clock.now());
+        let known = state.directory(clock.now());
         if let Some(key) = known.as_ref().and_then(find) {
             return Ok(Some(key));
         }
-        if known.is_some() && !self.may_read_again(clock.now()) {
+        if known.is_some() && !state.may_read_again(clock.now()) {
             return Ok(None);
         }
-        self.directory(clock).await.map(|directory| find(&directory))
+        self.directory(state, clock).await.map(|directory| find(&directory))
     }
 
-    fn known_directory(&self, now: Timestamp) -> Option<Directory> {
-        let state = self.state.lock();
-        let (directory, until) = state.directory.as_ref()?;
-        (now < *until).then(|| directory.clone())
-    }
-
-    fn may_read_again(&self, now: Timestamp) -> bool {
-        let read_at = self.state.lock().read_at;
-        read_at.is_none_or(|read_at| now >= read_at.saturating_add(Self::PAUSE))
-    }
-
-    async fn directory(&self, clock: &Clock) -> Result<Directory, NoToken> {
+    async fn directory(&self, state: &OriginState, clock: &Clock) -> Result<Directory, NoToken> {
+        state.check_wait(clock.now())?;
         let url = self.url(Directory::PATH).map_err(NoToken::issuer)?;
         let mut request = Request::new(Bytes::new());
         *request.uri_mut() = url;
         request
             .headers_mut()
             .insert(ACCEPT, HeaderValue::from_static(Directory::MEDIA_TYPE));
-        let answer = self.send(request, Directory::MAX_LENGTH, clock).await?;
+        let answer = self.send(state, request, Directory::MAX_LENGTH, clock).await?;
         let directory = Directory::parse(&answer.content).map_err(NoToken::issuer)?;
         let age = max_age(&answer.headers).unwrap_or(Self::USUAL_AGE).min(Self::MAX_AGE);
-        let now = clock.now();
-        let mut state = self.state.lock();
-        state.read_at = Some(now);
-        state.directory = Some((directory.clone(), now.saturating_add(age)));
+        state.keep_directory(directory.clone(), age, clock.now());
         Ok(directory)
     }
 
     /// Sends a request for a credential, and returns the response.
-    pub(super) async fn issue(&self, key: &PublicKey, request: &[u8], clock: &Clock) -> Result<Bytes, NoToken> {
-        self.count_issuance(clock.now())?;
+    pub(super) async fn issue(
+        &self,
+        state: &OriginState,
+        key: &PublicKey,
+        request: &[u8],
+        clock: &Clock,
+    ) -> Result<Bytes, NoToken> {
         let url = match self.configured_url() {
             Some(url) => url.map_err(NoToken::issuer)?,
             None => {
-                let directory = match self.known_directory(clock.now()) {
+                let directory = match state.directory(clock.now()) {
                     Some(directory) => directory,
-                    None => self.directory(clock).await?,
+                    None => self.directory(state, clock).await?,
                 };
                 self.resolve(directory.request_uri()).map_err(NoToken::issuer)?
             }
@@ -230,7 +271,9 @@ impl TrustedIssuer {
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(Issuer::REQUEST_TYPE));
         headers.insert(ACCEPT, HeaderValue::from_static(Issuer::RESPONSE_TYPE));
-        let answer = self.send(request, key.profile().response_len(), clock).await?;
+        // Counted last, so that only what is sent counts.
+        state.count_issuance(clock.now())?;
+        let answer = self.send(state, request, key.profile().response_len(), clock).await?;
         let content_type = answer.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         match content_type
             .is_some_and(|content_type| content_type.eq_ignore_ascii_case(Issuer::RESPONSE_TYPE.as_bytes()))
@@ -257,52 +300,28 @@ impl TrustedIssuer {
             .ok_or_else(|| "the directory names another host than the issuer".into())
     }
 
-    async fn send(&self, request: Request<Bytes>, max_length: usize, clock: &Clock) -> Result<Answer, NoToken> {
-        let now = clock.now();
-        let blocked_until = self.state.lock().blocked_until;
-        if now < blocked_until {
-            let wait = Duration::from_micros(blocked_until.micros_since(now));
-            return Err(NoToken::Issuer("the issuer has asked for a wait".into(), Some(wait)));
-        }
+    async fn send(
+        &self,
+        state: &OriginState,
+        request: Request<Bytes>,
+        max_length: usize,
+        clock: &Clock,
+    ) -> Result<Answer, NoToken> {
         let answer = timeout(Self::DEADLINE, self.transport.send(request, max_length)).await;
         let answer = answer.map_err(|_| NoToken::issuer(format!("no answer within {:?}", Self::DEADLINE)))?;
         let answer = answer.map_err(NoToken::issuer)?;
         if answer.status == StatusCode::OK {
             return Ok(answer);
         }
-        let wait = self.obey(&answer.headers, clock.now());
+        let now = clock.now();
+        let wait = retry_after(&answer.headers, now).map(|wait| wait.min(Self::MAX_WAIT));
+        if let Some(wait) = wait {
+            state.block(wait, now);
+        }
         Err(NoToken::Issuer(
             format!("the issuer has answered {}", answer.status).into(),
             wait,
         ))
-    }
-
-    /// Notes the wait that the issuer asks for. Nothing is sent to it before.
-    fn obey(&self, headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-        let retry_after = RetryAfter::read(headers).ok().flatten()?;
-        let wall = UNIX_EPOCH.checked_add(Duration::from_micros(now.as_micros()));
-        let wait = retry_after.wait(wall.unwrap_or(UNIX_EPOCH)).min(Self::MAX_WAIT);
-        self.state.lock().blocked_until = now.saturating_add(wait);
-        Some(wait)
-    }
-
-    fn count_issuance(&self, now: Timestamp) -> Result<(), NoToken> {
-        let hour = Duration::from_secs(3_600);
-        let mut state = self.state.lock();
-        while state
-            .issued
-            .front()
-            .is_some_and(|issued| now >= issued.saturating_add(hour))
-        {
-            state.issued.pop_front();
-        }
-        if let Some(first) = state.issued.front().filter(|_| state.issued.len() >= Self::PER_HOUR) {
-            let wait = Duration::from_micros(first.saturating_add(hour).micros_since(now));
-            let cause = format!("{} credentials were fetched within an hour", Self::PER_HOUR);
-            return Err(NoToken::Issuer(cause.into(), Some(wait)));
-        }
-        state.issued.push_back(now);
-        Ok(())
     }
 }
 
@@ -310,8 +329,27 @@ impl fmt::Debug for TrustedIssuer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TrustedIssuer")
             .field("name", &self.name)
+            .field("origins", &self.origins.keys())
+            .field("any_origin", &self.any_origin.is_some())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns `true` if requests can have this origin: a host, perhaps with a port, as [`authority`] reads it.
+fn is_origin(name: &str) -> bool {
+    let url = format!("https://{name}").parse().ok();
+    let of_url = url.as_ref().and_then(authority).is_some_and(|(host, port)| {
+        !host.is_empty() && (name.eq_ignore_ascii_case(&host) || name.eq_ignore_ascii_case(&format!("{host}:{port}")))
+    });
+    let challenge = TokenChallenge::new(Profile::P256, name);
+    of_url && challenge.is_ok()
+}
+
+/// The wait that a response asks for, if it does.
+pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let wall = UNIX_EPOCH.checked_add(Duration::from_micros(now.as_micros()));
+    let retry_after = RetryAfter::read(headers).ok().flatten()?;
+    Some(retry_after.wait(wall.unwrap_or(UNIX_EPOCH)))
 }
 
 /// Returns `true` if a host, perhaps with a port, is this computer.

@@ -5,6 +5,7 @@ mod builder;
 mod error;
 mod issuer;
 mod known;
+mod origin_state;
 mod service;
 mod storage;
 mod transport;
@@ -57,7 +58,8 @@ use crate::clock::Clock;
 /// #     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("hello"))))
 /// # }));
 /// // `to_issuer` and `to_origin` are clients of HTTP; the first one logs in at the issuer.
-/// let tokens = TokenClientLayer::builder().issuer(TrustedIssuer::new("issuer.example", to_issuer)).build()?;
+/// let issuer = TrustedIssuer::new("issuer.example", to_issuer).origin("api.example");
+/// let tokens = TokenClientLayer::builder().issuer(issuer).build()?;
 /// let client = ServiceBuilder::new().layer(tokens).service(to_origin);
 ///
 /// let request = || Request::get("https://api.example/").body(()).unwrap();
@@ -73,8 +75,8 @@ use crate::clock::Clock;
 /// # Which challenges are answered
 ///
 /// Those of a 401 or 429 that are well-formed, of a [profile](super::Profile) that the crate has, by an issuer that was
-/// [configured](TokenClientLayerBuilder::issuer), and that name the origin of the request: its host, with the port where
-/// that is not the usual one. The limit has to be there or [pinned](TrustedIssuer::pin_limit), and not above
+/// [configured](TokenClientLayerBuilder::issuer) for the [origin](TrustedIssuer::origin) of the request, and that name that
+/// origin: its host, with the port where that is not the usual one. The limit has to be there or [pinned](TrustedIssuer::pin_limit), and not above
 /// [`max_rate_limit`](TokenClientLayerBuilder::max_rate_limit). A key has to be in the issuer's directory, or pinned. The
 /// response to any other challenge is passed on as it is.
 ///
@@ -84,7 +86,8 @@ use crate::clock::Clock;
 ///
 /// It is asked over `https`, or over `http` on this very computer, for its directory and for credentials, at its own host
 /// or at a [URL](TrustedIssuer::request_url) that was configured: never at one that an origin has named. A `Retry-After` is
-/// obeyed, up to ten minutes. Requests have ten seconds, and 60 credentials are fetched in an hour at most.
+/// obeyed, up to ten minutes. Requests have ten seconds. For each origin, at most 12 requests for credentials are sent an hour,
+/// or 60 for all origins together if the issuer answers to [any origin](TrustedIssuer::any_origin).
 ///
 /// Origins can ask for waits, too. Put a `ClientLayer` *outside* of this one for them: inside, it would hold back the request
 /// that has got its token.
@@ -94,6 +97,12 @@ use crate::clock::Clock;
 /// An origin or an issuer that shows each client another key, context or limit can follow that client. Pin
 /// [keys](TrustedIssuer::pin_key) and [limits](TrustedIssuer::pin_limit) where you know them. Requests of one client also
 /// share its address, its connections and whatever else they have in common; tokens do not hide that.
+///
+/// The origins of an issuer share credentials where the protocol does: with [`Profile::P384`](super::Profile::P384), all of
+/// them; with [`Profile::P256`](super::Profile::P256), those with the same list of origins in their challenges. An origin
+/// can therefore measure whether the client already had a credential, because fetching one takes time. An origin can also
+/// cause a credential to be fetched again, by using up what the storage has room for: with [`MemoryCredentials`], 64
+/// credentials, or 4,096 contexts or 1,048,576 tokens of one credential.
 #[derive(Clone)]
 pub struct TokenClientLayer(Arc<Settings>);
 
