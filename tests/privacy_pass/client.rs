@@ -642,12 +642,94 @@ async fn answers_of_an_issuer_that_are_no_credential_are_errors() {
             .unwrap()
             .layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
         let error = send(&client).await.unwrap_err();
-        assert!(
-            matches!(error, TokenClientError::Issuer { retry_after: None, .. }),
-            "{case}: {error}"
-        );
+        let seconds = if case < 4 { 300 } else { 10 };
+        assert_eq!(wait_of(&error), Some(Duration::from_secs(seconds)), "{case}: {error}");
         assert_eq!(seen.requests(), 1);
     }
+}
+
+fn wait_of<E>(error: &TokenClientError<E>) -> Option<Duration> {
+    match error {
+        TokenClientError::Issuer { retry_after, .. } => *retry_after,
+        _ => None,
+    }
+}
+
+/// An issuance may have used up a ration, although its response is of no use.
+#[tokio::test]
+async fn after_a_failed_proof_no_credential_of_that_key_is_requested_for_five_minutes() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    // A second key, the credentials of which are valid.
+    let other = Issuer::new(Profile::P256);
+    let keys = [&issuer, &other].map(|issuer| issuer.0.key.public_key().clone());
+    let directory = Directory::new("/arc")
+        .with_key(keys[0].clone(), None)
+        .with_key(keys[1].clone(), None);
+    *issuer.0.directory.lock().unwrap() = directory.to_json();
+    let (own, id) = (issuer.clone(), other.0.key.key_id().truncated());
+    issuer.answer(move |request| {
+        let key = if *request.body().get(2)? == id {
+            &other.0.key
+        } else {
+            &own.0.key
+        };
+        let mut response = key.issue(&request.body()[3..]).unwrap();
+        response[100] ^= u8::from(*key.key_id().as_bytes() == *own.0.key.key_id().as_bytes());
+        Some(respond("application/private-credential-response", response))
+    });
+    let layer = two_origins(&issuer, &clock);
+    let to = |origin: &str, key: usize| {
+        let challenge = Challenge::new(&challenge_of("issuer.example", &[origin])).with_rate_limit(5);
+        let challenge = challenge.with_token_key(keys[key].as_bytes());
+        layer.layer(to_fake(&seen, move |request| {
+            match request.headers().contains_key("authorization") {
+                true => Response::new(()),
+                false => challenging(401, &challenge),
+            }
+        }))
+    };
+    let (bad, good, evil) = (to("api.example", 0), to("api.example", 1), to("evil.example:8443", 0));
+    for (passed, left) in [(0, 300), (0, 300), (100, 200), (199, 1)] {
+        clock.advance(Duration::from_secs(passed));
+        assert_eq!(wait_of(&send(&bad).await.unwrap_err()), Some(Duration::from_secs(left)));
+        assert_eq!(issuer.issued(), 1);
+    }
+    // Neither another key nor another origin has anything to do with it.
+    assert_eq!(send(&good).await.unwrap(), 200);
+    assert!(send_to_evil(&evil).await.is_err());
+    assert_eq!(issuer.issued(), 3);
+    issuer.answer(|_| None);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(send(&bad).await.unwrap(), 200);
+    assert!(send_to_evil(&evil).await.is_err());
+    assert_eq!(issuer.issued(), 4);
+}
+
+/// Else an outage of a second would use up the issuances of an hour.
+#[tokio::test]
+async fn after_failed_requests_the_issuer_is_left_alone_for_longer_and_longer() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let unavailable = |request: &Request<Bytes>| {
+        let response = Response::builder().status(502).body(Full::default()).unwrap();
+        (request.method() == Method::POST).then_some(response)
+    };
+    issuer.answer(unavailable);
+    let client = client(&issuer, &clock)
+        .build()
+        .unwrap()
+        .layer(to_origin(origin(&issuer.0.key, 50, &clock), &seen));
+    let mut issued = 0;
+    for wait in [10, 20, 40, 80, 160, 300, 300].map(Duration::from_secs) {
+        issued += 1;
+        for _ in 0..20 {
+            assert_eq!(wait_of(&send(&client).await.unwrap_err()), Some(wait));
+        }
+        assert_eq!(issuer.issued(), issued);
+        clock.advance(wait);
+    }
+    issuer.answer(|_| None);
+    assert_eq!(send(&client).await.unwrap(), 200);
+    assert_eq!(issuer.issued(), issued + 1);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use super::{
     storage::{ContextName, Reserved, StorageError},
 };
 use crate::privacy_pass::{
-    Challenge, Credential, CredentialRequest, Profile, PublicKey, Token, TokenChallenge, VerificationError,
+    Challenge, Credential, CredentialRequest, Issuer, Profile, PublicKey, Token, TokenChallenge,
 };
 
 /// A challenge that the client may answer.
@@ -118,9 +118,15 @@ impl TokenClientLayer {
         let request = blocking(move || CredentialRequest::new(&own_key, &request_context)).await?;
         let request = request.map_err(|error| NoToken::Storage(error.into()))?;
         let (issuer, state) = (&question.issuer, &question.state);
-        let response = issuer.issue(state, key, request.as_bytes(), &self.0.clock).await?;
-        let credential: Result<_, VerificationError> = blocking(move || request.finalize(&response)).await?;
-        credential.map_err(NoToken::issuer)
+        let answer = issuer.issue(state, key, request.as_bytes(), &self.0.clock).await?;
+        let credential = match answer.content_of_type(Issuer::RESPONSE_TYPE) {
+            Ok(response) => blocking(move || request.finalize(&response).map_err(BoxError::from)).await?,
+            Err(cause) => Err(cause),
+        };
+        credential.map_err(|cause| {
+            let wait = state.distrust(key.key_id(), self.0.clock.now());
+            NoToken::Issuer(cause, Some(wait))
+        })
     }
 }
 

@@ -40,6 +40,11 @@ use crate::{
 /// directory, waits and issuances are tracked for each origin separately, so an origin that asks for many credentials
 /// exhausts only its own bound: **12 requests for credentials an hour**.
 ///
+/// After a failed request, nothing is sent to the issuer for 10 s, and twice as long after each further failure, up to 5
+/// minutes; or for as long as its `Retry-After` says, up to 10 minutes, if that is longer. After a response that is not a
+/// valid credential, no other credential of that key is requested for 5 minutes. Until then, requests that need one fail with
+/// [`TokenClientError::Issuer`](super::TokenClientError::Issuer) and the remaining wait.
+///
 /// ```
 /// use bytes::Bytes;
 /// use http::{Request, Response};
@@ -238,20 +243,21 @@ impl TrustedIssuer {
             .headers_mut()
             .insert(ACCEPT, HeaderValue::from_static(Directory::MEDIA_TYPE));
         let answer = self.send(state, request, Directory::MAX_LENGTH, clock).await?;
-        let directory = Directory::parse(&answer.content).map_err(NoToken::issuer)?;
         let age = max_age(&answer.headers).unwrap_or(Self::USUAL_AGE).min(Self::MAX_AGE);
+        let directory = answer.content.and_then(|content| Ok(Directory::parse(&content)?));
+        let directory = directory.map_err(|cause| NoToken::Issuer(cause, Some(state.fail(None, clock.now()))))?;
         state.keep_directory(directory.clone(), age, clock.now());
         Ok(directory)
     }
 
-    /// Sends a request for a credential, and returns the response.
+    /// Sends a request for a credential. Returns the response if its status is 200: the issuer has counted the request.
     pub(super) async fn issue(
         &self,
         state: &OriginState,
         key: &PublicKey,
         request: &[u8],
         clock: &Clock,
-    ) -> Result<Bytes, NoToken> {
+    ) -> Result<Answer, NoToken> {
         let url = match self.configured_url() {
             Some(url) => url.map_err(NoToken::issuer)?,
             None => {
@@ -272,15 +278,10 @@ impl TrustedIssuer {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(Issuer::REQUEST_TYPE));
         headers.insert(ACCEPT, HeaderValue::from_static(Issuer::RESPONSE_TYPE));
         // Counted last, so that only what is sent counts.
-        state.count_issuance(clock.now())?;
+        state.count_issuance(key.key_id(), clock.now())?;
         let answer = self.send(state, request, key.profile().response_len(), clock).await?;
-        let content_type = answer.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-        match content_type
-            .is_some_and(|content_type| content_type.eq_ignore_ascii_case(Issuer::RESPONSE_TYPE.as_bytes()))
-        {
-            true => Ok(answer.content),
-            false => Err(NoToken::issuer("the response is no credential response")),
-        }
+        state.succeed();
+        Ok(answer)
     }
 
     /// The URL that a directory names, if it is one of the issuer's own host.
@@ -308,20 +309,17 @@ impl TrustedIssuer {
         clock: &Clock,
     ) -> Result<Answer, NoToken> {
         let answer = timeout(Self::DEADLINE, self.transport.send(request, max_length)).await;
-        let answer = answer.map_err(|_| NoToken::issuer(format!("no answer within {:?}", Self::DEADLINE)))?;
-        let answer = answer.map_err(NoToken::issuer)?;
-        if answer.status == StatusCode::OK {
-            return Ok(answer);
-        }
+        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {:?}", Self::DEADLINE).into()));
         let now = clock.now();
-        let wait = retry_after(&answer.headers, now).map(|wait| wait.min(Self::MAX_WAIT));
-        if let Some(wait) = wait {
-            state.block(wait, now);
-        }
-        Err(NoToken::Issuer(
-            format!("the issuer has answered {}", answer.status).into(),
-            wait,
-        ))
+        let (cause, asked) = match answer {
+            Ok(answer) if answer.status == StatusCode::OK => return Ok(answer),
+            Ok(Answer { status, headers, .. }) => (
+                format!("the issuer has answered {status}").into(),
+                retry_after(&headers, now).map(|wait| wait.min(Self::MAX_WAIT)),
+            ),
+            Err(cause) => (cause, None),
+        };
+        Err(NoToken::Issuer(cause, Some(state.fail(asked, now))))
     }
 }
 

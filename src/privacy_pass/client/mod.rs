@@ -86,7 +86,8 @@ use crate::clock::Clock;
 ///
 /// It is asked over `https`, or over `http` on this very computer, for its directory and for credentials, at its own host
 /// or at a [URL](TrustedIssuer::request_url) that was configured: never at one that an origin has named. A `Retry-After` is
-/// obeyed, up to ten minutes. Requests have ten seconds. For each origin, at most 12 requests for credentials are sent an hour,
+/// obeyed, up to ten minutes, and requests that fail or have no valid response are followed by a
+/// [wait](TrustedIssuer). Requests have ten seconds. For each origin, at most 12 requests for credentials are sent an hour,
 /// or 60 for all origins together if the issuer answers to [any origin](TrustedIssuer::any_origin).
 ///
 /// Origins can ask for waits, too. Put a `ClientLayer` *outside* of this one for them: inside, it would hold back the request

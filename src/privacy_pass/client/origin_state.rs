@@ -1,9 +1,16 @@
 //! The state of an issuer that belongs to one origin: no other origin can observe it.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use super::error::NoToken;
-use crate::{clock::Timestamp, mutex::Mutex, privacy_pass::Directory};
+use crate::{
+    clock::Timestamp,
+    mutex::Mutex,
+    privacy_pass::{Directory, KeyId},
+};
 
 pub(super) struct OriginState {
     state: Mutex<State>,
@@ -19,14 +26,25 @@ struct State {
     read_at: Option<Timestamp>,
     /// Nothing is sent to the issuer before.
     blocked_until: Timestamp,
+    /// The failures since the last issuance, without those from before a longer pause.
+    failures: u32,
     /// The requests for credentials in the last hour.
     issued: VecDeque<Timestamp>,
+    /// The keys with an invalid response, each until the next request. Not more than `issued` has entries, since each of
+    /// them took an issuance.
+    failed: BTreeMap<KeyId, Timestamp>,
 }
 
 impl OriginState {
     /// The minimum time between two reads for unknown keys: origins can name any number of them.
     const PAUSE: Duration = Duration::from_secs(60);
     const HOUR: Duration = Duration::from_secs(3_600);
+    /// The wait after a failed request, doubled for each further one. An outage would otherwise use up the issuances of an
+    /// hour within a second.
+    const FIRST_WAIT: Duration = Duration::from_secs(10);
+    const MAX_WAIT: Duration = Duration::from_secs(300);
+    /// The time for which no credential of a key is requested after an invalid response.
+    const DISTRUST: Duration = Duration::from_secs(300);
 
     pub(super) fn new(max_issuances: usize) -> Self {
         Self {
@@ -53,20 +71,49 @@ impl OriginState {
         read_at.is_none_or(|read_at| now >= read_at.saturating_add(Self::PAUSE))
     }
 
-    pub(super) fn block(&self, wait: Duration, now: Timestamp) {
-        self.state.lock().blocked_until = now.saturating_add(wait);
+    /// Returns the wait after a failed request, for which the issuer may have asked for a longer one.
+    pub(super) fn fail(&self, asked: Option<Duration>, now: Timestamp) -> Duration {
+        let mut state = self.state.lock();
+        // A directory that was read does not end the failures, since it may be served while no credential is.
+        if now >= state.blocked_until.saturating_add(Self::MAX_WAIT) {
+            state.failures = 0;
+        }
+        // Requests at the same time are one failure.
+        if now >= state.blocked_until || state.failures == 0 {
+            state.failures = state.failures.saturating_add(1);
+        }
+        let doubled = Self::FIRST_WAIT.saturating_mul(1 << (state.failures - 1).min(16));
+        let wait = doubled.min(Self::MAX_WAIT).max(asked.unwrap_or_default());
+        state.blocked_until = state.blocked_until.max(now.saturating_add(wait));
+        wait
     }
 
-    /// Fails if the issuer has asked for a wait that is not over.
+    pub(super) fn succeed(&self) {
+        self.state.lock().failures = 0;
+    }
+
+    /// Fails if the wait after a failed request is not over.
     pub(super) fn check_wait(&self, now: Timestamp) -> Result<(), NoToken> {
-        let cause = || "the issuer has asked for a wait".to_owned();
+        let cause = || "a request to the issuer has failed, and the wait after it is not over".to_owned();
         wait_until(self.state.lock().blocked_until, now, cause)
     }
 
+    /// Returns the wait after a response with an invalid credential of this key.
+    pub(super) fn distrust(&self, key: KeyId, now: Timestamp) -> Duration {
+        let mut state = self.state.lock();
+        state.failed.retain(|_, until| now < *until);
+        state.failed.insert(key, now.saturating_add(Self::DISTRUST));
+        Self::DISTRUST
+    }
+
     /// Counts a request for a credential that is about to be sent, or fails if it must not be.
-    pub(super) fn count_issuance(&self, now: Timestamp) -> Result<(), NoToken> {
+    pub(super) fn count_issuance(&self, key: KeyId, now: Timestamp) -> Result<(), NoToken> {
         self.check_wait(now)?;
         let mut state = self.state.lock();
+        if let Some(until) = state.failed.get(&key) {
+            let cause = || format!("the last credential of key {key} was invalid");
+            wait_until(*until, now, cause)?;
+        }
         let ends = |issued: &Timestamp| issued.saturating_add(Self::HOUR);
         while state.issued.front().is_some_and(|issued| now >= ends(issued)) {
             state.issued.pop_front();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::Body;
 use tower_service::Service;
 
@@ -17,7 +17,18 @@ use crate::{mutex::Mutex, privacy_pass::content::collect};
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    pub(super) content: Bytes,
+    pub(super) content: Result<Bytes, BoxError>,
+}
+
+impl Answer {
+    /// The content, if it has this media type.
+    pub(super) fn content_of_type(self, media_type: &str) -> Result<Bytes, BoxError> {
+        let sent = self.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        match sent.is_some_and(|sent| sent.eq_ignore_ascii_case(media_type.as_bytes())) {
+            true => self.content,
+            false => Err(format!("the content of the response is no {media_type}").into()),
+        }
+    }
 }
 
 /// The service as a client needs it, whatever its type.
@@ -48,7 +59,7 @@ where
             Ok(Answer {
                 status: head.status,
                 headers: head.headers,
-                content: collect(body, max_length).await?,
+                content: collect(body, max_length).await.map_err(Into::into),
             })
         })
     }
