@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeSet,
     convert::Infallible,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -13,10 +16,12 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_quota::{
+    Algorithm, Exemption, MemoryStore, QuotaPolicy, RateLimitLayer,
     clock::{Clock, Timestamp},
+    key::{self, PeerAddress},
     privacy_pass::{
-        Challenge, ContextName, CredentialStorage, Directory, IssuerKey, MemoryCredentials, OriginLayer, Profile,
-        Reserved, StorageFuture, Token, TokenChallenge, TokenClient, TokenClientError, TokenClientLayer,
+        AcceptedToken, Challenge, ContextName, CredentialStorage, Directory, IssuerKey, MemoryCredentials, OriginLayer,
+        Profile, Reserved, StorageFuture, Token, TokenChallenge, TokenClient, TokenClientError, TokenClientLayer,
         TokenClientLayerBuilder, TrustedIssuer,
     },
 };
@@ -273,28 +278,237 @@ async fn a_request_for_a_credential_has_the_form_of_the_drafts() {
     }
 }
 
-/// M37: the client acts on a 429, too; and since only some requests need a token, it does not send one before it is asked.
+/// An origin with this challenge, which answers requests without a token with 429 while its limit is exceeded.
+#[derive(Clone)]
+struct Optional {
+    challenge: Challenge,
+    retry_after: Option<&'static str>,
+    is_exceeded: Arc<AtomicBool>,
+}
+
+impl Optional {
+    fn new(limit: u32) -> Self {
+        let challenge = Challenge::new(&challenge_of("issuer.example", &["api.example"])).with_rate_limit(limit);
+        Self {
+            challenge: challenge.with_max_age(MINUTE),
+            retry_after: None,
+            is_exceeded: Arc::new(true.into()),
+        }
+    }
+
+    fn sender(&self, seen: &Seen) -> Sender {
+        let site = self.clone();
+        to_fake(seen, move |request| {
+            if request.headers().contains_key("authorization") || !site.is_exceeded.load(Ordering::SeqCst) {
+                return Response::new(());
+            }
+            let mut response = challenging(429, &site.challenge);
+            if let Some(wait) = site.retry_after {
+                response
+                    .headers_mut()
+                    .insert(header::RETRY_AFTER, HeaderValue::from_static(wait));
+            }
+            response
+        })
+    }
+}
+
+/// M37: the client acts on a 429, too; and since only some requests need a token, it sends none before and after.
 #[tokio::test]
-async fn a_429_with_a_challenge_is_answered_each_time() {
+async fn after_a_429_tokens_are_sent_at_once_until_its_retry_after_is_over() {
+    let challenge = Optional::new(50).challenge;
+    for (retry_after, challenge, seconds, rounds) in [
+        (Some("20"), &challenge, 20, 2),
+        (Some("90"), &challenge, 60, 2),
+        (Some("soon"), &challenge, 60, 2),
+        (Some("Tue, 14 Nov 2023 22:14:30 GMT"), &challenge, 30, 1),
+        (None, &challenge, 60, 2),
+        (
+            Some("20"),
+            &Challenge::new(&challenge_of("issuer.example", &["api.example"])).with_rate_limit(50),
+            20,
+            2,
+        ),
+    ] {
+        let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+        let site = Optional {
+            retry_after,
+            challenge: challenge.clone(),
+            ..Optional::new(50)
+        };
+        let client = client(&issuer, &clock).build().unwrap().layer(site.sender(&seen));
+        for round in 0..rounds {
+            let counts = || (seen.requests() - round * 6, seen.tokens().len() - round * 4);
+            assert_eq!(send(&client).await.unwrap(), 200);
+            assert_eq!(counts(), (2, 1), "{retry_after:?}");
+            clock.advance(Duration::from_secs(seconds - 1));
+            for _ in 0..3 {
+                assert_eq!(send(&client).await.unwrap(), 200);
+            }
+            assert_eq!(counts(), (5, 4), "{retry_after:?}");
+            // The limit is not exceeded any more, and the token is saved.
+            clock.advance(Duration::from_secs(1));
+            site.is_exceeded.store(false, Ordering::SeqCst);
+            assert_eq!(send(&client).await.unwrap(), 200);
+            assert_eq!(counts(), (6, 4), "{retry_after:?}");
+            site.is_exceeded.store(true, Ordering::SeqCst);
+        }
+        assert_eq!(issuer.issued(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_429_without_a_time_or_without_a_challenge_is_not_remembered() {
     let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let challenge = Challenge::new(&challenge_of("issuer.example", &["api.example"]))
-        .with_rate_limit(5)
-        .with_max_age(MINUTE);
-    let answer = move |request: &Request<()>| match request.headers().contains_key("authorization") {
-        true => Response::new(()),
-        false => challenging(429, &challenge),
+    let layer = client(&issuer, &clock).build().unwrap();
+    let challenge = Challenge::new(&challenge_of("issuer.example", &["api.example"])).with_rate_limit(5);
+    let site = Optional {
+        challenge,
+        ..Optional::new(5)
     };
-    let client = client(&issuer, &clock).build().unwrap().layer(to_fake(&seen, answer));
+    let timeless = layer.layer(site.sender(&seen));
+    for requests in [2, 4] {
+        assert_eq!(send(&timeless).await.unwrap(), 200);
+        assert_eq!((seen.requests(), seen.tokens().len()), (requests, requests / 2));
+    }
+    let plain = layer.layer(to_fake(&seen, |_| {
+        let response = Response::builder().status(429).header("retry-after", "20");
+        response.body(()).unwrap()
+    }));
+    for requests in [5, 6] {
+        assert_eq!(send(&plain).await.unwrap(), 429);
+        assert_eq!((seen.requests(), seen.tokens().len()), (requests, 2));
+    }
+}
+
+#[tokio::test]
+async fn requests_are_sent_without_a_token_when_those_for_a_429_are_used_up() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let site = Optional::new(2);
+    let client = client(&issuer, &clock).build().unwrap().layer(site.sender(&seen));
     for _ in 0..2 {
         assert_eq!(send(&client).await.unwrap(), 200);
     }
-    assert_eq!((seen.requests(), seen.tokens().len()), (4, 2));
+    assert_eq!((seen.requests(), seen.tokens().len()), (3, 2));
+    site.is_exceeded.store(false, Ordering::SeqCst);
+    assert_eq!(send(&client).await.unwrap(), 200);
+    site.is_exceeded.store(true, Ordering::SeqCst);
+    let error = send(&client).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            TokenClientError::LimitReached {
+                retry_after: Some(MINUTE)
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!((seen.requests(), seen.tokens().len(), issuer.issued()), (5, 2, 1));
+}
+
+#[tokio::test]
+async fn requests_are_sent_without_a_token_when_the_issuer_gives_no_credential_for_a_429() {
+    let (issuer, clock, seen, kept) = (
+        Issuer::new(Profile::P256),
+        manual(),
+        Seen::default(),
+        Forgetful::default(),
+    );
+    let site = Optional::new(5);
+    let layer = client(&issuer, &clock).storage(kept.clone()).build().unwrap();
+    let client = layer.layer(site.sender(&seen));
+    assert_eq!(send(&client).await.unwrap(), 200);
+    *kept.0.lock().unwrap() = Arc::default();
+    issuer.answer(|request| {
+        let unavailable = || Response::builder().status(503).body(Full::default()).unwrap();
+        (request.method() == Method::POST).then(unavailable)
+    });
+    site.is_exceeded.store(false, Ordering::SeqCst);
+    for _ in 0..5 {
+        assert_eq!(send(&client).await.unwrap(), 200);
+    }
+    assert_eq!((seen.requests(), seen.tokens().len(), issuer.issued()), (7, 1, 2));
+    site.is_exceeded.store(true, Ordering::SeqCst);
+    assert_eq!(
+        wait_of(&send(&client).await.unwrap_err()),
+        Some(Duration::from_secs(10))
+    );
+    assert_eq!((seen.requests(), seen.tokens().len(), issuer.issued()), (8, 1, 2));
+}
+
+/// The token of a remembered 429 can be too old. That does not say that each request needs one.
+#[tokio::test]
+async fn a_401_for_a_token_that_a_429_has_asked_for_makes_tokens_no_requirement() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let site = Optional::new(50);
+    let layer = client(&issuer, &clock).build().unwrap();
+    assert_eq!(send(&layer.layer(site.sender(&seen))).await.unwrap(), 200);
+    let next = challenge_of("issuer.example", &["api.example"]).with_redemption_context([1; 32]);
+    let next = Challenge::new(&next).with_rate_limit(50).with_max_age(MINUTE);
+    let expected = next.token_challenge().unwrap().digest();
+    let changed = layer.layer(to_fake(&seen, move |request| {
+        match Token::from_headers(request.headers()).unwrap() {
+            Some(token) if token.challenge_digest() != Some(&expected) => challenging(401, &next),
+            _ => Response::new(()),
+        }
+    }));
+    // With the old token, with a new one; then without one.
+    for (requests, tokens) in [(4, 3), (5, 3), (6, 3)] {
+        assert_eq!(send(&changed).await.unwrap(), 200);
+        assert_eq!((seen.requests(), seen.tokens().len()), (requests, tokens));
+    }
+}
+
+/// The whole of it: a limit by address, and tokens for those above it.
+#[tokio::test]
+async fn where_tokens_are_optional_each_request_is_sent_once() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let by_address = RateLimitLayer::builder(store)
+        .scope("api")
+        .key(key::client_ip())
+        .policy(QuotaPolicy::new("address", 3, Duration::from_secs(30)).with_algorithm(Algorithm::FixedWindow))
+        .exempt(Exemption::when(|request| {
+            request.extensions.get::<AcceptedToken>().is_some()
+        }))
+        .build()
+        .unwrap();
+    let tokens = OriginLayer::builder("issuer.example", &[7; 32])
+        .origin("api.example")
+        .key(issuer.0.key.clone())
+        .policy("anonymous", 10, MINUTE)
+        .optional()
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let (service, own) = (tokens.layer(by_address.layer(inner)), seen.clone());
+    let sender = Sender::new(service_fn(move |mut request: Request<()>| {
+        own.note(&request);
+        request
+            .extensions_mut()
+            .insert(PeerAddress(([192, 0, 2, 1], 80).into()));
+        let response = service.clone().oneshot(request);
+        async move { response.await.map(|response| response.map(drop)) }
+    }));
+    let client = client(&issuer, &clock).build().unwrap().layer(sender);
+    // Three without a token; one is rejected, and sent again with a token; six more with tokens.
+    for _ in 0..10 {
+        assert_eq!(send(&client).await.unwrap(), 200);
+    }
+    assert_eq!((seen.requests(), seen.tokens().len()), (11, 7));
+    // The limit is not exceeded any more.
+    clock.advance(Duration::from_secs(30));
+    for _ in 0..3 {
+        assert_eq!(send(&client).await.unwrap(), 200);
+    }
+    assert_eq!((seen.requests(), seen.tokens().len()), (14, 7));
 }
 
 /// An origin answers a gRPC call with status 200 and says in `grpc-status` what it means.
 #[tokio::test]
 async fn challenges_in_a_grpc_status_are_answered() {
-    for (code, requests) in [("16", 3), ("8", 4), ("0", 2), ("14", 2)] {
+    for (code, requests) in [("16", 3), ("8", 3), ("0", 2), ("14", 2)] {
         let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
         let challenge = Challenge::new(&challenge_of("issuer.example", &["api.example"]))
             .with_rate_limit(5)
@@ -358,6 +572,27 @@ impl CredentialStorage for Kept {
 
     fn save(&self, credential: ContextName, profile: Profile, bytes: &[u8]) -> StorageFuture<'_, ()> {
         self.0.save(credential, profile, bytes)
+    }
+}
+
+/// A storage that the test can empty.
+#[derive(Clone, Default)]
+struct Forgetful(Arc<Mutex<Arc<MemoryCredentials>>>);
+
+impl CredentialStorage for Forgetful {
+    fn reserve(
+        &self,
+        credential: ContextName,
+        context: ContextName,
+        limit: u32,
+    ) -> StorageFuture<'_, Option<Reserved>> {
+        let storage = Arc::clone(&self.0.lock().unwrap());
+        Box::pin(async move { storage.reserve(credential, context, limit).await })
+    }
+
+    fn save(&self, credential: ContextName, profile: Profile, bytes: &[u8]) -> StorageFuture<'_, ()> {
+        let (storage, bytes) = (Arc::clone(&self.0.lock().unwrap()), bytes.to_vec());
+        Box::pin(async move { storage.save(credential, profile, &bytes).await })
     }
 }
 

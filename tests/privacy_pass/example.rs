@@ -61,9 +61,8 @@ fn check(told: &str) {
         "GET http://issuer/.well-known/private-token-issuer-directory → 200 OK",
         "POST http://issuer/arc/request → 200 OK",
         with_token,
-        rejected,
+        // The challenge of the 429 is remembered.
         with_token,
-        rejected,
         with_token,
         rejected,
         "no token is left, and no more is sent",

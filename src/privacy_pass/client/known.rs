@@ -1,19 +1,21 @@
-//! Challenges of origins that want a token for each request, so that not every request is sent twice.
+//! Challenges of origins that want tokens, so that not every request is sent twice.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{clock::Timestamp, mutex::Mutex, privacy_pass::Challenge};
 
-/// The challenges of the last 401 of each origin, until they end.
+/// The last answered challenges of each origin, until they end.
 pub(super) struct Known {
     origins: Mutex<BTreeMap<String, Kept>>,
     max_origins: usize,
 }
 
 #[derive(Clone)]
-struct Kept {
-    challenges: Vec<Challenge>,
-    until: Timestamp,
+pub(super) struct Kept {
+    pub(super) challenges: Vec<Challenge>,
+    pub(super) until: Timestamp,
+    /// The origin wants a token for each request (401), not only for those above a limit (429).
+    pub(super) is_required: bool,
 }
 
 impl Known {
@@ -27,19 +29,14 @@ impl Known {
         }
     }
 
-    /// The challenges that an origin has sent and that hold at this moment, and until when.
-    pub(super) fn get(&self, origin: &str, now: Timestamp) -> Option<(Vec<Challenge>, Timestamp)> {
+    pub(super) fn get(&self, origin: &str, now: Timestamp) -> Option<Kept> {
         let origins = self.origins.lock();
-        let kept = origins.get(origin).filter(|kept| now < kept.until)?;
-        Some((kept.challenges.clone(), kept.until))
+        origins.get(origin).filter(|kept| now < kept.until).cloned()
     }
 
-    /// Keeps the challenges of an origin, if it says for how long they hold.
-    pub(super) fn put(&self, origin: &str, challenges: &[Challenge], now: Timestamp) {
-        let ages = challenges.iter().filter_map(Challenge::max_age);
-        let Some(age) = ages.min().map(|age| age.min(Self::MAX_AGE)) else {
-            return;
-        };
+    /// Keeps the challenges of an origin, for at most a day.
+    pub(super) fn put(&self, origin: &str, mut kept: Kept, now: Timestamp) {
+        kept.until = kept.until.min(now.saturating_add(Self::MAX_AGE));
         let mut origins = self.origins.lock();
         let is_full = origins.len() >= self.max_origins && !origins.contains_key(origin);
         if is_full {
@@ -49,14 +46,9 @@ impl Known {
                 .map(|(name, _)| name.clone());
             first.map(|first| origins.remove(&first));
         }
-        let kept = Kept {
-            challenges: challenges.to_vec(),
-            until: now.saturating_add(age),
-        };
         origins.insert(origin.to_owned(), kept);
     }
 
-    /// The origin has passed a request without a token, or rejected one: what was known is not true any more.
     pub(super) fn forget(&self, origin: &str) {
         self.origins.lock().remove(origin);
     }

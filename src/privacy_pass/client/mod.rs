@@ -28,8 +28,10 @@ use crate::clock::Clock;
 /// one, and stops when the limit is reached.
 ///
 /// You want it in front of the service that sends requests, where servers ask for anonymous tokens. The content of requests
-/// has to be `Clone`: a request is sent without a token, and once more with one when it is challenged. From an origin that
-/// has answered 401, the client knows for how long that holds, and sends the next requests with a token at once.
+/// has to be `Clone`: a request is sent without a token, and once more with one when it is challenged. The client remembers
+/// challenges that it has answered, and sends the next requests to that origin with a token at once: after a 401, until the
+/// challenge ends, if it has a `max-age`; after a 429, for its `Retry-After`, or until the challenge ends if that is earlier
+/// or there is no `Retry-After`. Tokens are optional after a 429: a request for which there is none is sent without one.
 ///
 /// ```
 /// use std::{convert::Infallible, time::Duration};

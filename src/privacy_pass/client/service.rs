@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use tower_service::Service;
 
-use super::{TokenClientError, TokenClientLayer, answer::origin_of};
+use super::{TokenClientError, TokenClientLayer, answer::origin_of, issuer::retry_after, known::Kept};
 use crate::{
     clock::Timestamp,
     privacy_pass::{Challenge, Token},
@@ -110,30 +110,17 @@ where
     };
     let mut first = request.clone();
     let held = layer.0.known.get(&origin, layer.0.clock.now());
-    if let Some((challenges, until)) = held
-        && let Some(token) = layer.token_until(&challenges, &origin, Some(until)).await?
+    if let Some(held) = &held
+        && let Some(token) = layer.token_of(held, &origin).await?
     {
         add(&mut first, &token);
     }
     let next = service.clone();
     let response = service.call(first).await.map_err(TokenClientError::Inner)?;
     let status = http_status(&response);
-    let is_needed = status == StatusCode::UNAUTHORIZED;
-    if !is_needed && status != StatusCode::TOO_MANY_REQUESTS {
-        return Ok(response);
-    }
-    let challenges = Challenge::from_headers(response.headers());
-    let until = challenges.iter().filter_map(Challenge::max_age).min();
-    let until = until.map(|age| layer.0.clock.now().saturating_add(age));
-    if is_needed {
-        layer.0.known.forget(&origin);
-    }
-    let Some(token) = layer.token_until(&challenges, &origin, until).await? else {
+    let Some(token) = layer.token_after(status, response.headers(), held, &origin).await? else {
         return Ok(response);
     };
-    if is_needed {
-        layer.0.known.put(&origin, &challenges, layer.0.clock.now());
-    }
     // The connection of the first response may be what the second request needs.
     drop(response);
     let (mut service, mut again) = (next, request);
@@ -145,6 +132,51 @@ where
 }
 
 impl TokenClientLayer {
+    /// A token for the challenges of a response, which are remembered if there is one.
+    async fn token_after<E>(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        held: Option<Kept>,
+        origin: &str,
+    ) -> Result<Option<Token>, TokenClientError<E>> {
+        let is_required = status == StatusCode::UNAUTHORIZED;
+        if !is_required && status != StatusCode::TOO_MANY_REQUESTS {
+            return Ok(None);
+        }
+        let challenges = Challenge::from_headers(headers);
+        let now = self.0.clock.now();
+        let end = challenges.iter().filter_map(Challenge::max_age).min();
+        let end = end.map(|age| now.saturating_add(age));
+        if is_required {
+            self.0.known.forget(origin);
+        }
+        let Some(token) = self.token_until(&challenges, origin, end).await? else {
+            return Ok(None);
+        };
+        // After the wait of a 429, requests may pass without tokens again.
+        let wait = retry_after(headers, now).filter(|_| !is_required);
+        let wait_end = wait.map(|wait| now.saturating_add(wait));
+        // A 401 for a token that a 429 has asked for rejects that token only. A 429 does not end a requirement.
+        if held.is_none_or(|held| held.is_required == is_required)
+            && let Some(until) = wait_end.into_iter().chain(end).min()
+        {
+            let kept = Kept {
+                challenges,
+                until,
+                is_required,
+            };
+            self.0.known.put(origin, kept, now);
+        }
+        Ok(Some(token))
+    }
+
+    /// A token for remembered challenges. Without one, a request may pass after a 429.
+    async fn token_of<E>(&self, held: &Kept, origin: &str) -> Result<Option<Token>, TokenClientError<E>> {
+        let token = self.token_until(&held.challenges, origin, Some(held.until)).await;
+        token.or_else(|error| if held.is_required { Err(error) } else { Ok(None) })
+    }
+
     /// A token, or why there is none for a challenge that should be answered, and that ends at this moment.
     async fn token_until<E>(
         &self,
