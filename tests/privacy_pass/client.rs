@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
+use tokio::sync::{Notify, Semaphore};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_quota::{
     Algorithm, Exemption, MemoryStore, QuotaPolicy, RateLimitLayer,
@@ -1120,6 +1121,44 @@ async fn two_issuers_of_one_origin_are_bounded_apart() {
     }));
     assert_eq!(send(&to_second).await.unwrap(), 200);
     assert_eq!((first.issued(), second.issued()), (12, 1));
+}
+
+/// The issuer has counted the credential, although the request for it was cancelled.
+#[tokio::test]
+async fn a_credential_is_kept_although_the_request_that_needed_it_is_cancelled() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let (arrived, released) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+    let service = {
+        let (issuer, arrived, released) = (issuer.clone(), Arc::clone(&arrived), Arc::clone(&released));
+        service_fn(move |request: Request<Bytes>| {
+            let (issuer, arrived, released) = (issuer.clone(), Arc::clone(&arrived), Arc::clone(&released));
+            async move {
+                let response = issuer.respond(request.clone());
+                if request.method() == Method::POST {
+                    arrived.notify_one();
+                    drop(released.acquire().await);
+                }
+                Ok::<_, Infallible>(response)
+            }
+        })
+    };
+    let trusted = TrustedIssuer::new("issuer.example", service).origin("api.example");
+    let layer = TokenClientLayer::builder().issuer(trusted).clock(clock.clone()).build();
+    let client = layer.unwrap().layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
+    let own = client.clone();
+    let first = tokio::spawn(async move { send(&own).await });
+    let second = tokio::spawn({
+        arrived.notified().await;
+        let own = client.clone();
+        async move { send(&own).await }
+    });
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    released.add_permits(1);
+    // Of the two requests after it, one has waited for the credential.
+    assert_eq!(second.await.unwrap().unwrap(), 200);
+    assert_eq!(send(&client).await.unwrap(), 200);
+    assert_eq!((issuer.issued(), seen.nonces().len()), (1, 2));
 }
 
 /// Neither a wait of the issuer, nor a directory that cannot be read, nor one that was read for an unknown key.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Uri, header};
-use tokio::task::spawn_blocking;
+use tokio::task::{spawn, spawn_blocking};
 
 use super::{
     TokenClientLayer,
@@ -17,6 +17,7 @@ use crate::privacy_pass::{
 };
 
 /// A challenge that the client may answer.
+#[derive(Clone)]
 struct Question {
     challenge: TokenChallenge,
     profile: Profile,
@@ -75,15 +76,18 @@ impl TokenClientLayer {
         let reserved = match self.reserve(&question, &key, name).await? {
             Some(reserved) => reserved,
             None => {
-                let _issuing = question.state.issuing.lock().await;
+                let issuing = Arc::clone(&question.state.issuing).lock_owned().await;
                 // Another request may have fetched it meanwhile.
                 match self.reserve(&question, &key, name).await? {
                     Some(reserved) => reserved,
                     None => {
-                        let credential = self.fetch(&question, &key, request_context).await?;
-                        let bytes = credential.to_bytes();
-                        let saved = self.0.storage.save(name, key.profile(), &bytes).await;
-                        saved.map_err(|error| NoToken::Storage(error.into()))?;
+                        let (layer, own_question, own_key) = (self.clone(), question.clone(), key.clone());
+                        // A task of its own: the issuer counts the credential, so it is kept if the request is cancelled.
+                        let fetching = spawn(async move {
+                            layer.fetch(&own_question, &own_key, request_context).await?;
+                            Ok(issuing)
+                        });
+                        let _issuing = fetching.await.map_err(NoToken::issuer)??;
                         let reserved = self.reserve(&question, &key, name).await?;
                         reserved.ok_or_else(|| NoToken::Storage("the storage does not keep a credential".into()))?
                     }
@@ -107,13 +111,9 @@ impl TokenClientLayer {
         })
     }
 
-    /// A new credential of the issuer.
-    async fn fetch(
-        &self,
-        question: &Question,
-        key: &PublicKey,
-        request_context: Vec<u8>,
-    ) -> Result<Credential, NoToken> {
+    /// Fetches a new credential and saves it.
+    async fn fetch(&self, question: &Question, key: &PublicKey, request_context: Vec<u8>) -> Result<(), NoToken> {
+        let name = ContextName::of(&request_context);
         let own_key = key.clone();
         let request = blocking(move || CredentialRequest::new(&own_key, &request_context)).await?;
         let request = request.map_err(|error| NoToken::Storage(error.into()))?;
@@ -123,10 +123,12 @@ impl TokenClientLayer {
             Ok(response) => blocking(move || request.finalize(&response).map_err(BoxError::from)).await?,
             Err(cause) => Err(cause),
         };
-        credential.map_err(|cause| {
+        let credential = credential.map_err(|cause| {
             let wait = state.distrust(key.key_id(), self.0.clock.now());
             NoToken::Issuer(cause, Some(wait))
-        })
+        })?;
+        let saved = self.0.storage.save(name, key.profile(), &credential.to_bytes()).await;
+        saved.map_err(|error| NoToken::Storage(error.into()))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,7 +17,7 @@ pub(super) struct OriginState {
     state: Mutex<State>,
     max_issuances: usize,
     /// Held while a credential is fetched, so that requests for the same credential wait for it.
-    pub(super) issuing: tokio::sync::Mutex<()>,
+    pub(super) issuing: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -50,7 +51,7 @@ impl OriginState {
         Self {
             state: Mutex::default(),
             max_issuances,
-            issuing: tokio::sync::Mutex::default(),
+            issuing: Arc::default(),
         }
     }
 

@@ -75,6 +75,7 @@ where
 /// The future of [`TokenClient`].
 ///
 /// If it is dropped, a token that was made for the request is lost: the client cannot know if the origin has seen it.
+/// A credential that is being fetched for it is kept for the next request.
 pub struct TokenClientFuture<R, E>(Sending<R, E>);
 
 type Sending<R, E> = Pin<Box<dyn Future<Output = Result<Response<R>, TokenClientError<E>>> + Send>>;
