@@ -968,6 +968,35 @@ async fn after_failed_requests_the_issuer_is_left_alone_for_longer_and_longer() 
     assert_eq!(issuer.issued(), issued + 1);
 }
 
+/// The issuer may have charged a request whose response was lost, and answers the same one without a charge.
+#[tokio::test]
+async fn a_request_for_a_credential_is_sent_again_as_it_was_until_it_is_answered() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let unavailable = |request: &Request<Bytes>| {
+        let response = Response::builder().status(503).body(Full::default()).unwrap();
+        (request.method() == Method::POST).then_some(response)
+    };
+    let client = client(&issuer, &clock)
+        .build()
+        .unwrap()
+        .layer(to_origin(origin(&issuer.0.key, 1, &clock), &seen));
+    issuer.answer(unavailable);
+    for _ in 0..3 {
+        assert!(send(&client).await.is_err());
+    }
+    issuer.answer(|_| None);
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(send(&client).await.unwrap(), 200);
+    let asked = issuer.0.asked.lock().unwrap();
+    let bodies: Vec<_> = asked
+        .iter()
+        .filter(|request| request.method() == Method::POST)
+        .map(Request::body)
+        .collect();
+    assert_eq!(bodies.len(), 2);
+    assert_eq!(bodies[0], bodies[1]);
+}
+
 #[tokio::test]
 async fn a_retry_after_of_the_issuer_is_obeyed() {
     let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());

@@ -9,7 +9,7 @@ use super::{
     TokenClientLayer,
     error::{BoxError, NoToken},
     issuer::{TrustedIssuer, authority},
-    origin_state::OriginState,
+    origin_state::{OriginState, Unanswered},
     storage::{ContextName, Reserved, StorageError},
 };
 use crate::privacy_pass::{
@@ -76,7 +76,7 @@ impl TokenClientLayer {
         let reserved = match self.reserve(&question, &key, name).await? {
             Some(reserved) => reserved,
             None => {
-                let issuing = Arc::clone(&question.state.issuing).lock_owned().await;
+                let mut issuing = Arc::clone(&question.state.issuing).lock_owned().await;
                 // Another request may have fetched it meanwhile.
                 match self.reserve(&question, &key, name).await? {
                     Some(reserved) => reserved,
@@ -84,8 +84,10 @@ impl TokenClientLayer {
                         let (layer, own_question, own_key) = (self.clone(), question.clone(), key.clone());
                         // A task of its own: the issuer counts the credential, so it is kept if the request is cancelled.
                         let fetching = spawn(async move {
-                            layer.fetch(&own_question, &own_key, request_context).await?;
-                            Ok(issuing)
+                            let fetched = layer
+                                .fetch(&own_question, &own_key, request_context, &mut issuing)
+                                .await;
+                            fetched.map(|()| issuing)
                         });
                         let _issuing = fetching.await.map_err(NoToken::issuer)??;
                         let reserved = self.reserve(&question, &key, name).await?;
@@ -112,13 +114,25 @@ impl TokenClientLayer {
     }
 
     /// Fetches a new credential and saves it.
-    async fn fetch(&self, question: &Question, key: &PublicKey, request_context: Vec<u8>) -> Result<(), NoToken> {
+    async fn fetch(
+        &self,
+        question: &Question,
+        key: &PublicKey,
+        request_context: Vec<u8>,
+        unanswered: &mut Option<Unanswered>,
+    ) -> Result<(), NoToken> {
         let name = ContextName::of(&request_context);
-        let own_key = key.clone();
-        let request = blocking(move || CredentialRequest::new(&own_key, &request_context)).await?;
-        let request = request.map_err(|error| NoToken::Storage(error.into()))?;
+        let request = match unanswered.take().filter(|last| last.credential == name) {
+            Some(last) => last.request,
+            None => new_request(key.clone(), request_context).await?,
+        };
+        *unanswered = Some(Unanswered {
+            credential: name,
+            request: Arc::clone(&request),
+        });
         let (issuer, state) = (&question.issuer, &question.state);
         let answer = issuer.issue(state, key, request.as_bytes(), &self.0.clock).await?;
+        *unanswered = None;
         let credential = match answer.content_of_type(Issuer::RESPONSE_TYPE) {
             Ok(response) => blocking(move || request.finalize(&response).map_err(BoxError::from)).await?,
             Err(cause) => Err(cause),
@@ -130,6 +144,11 @@ impl TokenClientLayer {
         let saved = self.0.storage.save(name, key.profile(), &credential.to_bytes()).await;
         saved.map_err(|error| NoToken::Storage(error.into()))
     }
+}
+
+async fn new_request(key: PublicKey, context: Vec<u8>) -> Result<Arc<CredentialRequest>, NoToken> {
+    let request = blocking(move || CredentialRequest::new(&key, &context)).await?;
+    request.map(Arc::new).map_err(|error| NoToken::Storage(error.into()))
 }
 
 async fn present(question: Question, key: PublicKey, reserved: Reserved) -> Result<Token, NoToken> {

@@ -6,18 +6,25 @@ use std::{
     time::Duration,
 };
 
-use super::error::NoToken;
+use super::{error::NoToken, storage::ContextName};
 use crate::{
     clock::Timestamp,
     mutex::Mutex,
-    privacy_pass::{Directory, KeyId},
+    privacy_pass::{CredentialRequest, Directory, KeyId},
 };
 
 pub(super) struct OriginState {
     state: Mutex<State>,
     max_issuances: usize,
     /// Held while a credential is fetched, so that requests for the same credential wait for it.
-    pub(super) issuing: Arc<tokio::sync::Mutex<()>>,
+    pub(super) issuing: Arc<tokio::sync::Mutex<Option<Unanswered>>>,
+}
+
+/// A request for a credential whose response did not arrive. The issuer may have charged it, and answers the same bytes
+/// again without a charge.
+pub(super) struct Unanswered {
+    pub(super) credential: ContextName,
+    pub(super) request: Arc<CredentialRequest>,
 }
 
 #[derive(Default)]
