@@ -48,6 +48,7 @@ mistakes! {
     SecondProxy "second-proxy";
     SlotNotTaken "slot-not-taken";
     StreamedRejection "streamed-rejection";
+    TierNotRead "tier-not-read";
     TwoQuotas "two-quotas";
     UnknownTier "unknown-tier";
 }

@@ -19,7 +19,7 @@ use crate::{
     guard::{Deciding, Guard},
     mistake::Findings,
     rejection::{Rejection, Responder},
-    rules::{FollowUp, Policies, QuotaSet, Selection},
+    rules::{FollowUp, Policies, QuotaSet, ResolvedTier, Selection},
     screening::{Caller, Screened, Screening},
     telemetry::LayerTelemetry,
 };
@@ -128,6 +128,12 @@ impl Limits {
         }
         if !decision.outcome().is_pass() {
             return Judgement::Reject(self.reject(decision, &selection, request));
+        }
+        if self.log.is_watching()
+            && self.policies.ask_for_no_tier()
+            && let Some(tier) = request.extensions.get::<ResolvedTier>()
+        {
+            self.log.tier_passed(tier.is_read());
         }
         self.log_shadows(&decision, &selection);
         let admitted = self.admit(decision, selection.set, request);

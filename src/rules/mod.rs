@@ -203,6 +203,11 @@ impl Policies {
         }
     }
 
+    /// Returns `true` if the layer has no tiers, so that it does not ask for the tier of a request.
+    pub(crate) fn ask_for_no_tier(&self) -> bool {
+        self.frame.tiers.is_none()
+    }
+
     /// The names of all keys but the main one.
     pub(crate) fn keys(&self) -> &[String] {
         &self.frame.keys

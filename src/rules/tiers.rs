@@ -67,6 +67,11 @@ impl TierSource {
         self.select.as_ref()?(request)
     }
 
+    /// Returns `true` if no request is asked for its tier.
+    pub(super) fn is_none(&self) -> bool {
+        self.select.is_none()
+    }
+
     /// Returns `true` if a request without a tier has passed no layer that looks for one.
     pub(super) fn has_not_asked(&self, request: &Parts) -> bool {
         self.is_resolved && request.extensions.get::<NoTier>().is_none()

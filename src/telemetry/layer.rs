@@ -1,6 +1,9 @@
 //! Events and metrics of a layer about its requests.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use super::{
     builds,
@@ -153,6 +156,14 @@ impl LayerTelemetry {
                  proxies goes on behind it; that is a second proxy, whose clients share a quota: trust it, too"
             );
         }
+        if shown.has_unread_tiers {
+            mistake!(
+                TierNotRead,
+                scope = %scope,
+                "requests carry the name of a tier, and no layer that they pass has tiers, so all callers have the same limits; \
+                 is `Tiers::resolved` missing in this layer?"
+            );
+        }
         for part in shown.missing {
             mistake!(
                 KeyNeverThere,
@@ -178,6 +189,11 @@ impl LayerTelemetry {
                 Finding::OtherForwardingField { field, named } => self.other_forwarding_field(scope, field, &named),
             }
         }
+    }
+
+    /// A request has passed a layer without tiers, and carries the name of one.
+    pub(crate) fn tier_passed(&self, is_read: &Arc<AtomicBool>) {
+        self.watch.tier(is_read);
     }
 
     fn no_peer_address(&self, scope: &str) {

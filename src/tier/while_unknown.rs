@@ -155,7 +155,7 @@ impl WhileUnknown {
         match &self.then {
             Then::Tier(tier) => {
                 let name = format!("{setting}: bytes of the tier's name");
-                ConfigError::check_range(Tier, name, tier.as_str().len(), 1..=LONGEST_NAME)
+                ConfigError::check_range(Tier, name, tier.len(), 1..=LONGEST_NAME)
             }
             Then::FirstTier | Then::Uncounted => Ok(()),
         }

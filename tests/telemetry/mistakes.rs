@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::request;
 use tower::ServiceBuilder;
 use tower_quota::{
-    AccessList, Exemption, FailureMode, NoKey, PartitionKey, SlotHandle, ToPartitionKey,
+    AccessList, Exemption, FailureMode, NoKey, PartitionKey, ResolvedTier, SlotHandle, ToPartitionKey,
     key::{ForwardingField, PeerAddress},
 };
 
@@ -396,6 +396,111 @@ fn a_part_of_the_key_that_none_of_a_thousand_requests_has_is_told_once() {
         NOTHING,
         "an API key is seldom asked for"
     );
+}
+
+fn of_premium() -> request::Builder {
+    let request = Request::builder().header("x-user-id", "alice");
+    request.extension(ResolvedTier::new("premium"))
+}
+
+fn by_tier(tiers: Tiers) -> RateLimitLayer {
+    let hour = || [QuotaPolicy::per_hour("hour", 1_000_000)];
+    let builder = RateLimitLayer::builder(MemoryStore::new()).scope("tiers");
+    let builder = builder.tiers(tiers.tier("free", hour()).tier("premium", hour()));
+    builder.key(key::header("x-user-id")).build().unwrap()
+}
+
+fn without_tiers() -> RateLimitLayer {
+    builder(MemoryStore::new())
+        .key(key::header("x-user-id"))
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn tiers_that_no_layer_reads_are_told_once() {
+    let thousand = || (0..1_000).map(|_| of_premium());
+    let layer = without_tiers();
+    assert_told(
+        &lines_through(&[&layer], thousand()),
+        "tier-not-read",
+        &["scope=mistakes"],
+    );
+    assert_eq!(lines_through(&[&layer], thousand()), NOTHING, "once");
+
+    let other = builder(MemoryStore::new()).scope("other").key(key::header("x-user-id"));
+    let lines = lines_through(&[&without_tiers(), &other.build().unwrap()], thousand());
+    assert_told(&lines[..1], "tier-not-read", &["scope=mistakes"]);
+    assert_told(&lines[1..], "tier-not-read", &["scope=other"]);
+}
+
+#[test]
+fn a_layer_beside_one_with_tiers_may_have_none() {
+    let sources: [fn() -> Tiers; 2] = [Tiers::resolved, || {
+        Tiers::by(|request| request.extensions.get().map(ResolvedTier::as_str))
+    }];
+    for tiers in sources {
+        let (with, without) = (by_tier(tiers()), without_tiers());
+        let thousand = || (0..1_000).map(|_| of_premium());
+        assert_eq!(lines_through(&[&with, &without], thousand()), NOTHING, "inside");
+        assert_eq!(
+            lines_through(&[&with, &without_tiers()], thousand()),
+            NOTHING,
+            "inside of one that looks no more"
+        );
+        assert_eq!(lines_through(&[&without_tiers(), &with], thousand()), NOTHING, "around");
+
+        // A route that one request takes has tiers.
+        let around = without_tiers();
+        let requests = |count| (0..count).map(|_| of_premium());
+        assert_eq!(lines_through(&[&around], requests(600)), NOTHING);
+        assert_eq!(lines_through(&[&around, &with], requests(1)), NOTHING);
+        assert_eq!(lines_through(&[&around], requests(600)), NOTHING);
+    }
+}
+
+/// Also where nothing but the layer that rejects them is passed.
+#[test]
+fn few_requests_with_a_tier_show_no_mistake() {
+    let requests = |with_tier: usize| {
+        (0..1_000).map(move |number| match number < with_tier {
+            true => of_premium(),
+            false => Request::builder().header("x-user-id", "alice"),
+        })
+    };
+    assert_eq!(lines_through(&[&without_tiers()], requests(99)), NOTHING);
+    assert_told(&lines_through(&[&without_tiers()], requests(100)), "tier-not-read", &[]);
+    let few = RateLimitLayer::builder(MemoryStore::new())
+        .scope("mistakes")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_hour("hour", 50));
+    assert_eq!(lines_through(&[&few.build().unwrap()], requests(1_000)), NOTHING);
+}
+
+/// The names of a cache are those of many requests.
+#[test]
+fn tiers_that_a_layer_looks_up_for_no_layer_are_told() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let lines = |limits: &RateLimitLayer| {
+        let tiers = TierLayer::by(|_| Some(7_u64), async |_| Ok::<_, Infallible>(Some("premium")));
+        let tiers = tiers.build().unwrap();
+        lines_while(|| {
+            runtime.block_on(async {
+                let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+                let service = tiers.layer(limits.layer(handler));
+                for _ in 0..1_000 {
+                    let request = Request::builder().header("x-user-id", "alice").body(());
+                    service.clone().oneshot(request.unwrap()).await.unwrap();
+                }
+            });
+        })
+    };
+    assert_told(&lines(&without_tiers()), "tier-not-read", &[]);
+    assert_eq!(lines(&by_tier(Tiers::resolved())), NOTHING);
 }
 
 /// The layer looks for mistakes in the first thousand requests only.
