@@ -68,6 +68,7 @@ impl OpenConnection {
             .send_packed_command(command)
             .await
             .and_then(Value::extract_error)
+            .map_err(without_user)
     }
 
     /// `ASKING` is about the next command only, so that both are written at once: no other call may come in between.
@@ -76,7 +77,8 @@ impl OpenConnection {
         both.cmd("ASKING").add_command(command.clone());
         let mut replies = self.connection.send_packed_commands(&both, 0, 2).await?;
         let missing = || (ErrorKind::Parse, "a reply is missing").into();
-        replies.pop().ok_or_else(missing).and_then(Value::extract_error)
+        let reply = replies.pop().ok_or_else(missing).and_then(Value::extract_error);
+        reply.map_err(without_user)
     }
 
     /// None where the program has opened the connection.
@@ -126,7 +128,8 @@ impl Opener {
     pub(crate) async fn by_itself(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
         let too_late = |_| Err((ErrorKind::Io, "no connection could be opened in time").into());
         let opening = first_of_two(to, &self.tls, self.timeout / 4);
-        timeout(self.timeout, opening).await.unwrap_or_else(too_late)
+        let opened = timeout(self.timeout, opening).await.unwrap_or_else(too_late);
+        opened.map_err(without_user)
     }
 
     /// In a task of its own: a panic there must not end the pool's, which would count an attempt that never ends.
@@ -182,6 +185,20 @@ async fn watched(to: ConnectionInfo, tls: &TlsSettings) -> Result<OpenConnection
     })
 }
 
+/// The same error without the name of the user, which Redis 7 and newer put into it, and which belongs to the login like the
+/// password. Older servers write `this user`.
+fn without_user(error: RedisError) -> RedisError {
+    let parts = error.detail().and_then(|detail| {
+        let (before, rest) = detail.split_once("User ")?;
+        let (_, after) = rest.split_once(" has no permissions")?;
+        Some(format!("{before}this user has no permissions{after}"))
+    });
+    match parts {
+        Some(detail) => ::redis::make_extension_error("NOPERM".to_owned(), Some(detail)),
+        None => error,
+    }
+}
+
 pub(crate) fn config_error(message: impl AsRef<str>) -> ConfigError {
     ConfigError::new(ConfigErrorKind::Store, format!("redis store: {}", message.as_ref()))
 }
@@ -220,7 +237,11 @@ fn misunderstood(url: &str, cause: RedisError) -> ConfigError {
 /// be a password without a host.
 fn without_secrets(url: &str) -> String {
     let (scheme, rest) = url.find("://").map_or(("", url), |end| url.split_at(end + 3));
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (rest, parameters) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
+    if parameters.contains('@') {
+        // A password with such a character, which should have been encoded: what stands before it is a part of the login.
+        return format!("{scheme}…");
+    }
     let (user, place) = rest.rsplit_once('@').map_or(("", rest), |(_, place)| ("…@", place));
     let (address, path) = place.find('/').map_or((place, ""), |end| place.split_at(end));
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
@@ -288,6 +309,7 @@ mod tests {
             ("http://user:secret@127.0.0.1/", "http://…@127.0.0.1/", "has to begin"),
             ("redis:/user:secret@127.0.0.1/", "…@127.0.0.1/", "has to begin"),
             ("redis:secret", "redis:…", "has to begin"),
+            ("redis://user:my?secret@127.0.0.1/", "redis://…", "is not understood"),
             (
                 "redis://user:secret@127.0.0.1:port/",
                 "redis://…@127.0.0.1:…/",
