@@ -47,7 +47,7 @@ use crate::{
 /// assert_eq!(body, r#"/search: ["hour"] says to wait 3600 s"#);
 /// # Ok(()) });
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Rejection<'a> {
     decision: &'a Decision,
     request: &'a Parts,
@@ -410,6 +410,18 @@ fn is_cacheable(status: StatusCode) -> bool {
         status.as_u16(),
         200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 451 | 501
     )
+}
+
+impl fmt::Debug for Rejection<'_> {
+    /// Shows no request, whose fields and query may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejection")
+            .field("decision", self.decision)
+            .field("scope", &self.scope)
+            .field("status", &self.status)
+            .field("retry_after", &self.wait)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Responder {

@@ -86,7 +86,7 @@ where
 ///
 /// The extensions contain the [`KeyId`], too, so that the key of a [`RateLimitLayer`] can be by account *and* key: an
 /// account needs a new credential when the key changes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct IssuanceRequest {
     parts: Parts,
     profile: Profile,
@@ -127,6 +127,16 @@ impl IssuanceRequest {
     /// account: store the digest with the charge, and bound the repeats, because each takes milliseconds of a core.
     pub fn digest(&self) -> [u8; 32] {
         self.digest
+    }
+}
+
+impl fmt::Debug for IssuanceRequest {
+    /// Shows no head, whose fields say who the caller is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IssuanceRequest")
+            .field("profile", &self.profile)
+            .field("key_id", &self.key_id)
+            .finish_non_exhaustive()
     }
 }
 
