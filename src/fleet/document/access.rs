@@ -33,13 +33,13 @@ pub struct AccessEntry {
     until: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum Subject {
     Network(String),
     Key(KeyForm),
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Deserialize, Serialize)]
 #[serde(
     deny_unknown_fields,
     expecting = "a rule of `access`: a map with `network` or `key`, and `access`"
@@ -55,7 +55,7 @@ struct EntryForm {
     until: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "key: a map with `kind` and `value`")]
 struct KeyForm {
     kind: String,
@@ -146,6 +146,16 @@ impl AccessEntry {
         match &self.subject {
             Subject::Network(network) => rules.set_network(network, self.access),
             Subject::Key(key) => rules.set_key(PartitionKey::new(&key.kind, &key.value), self.access),
+        }
+    }
+}
+
+impl fmt::Debug for Subject {
+    /// Shows no network and no value of a key, which may identify a person, as [`AccessRules`] does.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(_) => f.write_str("Network(..)"),
+            Self::Key(KeyForm { kind, .. }) => write!(f, "Key({kind:?}, ..)"),
         }
     }
 }
