@@ -27,6 +27,7 @@ mod proxy;
 #[path = "../support/remote_store.rs"]
 mod remote_store;
 mod routers;
+mod secrets;
 mod stacks;
 mod state_lost;
 #[path = "../support/mod.rs"]

@@ -1,0 +1,160 @@
+//! Faults of Redis, and questions of administrators meanwhile.
+
+use super::*;
+
+/// All that an administrator can ask about a user, whether it is known or not.
+async fn administer(layer: &RateLimitLayer) -> String {
+    let (admin, user) = (layer.admin(), User(USER));
+    let refund = Refund::new(1, Charged::Now).with_id(USER);
+    let mut shown = format!("{admin:?} {:?}", admin.circuit());
+    fn noted<T: std::fmt::Debug>(shown: &mut String, answer: Result<T, AdminError>) {
+        *shown += &match answer {
+            Ok(answer) => format!("{answer:?} {answer:#?}"),
+            Err(error) => said_by(&error),
+        };
+    }
+    for tier in [None, Some("no tier")] {
+        noted(&mut shown, admin.peek(&user, tier).await);
+        noted(&mut shown, admin.peek_by("no key", &user, tier).await);
+        noted(&mut shown, admin.forecast(&user, tier, 1).await);
+        noted(&mut shown, admin.forecast(&user, tier, u64::MAX).await);
+        noted(&mut shown, admin.forecast_units(&user, tier, "no unit", 1).await);
+        noted(&mut shown, admin.give_back(&user, tier, &refund).await);
+        noted(&mut shown, admin.give_back(&user, tier, &refund).await);
+    }
+    noted(&mut shown, admin.reset(&user).await);
+    noted(&mut shown, admin.reset_by("no key", &user).await);
+    shown += &format!("{:?}", admin.grant(&user, u64::MAX, HANG));
+    match admin.flush(HANG).await {
+        Ok(()) => shown,
+        Err(error) => shown + &said_by(&error),
+    }
+}
+
+/// Requests, questions of administrators, and the store itself. Returns how the circuit is.
+async fn meet(fault: &str, store: RedisStore, requests: usize) -> Option<CircuitState> {
+    let by_user = || builder(store.clone(), key::extension::<User>()).digest_key(DIGEST_KEY);
+    let closed = by_user().scope("closed").failure_mode(FailureMode::Closed);
+    let open = by_user().deadline(Duration::from_millis(50)).build().unwrap();
+    statuses(&open, requests).await;
+    let all = statuses(&closed.deadline(Duration::from_millis(50)).build().unwrap(), 1).await;
+    assert!([200, 503].contains(&all[0]), "{fault}: {all:?}");
+    let policies = PolicySet::new([QuotaPolicy::per_day("day", 2)]).unwrap();
+    let user = Scope::with_digest_key("secrets", &DIGEST_KEY).partition(&User(USER).to_partition_key());
+    let plan = Plan::new(policies, user, 1);
+    let mut shown = format!("{plan:?} {store:?}");
+    let answer = tokio::time::timeout(Duration::from_millis(50), store.decide(plan)).await;
+    if let Ok(Err(error)) = answer {
+        shown += &said_by(&error);
+    }
+    shown += &administer(&open).await;
+    let circuit = open.admin().circuit();
+    assert_hidden(&secrets(), fault, format!("{shown} {circuit:?}"));
+    circuit
+}
+
+fn is_open(circuit: Option<CircuitState>) -> bool {
+    matches!(circuit, Some(CircuitState::Open { .. }))
+}
+
+#[tokio::test]
+async fn garbage_in_redis_shows_no_secret() {
+    let (watch, Some(server)) = (Watch::start(), server()) else {
+        return;
+    };
+    assert!(!is_open(meet("no fault", store(&server), 3).await));
+    assert_hidden(&secrets(), "Redis", dump(&server));
+    let keys = String::from_utf8(server.command_bytes(&[b"KEYS", b"quota:*"])).unwrap();
+    let keys: Vec<_> = keys.lines().filter(|line| line.starts_with("quota:")).collect();
+    assert!(!keys.is_empty());
+    for key in &keys {
+        server.command(&["SET", key, &"\u{7f}".repeat(99)]);
+    }
+    meet("garbage in Redis", store(&server), 1).await;
+    for key in &keys {
+        server.command(&["DEL", key]);
+        server.command(&["RPUSH", key, "1"]);
+    }
+    meet("a value of another type", store(&server), 1).await;
+    watch.assert_hidden(&secrets());
+}
+
+#[tokio::test]
+async fn missing_permissions_show_neither_the_login_of_redis_nor_who_has_called() {
+    let (watch, Some(server)) = (Watch::start(), server()) else {
+        return;
+    };
+    may(&server, &["~quota:*", "+@all", "-evalsha", "-eval", "-info"]);
+    let polling = login(&server).poll_server_info(true).build().unwrap();
+    meet("no permission", polling, 1).await;
+    may(&server, &["~quota:*", "+@all", "-get"]);
+    meet("no permission inside of a script", store(&server), 1).await;
+    may(&server, &["~other:*", "+@all"]);
+    meet("no permission for the keys", store(&server), 1).await;
+    may(&server, &["~*", "+@all", "-select"]);
+    let database = url(REDIS_PASSWORD, server.port()) + "3";
+    meet("no permission to connect", RedisStore::new(database).unwrap(), 1).await;
+    watch.assert_logged(&[
+        "mistake=no-permission",
+        "no permissions to run the 'evalsha' command",
+        "'info' command",
+        "no permissions to run the 'select' command",
+    ]);
+    watch.assert_hidden(&secrets());
+}
+
+#[tokio::test]
+async fn outages_of_redis_show_neither_its_login_nor_who_has_called() {
+    let (watch, Some(server)) = (Watch::start(), server()) else {
+        return;
+    };
+    let wrong = RedisStore::new(url("wrong-".to_owned() + REDIS_PASSWORD, server.port())).unwrap();
+    assert!(is_open(meet("a wrong password", wrong, 6).await));
+    let connected = store(&server);
+    meet("no fault", connected.clone(), 1).await;
+    server.pause();
+    assert!(is_open(meet("a server that hangs", connected.clone(), 6).await));
+    server.resume();
+    server.kill();
+    assert!(is_open(meet("a killed server", connected, 6).await));
+    assert!(is_open(meet("no server", store(&server), 6).await));
+    let nowhere = url(REDIS_PASSWORD, 1);
+    meet("no cluster", RedisStore::cluster([&nowhere]).unwrap(), 2).await;
+    meet("no sentinel", RedisStore::sentinel([&nowhere], "limits").unwrap(), 2).await;
+    watch.assert_logged(&[
+        "Password authentication failed",
+        "the circuit is open",
+        "store timed out",
+        "store unreachable",
+        "a connection to Redis failed",
+        "a node of the cluster",
+    ]);
+    watch.assert_hidden(&secrets());
+}
+
+/// Redis 7.2, Valkey and newer ones put the name of the user into the error.
+#[tokio::test]
+async fn errors_of_servers_that_name_the_user_are_shown_without_the_name() {
+    for (error, shown) in [
+        (
+            "NOPERM User _ has no permissions to run the 'evalsha' command",
+            "this user has no permissions to run the 'evalsha'",
+        ),
+        (
+            "NOPERM User _ has no permissions to access the 'a' key",
+            "this user has no permissions to access the 'a' key",
+        ),
+        (
+            "NOPERM ACL failure in script: User _ has no permissions to run the 'get' command",
+            "ACL failure in script: this user has no permissions to run the 'get' command",
+        ),
+    ] {
+        let watch = Watch::start();
+        let reply = format!("-{}\r\n", error.replace('_', REDIS_USER)).into_bytes();
+        let server = ScriptedServer::start(move |_| reply.clone()).await;
+        let url = server.url().replace("//", &format!("//{REDIS_USER}:{REDIS_PASSWORD}@"));
+        meet("a user without permission", RedisStore::new(url).unwrap(), 1).await;
+        watch.assert_logged(&["mistake=no-permission", shown]);
+        watch.assert_hidden(&secrets());
+    }
+}
