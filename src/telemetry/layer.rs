@@ -160,7 +160,7 @@ impl LayerTelemetry {
             mistake!(
                 TierNotRead,
                 scope = %scope,
-                "requests carry the name of a tier, and no layer that they pass has tiers, so all callers have the same limits; \
+                "requests carry the name of a tier that no layer reads, so that all callers have the same limits; \
                  is `Tiers::resolved` missing in this layer?"
             );
         }
