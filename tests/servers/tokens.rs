@@ -30,12 +30,14 @@ use crate::{
 /// The middle of a window of a minute.
 const MIDDLE: Timestamp = Timestamp::from_micros(1_700_000_070_000_000);
 
+/// An origin whose verifier is half full as soon as it has a proof.
 fn origin(key: &IssuerKey) -> OriginLayerBuilder {
     OriginLayer::builder("issuer.example", &[7; 32])
         .origin("api.example")
         .key(key.clone())
         .policy("anonymous", 5, Duration::from_secs(60))
         .verifier_threads(1)
+        .max_queued(1)
         .clock(Clock::manual(MIDDLE))
 }
 
@@ -96,7 +98,7 @@ async fn a_grpc_client_reads_challenges_and_rejections_of_an_origin_as_a_status(
     assert_eq!(retry, Some(Duration::from_secs(30)));
     assert!(rejected.metadata().get("www-authenticate").is_none());
 
-    // One proof may fail; the layer cannot know if the next one would.
+    // One proof may fail while the verifier is busy; the layer cannot know if the next one would.
     let rejected = call(&mut client, Some(&forged(&holder.token(&challenge, 1))))
         .await
         .unwrap_err();

@@ -47,6 +47,7 @@ async fn issue(key: &IssuerKey) -> String {
     format!("{shown} {issuer:?}")
 }
 
+/// An origin whose verifier is half full as soon as it has a proof.
 fn origin(key: &IssuerKey) -> OriginLayerBuilder {
     OriginLayer::builder("issuer.example", &ORIGIN_SECRET)
         .origin("api.example")
@@ -54,6 +55,7 @@ fn origin(key: &IssuerKey) -> OriginLayerBuilder {
         .policy("anonymous", 5, Duration::from_secs(60))
         .failed_proofs(QuotaPolicy::per_day("failed", 1))
         .verifier_threads(1)
+        .max_queued(1)
         .deadline(HANG)
         .clock(Clock::manual(MIDDLE))
 }
