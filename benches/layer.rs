@@ -10,7 +10,7 @@
 //! - *one thread*: the sides in turns, for users in an order that has nothing to do with the one in which they were stored.
 //! - *by hand*: the steps that a layer with these fields has to take, and nothing else.
 //! - *two threads*: the time of a request where two threads use one layer, for different users or for one whose requests are
-//!   rejected from the denial cache, to that where one thread does. On two processors that share nothing it is 1; *no layer*
+//!   rejected from the rejection cache, to that where one thread does. On two processors that share nothing it is 1; *no layer*
 //!   shows what this machine makes of it.
 //!
 //! The feature `count-allocations` has the heap allocations counted, at a cost in time.

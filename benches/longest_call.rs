@@ -23,7 +23,8 @@ use std::{
 use futures_util::future::join_all;
 use tokio::{runtime::Runtime, time::interval};
 use tower_quota::{
-    Algorithm, Charged, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Settlement, Store,
+    Algorithm, ChargeTime, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Settlement,
+    Store,
     clock::{Clock, Timestamp},
 };
 
@@ -128,7 +129,7 @@ impl Bench {
     }
 
     async fn refund(&self, units: u64) -> u64 {
-        let refund = |caller| Settlement::refund(self.plan(caller, units), Charged::At(self.clock.now()));
+        let refund = |caller| Settlement::refund(self.plan(caller, units), ChargeTime::At(self.clock.now()));
         let settled = join_all((0..CALLERS).map(|caller| self.store.settle(refund(caller)))).await;
         assert!(settled.iter().all(Result::is_ok));
         self.longest()

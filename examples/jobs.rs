@@ -12,8 +12,8 @@ use std::{convert::Infallible, env, error::Error, sync::Arc};
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    Charged, Decision, MemoryStore, Outcome, PartitionKey, Passes, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
-    Refund, Scope, Store, key,
+    Availability, ChargeTime, Decision, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    RateLimitLayer, Refund, Scope, Store, key,
 };
 
 #[tokio::main]
@@ -53,7 +53,7 @@ fn limits(store: &Arc<dyn Store>) -> Result<RateLimitLayer, Box<dyn Error>> {
 }
 
 /// The API accepts a request, and puts the moment of its charge into the job.
-async fn accept(store: &Arc<dyn Store>) -> Result<Option<Charged>, Box<dyn Error>> {
+async fn accept(store: &Arc<dyn Store>) -> Result<Option<ChargeTime>, Box<dyn Error>> {
     let inner = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::from("accepted"))));
     let request = Request::post("/mails")
         .header("x-customer", "acme")
@@ -68,7 +68,7 @@ async fn accept(store: &Arc<dyn Store>) -> Result<Option<Charged>, Box<dyn Error
             hour.full_after()
         );
     }
-    Ok(decision.and_then(Decision::decided_at).map(Charged::At))
+    Ok(decision.and_then(Decision::decided_at).map(ChargeTime::At))
 }
 
 /// A worker takes what its provider allows, at most 20 at a time.
@@ -77,7 +77,7 @@ async fn work(store: &dyn Store) -> Result<(), Box<dyn Error>> {
     let policies = PolicySet::new([QuotaPolicy::per_minute("minute", 30)])?;
     let batch = |most| Plan::new(policies.clone(), provider, most);
     for _ in 0..3 {
-        let decision = store.decide_partially(batch(20).partially()?).await?;
+        let decision = store.decide_partial(batch(20).allow_partial()?).await?;
         match decision.outcome() {
             Outcome::Allowed => println!("the worker sends {}", decision.granted()),
             _ => println!(
@@ -86,15 +86,15 @@ async fn work(store: &dyn Store) -> Result<(), Box<dyn Error>> {
             ),
         }
     }
-    match store.forecast(batch(20)).await?.passes() {
-        Passes::In(wait) => println!("20 at once pass in {wait:?}"),
+    match store.forecast(batch(20)).await?.availability() {
+        Availability::After(wait) => println!("20 at once pass in {wait:?}"),
         passes => println!("20 at once: {passes:?}"),
     }
     Ok(())
 }
 
 /// The queue says, later and in another process, that 12 mails could not be sent. It delivers the message twice.
-async fn undeliverable(store: &Arc<dyn Store>, accepted_at: Option<Charged>) -> Result<(), Box<dyn Error>> {
+async fn undeliverable(store: &Arc<dyn Store>, accepted_at: Option<ChargeTime>) -> Result<(), Box<dyn Error>> {
     let Some(charged_at) = accepted_at else {
         return Ok(());
     };

@@ -41,7 +41,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tower_quota::{
-    AdminHandle, MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
+    AdminHandle, MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
     Store, ToPartitionKey, UsageHandle, key,
 };
 
@@ -76,12 +76,12 @@ pub(crate) fn limits(store: impl Store) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(store)
         .scope("llm gateway")
         .key(key::extension::<User>())
-        .no_key(NoKey::Reject)
+        .on_missing_key(MissingKey::Reject)
         .policy(QuotaPolicy::per_minute("requests", 20))
-        .policy(QuotaPolicy::per_minute("tokens", 2_000).counting("tokens"))
+        .policy(QuotaPolicy::per_minute("tokens", 2_000).with_unit("tokens"))
         .policy(QuotaPolicy::concurrent("at once", 2))
         // The estimate. The stream of an answer says at the end what it has really used.
-        .cost_of("tokens", |request| {
+        .unit_cost("tokens", |request| {
             request.extensions.get().map_or(0, Prompt::most_tokens)
         })
 }

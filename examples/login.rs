@@ -32,7 +32,8 @@ use serde_json::Value;
 use tokio::{net::TcpListener, time::timeout};
 use tower::ServiceBuilder;
 use tower_quota::{
-    ConfigError, FailureMode, MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, Store, ToPartitionKey,
+    ConfigError, FailureMode, MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, Store,
+    ToPartitionKey,
     key::{self, KeyExtractor},
 };
 
@@ -128,16 +129,16 @@ fn failures(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
         .named_key("site", key::client_ip().ipv6_prefix(48))
         .named_key("account", key::extension::<Account>())
         // Strict, and by account and address together: a client that guesses locks out itself only.
-        .policy(QuotaPolicy::new("guesses", 5, QUARTER).blocking_for(QUARTER))
+        .policy(QuotaPolicy::new("guesses", 5, QUARTER).with_lockout(QUARTER))
         // For one password that is tried on many accounts.
-        .policy(QuotaPolicy::per_hour("address", 20).counted_by("address"))
+        .policy(QuotaPolicy::per_hour("address", 20).keyed_by("address"))
         // An IPv6 address counts as its /64, and anyone can get a /48, which has 65 536 of them: together they have no more
         // than sixteen. An IPv4 address is its own site.
-        .policy(QuotaPolicy::per_hour("site", 16 * 20).counted_by("site"))
+        .policy(QuotaPolicy::per_hour("site", 16 * 20).keyed_by("site"))
         // Widely by account, for guesses from many addresses. One address has used up its own quota long before this one.
         // Hidden, because it would tell any client that the account is under attack.
-        .policy(QuotaPolicy::per_hour("account", 200).counted_by("account").hidden())
-        .no_key(NoKey::Reject)
+        .policy(QuotaPolicy::per_hour("account", 200).keyed_by("account").hidden())
+        .on_missing_key(MissingKey::Reject)
         .actual_cost(|response| response.status.is_success().then_some(0))
         // An uncounted guess is worse than a failed login.
         .failure_mode(FailureMode::Closed)

@@ -85,7 +85,7 @@ fn login_limits(store: MemoryStore) -> Result<RateLimitLayer, ConfigError> {
 
 /// Callers without an account are of the first tier, each address for itself.
 fn item_limits(store: MemoryStore) -> Result<RateLimitLayer, ConfigError> {
-    let tiers = Tiers::by(|request| request.extensions.get::<Account>().map(|account| account.tier))
+    let tiers = Tiers::from_fn(|request| request.extensions.get::<Account>().map(|account| account.tier))
         .tier("free", [QuotaPolicy::per_minute("minute", 5)])
         .tier(
             "premium",

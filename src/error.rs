@@ -57,8 +57,8 @@ pub enum ConfigErrorKind {
     AccessRules,
     /// The algorithm of a policy.
     Algorithm,
-    /// The time for which a policy [blocks](crate::QuotaPolicy::blocking_for).
-    Block,
+    /// The time for which a policy [blocks](crate::QuotaPolicy::with_lockout).
+    Lockout,
     /// The burst capacity of a policy.
     BurstCapacity,
     /// The current capacity of a service.
@@ -69,8 +69,8 @@ pub enum ConfigErrorKind {
     Cost,
     /// A time limit: the deadline of a decision, a connection time.
     Deadline,
-    /// The size of the denial cache.
-    DenialCache,
+    /// The size of the rejection cache.
+    RejectionCache,
     /// The number of requests that may wait for a store.
     MaxWaiting,
     /// No policies, or more than one layer can hold.

@@ -73,7 +73,7 @@
 //!
 //! ```
 //! use axum::{Router, extract::Request, http::StatusCode, middleware, routing::get};
-//! use tower_quota::{MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, ToPartitionKey, key};
+//! use tower_quota::{MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, ToPartitionKey, key};
 //! # use tower::ServiceExt;
 //!
 //! #[derive(Clone)]
@@ -101,7 +101,7 @@
 //! let by_user = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("after authentication")
 //!     .key(key::extension::<User>())
-//!     .no_key(NoKey::Reject) // if a route lacks authentication
+//!     .on_missing_key(MissingKey::Reject) // if a route lacks authentication
 //!     .policy(QuotaPolicy::per_day("day", 100))
 //!     .build()?;
 //!
@@ -150,7 +150,7 @@
 //! let by_user = RateLimitLayer::builder(store)
 //!     .scope("users")
 //!     .key(key::extension::<User>())
-//!     .no_key(NoKey::Reject)
+//!     .on_missing_key(MissingKey::Reject)
 //!     .policy(QuotaPolicy::per_minute("user", 60))
 //!     .build()?;
 //!
@@ -170,7 +170,7 @@
 //!
 //! A request that the inner layer rejects stays charged in the outer one. Otherwise, a user beyond the inner limit would
 //! never exhaust the outer one, and authentication would run for each of their requests. The outer layer releases the
-//! slot, counts the bytes that were transferred, and refunds [custom units](crate::QuotaPolicy::counting) that were
+//! slot, counts the bytes that were transferred, and refunds [custom units](crate::QuotaPolicy::with_unit) that were
 //! estimated and never reported. Therefore:
 //!
 //! - **Size the address limit for shared addresses.** Users behind one address share it, and their rejected requests count.
@@ -197,9 +197,9 @@
 //!     .scope("users and addresses")
 //!     .key(key::extension::<User>())
 //!     .named_key("address", key::client_ip())
-//!     .no_key(NoKey::Reject)
+//!     .on_missing_key(MissingKey::Reject)
 //!     .policy(QuotaPolicy::per_hour("user", 2))
-//!     .policy(QuotaPolicy::per_hour("address", 10).counted_by("address"))
+//!     .policy(QuotaPolicy::per_hour("address", 10).keyed_by("address"))
 //!     .build()?;
 //!
 //! let app: Router = Router::new()
@@ -226,7 +226,7 @@
 //! Authentication tells who calls; what they pay for is in a database. A [`TierLayer`](crate::tier::TierLayer) between
 //! authentication and the limits looks it up once, and keeps the answer for a minute. Requests of a new user wait for the
 //! look-up, for 1 s at most: this user begins with ten requests at once, and none of them is counted as one of a free user.
-//! If the database does not answer, they are counted in the tier for [unknown](crate::tier::WhileUnknown) users, and never
+//! If the database does not answer, they are counted in the tier for [unknown](crate::tier::OnUnknownTier) users, and never
 //! uncounted: else a client that invents users would pass every limit while the database is slow.
 //!
 //! ```
@@ -234,7 +234,7 @@
 //! # #[cfg(feature = "tier")]
 //! # run(async {
 //! use axum::{Router, extract::Request, middleware, routing::get};
-//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Tiers, key, tier::{TierLayer, WhileUnknown}};
+//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Tiers, key, tier::{TierLayer, OnUnknownTier}};
 //!
 //! async fn plan_of(user: String) -> Result<Option<&'static str>, std::io::Error> {
 //!     tokio::time::sleep(Duration::from_millis(200)).await; // a database that is busy
@@ -247,7 +247,7 @@
 //! # }
 //! # type User = String;
 //! let plans = TierLayer::by_extension(plan_of)
-//!     .while_unknown(WhileUnknown::wait(Duration::from_secs(1)).then_tier("free")) // the default, in words
+//!     .on_unknown_tier(OnUnknownTier::wait(Duration::from_secs(1)).then_tier("free")) // the default, in words
 //!     .build()?;
 //! let limits = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("api")
@@ -330,7 +330,7 @@
 //! few wrong passwords, and bob himself is rejected. Count them by the address *and* the claimed name together: an
 //! attacker uses up what their own address may try on this name, and no other user's quota.
 //!
-//! [`blocking_for`](crate::QuotaPolicy::blocking_for) keeps an attacker out for longer than the window: after the third
+//! [`with_lockout`](crate::QuotaPolicy::with_lockout) keeps an attacker out for longer than the window: after the third
 //! wrong password below, that address cannot try this name for 15 minutes. It makes the rule above harder: a block by the
 //! name alone would let any client lock out any user for 15 minutes at a time. A right password that was charged before it
 //! was looked at lifts the block that its own charge has begun.
@@ -356,7 +356,7 @@
 //! let guesses = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("guesses")
 //!     .key(key::client_ip().and(key::header("x-user"))) // never the claimed name alone
-//!     .policy(QuotaPolicy::per_minute("guesses", 3).blocking_for(Duration::from_secs(15 * 60)))
+//!     .policy(QuotaPolicy::per_minute("guesses", 3).with_lockout(Duration::from_secs(15 * 60)))
 //!     .actual_cost(|response| response.status.is_success().then_some(0))
 //!     .build()?;
 //! let app: Router = Router::new().route("/login", post(login).layer(guesses));
@@ -392,7 +392,7 @@
 //!
 //! | limit | why |
 //! |---|---|
-//! | 5 failures by account *and* address, then [rejected](crate::QuotaPolicy::blocking_for) for 15 minutes | strict, because it locks out the guesser only: the owner logs in from any other address |
+//! | 5 failures by account *and* address, then [rejected](crate::QuotaPolicy::with_lockout) for 15 minutes | strict, because it locks out the guesser only: the owner logs in from any other address |
 //! | 20 an hour by address | one password that is tried on many accounts. An IPv6 address counts as its /64 |
 //! | 320 an hour by site, the /48 of an IPv6 address | a /48 is free and has 65,536 times a /64: without this limit it has 1.3 million guesses an hour, with it those of sixteen addresses. A hundred homes of one provider that share a /48 have three failures an hour each. An IPv4 address is its own site, and has used up its 20 long before |
 //! | 200 an hour by account | guesses from many addresses. It is so wide that one address has used up its own 20 long before: else a single attacker could lock the owner out. It is [hidden](crate::QuotaPolicy::hidden), or it would tell everyone that the account is under attack |
@@ -407,7 +407,7 @@
 //! use axum::{Extension, Router, body::{Body, to_bytes}, extract::Request, middleware, routing::post};
 //! use tower::ServiceBuilder;
 //! use tower_quota::{
-//!     FailureMode, MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, ToPartitionKey, key::{self, KeyExtractor},
+//!     FailureMode, MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, ToPartitionKey, key::{self, KeyExtractor},
 //! };
 //!
 //! #[derive(Clone)]
@@ -452,11 +452,11 @@
 //!     .named_key("address", key::client_ip())
 //!     .named_key("site", key::client_ip().ipv6_prefix(48))
 //!     .named_key("account", key::extension::<Login>())
-//!     .policy(QuotaPolicy::new("guesses", 5, quarter).blocking_for(quarter))
-//!     .policy(QuotaPolicy::per_hour("address", 20).counted_by("address"))
-//!     .policy(QuotaPolicy::per_hour("site", 320).counted_by("site"))
-//!     .policy(QuotaPolicy::per_hour("account", 200).counted_by("account").hidden())
-//!     .no_key(NoKey::Reject)
+//!     .policy(QuotaPolicy::new("guesses", 5, quarter).with_lockout(quarter))
+//!     .policy(QuotaPolicy::per_hour("address", 20).keyed_by("address"))
+//!     .policy(QuotaPolicy::per_hour("site", 320).keyed_by("site"))
+//!     .policy(QuotaPolicy::per_hour("account", 200).keyed_by("account").hidden())
+//!     .on_missing_key(MissingKey::Reject)
 //!     .actual_cost(|response| response.status.is_success().then_some(0))
 //!     .failure_mode(FailureMode::Closed)
 //!     .build()?;
@@ -486,7 +486,7 @@
 //! A language model is limited by tokens rather than by requests, and how many an answer takes is known when it is over. So
 //! charge what it may take at most, or what it takes as a rule, and give back the rest:
 //!
-//! - A policy that [counts](crate::QuotaPolicy::counting) tokens holds in one decision with those of requests, and with a
+//! - A policy that [counts](crate::QuotaPolicy::with_unit) tokens holds in one decision with those of requests, and with a
 //!   limit of answers at a time. A request that has too few tokens left uses up none of the others.
 //! - The estimate is in the body. A middleware around the layer reads that once, up to a bound, leaves what it has found in the
 //!   extensions, and passes the bytes on: the handler need not parse them again. It reads for clients that the limits
@@ -551,9 +551,9 @@
 //!     .scope("models")
 //!     .key(key::header("x-user-id")) // which a gateway sets
 //!     .policy(QuotaPolicy::per_day("requests", 1_000))
-//!     .policy(QuotaPolicy::per_day("tokens", 1_000).counting("tokens"))
+//!     .policy(QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens"))
 //!     .policy(QuotaPolicy::concurrent("at once", 2))
-//!     .cost_of("tokens", |request| {
+//!     .unit_cost("tokens", |request| {
 //!         request.extensions.get().map_or(0, |prompt: &Prompt| prompt.tokens + prompt.max_tokens)
 //!     })
 //!     .build()?;

@@ -158,20 +158,20 @@ pub mod test_util;
 pub mod tier;
 
 #[cfg(feature = "axum")]
-pub use self::layer::NoDecision;
+pub use self::layer::MissingDecision;
 #[cfg(feature = "redis")]
 pub use self::store::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{
     breaker::CircuitState,
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     exchange::{
-        Allowance, Charge, Charged, Decision, Forecast, MeasuredCharge, Measurement, Outcome, PartialPlan, Passes,
-        Plan, Settlement,
+        Allowance, Availability, Charge, ChargeTime, Decision, Forecast, MeasuredCharge, Measurement, Outcome,
+        PartialPlan, Plan, Settlement,
     },
     guard::FailureMode,
     layer::{
-        ActualCost, AdminError, AdminHandle, HeldSlot, NoKey, RateLimit, RateLimitBody, RateLimitLayer,
-        RateLimitLayerBuilder, Refund, Refunded, RequestContent, RequestContentBody, RequestContentLayer,
+        ActualCost, AdminError, AdminHandle, HeldSlot, MissingKey, RateLimit, RateLimitBody, RateLimitLayer,
+        RateLimitLayerBuilder, Refund, RefundOutcome, RequestContent, RequestContentBody, RequestContentLayer,
         ResponseFuture, SlotHandle, UsageHandle,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
@@ -180,7 +180,7 @@ pub use self::{
         Weekday,
     },
     rejection::Rejection,
-    response_fields::{LegacyReset, RatioCap, ResponseFields, ShownWhen},
+    response_fields::{EmitWhen, LegacyReset, RateCap, ResponseFields},
     rules::{ChangeKind, ResolvedTier, Rules, RulesChange, RulesDiff, RulesHandle, Tiers},
     screening::{AbnormalUsage, Access, AccessList, AccessRules, Capacity, Exemption},
     store::{

@@ -39,7 +39,7 @@ mistakes! {
     LayerForEachRequest "layer-for-each-request";
     LayerTwice "layer-twice";
     LoneLargeWindow "lone-large-window";
-    NoKey "no-key";
+    MissingKey "no-key";
     NoPeerAddress "no-peer-address";
     NoPermission "no-permission";
     NoTierLayer "no-tier-layer";
@@ -55,7 +55,7 @@ mistakes! {
 
 /// The mistakes in a key that one request shows. An extractor notes them here.
 #[derive(Debug, Default)]
-pub struct Findings {
+pub struct Diagnostics {
     pub(crate) found: Vec<Finding>,
     pub(crate) parts: Vec<KeyPart>,
 }
@@ -80,7 +80,7 @@ pub(crate) struct KeyPart {
     pub(crate) is_there: bool,
 }
 
-impl Findings {
+impl Diagnostics {
     /// Notes if a request has the part of this name that its key needs.
     pub(crate) fn asked_for(&mut self, name: String, is_there: bool) {
         self.parts.push(KeyPart { name, is_there });

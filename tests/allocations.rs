@@ -16,8 +16,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Service, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
-    RatioCap, ResponseFields, Scope, Store, ToPartitionKey, key,
+    Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateCap, RateLimitLayer,
+    RateLimitLayerBuilder, ResponseFields, Scope, Store, ToPartitionKey, key,
 };
 
 use self::remote_store::RemoteStore;
@@ -128,7 +128,7 @@ fn bytes_of_a_decision_about_two_partitions(requests: u64) -> usize {
     region.change().bytes_allocated
 }
 
-/// One window, three, one with the decision in the response; then a rejection, by the store and from the denial cache.
+/// One window, three, one with the decision in the response; then a rejection, by the store and from the rejection cache.
 fn of_a_whole_request() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -179,9 +179,9 @@ fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_no
         ("draft-06", ResponseFields::draft06()),
         (
             "legacy",
-            ResponseFields::legacy(LegacyReset::Seconds).without_policies(),
+            ResponseFields::legacy(LegacyReset::DeltaSeconds).without_policies(),
         ),
-        ("closest", ResponseFields::draft11().closest_only()),
+        ("closest", ResponseFields::draft11().tightest_only()),
         (
             "draft-11 and the limit of draft-06",
             ResponseFields::draft11().with_draft06_limit(),
@@ -189,9 +189,9 @@ fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_no
         (
             "draft-11 with all that changes numbers",
             ResponseFields::draft11()
-                .with_ratio_cap(RatioCap::Once)
+                .with_rate_cap(RateCap::Nominal)
                 .with_jitter(Duration::from_secs(9))
-                .lowered_by(|allowance| allowance.remaining() / 2),
+                .map_remaining(|allowance| allowance.remaining() / 2),
         ),
     ] {
         let cost = cost(fields);

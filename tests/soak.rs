@@ -63,7 +63,7 @@ const PERIOD: Duration = Duration::from_secs(20);
 const WARM_UP_FAULTS: usize = 2;
 
 /// The bytes that may be allocated and not freed at the end: buffers of connections, the notes about each probe, and the
-/// probes in the denial caches, which know for a day that they are exhausted.
+/// probes in the rejection caches, which know for a day that they are exhausted.
 const GROWTH_OF_HEAP: u64 = 1 << 20;
 
 /// The growth of this process after warming up: the bytes that the allocator keeps for itself.

@@ -196,7 +196,7 @@ fn while_requests_stay_undecided_although_the_circuit_is_closed_it_is_told_how_m
 #[test]
 fn requests_without_a_key_or_with_an_unknown_tier_are_warned_of_once() {
     let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log");
-    let tiers = Tiers::by(|request| request.headers.get("x-tier").and_then(|tier| tier.to_str().ok()));
+    let tiers = Tiers::from_fn(|request| request.headers.get("x-tier").and_then(|tier| tier.to_str().ok()));
     let layer = builder
         .key(key::header("x-nobody-sends"))
         .tiers(tiers.tier("free", [QuotaPolicy::per_hour("hourly", 1)]))
@@ -288,14 +288,14 @@ fn an_address_that_is_shown_without_a_digest_key_is_warned_of_when_the_layer_is_
     assert_eq!(build(keyed(shown(), key::client_ip())), warning);
     assert_eq!(build(keyed(shown(), by_user_or_address())), warning);
     assert_eq!(build(keyed(shown(), key::extension::<std::net::IpAddr>())), warning);
-    let named = builder(shown().counted_by("address")).named_key("address", key::client_ip());
+    let named = builder(shown().keyed_by("address")).named_key("address", key::client_ip());
     assert_eq!(build(named), warning);
 
     let nothing = Vec::<String>::new();
     assert_eq!(build(builder(shown())), nothing, "no address");
     let others = builder(shown()).named_key("address", key::client_ip());
     assert_eq!(
-        build(others.policy(QuotaPolicy::per_hour("other", 9).counted_by("address"))),
+        build(others.policy(QuotaPolicy::per_hour("other", 9).keyed_by("address"))),
         nothing
     );
     assert_eq!(build(keyed(shown(), key::client_ip()).digest_key([7; 32])), nothing);
@@ -393,7 +393,7 @@ fn tiers_that_no_layer_looks_up_are_told_once() {
         .start_paused(true)
         .build()
         .unwrap();
-    let tiers = TierLayer::by(|_| Some(7_u64), async |_| Ok::<_, Infallible>(None::<&str>));
+    let tiers = TierLayer::from_fn(|_| Some(7_u64), async |_| Ok::<_, Infallible>(None::<&str>));
     let tiers = tiers.build().unwrap();
     let resolved = lines_while(|| {
         runtime.block_on(async {

@@ -269,7 +269,7 @@ impl WholeLayer {
             Some(user.key(UserId::OTHER_KIND))
         });
         let builder = RateLimitLayer::builder(store).named_key("other", other);
-        let others = OTHERS.map(|policy| policy.counted_by("other"));
+        let others = OTHERS.map(|policy| policy.keyed_by("other"));
         Self::of(builder, POLICIES.into_iter().chain(others))
     }
 

@@ -4,7 +4,7 @@
 //!     cargo bench --bench fleet_simulation
 //!     CALLERS=100000 cargo bench --bench fleet_simulation -- --json FILE --svg FILE
 //!
-//! The layers, the prefetch, the denial cache and the circuit breaker are those of the crate. In place of Redis there is a
+//! The layers, the prefetch, the rejection cache and the circuit breaker are those of the crate. In place of Redis there is a
 //! `MemoryStore`, which keeps the same counts, some virtual time away. Time is virtual, so the figures do not depend on the
 //! machine. Memory is bounded: callers that send a few requests are independent of each other, and come in slices of
 //! 100 000; the busy ones, which share instances and connections in time, come together. Progress goes to stderr.
@@ -190,7 +190,7 @@ impl<'a> Passed<'a> {
     fn count(&mut self, due: &Due, answer: &Answer, wait: Duration) {
         // One that has reached the store after the end of the window belongs to the next one.
         let is_of_it = answer.decided_at.is_none_or(|at| window_of(at) == self.window);
-        self.requests[due.caller as usize] += u64::from(is_of_it && answer.outcome.is_pass());
+        self.requests[due.caller as usize] += u64::from(is_of_it && answer.outcome.is_admitted());
         self.report.answered(answer.outcome, wait);
     }
 

@@ -6,7 +6,8 @@ use axum::{Router, extract::Request, http::header, middleware, routing::get};
 use tokio::{net::TcpListener, task::JoinSet};
 use tower::ServiceBuilder;
 use tower_quota::{
-    Exemption, MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, RedisStore, Store, ToPartitionKey, key,
+    Exemption, MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, RedisStore, Store, ToPartitionKey,
+    key,
     privacy_pass::{AcceptedToken, Directory, Issuer, KeySet, OriginLayer, Profile},
 };
 
@@ -95,7 +96,7 @@ fn issuer_routes(keys: KeySet) -> Result<Router, Failure> {
     let ration = RateLimitLayer::builder(MemoryStore::new())
         .scope("credentials")
         .key(key::extension::<Account>())
-        .no_key(NoKey::Reject)
+        .on_missing_key(MissingKey::Reject)
         .policy(QuotaPolicy::per_day("credentials", 1))
         .build()?;
     let issuer = Issuer::builder(ration).keys(keys).build()?;

@@ -106,14 +106,14 @@ impl Conclusions<'_> {
         )?;
         writeln!(
             f,
-            "  local denials    {:.1} a second, of all instances together",
+            "  local rejections    {:.1} a second, of all instances together",
             per_second(self.measured.local_rejections())
         )?;
         if let Some(busy) = self.measured.limited.processor_seconds.filter(|busy| *busy > 0.0) {
-            let denials = self.measured.local_rejections() as f64 / busy;
+            let rejections = self.measured.local_rejections() as f64 / busy;
             writeln!(
                 f,
-                "                   {denials:.0} in a second of a processor, the generator included"
+                "                   {rejections:.0} in a second of a processor, the generator included"
             )?;
         }
         Ok(())

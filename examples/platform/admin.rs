@@ -95,8 +95,8 @@ fn wrong_tokens(client_ip: ClientIp) -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder(MemoryStore::new())
         .scope("platform-admin")
         .key(client_ip)
-        .policy(QuotaPolicy::per_hour("wrong-tokens", 10).counting(GUESSES).hidden())
-        .cost_of(GUESSES, |_| 1)
+        .policy(QuotaPolicy::per_hour("wrong-tokens", 10).with_unit(GUESSES).hidden())
+        .unit_cost(GUESSES, |_| 1)
         .build()
 }
 
@@ -194,8 +194,8 @@ fn unchanged(mistake: Mistake) -> Failure {
 
 async fn switch(State(book): State<RuleBook>, Path(position): Path<String>) -> StatusCode {
     match &*position {
-        "on" => book.handle().switch_on(),
-        "off" => book.handle().switch_off(),
+        "on" => book.handle().enable(),
+        "off" => book.handle().disable(),
         _ => return StatusCode::NOT_FOUND,
     }
     tracing::warn!("an administrator has switched the limits {position}");

@@ -14,7 +14,7 @@ use http::Request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower_quota::{
-    Charged, Decision, PartitionKey, Refund, Refunded, ToPartitionKey,
+    ChargeTime, Decision, PartitionKey, Refund, RefundOutcome, ToPartitionKey,
     key::{ClientIp, KeyExtractor, PeerAddress},
 };
 
@@ -114,7 +114,7 @@ fn policies(decision: Option<&Decision>) -> Vec<Value> {
             "quota": policy.quota(),
             "capacity": policy.burst_capacity(),
             "window_seconds": seconds(policy.window()),
-            "key": policy.key(),
+            "key": policy.key_name(),
             "is_shadow": policy.is_shadow(),
             "remaining": allowance.remaining(),
             "reset_seconds": seconds(allowance.effective_window()),
@@ -173,13 +173,13 @@ pub(crate) async fn give_back(
     Json(GiveBack { units, id }): Json<GiveBack>,
 ) -> Result<Json<Value>, Failure> {
     let (tier, key) = (caller.tier().await?, caller.key(&admin.client_ip));
-    let refund = Refund::new(units, Charged::Now).with_id(id);
+    let refund = Refund::new(units, ChargeTime::Now).with_id(id);
     let mut refunded = vec![answer(admin.limits.give_back(&key, tier, &refund)).await?];
     if let Some(name) = caller.named_key() {
         refunded.push(answer(admin.limits.give_back_by(name, &key, tier, &refund)).await?);
     }
     let has = |wanted| refunded.contains(&wanted);
-    let given_back = match (has(Refunded::Done), has(Refunded::Repeated)) {
+    let given_back = match (has(RefundOutcome::Refunded), has(RefundOutcome::Duplicate)) {
         (true, _) => "done",
         (false, true) => "repeated",
         (false, false) => "not_counted",

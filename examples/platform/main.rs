@@ -51,7 +51,7 @@ use tower::ServiceBuilder;
 use tower_quota::{
     AccessList, ConfigError, Exemption, RateLimitLayer, RedisStore, Tiers,
     key::{self, ClientIp, KeyExtractor},
-    tier::{TierLayer, WhileUnknown},
+    tier::{OnUnknownTier, TierLayer},
 };
 
 use self::{
@@ -119,7 +119,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
     let (file, json) = RulesFile::open(settings.rules.clone()).await?;
     let limits = limits(&settings, &json, &access)?;
     let tiers = TierLayer::by_extension(users::tier_of)
-        .while_unknown(WhileUnknown::wait(settings.tier_wait))
+        .on_unknown_tier(OnUnknownTier::wait(settings.tier_wait))
         .build()?;
 
     let rules = match &settings.rule_set {

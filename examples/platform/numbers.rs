@@ -132,7 +132,7 @@ pub(crate) fn of_scope(scope: &str, page: &str) -> Value {
             "tower_quota_undecided_total" => {
                 undecided.insert(sample.label("reason").to_owned(), json!(sample.value));
             }
-            "tower_quota_denial_cache_hits_total" => cached = sample.value,
+            "tower_quota_rejection_cache_hits_total" => cached = sample.value,
             _ => {}
         }
     }

@@ -79,7 +79,7 @@ pub(crate) async fn observe(
             let policy = longest.map(|allowance| allowance.policy());
             (
                 policy.map(|policy| policy.name().to_owned()),
-                policy.is_some_and(|policy| policy.key() == Some("address")),
+                policy.is_some_and(|policy| policy.key_name() == Some("address")),
             )
         }
         _ => return response,

@@ -134,7 +134,7 @@ impl RuleBook {
     /// The version of the rules. Instances with the same digest have the same rules.
     pub(crate) fn to_json(&self) -> Value {
         let book = self.book();
-        let roll_out = self.handle.rolling_out().map(|(percent, _)| {
+        let roll_out = self.handle.rollout().map(|(percent, _)| {
             json!({
                 "percent": percent,
                 "digest": book.tried.as_deref().map(digest),

@@ -23,7 +23,7 @@ pub(crate) async fn state(State(admin): State<Admin>) -> Json<Value> {
     };
     Json(json!({
         "instance": instance(),
-        "is_on": admin.handle.is_on(),
+        "is_on": admin.handle.is_enabled(),
         "rules": rules,
         "fleet": fleet,
         "circuit": circuit(admin.limits.circuit()),

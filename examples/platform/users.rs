@@ -40,7 +40,7 @@ pub(crate) fn client_ip(variable: impl Fn(&str) -> Option<String>) -> Result<Cli
     let field = match &*name.to_ascii_lowercase() {
         "x-forwarded-for" => ForwardingField::XForwardedFor,
         "forwarded" => ForwardingField::Forwarded,
-        _ => ForwardingField::OneAddress(name.into()),
+        _ => ForwardingField::SingleAddress(name.into()),
     };
     let client_ip = key::client_ip().trusted_proxies(field, networks);
     let checked = client_ip.check();

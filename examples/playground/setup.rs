@@ -54,8 +54,8 @@ pub(crate) const DIALECTS: [Dialect; 7] = [
     },
     Dialect {
         name: "x-seconds",
-        code: "ResponseFields::legacy(LegacyReset::Seconds)",
-        fields: || ResponseFields::legacy(LegacyReset::Seconds),
+        code: "ResponseFields::legacy(LegacyReset::DeltaSeconds)",
+        fields: || ResponseFields::legacy(LegacyReset::DeltaSeconds),
     },
     Dialect {
         name: "x-unix-time",

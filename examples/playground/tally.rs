@@ -49,7 +49,7 @@ impl UnderWay<'_> {
             Some(Outcome::Allowed) => &self.0.passed,
             Some(Outcome::FailedOpen) => &self.0.uncounted,
             Some(Outcome::FailedClosed) => &self.0.failed,
-            Some(outcome) if outcome.is_pass() => &self.0.uncounted,
+            Some(outcome) if outcome.is_admitted() => &self.0.uncounted,
             _ => &self.0.rejected,
         };
         count.fetch_add(1, Relaxed);

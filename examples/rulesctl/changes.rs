@@ -110,9 +110,9 @@ async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<u
 
 /// Shows what changes, and asks.
 fn confirm(options: &Options, proposal: &Proposal) -> Result<(), Failure> {
-    let anew: Vec<_> = proposal.starting_anew().cloned().collect();
+    let anew: Vec<_> = proposal.count_resets().cloned().collect();
     if !anew.is_empty() && !proposal.restarts_counts() {
-        return Err(PublishError::StartsAnew(anew).into());
+        return Err(PublishError::CountsReset(anew).into());
     }
     if !options.yes {
         ask(
@@ -189,9 +189,9 @@ fn changes(proposal: &Proposal) -> Value {
         json!({"callers": callers, "changes": changes.collect::<Vec<_>>()})
     });
     json!({
-        "before": proposal.before().map(|before| before.version().number()),
+        "before": proposal.base().map(|before| before.version().number()),
         "is_empty": proposal.is_empty(),
-        "starts_anew": proposal.starting_anew().count() > 0,
+        "starts_anew": proposal.count_resets().count() > 0,
         "effects": effects.collect::<Vec<_>>(),
         "text": proposal.to_string().lines().collect::<Vec<_>>(),
     })

@@ -96,7 +96,7 @@ impl From<PublishError> for Failure {
             PublishError::Unreadable(_) => Self::Broken(format!(
                 "{message}\n`rollback --overwrite` or `publish FILE --overwrite` takes its place"
             )),
-            PublishError::StartsAnew(_) => Self::Rejected(format!(
+            PublishError::CountsReset(_) => Self::Rejected(format!(
                 "{message}\nCallers would get a full quota once. If that is meant, add --restart-counts."
             )),
             PublishError::UnreadableAccess(_) => Self::Broken(format!("{message}\n`unblock --all` begins a new list")),

@@ -202,7 +202,7 @@ impl Words {
         self.check_options(values.first().copied().unwrap_or_default())?;
         let reason = || self.because.clone().unwrap_or_default();
         let change = |publication: Publication| Command::Change {
-            publication: self.overwriting(publication).because(reason()),
+            publication: self.force(publication).because(reason()),
         };
         let control = |control: Control, asks| Command::Control {
             control: control.because(reason()),
@@ -244,7 +244,7 @@ impl Words {
     }
 
     fn lasting(&self, control: Control) -> Control {
-        self.lasts.into_iter().fold(control, Control::lasting)
+        self.lasts.into_iter().fold(control, Control::expires_in)
     }
 
     /// An option that a command does not have is a mistake, not something to skip: `block --percent 10` blocks for all.
@@ -279,20 +279,20 @@ impl Words {
         let rules = read_rules(file)?;
         let publication = Publication::rules(rules).with_partitions(self.partitions.iter().copied());
         let publication = match (self.percent, &*self.partitions) {
-            (Some(percent), _) => publication.to_percent(percent),
+            (Some(percent), _) => publication.rollout_percent(percent),
             (None, []) => publication,
             (None, _) => return Err(usage("--partition needs --percent, which may be 0")),
         };
         let publication = match self.restart_counts {
-            true => publication.restarting_counts(),
+            true => publication.allow_count_reset(),
             false => publication,
         };
-        Ok(self.overwriting(publication))
+        Ok(self.force(publication))
     }
 
-    fn overwriting(&self, publication: Publication) -> Publication {
+    fn force(&self, publication: Publication) -> Publication {
         match self.overwrite {
-            true => publication.overwriting(),
+            true => publication.force(),
             false => publication,
         }
     }

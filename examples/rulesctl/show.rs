@@ -200,7 +200,7 @@ pub(crate) fn controls_text(controls: &Controls) -> String {
         let (author, time) = (order.author(), date(order.time()));
         let _ = writeln!(text, "limits: {position}{until}, by {author:?}, {time}{reason}");
     }
-    let applies = |entry: &&AccessEntry| entry.ends().is_none_or(|end| now < end);
+    let applies = |entry: &&AccessEntry| entry.expiry().is_none_or(|end| now < end);
     for entry in controls.access().iter().filter(applies) {
         let _ = writeln!(text, "access list: {entry}");
     }
@@ -266,7 +266,7 @@ fn policy_text(policy: &QuotaPolicy) -> String {
         (None, None) => " at a time".to_owned(),
     };
     let shadow = if policy.is_shadow() { ", a shadow" } else { "" };
-    let key = policy.key().map_or_else(String::new, |key| format!(", by {key}"));
+    let key = policy.key_name().map_or_else(String::new, |key| format!(", by {key}"));
     format!(
         "{:?}: {} {}{window}{key}{shadow}",
         policy.name(),

@@ -13,9 +13,11 @@ use http::{
     header::{AUTHORIZATION, WWW_AUTHENTICATE},
 };
 use tower_quota::{
-    client::{self, Advice, Caps, Exchange, Pacing, Problem, Strategy, Turn},
+    client::{self, Acquire, Advice, Caps, Exchange, Pacing, Problem, Strategy},
     clock::Timestamp,
-    fields::{Hints, MAX_ITEMS, MAX_LENGTH, OwnFields, RetryAfter, draft06, draft07, draft11, in_between, merge_into},
+    fields::{
+        Hints, LayerFields, MAX_ITEMS, MAX_LENGTH, RetryAfter, draft06, draft07, draft11, in_between, merge_into,
+    },
     fleet::{RulesDocument, RulesDocumentErrorKind},
     key::{self, ForwardingField, KeyExtractor, PeerAddress},
     privacy_pass::{Challenge, CredentialRequest, Directory, IssuanceError, IssuerKey, Profile, Token, TokenChallenge},
@@ -129,14 +131,14 @@ pub fn x_forwarded_for(input: &[u8]) {
 pub fn one_address(input: &[u8]) {
     let name = HeaderName::from_static("x-real-ip");
     client_ip(
-        ForwardingField::OneAddress(name.as_str().to_owned().into()),
+        ForwardingField::SingleAddress(name.as_str().to_owned().into()),
         name,
         input,
     );
 }
 
 fn client_ip(field: ForwardingField, name: HeaderName, input: &[u8]) {
-    let is_list = !matches!(field, ForwardingField::OneAddress(_));
+    let is_list = !matches!(field, ForwardingField::SingleAddress(_));
     let reported = match field {
         ForwardingField::Forwarded => "for=203.0.113.9",
         _ => "203.0.113.9",
@@ -187,7 +189,7 @@ pub fn response(input: &[u8]) {
         .into_iter()
         .flat_map(|profile| cases.map(|case| (profile, case)))
     {
-        let caps = Caps::default().trusting_dates(trusts_dates);
+        let caps = Caps::default().trust_dates(trusts_dates);
         let exchange = Exchange {
             sent: now,
             received: now.saturating_add(Duration::from_millis(1_500)),
@@ -196,16 +198,16 @@ pub fn response(input: &[u8]) {
         // Those of a list, the one of draft-06, and those of a profile.
         assert!(advice.limits().len() <= MAX_ITEMS + 1 + 4);
         for limit in advice.limits() {
-            assert!(limit.remaining().is_none_or(|remaining| remaining <= caps.units()));
-            assert!(limit.quota().is_none_or(|quota| quota <= caps.units()));
-            assert!(limit.reset().is_none_or(|reset| reset <= caps.wait()));
+            assert!(limit.remaining().is_none_or(|remaining| remaining <= caps.max_units()));
+            assert!(limit.quota().is_none_or(|quota| quota <= caps.max_units()));
+            assert!(limit.reset().is_none_or(|reset| reset <= caps.max_wait()));
         }
-        assert!(advice.retry_after().is_none_or(|wait| wait <= caps.wait()));
-        for strategy in [Strategy::Wait, Strategy::pace(), Strategy::Observe] {
+        assert!(advice.retry_after().is_none_or(|wait| wait <= caps.max_wait()));
+        for strategy in [Strategy::Greedy, Strategy::pace(), Strategy::Observe] {
             obey(
                 &advice,
                 Pacing::new(strategy, caps),
-                now.saturating_add(caps.wait()),
+                now.saturating_add(caps.max_wait()),
                 now,
             );
         }
@@ -215,13 +217,13 @@ pub fn response(input: &[u8]) {
 /// No wait is longer than its cap and no memory without a bound, whatever a server says.
 fn obey(advice: &Advice, mut pacing: Pacing, latest: Timestamp, now: Timestamp) {
     for _ in 0..3 {
-        match pacing.ask(now) {
-            Turn::Go(dispatch) => pacing.answered(dispatch, advice, now),
-            Turn::Wait(wait) => assert!(now < wait.until() && wait.until() <= latest),
+        match pacing.try_acquire(now) {
+            Acquire::Ready(dispatch) => pacing.record_response(dispatch, advice, now),
+            Acquire::Wait(wait) => assert!(now < wait.until() && wait.until() <= latest),
         }
     }
     assert!(pacing.limits(now).len() <= 32);
-    assert!(matches!(pacing.ask(latest), Turn::Go(_)));
+    assert!(matches!(pacing.try_acquire(latest), Acquire::Ready(_)));
 }
 
 /// The content of a rejection.
@@ -365,12 +367,12 @@ fn fields(name: &HeaderName, input: &[u8]) -> HeaderMap {
 }
 
 /// The fields that an intermediary adds: with a name that inputs are likely to have, and another one.
-fn own() -> OwnFields {
+fn own() -> LayerFields {
     let limit = |name| draft11::LimitItem::new(name, 4).map(|item| item.with_reset(Duration::from_secs(20)));
     let limits = [limit("default"), limit("edge")].into_iter().flatten();
     let policy = |name| draft11::PolicyItem::new(name, 40)?.with_window(Duration::from_secs(20));
     let policies = [policy("default"), policy("edge")].into_iter().flatten();
-    OwnFields::new()
+    LayerFields::new()
         .with_rate_limit(&draft11::RateLimit::new(limits).expect("two items"))
         .with_rate_limit_policy(&draft11::RateLimitPolicy::new(policies).expect("two items"))
         .with_retry_after(RetryAfter::after(Duration::from_secs(10)))

@@ -2,7 +2,7 @@
 
 /// The rejection of a charge that is certain as long as other requests only add to the use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Denial {
+pub(crate) enum ChargeRejection {
     /// For so many microseconds.
     For(u64),
     /// For good: it is more than the policy ever lets pass. Smaller charges may use what remains, in its effective window.
@@ -19,7 +19,7 @@ mod tests {
     const MINUTE: u64 = 60_000_000;
 
     impl Counter {
-        fn denial(
+        fn rejection(
             &self,
             counted: Reading,
             now: u64,
@@ -27,30 +27,36 @@ mod tests {
             charge: u64,
             elapsed: u64,
             blocked: u64,
-        ) -> Option<Denial> {
+        ) -> Option<ChargeRejection> {
             let limit = Limit {
                 counter: *self,
                 block: None,
             };
-            limit.denial(PolicyReading { counted, blocked }, now, asked, charge, elapsed)
+            limit.rejection(PolicyReading { counted, blocked }, now, asked, charge, elapsed)
         }
     }
 
     #[test]
-    fn a_denial_ends_at_the_microsecond_at_which_the_charge_passes() {
+    fn a_rejection_ends_at_the_microsecond_at_which_the_charge_passes() {
         let bucket = Bucket::token(60, 60, 60).unwrap();
         let (one, empty) = (bucket.weight, Reading::Bucket(bucket.limit));
         let counter = Counter::Bucket(bucket);
-        assert_eq!(counter.denial(empty, 7, one, one, 0, 0), Some(Denial::For(1_000_000)));
-        assert_eq!(counter.denial(empty, 7, one, one, 999_999, 0), Some(Denial::For(1)));
-        assert_eq!(counter.denial(empty, 7, one, one, 1_000_000, 0), None);
         assert_eq!(
-            counter.denial(empty, 7, one, 2 * one, 1_000_000, 0),
-            Some(Denial::For(1_000_000))
+            counter.rejection(empty, 7, one, one, 0, 0),
+            Some(ChargeRejection::For(1_000_000))
         );
         assert_eq!(
-            counter.denial(Reading::Bucket(0), 7, one, 61 * one, MINUTE, 0),
-            Some(Denial::Never {
+            counter.rejection(empty, 7, one, one, 999_999, 0),
+            Some(ChargeRejection::For(1))
+        );
+        assert_eq!(counter.rejection(empty, 7, one, one, 1_000_000, 0), None);
+        assert_eq!(
+            counter.rejection(empty, 7, one, 2 * one, 1_000_000, 0),
+            Some(ChargeRejection::For(1_000_000))
+        );
+        assert_eq!(
+            counter.rejection(Reading::Bucket(0), 7, one, 61 * one, MINUTE, 0),
+            Some(ChargeRejection::Never {
                 remaining: 60,
                 reset: Some(MINUTE)
             })
@@ -58,9 +64,12 @@ mod tests {
 
         let window = Counter::FixedWindow(FixedWindow::new(10, 60));
         let used = Reading::FixedWindow;
-        assert_eq!(window.denial(used(10), MINUTE - 5, 1, 1, 4, 0), Some(Denial::For(1)));
-        assert_eq!(window.denial(used(10), MINUTE - 5, 1, 1, 5, 0), None);
-        assert_eq!(window.denial(used(9), MINUTE - 5, 2, 1, 0, 0), None);
+        assert_eq!(
+            window.rejection(used(10), MINUTE - 5, 1, 1, 4, 0),
+            Some(ChargeRejection::For(1))
+        );
+        assert_eq!(window.rejection(used(10), MINUTE - 5, 1, 1, 5, 0), None);
+        assert_eq!(window.rejection(used(9), MINUTE - 5, 2, 1, 0, 0), None);
     }
 
     /// A log says when the charge passes that it was asked for; of others it is known less exactly.
@@ -74,23 +83,29 @@ mod tests {
             newest_leaves: MINUTE,
             sequence: 4,
         });
-        assert_eq!(counter.denial(reading, 0, 3, 3, 499, 0), Some(Denial::For(1)));
-        assert_eq!(counter.denial(reading, 0, 3, 3, 500, 0), None);
+        assert_eq!(
+            counter.rejection(reading, 0, 3, 3, 499, 0),
+            Some(ChargeRejection::For(1))
+        );
+        assert_eq!(counter.rejection(reading, 0, 3, 3, 500, 0), None);
         // More waits at least as long, and passes when all has left.
         assert_eq!(
-            counter.denial(reading, 0, 3, 5, 499, 0),
-            Some(Denial::For(MINUTE - 499))
+            counter.rejection(reading, 0, 3, 5, 499, 0),
+            Some(ChargeRejection::For(MINUTE - 499))
         );
         // One unit is there when the oldest entry leaves.
-        assert_eq!(counter.denial(reading, 0, 3, 1, 99, 0), Some(Denial::For(1)));
-        assert_eq!(counter.denial(reading, 0, 3, 1, 100, 0), None);
-        assert_eq!(counter.denial(reading, 0, 3, 2, 100, 0), None);
+        assert_eq!(
+            counter.rejection(reading, 0, 3, 1, 99, 0),
+            Some(ChargeRejection::For(1))
+        );
+        assert_eq!(counter.rejection(reading, 0, 3, 1, 100, 0), None);
+        assert_eq!(counter.rejection(reading, 0, 3, 2, 100, 0), None);
         // The reading says what remains, because it is not known when entries leave.
         let never = |remaining, reset| {
             let reset = Some(reset);
-            Some(Denial::Never { remaining, reset })
+            Some(ChargeRejection::Never { remaining, reset })
         };
-        assert_eq!(counter.denial(reading, 0, 3, 11, 100, 0), never(0, 500));
+        assert_eq!(counter.rejection(reading, 0, 3, 11, 100, 0), never(0, 500));
         let with_room = Reading::SlidingLog(LogReading {
             used: 4,
             wait: 0,
@@ -98,10 +113,10 @@ mod tests {
             newest_leaves: MINUTE,
             sequence: 4,
         });
-        assert_eq!(counter.denial(with_room, 0, 3, 11, 100, 0), never(6, MINUTE / 2));
+        assert_eq!(counter.rejection(with_room, 0, 3, 11, 100, 0), never(6, MINUTE / 2));
         // A block makes the rejection certain for longer. The log may reject the charge after its end.
-        let blocked = |charge| counter.denial(reading, 0, 3, charge, 600, 700);
-        assert_eq!(blocked(3), Some(Denial::For(100)));
-        assert_eq!(blocked(5), Some(Denial::For(MINUTE - 600)));
+        let blocked = |charge| counter.rejection(reading, 0, 3, charge, 600, 700);
+        assert_eq!(blocked(3), Some(ChargeRejection::For(100)));
+        assert_eq!(blocked(5), Some(ChargeRejection::For(MINUTE - 600)));
     }
 }

@@ -1,6 +1,6 @@
 //! A counter with its block, and what a reading of both says.
 
-use super::{Block, Counter, Denial, Form, Reading};
+use super::{Block, ChargeRejection, Counter, Form, Reading};
 
 /// The whole arithmetic of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,14 +91,14 @@ impl Limit {
     /// The wait is the one after which it passes if no other request comes. Of a log it may be longer than that, where the
     /// reading was made for another charge.
     #[inline]
-    pub(crate) fn denial(
+    pub(crate) fn rejection(
         &self,
         reading: PolicyReading,
         now: u64,
         asked: u64,
         charge: u64,
         elapsed: u64,
-    ) -> Option<Denial> {
+    ) -> Option<ChargeRejection> {
         let PolicyReading { counted, blocked } = reading;
         let Some(wait) = self.counter.wait(counted, now, charge) else {
             let later = match self.counter.form() {
@@ -108,13 +108,13 @@ impl Limit {
             };
             let later = later.unwrap_or(reading);
             let (remaining, reset) = self.left_after(&later, now.saturating_add(elapsed), 0);
-            return Some(Denial::Never { remaining, reset });
+            return Some(ChargeRejection::Never { remaining, reset });
         };
         let (certain, shown) = match self.counter.admits(counted, now, charge) {
             true => (0, 0),
             false => self.counter.certain_wait(counted, asked, charge, wait),
         };
-        (certain.max(blocked) > elapsed).then(|| Denial::For(shown.max(blocked) - elapsed))
+        (certain.max(blocked) > elapsed).then(|| ChargeRejection::For(shown.max(blocked) - elapsed))
     }
 
     pub(crate) fn foreseen(

@@ -31,7 +31,7 @@ use smallvec::SmallVec;
 
 pub use self::calendar::{CalendarPeriod, Weekday};
 pub(crate) use self::{
-    ahead::Denial,
+    ahead::ChargeRejection,
     block::Block,
     bucket::Bucket,
     bytes::{Reader, Writer},

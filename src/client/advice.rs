@@ -16,7 +16,7 @@ use crate::{
 /// The moments at which a request was sent and the head of its response arrived.
 ///
 /// Both are by the clock of this computer. They matter where a `Retry-After` is a date, and where
-/// [dates are trusted](Caps::trusting_dates).
+/// [dates are trusted](Caps::trust_dates).
 ///
 /// ```
 /// use std::time::Duration;
@@ -86,7 +86,7 @@ pub struct Advice {
     ignored: Vec<FieldError>,
 }
 
-/// One limit of a server, as a response states it or as the client knows it: see [`Advice::limits`] and [`KnownOrigin::limits`].
+/// One limit of a server, as a response states it or as the client knows it: see [`Advice::limits`] and [`OriginStatus::limits`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -110,7 +110,7 @@ pub struct Advice {
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```
 ///
-/// [`KnownOrigin::limits`]: super::KnownOrigin::limits
+/// [`OriginStatus::limits`]: super::OriginStatus::limits
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
     pub(super) name: Option<String>,
@@ -150,7 +150,7 @@ impl Advice {
         Self {
             dialect: hints.dialect().filter(|_| !age.is_from_a_cache),
             limits,
-            retry_after: retry_after.or(usual_wait).map(|wait| wait.min(caps.wait())),
+            retry_after: retry_after.or(usual_wait).map(|wait| wait.min(caps.max_wait())),
             ignored,
         }
     }
@@ -160,7 +160,7 @@ impl Advice {
         &self.limits
     }
 
-    /// The time in which to send nothing, at most [`Caps::wait`]. It counts more than the windows of all limits.
+    /// The time in which to send nothing, at most [`Caps::max_wait`]. It counts more than the windows of all limits.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -199,17 +199,17 @@ impl Limit {
         self.unit.as_ref().unwrap_or(&REQUESTS)
     }
 
-    /// Units for each window, if the server says so, at most [`Caps::units`].
+    /// Units for each window, if the server says so, at most [`Caps::max_units`].
     pub fn quota(&self) -> Option<u64> {
         self.quota
     }
 
-    /// Units left, if the server says so, at most [`Caps::units`].
+    /// Units left, if the server says so, at most [`Caps::max_units`].
     pub fn remaining(&self) -> Option<u64> {
         self.remaining
     }
 
-    /// The effective window, at most [`Caps::wait`]: no more than what remains should be used within it. The quota
+    /// The effective window, at most [`Caps::max_wait`]: no more than what remains should be used within it. The quota
     /// need not be back after it.
     pub fn reset(&self) -> Option<Duration> {
         self.reset
@@ -224,11 +224,11 @@ fn limits_of(hints: &Hints, on_the_way: Duration, caps: &Caps) -> Vec<Limit> {
             name: hint.name().map(Into::into),
             partition_key: hint.partition_key().map(Into::into),
             unit: policy.map(|policy| policy.unit().clone()),
-            quota: quota.map(|quota| quota.min(caps.units())),
-            remaining: hint.remaining().map(|remaining| remaining.min(caps.units())),
+            quota: quota.map(|quota| quota.min(caps.max_units())),
+            remaining: hint.remaining().map(|remaining| remaining.min(caps.max_units())),
             reset: hint
                 .reset()
-                .map(|reset| reset.saturating_sub(on_the_way).min(caps.wait())),
+                .map(|reset| reset.saturating_sub(on_the_way).min(caps.max_wait())),
         }
     };
     hints.limits().iter().map(limit).collect()
@@ -283,9 +283,9 @@ impl Ages {
             name: limit.name.clone(),
             partition_key: None,
             unit: Some(limit.unit.clone()),
-            quota: limit.quota.map(|quota| quota.min(caps.units())),
-            remaining: limit.remaining.map(|remaining| remaining.min(caps.units())),
-            reset: reset.map(|reset| reset.saturating_sub(self.on_the_way).min(caps.wait())),
+            quota: limit.quota.map(|quota| quota.min(caps.max_units())),
+            remaining: limit.remaining.map(|remaining| remaining.min(caps.max_units())),
+            reset: reset.map(|reset| reset.saturating_sub(self.on_the_way).min(caps.max_wait())),
         }
     }
 }

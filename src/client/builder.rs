@@ -25,7 +25,7 @@ use crate::{
 ///
 /// let layer = ClientLayer::builder()
 ///     .strategy(Strategy::pace())
-///     .patience(Duration::from_secs(30))
+///     .queue_timeout(Duration::from_secs(30))
 ///     .max_waiting(100)
 ///     .build()?;
 /// assert_eq!(layer.origins(), 0);
@@ -34,8 +34,8 @@ use crate::{
 /// let builder = ClientLayer::builder;
 /// assert_eq!(error(builder().wait_cap(Duration::ZERO)), "client: wait cap 0ns is outside 1s..=86400s");
 /// assert_eq!(error(builder().unit_cap(0)), "client: unit cap 0 is outside 1..=999999999999999");
-/// let patience = Duration::from_secs(100_000);
-/// assert_eq!(error(builder().patience(patience)), "client: patience 100000s is outside 0ns..=86400s");
+/// let queue_timeout = Duration::from_secs(100_000);
+/// assert_eq!(error(builder().queue_timeout(queue_timeout)), "client: queue_timeout 100000s is outside 0ns..=86400s");
 /// assert_eq!(error(builder().max_waiting(0)), "client: max_waiting 0 is outside 1..=1000000");
 /// assert_eq!(error(builder().max_origins(0)), "client: max_origins 0 is outside 1..=1000000");
 /// assert_eq!(error(builder().jitter_percent(101)), "client: jitter_percent 101 is outside 0..=100");
@@ -54,7 +54,7 @@ impl ClientLayerBuilder {
             hall: Hall {
                 clock: Clock::tokio(),
                 caps: Caps::default(),
-                patience: Duration::from_secs(120),
+                queue_timeout: Duration::from_secs(120),
                 max_waiting: 1_024,
                 waiting: AtomicUsize::new(0),
                 strategy: Strategy::default(),
@@ -73,7 +73,7 @@ impl<R> ClientLayerBuilder<R> {
     const PATIENCES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
     const COUNTS: RangeInclusive<usize> = 1..=1_000_000;
 
-    /// Sets the way in which the client spends the remaining units. Default: [`Strategy::Wait`].
+    /// Sets the way in which the client spends the remaining units. Default: [`Strategy::Greedy`].
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -102,7 +102,7 @@ impl<R> ClientLayerBuilder<R> {
     /// The longest wait that a server is believed, one second to one day. Default: ten minutes.
     ///
     /// After it a request is sent, even if `Retry-After` or a window is longer. A longer
-    /// [`patience`](Self::patience) does not change that.
+    /// [`queue_timeout`](Self::queue_timeout) does not change that.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -145,7 +145,7 @@ impl<R> ClientLayerBuilder<R> {
     /// let request = || Request::get("http://a.example/").body(()).unwrap();
     /// layer.layer(server).oneshot(request()).await?;
     ///
-    /// let known = layer.known(&request().into_parts().0).unwrap();
+    /// let known = layer.origin_status(&request().into_parts().0).unwrap();
     /// assert_eq!(known.limits()[0].remaining(), Some(50));
     /// # Ok(()) });
     /// ```
@@ -154,7 +154,7 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Compares `Date` fields with the time of this computer, if true: see [`Caps::trusting_dates`]. Default: false.
+    /// Compares `Date` fields with the time of this computer, if true: see [`Caps::trust_dates`]. Default: false.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -173,7 +173,7 @@ impl<R> ClientLayerBuilder<R> {
     ///             .body(())
     ///     });
     ///     layer.layer(server).oneshot(request()).await.unwrap();
-    ///     layer.known(&request().into_parts().0).unwrap().limits().len()
+    ///     layer.origin_status(&request().into_parts().0).unwrap().limits().len()
     /// };
     /// assert_eq!(limits(builder().build()?).await, 1);
     /// // The response is more than an hour old.
@@ -197,7 +197,7 @@ impl<R> ClientLayerBuilder<R> {
     /// use tower_quota::client::{ClientError, ClientLayer};
     ///
     /// # run(async {
-    /// let layer = ClientLayer::builder().patience(Duration::from_secs(29)).jitter_percent(0).build()?;
+    /// let layer = ClientLayer::builder().queue_timeout(Duration::from_secs(29)).jitter_percent(0).build()?;
     /// // A server with nothing left for 30 seconds.
     /// # let server = service_fn(async |_: Request<()>| {
     /// #     Response::builder().header("ratelimit", r#""a";r=0;t=30"#).body(())
@@ -214,8 +214,8 @@ impl<R> ClientLayerBuilder<R> {
     /// assert_eq!(start.elapsed().as_secs(), 30);
     /// # Ok(()) });
     /// ```
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.hall.patience = patience;
+    pub fn queue_timeout(mut self, queue_timeout: Duration) -> Self {
+        self.hall.queue_timeout = queue_timeout;
         self
     }
 
@@ -401,7 +401,7 @@ impl<R> ClientLayerBuilder<R> {
     /// let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     /// let layer = ClientLayer::builder()
     ///     .clock(clock.clone())
-    ///     .patience(Duration::ZERO)
+    ///     .queue_timeout(Duration::ZERO)
     ///     .jitter_percent(0)
     ///     .build()?;
     /// // A server with nothing left for a minute.
@@ -483,7 +483,7 @@ impl<R> ClientLayerBuilder<R> {
         if let Strategy::Pace { below_percent } = hall.strategy {
             ConfigError::check_range(Client, "client: pace below_percent", below_percent, 1..=100)?;
         }
-        ConfigError::check_range(Client, "client: patience", hall.patience, Self::PATIENCES)?;
+        ConfigError::check_range(Client, "client: queue_timeout", hall.queue_timeout, Self::PATIENCES)?;
         ConfigError::check_range(Client, "client: max_waiting", hall.max_waiting, Self::COUNTS)?;
         ConfigError::check_range(Client, "client: max_origins", hall.max_origins, Self::COUNTS)?;
         ConfigError::check_range(Client, "client: jitter_percent", hall.jitter_percent, 0..=100)?;
@@ -499,7 +499,7 @@ impl<R> fmt::Debug for ClientLayerBuilder<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientLayerBuilder")
             .field("strategy", &self.hall.strategy)
-            .field("patience", &self.hall.patience)
+            .field("queue_timeout", &self.hall.queue_timeout)
             .field("max_waiting", &self.hall.max_waiting)
             .finish_non_exhaustive()
     }

@@ -17,11 +17,11 @@ use crate::{
 /// use tower_quota::client::Caps;
 ///
 /// let caps = Caps::default();
-/// assert_eq!(caps.wait(), Duration::from_secs(600));
-/// assert_eq!(caps.units(), 10_000);
+/// assert_eq!(caps.max_wait(), Duration::from_secs(600));
+/// assert_eq!(caps.max_units(), 10_000);
 ///
 /// let caps = Caps::new(Duration::from_secs(60), 500)?;
-/// assert_eq!((caps.wait(), caps.units()), (Duration::from_secs(60), 500));
+/// assert_eq!((caps.max_wait(), caps.max_units()), (Duration::from_secs(60), 500));
 ///
 /// let error = Caps::new(Duration::ZERO, 10_000).unwrap_err();
 /// assert_eq!(error.to_string(), "client: wait cap 0ns is outside 1s..=86400s");
@@ -82,28 +82,28 @@ impl Caps {
     /// let exchange = Exchange { sent, received: sent.saturating_add(Duration::from_secs(2)) };
     /// let reset = |caps| Advice::read(StatusCode::OK, &headers, exchange, &caps).limits()[0].reset();
     /// assert_eq!(reset(Caps::default()), Some(Duration::from_secs(40)));
-    /// assert_eq!(reset(Caps::default().trusting_dates(true)), Some(Duration::from_secs(38)));
+    /// assert_eq!(reset(Caps::default().trust_dates(true)), Some(Duration::from_secs(38)));
     ///
     /// // An hour later, it can only have come from a cache.
     /// let sent = sent.saturating_add(Duration::from_secs(3_600));
     /// let exchange = Exchange { sent, received: sent };
-    /// let caps = Caps::default().trusting_dates(true);
+    /// let caps = Caps::default().trust_dates(true);
     /// assert!(Advice::read(StatusCode::OK, &headers, exchange, &caps).limits().is_empty());
     /// # Ok::<_, http::header::InvalidHeaderValue>(())
     /// ```
     #[must_use]
-    pub fn trusting_dates(mut self, trusts_dates: bool) -> Self {
+    pub fn trust_dates(mut self, trusts_dates: bool) -> Self {
         self.trusts_dates = trusts_dates;
         self
     }
 
     /// The longest wait that is believed. Default: ten minutes.
-    pub fn wait(&self) -> Duration {
+    pub fn max_wait(&self) -> Duration {
         self.wait
     }
 
     /// The most units that are believed to be left. Default: 10 000.
-    pub fn units(&self) -> u64 {
+    pub fn max_units(&self) -> u64 {
         self.units
     }
 

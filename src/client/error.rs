@@ -21,7 +21,7 @@ use crate::clock::Timestamp;
 ///     "/" => Ok(Response::builder().header("ratelimit", r#""daily";r=0;t=60"#).body(()).unwrap()),
 ///     _ => Err(io::Error::from(io::ErrorKind::ConnectionReset)),
 /// });
-/// let client = ClientLayer::builder().patience(Duration::ZERO).build()?.layer(service);
+/// let client = ClientLayer::builder().queue_timeout(Duration::ZERO).build()?.layer(service);
 /// let get = |uri| client.clone().oneshot(Request::get(uri).body(()).unwrap());
 ///
 /// let error = get("http://a.example/away").await.unwrap_err();
@@ -55,7 +55,7 @@ pub enum ClientError<E> {
 /// # run(async {
 /// let now = Timestamp::from_micros(1_700_000_000_000_000);
 /// let layer = ClientLayer::builder()
-///     .patience(Duration::from_secs(10))
+///     .queue_timeout(Duration::from_secs(10))
 ///     .jitter_percent(0)
 ///     .clock(Clock::manual(now))
 ///     .build()?;
@@ -87,7 +87,7 @@ pub struct Throttled {
 /// use tower_quota::client::{ClientError, ClientLayer, ThrottledKind};
 ///
 /// # run(async {
-/// let layer = ClientLayer::builder().patience(Duration::from_secs(60)).max_waiting(1).build()?;
+/// let layer = ClientLayer::builder().queue_timeout(Duration::from_secs(60)).max_waiting(1).build()?;
 /// // A server with nothing left for 30 seconds.
 /// # let server = service_fn(async |_: Request<()>| {
 /// #     Response::builder().header("ratelimit", r#""a";r=0;t=30"#).body(())
@@ -104,7 +104,7 @@ pub struct Throttled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ThrottledKind {
-    /// The wait is, or was, longer than [`patience`](super::ClientLayerBuilder::patience).
+    /// The wait is, or was, longer than [`queue_timeout`](super::ClientLayerBuilder::queue_timeout).
     TooLong,
     /// The maximum number of requests [wait already](super::ClientLayerBuilder::max_waiting).
     TooMany,

@@ -41,9 +41,9 @@ pin_project! {
     ///
     /// let (parts, ()) = request().into_parts();
     /// let future = client.ready().await?.call(request());
-    /// assert_eq!(client.layer().known(&parts).unwrap().waiting(), 1);
+    /// assert_eq!(client.layer().origin_status(&parts).unwrap().waiting(), 1);
     /// drop(future);
-    /// assert_eq!(client.layer().known(&parts).unwrap().waiting(), 0);
+    /// assert_eq!(client.layer().origin_status(&parts).unwrap().waiting(), 0);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -92,7 +92,7 @@ impl<R> Journey<R> {
         Self {
             origin: layer.origins.get_or_insert(request, now),
             hall: Arc::clone(&layer.origins.hall),
-            deadline: now.saturating_add(layer.origins.hall.patience),
+            deadline: now.saturating_add(layer.origins.hall.queue_timeout),
             retries,
             retry: layer.retry.clone(),
         }

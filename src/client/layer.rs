@@ -78,18 +78,18 @@ impl<R> ClientLayer<R> {
     /// client.layer(server).oneshot(Request::get("http://api.example/a").body(())?).await?;
     ///
     /// let (request, ()) = Request::get("http://api.example/b").body(())?.into_parts();
-    /// let known = client.known(&request).expect("it has answered");
+    /// let known = client.origin_status(&request).expect("it has answered");
     /// assert_eq!(known.limits()[0].name(), Some("daily"));
     /// assert_eq!(known.limits()[0].remaining(), Some(99));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub fn known(&self, request: &Parts) -> Option<KnownOrigin> {
+    pub fn origin_status(&self, request: &Parts) -> Option<OriginStatus> {
         let origin = self.origins.get(request)?;
         let now = self.origins.hall.clock.now();
         let state = origin.lock();
         let blocked_until = state.pacing.blocked_until(now);
-        Some(KnownOrigin {
+        Some(OriginStatus {
             limits: state.pacing.limits(now),
             retry_after: blocked_until.map(|until| Duration::from_micros(until.micros_since(now))),
             in_flight: state.pacing.in_flight(),
@@ -104,7 +104,7 @@ impl<R> ClientLayer<R> {
     }
 }
 
-/// The known limits of a server at one moment: see [`ClientLayer::known`].
+/// The known limits of a server at one moment: see [`ClientLayer::origin_status`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -121,11 +121,11 @@ impl<R> ClientLayer<R> {
 /// let (parts, ()) = request().into_parts();
 ///
 /// let first = client.ready().await?.call(request());
-/// assert_eq!(client.layer().known(&parts).unwrap().in_flight(), 1);
+/// assert_eq!(client.layer().origin_status(&parts).unwrap().in_flight(), 1);
 /// first.await?;
 ///
 /// let second = client.ready().await?.call(request());
-/// let known = client.layer().known(&parts).unwrap();
+/// let known = client.layer().origin_status(&parts).unwrap();
 /// assert_eq!((known.in_flight(), known.waiting()), (0, 1));
 /// assert!(known.retry_after() > Some(Duration::from_secs(59)));
 /// assert!(known.limits().is_empty());
@@ -133,21 +133,21 @@ impl<R> ClientLayer<R> {
 /// # }).unwrap();
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownOrigin {
+pub struct OriginStatus {
     limits: Vec<Limit>,
     retry_after: Option<Duration>,
     in_flight: u64,
     waiting: usize,
 }
 
-impl KnownOrigin {
+impl OriginStatus {
     /// The limits, with what this client may still send and for how long: at most 32.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
 
     /// The wait that the server has asked for: more than zero, and at most the
-    /// [cap](super::Caps::wait).
+    /// [cap](super::Caps::max_wait).
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -181,7 +181,7 @@ impl<R> fmt::Debug for ClientLayer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientLayer")
             .field("caps", &self.origins.hall.caps)
-            .field("patience", &self.origins.hall.patience)
+            .field("queue_timeout", &self.origins.hall.queue_timeout)
             .field("origins", &self.origins())
             .finish_non_exhaustive()
     }

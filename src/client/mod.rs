@@ -21,7 +21,7 @@
 //!     .build()?;
 //! let server = Router::new().route("/", get(|| async { "hello" })).layer(limits);
 //!
-//! let client = ClientLayer::builder().patience(Duration::ZERO).build()?;
+//! let client = ClientLayer::builder().queue_timeout(Duration::ZERO).build()?;
 //! let service = ServiceBuilder::new().layer(client).service(server);
 //! let request = || Request::get("http://api.example/").header("x-user-id", "alice").body(Body::empty()).unwrap();
 //!
@@ -104,8 +104,8 @@ pub use self::{
     caps::Caps,
     error::{ClientError, Throttled, ThrottledKind},
     future::ResponseFuture,
-    layer::{ClientLayer, KnownOrigin},
-    pacing::{Dispatch, Pacing, Strategy, Turn, Wait},
+    layer::{ClientLayer, OriginStatus},
+    pacing::{Acquire, Pacing, SendPermit, Strategy, Wait},
     problem::{Problem, ProblemKind},
     profile::Profile,
     retry::{NoRetries, Retries, Retry},

@@ -19,7 +19,7 @@ use tokio::{
 use super::{
     Caps, Profile, Strategy, Throttled, ThrottledKind,
     advice::{Advice, Exchange},
-    pacing::{Dispatch, Pacing, Turn, Wait},
+    pacing::{Acquire, Pacing, SendPermit, Wait},
     profile::Profiles,
 };
 use crate::{
@@ -55,7 +55,7 @@ impl OriginState {
 pub(super) struct Hall {
     pub(super) clock: Clock,
     pub(super) caps: Caps,
-    pub(super) patience: Duration,
+    pub(super) queue_timeout: Duration,
     pub(super) max_waiting: usize,
     pub(super) waiting: AtomicUsize,
     pub(super) strategy: Strategy,
@@ -98,7 +98,7 @@ impl Origin {
         let now = hall.clock.now();
         let mut state = self.lock();
         if state.waiting == 0
-            && let Turn::Go(dispatch) = state.pacing.ask(now)
+            && let Acquire::Ready(dispatch) = state.pacing.try_acquire(now)
         {
             return Entry::Go(self.ticket(hall, dispatch));
         }
@@ -123,7 +123,7 @@ impl Origin {
         !pacing.only_observes() && !pacing.obstacle(now).is_some_and(is_hopeless) && !hall.is_full()
     }
 
-    fn ticket(self: &Arc<Self>, hall: &Arc<Hall>, dispatch: Dispatch) -> Ticket {
+    fn ticket(self: &Arc<Self>, hall: &Arc<Hall>, dispatch: SendPermit) -> Ticket {
         Ticket {
             origin: Arc::clone(self),
             hall: Arc::clone(hall),
@@ -182,10 +182,10 @@ impl Place {
             if first.is_err() {
                 return too_long(origin.lock().pacing.obstacle(now).map(|wait| wait.until()));
             }
-            let turn = origin.lock().pacing.ask(now);
+            let turn = origin.lock().pacing.try_acquire(now);
             let wait = match turn {
-                Turn::Go(dispatch) => return Ok(origin.ticket(hall, dispatch)),
-                Turn::Wait(wait) => wait,
+                Acquire::Ready(dispatch) => return Ok(origin.ticket(hall, dispatch)),
+                Acquire::Wait(wait) => wait,
             };
             if is_hopeless(wait, now, deadline) {
                 return too_long(Some(wait.until()));
@@ -208,7 +208,7 @@ impl Drop for Place {
 pub(super) struct Ticket {
     origin: Arc<Origin>,
     hall: Arc<Hall>,
-    dispatch: Option<Dispatch>,
+    dispatch: Option<SendPermit>,
     sent: Option<Timestamp>,
 }
 
@@ -230,7 +230,7 @@ impl Ticket {
         let (profile, exchange) = (self.origin.profile, Exchange { sent, received });
         let advice = Advice::read_as(profile, status, headers, exchange, &self.hall.caps);
         if let Some(dispatch) = self.dispatch.take() {
-            self.origin.lock().pacing.answered(dispatch, &advice, received);
+            self.origin.lock().pacing.record_response(dispatch, &advice, received);
         }
         advice
     }
@@ -241,8 +241,8 @@ impl Drop for Ticket {
         if let Some(dispatch) = self.dispatch.take() {
             let pacing = &mut self.origin.lock().pacing;
             match self.sent {
-                Some(_) => pacing.lost(dispatch),
-                None => pacing.not_sent(dispatch),
+                Some(_) => pacing.record_loss(dispatch),
+                None => pacing.cancel(dispatch),
             }
         }
         self.origin.changed.notify_one();

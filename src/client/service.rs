@@ -51,7 +51,7 @@ impl<S, R> Client<S, R> {
         Self { inner, layer }
     }
 
-    /// The layer that has made it, which says what is [known](ClientLayer::known).
+    /// The layer that has made it, which says what is [known](ClientLayer::origin_status).
     pub fn layer(&self) -> &ClientLayer<R> {
         &self.layer
     }

@@ -58,7 +58,7 @@
 //! # Ok(()) });
 //! ```
 //!
-//! One layer around all routes can do the same: [`Tiers::by`](crate::Tiers::by) names the kind of a request, and policies of
+//! One layer around all routes can do the same: [`Tiers::from_fn`](crate::Tiers::from_fn) names the kind of a request, and policies of
 //! different names count apart. It has one scope, one place for exemptions and failure modes, and its rules can be replaced
 //! together.
 //!
@@ -71,7 +71,7 @@
 //!     .scope("api")
 //!     .key(key::header("x-user-id"))
 //!     .tiers(
-//!         Tiers::by(|request| match (request.method.is_safe(), request.uri.path()) {
+//!         Tiers::from_fn(|request| match (request.method.is_safe(), request.uri.path()) {
 //!             (true, "/search") => Some("searches"),
 //!             (true, _) => Some("reads"),
 //!             (false, _) => Some("writes"),
@@ -188,7 +188,7 @@
 //!         // A deadline, because a store alone has none.
 //!         while let Ok(Ok(decision)) = tokio::time::timeout(Duration::from_millis(50), store.decide(message.clone())).await {
 //!             match decision.retry_after() {
-//!                 None if decision.outcome().is_pass() => break,
+//!                 None if decision.outcome().is_admitted() => break,
 //!                 Some(wait) if wait <= PATIENCE => tokio::time::sleep(wait).await,
 //!                 _ => return Err(1008),
 //!             }
@@ -313,7 +313,7 @@
 //! # let receiver = RateLimitLayer::builder(MemoryStore::builder().clock(clock.clone()).build()?)
 //! #     .scope("receiver")
 //! #     .key(key::header("x-sender"))
-//! #     .no_key(NoKey::Share)
+//! #     .on_missing_key(MissingKey::Share)
 //! #     .policy(QuotaPolicy::per_second("second", 2))
 //! #     .clock(clock.clone())
 //! #     .build()?;
@@ -328,7 +328,7 @@
 //! # let store = MemoryStore::builder().clock(clock).build()?;
 //!
 //! let polite = ClientLayer::builder()
-//!     .patience(Duration::from_secs(60)) // then the delivery fails with `ClientError::Throttled`
+//!     .queue_timeout(Duration::from_secs(60)) // then the delivery fails with `ClientError::Throttled`
 //!     .retries(3, |body: &String| Some(body.clone())) // only after a rejection that says when
 //!     .build()?;
 //! let client = ServiceBuilder::new().layer(polite).service(http_client); // of hyper-util, say

@@ -2,9 +2,9 @@
 
 use std::{fmt, time::Duration};
 
-use super::{forecast::Passes, measurement::MeasuredCharge, plan::Charge};
+use super::{forecast::Availability, measurement::MeasuredCharge, plan::Charge};
 use crate::{
-    algorithm::{Denial, Limit},
+    algorithm::{ChargeRejection, Limit},
     partition::PartitionId,
     policy::QuotaPolicy,
 };
@@ -47,7 +47,7 @@ pub struct Allowance<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Known<'a> {
     /// It is still rejected.
-    Denial(Denial),
+    Rejection(ChargeRejection),
     /// The measurement of the store, and the weight that is charged by now: the charge, and units that were used since.
     Measured { measured: MeasuredCharge<'a>, charged: u64 },
 }
@@ -70,7 +70,7 @@ impl<'a> Allowance<'a> {
 
     /// Whole units left, this request's charge taken off if it passed.
     ///
-    /// 0 while the policy [blocks](QuotaPolicy::blocking_for), and in a [cached](crate::Decision::is_cached) rejection with a
+    /// 0 while the policy [blocks](QuotaPolicy::with_lockout), and in a [cached](crate::Decision::is_cached) rejection with a
     /// [wait](Self::retry_after): fewer than the request costs are left, and others may have used those since.
     pub fn remaining(&self) -> u64 {
         self.left().0
@@ -80,7 +80,7 @@ impl<'a> Allowance<'a> {
     /// has none, and neither has a policy with quota 0.
     ///
     /// For a violated policy it is the wait until this request passes; with nothing left, the wait for the next unit, which
-    /// comes after the end of a [block](QuotaPolicy::blocking_for).
+    /// comes after the end of a [block](QuotaPolicy::with_lockout).
     /// Otherwise, for a bucket, the time in which it gives as many units as are left, so that a client that spends
     /// `remaining` units in this time never asks for more than the rate; and for a window, the time until it ends or its
     /// oldest unit leaves it, but never so short that such a client would ask for more than twice the rate.
@@ -98,8 +98,8 @@ impl<'a> Allowance<'a> {
                 let (remaining, reset) = self.limit().left_after(measured.reading, now, charged);
                 (remaining, wait.or(reset.map(|micros| measured.moment.until(micros))))
             }
-            Known::Denial(Denial::For(_)) => (0, wait),
-            Known::Denial(Denial::Never { remaining, reset }) => (remaining, reset),
+            Known::Rejection(ChargeRejection::For(_)) => (0, wait),
+            Known::Rejection(ChargeRejection::Never { remaining, reset }) => (remaining, reset),
         };
         (remaining, micros.map(Duration::from_micros))
     }
@@ -107,8 +107,8 @@ impl<'a> Allowance<'a> {
     /// Returns `true` if this policy rejects the request, or would if it were not a [shadow](QuotaPolicy::shadow).
     pub fn is_violated(&self) -> bool {
         match self.known {
-            Known::Denial(_) => true,
-            Known::Measured { measured, .. } => !measured.fits(),
+            Known::Rejection(_) => true,
+            Known::Measured { measured, .. } => !measured.is_within_limit(),
         }
     }
 
@@ -126,17 +126,17 @@ impl<'a> Allowance<'a> {
     ///
     /// It says what [`retry_after`](Self::retry_after) says, and tells apart a request that never passes from one that is
     /// not rejected.
-    pub fn passes(&self) -> Passes {
+    pub fn availability(&self) -> Availability {
         match self.retry_after() {
-            _ if !self.is_violated() => Passes::Now,
-            Some(_) if !self.policy().is_timed() => Passes::WhenReleased,
-            Some(wait) => Passes::In(wait),
-            None => Passes::Never,
+            _ if !self.is_violated() => Availability::Now,
+            Some(_) if !self.policy().is_timed() => Availability::OnRelease,
+            Some(wait) => Availability::After(wait),
+            None => Availability::Never,
         }
     }
 
     /// The time until the policy is full again if no other request comes: then all of its units are there and no
-    /// [block](QuotaPolicy::blocking_for) is left, and a microsecond earlier that is not so.
+    /// [block](QuotaPolicy::with_lockout) is left, and a microsecond earlier that is not so.
     ///
     /// You want it to say when a whole quota is back, or to keep a record for as long as it differs from a new one. A
     /// client need not wait for it: see [`effective_window`](Self::effective_window).
@@ -170,9 +170,9 @@ impl<'a> Allowance<'a> {
 
     fn wait(&self) -> Option<u64> {
         match self.known {
-            Known::Denial(Denial::For(micros)) => Some(micros),
-            Known::Denial(Denial::Never { .. }) => None,
-            Known::Measured { measured, .. } if !measured.fits() => {
+            Known::Rejection(ChargeRejection::For(micros)) => Some(micros),
+            Known::Rejection(ChargeRejection::Never { .. }) => None,
+            Known::Measured { measured, .. } if !measured.is_within_limit() => {
                 let moment = measured.moment;
                 let wait = self
                     .limit()

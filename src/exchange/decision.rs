@@ -11,7 +11,7 @@ use super::{
     plan::Plan,
 };
 use crate::{
-    algorithm::{Denial, Moment},
+    algorithm::{ChargeRejection, Moment},
     clock::Timestamp,
     partition::PartitionId,
 };
@@ -21,9 +21,9 @@ pub(crate) struct Cached(Plan);
 
 impl Cached {
     /// Time is the store's, as far as it is known.
-    pub(crate) fn new(mut plan: Plan, denials: ChargeDenials, now: Timestamp) -> Self {
+    pub(crate) fn new(mut plan: Plan, rejections: ChargeRejections, now: Timestamp) -> Self {
         let answer = &mut plan.0.answer;
-        answer.denials = denials;
+        answer.rejections = rejections;
         answer.moments.push(Moment {
             now,
             ..Moment::default()
@@ -33,18 +33,18 @@ impl Cached {
 
     /// The rejection by policies without quota, which no store need be asked about.
     pub(crate) fn closed(plan: Plan, now: Timestamp) -> Self {
-        let denials = plan.charges();
-        let nothing = Denial::Never {
+        let rejections = plan.charges();
+        let nothing = ChargeRejection::Never {
             remaining: 0,
             reset: None,
         };
-        let denials = denials.map(|charge| charge.policy().is_closed().then_some(nothing));
-        let denials = denials.collect();
-        Self::new(plan, denials, now)
+        let rejections = rejections.map(|charge| charge.policy().is_closed().then_some(nothing));
+        let rejections = rejections.collect();
+        Self::new(plan, rejections, now)
     }
 
-    fn denials(&self) -> &ChargeDenials {
-        &self.0.0.answer.denials
+    fn rejections(&self) -> &ChargeRejections {
+        &self.0.0.answer.rejections
     }
 
     fn now(&self) -> Timestamp {
@@ -54,12 +54,12 @@ impl Cached {
 
 impl Clone for Cached {
     fn clone(&self) -> Self {
-        Self::new(self.0.clone(), self.denials().clone(), self.now())
+        Self::new(self.0.clone(), self.rejections().clone(), self.now())
     }
 }
 
-/// The denial of each charge, in a plan's order; `None` where it is not known to be rejected.
-pub(crate) type ChargeDenials = SmallVec<[Option<Denial>; 2]>;
+/// The rejection of each charge, in a plan's order; `None` where it is not known to be rejected.
+pub(crate) type ChargeRejections = SmallVec<[Option<ChargeRejection>; 2]>;
 
 /// The origin of a decision.
 enum Source {
@@ -121,7 +121,7 @@ pub struct Decision {
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::{AbnormalUsage, Access, AccessList, Capacity, Decision, Exemption, NoKey, Outcome};
+/// use tower_quota::{AbnormalUsage, Access, AccessList, Capacity, Decision, Exemption, MissingKey, Outcome};
 /// # run(async {
 ///
 /// let access = AccessList::new(key::client_ip());
@@ -129,7 +129,7 @@ pub struct Decision {
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
-///     .no_key(NoKey::Reject)
+///     .on_missing_key(MissingKey::Reject)
 ///     .policy(QuotaPolicy::per_hour("hour", 1))
 ///     .access_list(access)
 ///     .exempt(Exemption::path("/health"))
@@ -148,14 +148,14 @@ pub struct Decision {
 ///     ("alice", "/.env", Outcome::Abnormal),
 ///     ("alice", "/report", Outcome::Overloaded),
 ///     ("mallory", "/", Outcome::Blocked),
-///     ("", "/", Outcome::Unattributed),
+///     ("", "/", Outcome::MissingKey),
 /// ] {
 ///     let response = send(&layer, Request::get(path).header("x-user-id", user)).await;
 ///     assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(outcome));
-///     assert_eq!(response.status().is_success(), outcome.is_pass());
+///     assert_eq!(response.status().is_success(), outcome.is_admitted());
 /// }
 /// // The rest is up to the failure mode.
-/// assert!(Outcome::FailedOpen.is_pass() && !Outcome::FailedClosed.is_pass());
+/// assert!(Outcome::FailedOpen.is_admitted() && !Outcome::FailedClosed.is_admitted());
 /// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -176,17 +176,17 @@ pub enum Outcome {
     /// At least one policy had too little quota left; nothing was charged, and the request was rejected.
     Rejected,
     /// The request could not be attributed to a caller, and the layer rejects such requests.
-    Unattributed,
+    MissingKey,
     /// No limit applies to this request: its tier is unlimited, it is [exempt](crate::Exemption), an
     /// [access list](crate::AccessList) allows its client, it has no key and the layer
-    /// [lets such requests pass](crate::NoKey::Allow), or the layer is [switched off](crate::RulesHandle::switch_off).
+    /// [lets such requests pass](crate::MissingKey::Allow), or the layer is [switched off](crate::RulesHandle::disable).
     Unlimited,
 }
 
 impl Outcome {
     /// Returns `true` if the request is passed on to the inner service.
     #[inline]
-    pub fn is_pass(self) -> bool {
+    pub fn is_admitted(self) -> bool {
         matches!(self, Self::Allowed | Self::FailedOpen | Self::Unlimited)
     }
 }
@@ -252,7 +252,7 @@ impl Decision {
         self.is_reduced
     }
 
-    /// Returns `true` if the [denial cache](crate::RateLimitLayerBuilder::denial_cache) of the layer rejected the request,
+    /// Returns `true` if the [rejection cache](crate::RateLimitLayerBuilder::rejection_cache) of the layer rejected the request,
     /// or a policy with quota 0 did, and the store was not asked.
     ///
     /// [`allowances`](Self::allowances) then has only the policies that are known to reject it.
@@ -381,7 +381,7 @@ impl Decision {
     }
 
     /// The units that a store has granted: the cost of a plan that was allowed, which is less than what was asked for if it
-    /// was granted [in part](crate::Plan::partially). 0 for any other decision.
+    /// was granted [in part](crate::Plan::allow_partial). 0 for any other decision.
     pub fn granted(&self) -> u64 {
         self.admitted()
             .map_or(0, |measurement| measurement.plan().costs().requests)
@@ -414,9 +414,9 @@ impl Decision {
             })
         });
         let mut cached = self.cached().map(|cached| {
-            let known = cached.0.charges().zip(cached.denials());
-            known.filter_map(|(charge, denial)| {
-                let known = Known::Denial((*denial)?);
+            let known = cached.0.charges().zip(cached.rejections());
+            known.filter_map(|(charge, rejection)| {
+                let known = Known::Rejection((*rejection)?);
                 Some(Allowance { charge, known })
             })
         });
@@ -454,7 +454,7 @@ impl Decision {
                 Source::Elsewhere(wait) => return wait,
                 Source::Cached(_) | Source::Store(_) => {}
             },
-            outcome if outcome.is_pass() => return None,
+            outcome if outcome.is_admitted() => return None,
             _ => {}
         }
         self.violated()

@@ -9,41 +9,41 @@ use crate::clock::Timestamp;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_quota::Passes;
+/// use tower_quota::Availability;
 ///
-/// fn advice(passes: Passes) -> String {
+/// fn advice(passes: Availability) -> String {
 ///     match passes {
-///         Passes::Now => "start".to_owned(),
-///         Passes::In(wait) => format!("start in {wait:?}"),
-///         Passes::WhenReleased => "start when another job has ended".to_owned(),
-///         Passes::Never => "make the job smaller".to_owned(),
+///         Availability::Now => "start".to_owned(),
+///         Availability::After(wait) => format!("start in {wait:?}"),
+///         Availability::OnRelease => "start when another job has ended".to_owned(),
+///         Availability::Never => "make the job smaller".to_owned(),
 ///         _ => "ask again".to_owned(),
 ///     }
 /// }
-/// assert_eq!(advice(Passes::In(Duration::from_secs(90))), "start in 90s");
+/// assert_eq!(advice(Availability::After(Duration::from_secs(90))), "start in 90s");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Passes {
+pub enum Availability {
     /// It passes at the moment of the answer.
     Now,
     /// It passes after so long, exact to the microsecond, and not earlier.
-    In(Duration),
+    After(Duration),
     /// It passes when a slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) is released. The
     /// moment is unknown.
-    WhenReleased,
+    OnRelease,
     /// It never passes: it costs more than a policy ever lets pass, or a policy is [closed](crate::QuotaPolicy#closed).
     Never,
 }
 
-impl Passes {
+impl Availability {
     /// The later of two moments.
     fn later(self, other: Self) -> Self {
         match (self, other) {
             (Self::Never, _) | (_, Self::Never) => Self::Never,
-            (Self::WhenReleased, _) | (_, Self::WhenReleased) => Self::WhenReleased,
-            (Self::In(wait), Self::In(other)) => Self::In(wait.max(other)),
-            (Self::In(wait), Self::Now) | (Self::Now, Self::In(wait)) => Self::In(wait),
+            (Self::OnRelease, _) | (_, Self::OnRelease) => Self::OnRelease,
+            (Self::After(wait), Self::After(other)) => Self::After(wait.max(other)),
+            (Self::After(wait), Self::Now) | (Self::Now, Self::After(wait)) => Self::After(wait),
             (Self::Now, Self::Now) => Self::Now,
         }
     }
@@ -54,7 +54,7 @@ impl Passes {
 /// [`AdminHandle::forecast`](crate::AdminHandle::forecast).
 ///
 /// It holds for the moment at which it was made, and reserves nothing: other requests may come first. To take what there
-/// is, in one step, use [`Plan::partially`](crate::Plan::partially).
+/// is, in one step, use [`Plan::allow_partial`](crate::Plan::allow_partial).
 #[derive(Clone)]
 pub struct Forecast(Decision);
 
@@ -67,19 +67,19 @@ impl Forecast {
     /// The moment at which all policies let the plan pass. [Shadows](crate::QuotaPolicy::shadow) let everything pass, and a
     /// [leaky queue](crate::Algorithm::LeakyBucketQueue) lets a plan pass when it has a place for it, where it then waits for
     /// its turn.
-    pub fn passes(&self) -> Passes {
+    pub fn availability(&self) -> Availability {
         let enforced = self.allowances().filter(|allowance| !allowance.policy().is_shadow());
         enforced
-            .map(|allowance| allowance.passes())
-            .fold(Passes::Now, Passes::later)
+            .map(|allowance| allowance.availability())
+            .fold(Availability::Now, Availability::later)
     }
 
     /// The time of the store at which it was made.
-    pub fn made_at(&self) -> Timestamp {
+    pub fn computed_at(&self) -> Timestamp {
         self.0.now().unwrap_or_default()
     }
 
-    /// One allowance per policy, without the plan's charge: [`Allowance::passes`] says when the policy lets the plan pass.
+    /// One allowance per policy, without the plan's charge: [`Allowance::availability`] says when the policy lets the plan pass.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         self.0.allowances()
     }
@@ -88,7 +88,7 @@ impl Forecast {
 impl fmt::Debug for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Forecast")
-            .field("passes", &self.passes())
+            .field("passes", &self.availability())
             .field("allowances", &self.allowances().collect::<Vec<_>>())
             .finish()
     }
@@ -100,8 +100,17 @@ mod tests {
 
     #[test]
     fn the_later_of_two_moments_is_the_one_that_both_policies_have_reached() {
-        let (short, long) = (Passes::In(Duration::from_secs(1)), Passes::In(Duration::from_secs(2)));
-        let in_order = [Passes::Now, short, long, Passes::WhenReleased, Passes::Never];
+        let (short, long) = (
+            Availability::After(Duration::from_secs(1)),
+            Availability::After(Duration::from_secs(2)),
+        );
+        let in_order = [
+            Availability::Now,
+            short,
+            long,
+            Availability::OnRelease,
+            Availability::Never,
+        ];
         for (position, earlier) in in_order.into_iter().enumerate() {
             for later in &in_order[position..] {
                 assert_eq!((earlier.later(*later), later.later(earlier)), (*later, *later));

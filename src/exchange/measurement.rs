@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{
     costs::Costs,
-    decision::ChargeDenials,
+    decision::ChargeRejections,
     plan::{Charge, Exchange, Mode, PartPlan, Plan},
 };
 use crate::{
@@ -66,7 +66,7 @@ pub(super) struct Answer {
     /// Units that are known to be used since the store has answered.
     used_since: u64,
     /// Where no store was asked.
-    pub(super) denials: ChargeDenials,
+    pub(super) rejections: ChargeRejections,
 }
 
 /// The finding of a store about one charge.
@@ -147,7 +147,7 @@ impl Measurement {
             read: answer.read.clone(),
             moments: answer.moments.clone(),
             receipt: AtomicBool::new(false),
-            denials: ChargeDenials::new(),
+            rejections: ChargeRejections::new(),
             ..*answer
         };
         Self(plan)
@@ -289,7 +289,7 @@ impl<'a> MeasuredCharge<'a> {
 
     /// Returns `true` if the policy has as much left.
     #[inline]
-    pub fn fits(&self) -> bool {
+    pub fn is_within_limit(&self) -> bool {
         self.fits
     }
 

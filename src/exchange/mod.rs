@@ -18,16 +18,16 @@ pub(crate) use self::remote::PartNumbers;
 pub use self::{
     allowance::Allowance,
     decision::{Decision, Outcome},
-    forecast::{Forecast, Passes},
+    forecast::{Availability, Forecast},
     measurement::{MeasuredCharge, Measurement},
     partial::PartialPlan,
     plan::{Charge, Plan},
-    refund::Charged,
+    refund::ChargeTime,
     settlement::Settlement,
 };
 pub(crate) use self::{
     costs::{Costs, UnitCosts},
-    decision::{Cached, ChargeDenials},
+    decision::{Cached, ChargeRejections},
     measurement::{Read, Reads},
     plan::{Mode, PartPlan},
     settlement::PartSettlement,

@@ -7,12 +7,12 @@ use crate::{
     policy::QuotaUnit,
 };
 
-/// A [`Plan`] of which as many units pass as there are: see [`Plan::partially`].
+/// A [`Plan`] of which as many units pass as there are: see [`Plan::allow_partial`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartialPlan(Plan);
 
 impl Plan {
-    /// The same plan as an upper limit: [`Store::decide_partially`](crate::Store::decide_partially) charges as many units
+    /// The same plan as an upper limit: [`Store::decide_partial`](crate::Store::decide_partial) charges as many units
     /// as all policies have left, at most those of the plan and at least one, in one step.
     ///
     /// You want it for a batch worker that takes as many jobs as it may do now. Under a
@@ -29,12 +29,12 @@ impl Plan {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("jobs").partition(&PartitionKey::new("user", "alice"));
     /// let policies = PolicySet::new([QuotaPolicy::per_minute("minute", 30), QuotaPolicy::per_day("day", 40)])?;
-    /// let up_to = |jobs| Plan::new(policies.clone(), alice, jobs).partially();
+    /// let up_to = |jobs| Plan::new(policies.clone(), alice, jobs).allow_partial();
     ///
     /// for (asked, granted) in [(25, 25), (25, 5), (25, 0)] {
-    ///     assert_eq!(store.decide_partially(up_to(asked)?).await?.granted(), granted);
+    ///     assert_eq!(store.decide_partial(up_to(asked)?).await?.granted(), granted);
     /// }
-    /// let rejected = store.decide_partially(up_to(25)?).await?;
+    /// let rejected = store.decide_partial(up_to(25)?).await?;
     /// assert_eq!(rejected.outcome(), Outcome::Rejected);
     /// assert!(rejected.retry_after() <= Some(Duration::from_secs(2)), "one job passes again");
     /// # Ok(()) });
@@ -44,7 +44,7 @@ impl Plan {
     ///
     /// If the plan is about several partitions, which may be on several servers, or if none of its policies counts
     /// requests: there is nothing of which it could get a part.
-    pub fn partially(self) -> Result<PartialPlan, ConfigError> {
+    pub fn allow_partial(self) -> Result<PartialPlan, ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
         if self.only_part().is_none() {
             return error("partial plan: it has several partitions; only one can grant a part");

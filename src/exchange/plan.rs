@@ -221,7 +221,7 @@ impl Plan {
         self
     }
 
-    /// The same plan with so many units of [your own](crate::QuotaPolicy::counting) of this name, for all policies that
+    /// The same plan with so many units of [your own](crate::QuotaPolicy::with_unit) of this name, for all policies that
     /// count them. A later call for the same unit replaces the amount; units that no call names are 0, and so are all of
     /// them in a plan of cost 0.
     ///
@@ -233,7 +233,7 @@ impl Plan {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("models").partition(&PartitionKey::new("user", "alice"));
     /// let (requests, tokens) = (QuotaPolicy::per_hour("requests", 60), QuotaPolicy::per_hour("tokens", 1_000));
-    /// let policies = PolicySet::new([requests, tokens.counting("tokens")])?;
+    /// let policies = PolicySet::new([requests, tokens.with_unit("tokens")])?;
     /// let prompt = |tokens| Plan::new(policies.clone(), alice, 1).with_units("tokens", tokens);
     ///
     /// for (tokens, outcome, left) in [

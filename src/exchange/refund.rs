@@ -15,14 +15,14 @@ use crate::{
 /// The moment at which units were charged that are given back from elsewhere: see [`Settlement::refund`].
 ///
 /// ```
-/// use tower_quota::{Charged, clock::Timestamp};
+/// use tower_quota::{ChargeTime, clock::Timestamp};
 ///
 /// // As a job carries it: the microseconds of `Decision::decided_at`.
 /// let micros = 1_767_225_600_000_000;
-/// assert_ne!(Charged::At(Timestamp::from_micros(micros)), Charged::Now);
+/// assert_ne!(ChargeTime::At(Timestamp::from_micros(micros)), ChargeTime::Now);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Charged {
+pub enum ChargeTime {
     /// At this moment of the store: [`Decision::decided_at`](crate::Decision::decided_at). Units of a window that is over
     /// are not given back.
     At(Timestamp),
@@ -34,11 +34,11 @@ impl Settlement {
     /// Gives back what a plan costs, without the decision that has charged it.
     ///
     /// You want it where another process knows that a job was not carried out, and has nothing but the caller and the
-    /// amount. Where the decision is at hand, [`Settlement::new`] and [`Settlement::unused`] are exact.
+    /// amount. Where the decision is at hand, [`Settlement::new`] and [`Settlement::refund_all`] are exact.
     ///
     /// The plan specifies the partitions, the policies and the units; a policy that counts bytes gets back at least the one
     /// byte that a plan charges. No policy is lifted above its quota. With
-    /// [`Charged::At`]:
+    /// [`ChargeTime::At`]:
     ///
     /// - a fixed window gets back what was charged in the window of now, a sliding window counter what was charged in this
     ///   window or the last one, and to that window;
@@ -55,7 +55,7 @@ impl Settlement {
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::Charged;
+    /// use tower_quota::ChargeTime;
     /// # run(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("jobs").partition(&PartitionKey::new("user", "alice"));
@@ -65,18 +65,18 @@ impl Settlement {
     /// let charged_at = decision.decided_at().expect("a store has decided");
     ///
     /// // In another process, which knows the caller, the amount and the moment:
-    /// store.settle(Settlement::refund(jobs(5), Charged::At(charged_at))).await?;
+    /// store.settle(Settlement::refund(jobs(5), ChargeTime::At(charged_at))).await?;
     /// let left = store.peek(jobs(1)).await?.allowances().next().map(|hour| hour.remaining());
     /// assert_eq!(left, Some(7));
     /// # Ok(()) });
     /// ```
-    pub fn refund(plan: Plan, charged: Charged) -> Self {
+    pub fn refund(plan: Plan, charged: ChargeTime) -> Self {
         let costs = plan.costs();
         Self::refund_of(plan, &costs, charged)
     }
 
     /// The same without the byte that a plan charges at least.
-    pub(crate) fn refund_of_units(plan: Plan, charged: Charged) -> Self {
+    pub(crate) fn refund_of_units(plan: Plan, charged: ChargeTime) -> Self {
         let costs = Costs {
             slots: 0,
             ..plan.costs()
@@ -84,7 +84,7 @@ impl Settlement {
         Self::refund_of(plan, &costs, charged)
     }
 
-    fn refund_of(plan: Plan, costs: &Costs, charged: Charged) -> Self {
+    fn refund_of(plan: Plan, costs: &Costs, charged: ChargeTime) -> Self {
         let deltas = plan.charges_for(costs).map(|charge| {
             let counter = charge.policy().counter();
             Delta {
@@ -99,9 +99,9 @@ impl Settlement {
         });
         let deltas: SmallVec<[Delta; 4]> = deltas.collect();
         let now = match charged {
-            Charged::At(moment) => moment,
+            ChargeTime::At(moment) => moment,
             // No store is there yet.
-            Charged::Now => Timestamp::from_micros(EXACT - 1),
+            ChargeTime::Now => Timestamp::from_micros(EXACT - 1),
         };
         let moment = Moment {
             now,

@@ -55,7 +55,7 @@ use crate::{
 ///
 /// let left: Vec<u64> = store.peek(Plan::new(policies, alice, 1)).await?.allowances().map(|a| a.remaining()).collect();
 /// assert_eq!(left, [3, 1]);
-/// assert!(Settlement::unused(&decision).is_empty(), "it was settled");
+/// assert!(Settlement::refund_all(&decision).is_empty(), "it was settled");
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -106,7 +106,7 @@ impl Settlement {
         Self::finish(decision, actual)
     }
 
-    /// The same with actual amounts in units of [your own](crate::QuotaPolicy::counting). Units that are not named keep their
+    /// The same with actual amounts in units of [your own](crate::QuotaPolicy::with_unit). Units that are not named keep their
     /// charge.
     ///
     /// ```
@@ -114,7 +114,7 @@ impl Settlement {
     /// # run(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("models").partition(&PartitionKey::new("user", "alice"));
-    /// let policies = PolicySet::new([QuotaPolicy::per_hour("tokens", 1_000).counting("tokens")])?;
+    /// let policies = PolicySet::new([QuotaPolicy::per_hour("tokens", 1_000).with_unit("tokens")])?;
     /// let decision = store.decide(Plan::new(policies.clone(), alice, 1).with_units("tokens", 900)).await?;
     /// // The answer was shorter than expected.
     /// store.settle(Settlement::with_units(&decision, 1, [("tokens", 250)])).await?;
@@ -151,18 +151,18 @@ impl Settlement {
     /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// let decision = store.decide(Plan::new(policies.clone(), alice, 5)).await?;
     /// // The mail server was unavailable.
-    /// let settlement = Settlement::unused(&decision);
+    /// let settlement = Settlement::refund_all(&decision);
     /// assert_eq!((settlement.is_empty(), settlement.partition()), (false, Some(alice)));
     /// store.settle(settlement).await?;
     ///
     /// let decision = store.decide(Plan::new(policies, alice, 6)).await?;
     /// assert_eq!(decision.allowances().next().map(|mails| mails.remaining()), Some(5));
     /// // That was rejected: there is nothing to give back.
-    /// assert!(Settlement::unused(&decision).is_empty());
+    /// assert!(Settlement::refund_all(&decision).is_empty());
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub fn unused(decision: &Decision) -> Self {
+    pub fn refund_all(decision: &Decision) -> Self {
         Self::of(decision, Costs::NOTHING, Free::All)
     }
 

@@ -20,7 +20,7 @@ use super::{
 /// use tower_quota::fields::Dialect;
 ///
 /// assert_eq!(Dialect::detect([r#""default";r=50;t=30"#]), Some(Dialect::Draft11));
-/// assert_eq!(Dialect::detect(["default;r=50;t=30"]), Some(Dialect::InBetween));
+/// assert_eq!(Dialect::detect(["default;r=50;t=30"]), Some(Dialect::EditorsCopy));
 /// assert_eq!(Dialect::detect(["limit=100, remaining=50, reset=30"]), Some(Dialect::Draft07));
 /// assert_eq!(Dialect::detect(["100;w=60"]), Some(Dialect::Draft06));
 /// assert_eq!(Dialect::detect(["?1"]), None);
@@ -31,7 +31,7 @@ pub enum Dialect {
     /// Names are Strings: [`draft11`].
     Draft11,
     /// Names are Tokens: [`in_between`].
-    InBetween,
+    EditorsCopy,
     /// A dictionary of numbers: [`draft07`]. Its `RateLimit-Policy` has the form of draft-06.
     Draft07,
     /// Numbers in place of names: [`draft06`].
@@ -52,7 +52,7 @@ impl Dialect {
             b'"' => Some(Self::Draft11),
             b'-' | b'0'..=b'9' => Some(Self::Draft06),
             _ if begins_with_a_key(first) => Some(Self::Draft07),
-            b'*' | b'A'..=b'Z' | b'a'..=b'z' => Some(Self::InBetween),
+            b'*' | b'A'..=b'Z' | b'a'..=b'z' => Some(Self::EditorsCopy),
             _ => None,
         }
     }
@@ -249,7 +249,7 @@ impl Hints {
         let dialect = Dialect::detect(&lines);
         let limits = match dialect {
             None if lines.iter().next().is_none() => return,
-            Some(Dialect::InBetween) => read::<in_between::LimitItem, _>(lines),
+            Some(Dialect::EditorsCopy) => read::<in_between::LimitItem, _>(lines),
             Some(Dialect::Draft07) => draft07::RateLimit::parse(lines).map(|field| vec![field.into()]),
             _ => read::<draft11::LimitItem, _>(lines),
         };
@@ -297,7 +297,7 @@ impl Hints {
         let dialect = Dialect::detect(&lines);
         let policies = match dialect {
             None if lines.iter().next().is_none() => return,
-            Some(Dialect::InBetween) => read::<in_between::PolicyItem, _>(lines),
+            Some(Dialect::EditorsCopy) => read::<in_between::PolicyItem, _>(lines),
             Some(Dialect::Draft06) => read::<draft06::PolicyItem, _>(lines),
             _ => read::<draft11::PolicyItem, _>(lines),
         };

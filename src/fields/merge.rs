@@ -24,14 +24,14 @@ use super::{
 /// ```
 /// use std::time::{Duration, SystemTime};
 /// use http::HeaderMap;
-/// use tower_quota::fields::{OwnFields, RetryAfter, draft11::{PolicyItem, RateLimitPolicy}, merge_into};
+/// use tower_quota::fields::{LayerFields, RetryAfter, draft11::{PolicyItem, RateLimitPolicy}, merge_into};
 ///
 /// let mut headers = HeaderMap::new();
-/// merge_into(&mut headers, &OwnFields::new(), SystemTime::now());
+/// merge_into(&mut headers, &LayerFields::new(), SystemTime::now());
 /// assert!(headers.is_empty());
 ///
 /// let policy = PolicyItem::new("edge", 60)?.with_window(Duration::from_secs(60))?;
-/// let own = OwnFields::new()
+/// let own = LayerFields::new()
 ///     .with_rate_limit_policy(&RateLimitPolicy::new([policy])?)
 ///     .with_retry_after(RetryAfter::after(Duration::from_secs(10)));
 /// merge_into(&mut headers, &own, SystemTime::now());
@@ -44,7 +44,7 @@ use super::{
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct OwnFields {
+pub struct LayerFields {
     pub(crate) rate_limit: Option<HeaderValue>,
     pub(crate) rate_limit_policy: Option<HeaderValue>,
     /// Policies that say the units of limits without being shown.
@@ -52,7 +52,7 @@ pub struct OwnFields {
     pub(crate) retry_after: Option<RetryAfter>,
 }
 
-impl OwnFields {
+impl LayerFields {
     /// No fields.
     pub fn new() -> Self {
         Self::default()
@@ -78,11 +78,11 @@ impl OwnFields {
     /// ```
     /// use std::time::SystemTime;
     /// use http::HeaderMap;
-    /// use tower_quota::fields::{OwnFields, Unit, merge_into};
+    /// use tower_quota::fields::{LayerFields, Unit, merge_into};
     /// use tower_quota::fields::draft11::{LimitItem, PolicyItem, RateLimit, RateLimitPolicy};
     ///
     /// let bytes = PolicyItem::new("daily", 5_000)?.with_unit(Unit::ContentBytes);
-    /// let own = OwnFields::new()
+    /// let own = LayerFields::new()
     ///     .with_rate_limit(&RateLimit::new([LimitItem::new("daily", 40)?])?)
     ///     .with_hidden_policy(&RateLimitPolicy::new([bytes])?);
     ///
@@ -129,10 +129,10 @@ impl OwnFields {
 /// ```
 /// use std::time::{Duration, SystemTime};
 /// use http::HeaderMap;
-/// use tower_quota::fields::{OwnFields, draft11::{LimitItem, RateLimit}, merge_into};
+/// use tower_quota::fields::{LayerFields, draft11::{LimitItem, RateLimit}, merge_into};
 ///
 /// let item = |name| LimitItem::new(name, 4).map(|item| item.with_reset(Duration::from_secs(20)));
-/// let own = OwnFields::new().with_rate_limit(&RateLimit::new([item("default")?, item("edge")?])?);
+/// let own = LayerFields::new().with_rate_limit(&RateLimit::new([item("default")?, item("edge")?])?);
 ///
 /// let mut headers = HeaderMap::new();
 /// headers.insert("ratelimit", r#""default";r=50;t=30"#.parse()?);
@@ -150,23 +150,23 @@ impl OwnFields {
 /// assert_eq!(headers["ratelimit"], "???");
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-pub fn merge_into(headers: &mut HeaderMap, own: &OwnFields, now: SystemTime) {
+pub fn merge_into(headers: &mut HeaderMap, own: &LayerFields, now: SystemTime) {
     merge_draft11_lists(headers, own.clone());
     if let Some(wait) = own.retry_after {
         merge_retry_after(headers, wait, now);
     }
 }
 
-pub(crate) fn merge_draft11_lists(headers: &mut HeaderMap, own: OwnFields) {
+pub(crate) fn merge_draft11_lists(headers: &mut HeaderMap, own: LayerFields) {
     merge_lists::<draft11::LimitItem, draft11::PolicyItem>(headers, own);
 }
 
 /// The same in the other dialect that has names.
-pub(crate) fn merge_in_between_lists(headers: &mut HeaderMap, own: OwnFields) {
+pub(crate) fn merge_in_between_lists(headers: &mut HeaderMap, own: LayerFields) {
     merge_lists::<in_between::LimitItem, in_between::PolicyItem>(headers, own);
 }
 
-fn merge_lists<L: Named, P: Policy>(headers: &mut HeaderMap, own: OwnFields) {
+fn merge_lists<L: Named, P: Policy>(headers: &mut HeaderMap, own: LayerFields) {
     let has_own_limits = own.rate_limit.is_some();
     let limits = own.rate_limit.and_then(|limits| show_alone(headers, RATELIMIT, limits));
     // Own limits that are shown alone are no dictionary.

@@ -106,7 +106,7 @@ pub use self::{
     error::{FieldError, FieldErrorKind},
     extension::ExtensionValue,
     hints::{Dialect, Hints, LimitHint, PolicyHint},
-    merge::{OwnFields, merge_into},
+    merge::{LayerFields, merge_into},
     retry_after::RetryAfter,
     unit::{OtherUnit, Unit},
 };

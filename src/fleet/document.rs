@@ -9,7 +9,7 @@ use self::form::{DocumentForm, FormatForm, VersionForm};
 pub use self::{
     access::AccessEntry,
     error::{RulesDocumentError, RulesDocumentErrorKind},
-    roll_out::RollOut,
+    roll_out::Rollout,
 };
 use super::{controls::access_rules, version::RulesVersion};
 use crate::{
@@ -149,7 +149,7 @@ impl RulesDocument {
     }
 
     /// The rules that are tried on a part of the callers.
-    pub fn roll_out(&self) -> Option<&RollOut> {
+    pub fn roll_out(&self) -> Option<&Rollout> {
         self.0.roll_out.as_ref()
     }
 
@@ -199,7 +199,7 @@ impl RulesDocument {
 
     /// Sets the rules that are tried on a part of the callers, or none.
     #[must_use]
-    pub fn with_roll_out(mut self, roll_out: impl Into<Option<RollOut>>) -> Self {
+    pub fn with_roll_out(mut self, roll_out: impl Into<Option<Rollout>>) -> Self {
         self.0.roll_out = roll_out.into();
         self
     }
@@ -249,7 +249,7 @@ impl RulesDocument {
                 Self::MAX_AUTHOR
             ));
         }
-        match self.roll_out().map(RollOut::percent) {
+        match self.roll_out().map(Rollout::percent) {
             Some(percent @ 101..) => invalid(format!("roll_out: percent {percent} is outside 0..=100")),
             _ => Ok(()),
         }

@@ -23,7 +23,7 @@ mod version;
 
 pub use self::{
     controls::{Change, Control, Controls, SwitchOrder},
-    document::{AccessEntry, RollOut, RulesDocument, RulesDocumentError, RulesDocumentErrorKind},
+    document::{AccessEntry, Rollout, RulesDocument, RulesDocumentError, RulesDocumentErrorKind},
     file_rules::FileRules,
     follower::{FollowerStatus, Lost, LostKind, RejectedRules, RejectionReason, RulesFollower, RulesFollowerBuilder},
     publisher::{Proposal, Publication, PublishError, Published, RulesPublisher},

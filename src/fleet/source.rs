@@ -8,7 +8,7 @@ use crate::error::StoreError;
 /// A place that has the rules of a fleet: [`RedisRules`](super::RedisRules), [`FileRules`](super::FileRules), or one of
 /// yours, such as a configuration service.
 ///
-/// A follower asks for the version each time that it [may have changed](Self::may_have_changed), and for the document only
+/// A follower asks for the version each time that it [may have changed](Self::changed), and for the document only
 /// if the version is another one. No request ever waits for either.
 ///
 /// ```
@@ -62,7 +62,7 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
     ///
     /// A source that is told of changes ends the wait at once if there was one since it was last asked for the version. It
     /// is asked at most twenty times a second.
-    fn may_have_changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(super::pause::between_polls())
     }
 

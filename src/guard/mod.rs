@@ -4,18 +4,18 @@
 //! |---|---|---|
 //! | fallback, and the failure mode | `fallback` | decisions, always |
 //! | prefetched units | `prefetch` | decisions, or an error of the store |
-//! | denial cache | `denials` | the same |
+//! | rejection cache | `rejection_cache` | the same |
 //! | circuit breaker and deadline | `guarded` | measurements, or an error of the store |
 //!
 //! A safeguard asks in two steps, `begin` and `finish`: a store that answers at once costs neither an allocation nor a task.
 //! A request that waits has a place (`places`), and its decision is made also when it is cancelled (`pending`).
 
-mod denials;
 mod fallback;
 mod guarded;
 mod pending;
 mod places;
 mod prefetch;
+mod rejection_cache;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -32,11 +32,11 @@ use tokio::{sync::watch, time::Instant};
 
 pub use self::fallback::FailureMode;
 use self::{
-    denials::DenialCache,
     fallback::{Fallback, Local},
     guarded::GuardedStore,
     places::Places,
     prefetch::Prefetch,
+    rejection_cache::RejectionCache,
 };
 pub(crate) use self::{pending::PendingDecision, terms::Terms};
 use crate::{
@@ -55,7 +55,7 @@ pub(crate) struct Guard {
     fallback: Fallback,
     places: Arc<Places>,
     prefetch: Arc<Prefetch>,
-    cache: Arc<DenialCache>,
+    cache: Arc<RejectionCache>,
     /// Has a receiver for each decision that is under way and whose request was cancelled.
     cancelled: watch::Sender<()>,
     deadline: Duration,
@@ -79,7 +79,7 @@ impl Guard {
     ) -> Self {
         let log = Arc::new(StoreTelemetry::new(scope, store.identity()));
         let guarded = GuardedStore::new(store, clock.clone(), Arc::clone(&log));
-        let cache = DenialCache::new(guarded, terms.denial_cache, clock.clone(), Arc::clone(&log));
+        let cache = RejectionCache::new(guarded, terms.rejection_cache, clock.clone(), Arc::clone(&log));
         let (cache, places) = (Arc::new(cache), Arc::new(Places::new(terms.max_waiting)));
         Self {
             fallback: Fallback {

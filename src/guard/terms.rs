@@ -15,8 +15,8 @@ pub(crate) struct Terms {
     pub(crate) deadline: Duration,
     /// Maximum number of requests that wait for the store at the same time.
     pub(crate) max_waiting: u32,
-    /// Maximum number of partitions in the denial cache.
-    pub(crate) denial_cache: usize,
+    /// Maximum number of partitions in the rejection cache.
+    pub(crate) rejection_cache: usize,
 }
 
 impl Default for Terms {
@@ -25,7 +25,7 @@ impl Default for Terms {
             failure_mode: FailureMode::default(),
             deadline: Duration::from_millis(50),
             max_waiting: 10_000,
-            denial_cache: 1 << 14,
+            rejection_cache: 1 << 14,
         }
     }
 }
@@ -33,13 +33,18 @@ impl Default for Terms {
 impl Terms {
     const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Plan::LONGEST_DEADLINE;
     const MAX_WAITING: RangeInclusive<u32> = 1..=1 << 16;
-    const DENIAL_CACHE: RangeInclusive<usize> = 0..=1 << 20;
+    const REJECTION_CACHE: RangeInclusive<usize> = 0..=1 << 20;
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        use ConfigErrorKind::{Deadline, DenialCache, MaxWaiting};
+        use ConfigErrorKind::{Deadline, MaxWaiting, RejectionCache};
 
         ConfigError::check_range(Deadline, "deadline", self.deadline, Self::DEADLINES)?;
         ConfigError::check_range(MaxWaiting, "max waiting", self.max_waiting, Self::MAX_WAITING)?;
-        ConfigError::check_range(DenialCache, "denial cache", self.denial_cache, Self::DENIAL_CACHE)
+        ConfigError::check_range(
+            RejectionCache,
+            "rejection cache",
+            self.rejection_cache,
+            Self::REJECTION_CACHE,
+        )
     }
 }

@@ -18,7 +18,7 @@ pub use self::peer::PeerAddress;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::KeyExtractor,
-    mistake::{Finding, Findings},
+    mistake::{Diagnostics, Finding},
     partition::{PartitionKey, ToPartitionKey},
 };
 
@@ -122,7 +122,7 @@ pub struct ClientIp {
 /// let believing = |field| key::client_ip().trusted_proxies(field, ["10.0.0.1"]);
 /// assert_eq!(believing(ForwardingField::Forwarded).resolve(&request), Some("203.0.113.9".parse()?));
 /// assert_eq!(believing(ForwardingField::XForwardedFor).resolve(&request), Some("192.0.2.66".parse()?));
-/// let real_ip = ForwardingField::OneAddress("X-Real-IP".into());
+/// let real_ip = ForwardingField::SingleAddress("X-Real-IP".into());
 /// assert_eq!(believing(real_ip).resolve(&request), Some("192.0.2.77".parse()?));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
@@ -146,7 +146,7 @@ pub enum ForwardingField {
     /// use tower_quota::key::{self, ForwardingField};
     /// # use std::net::IpAddr;
     ///
-    /// let cloudflare = ForwardingField::OneAddress("CF-Connecting-IP".into());
+    /// let cloudflare = ForwardingField::SingleAddress("CF-Connecting-IP".into());
     /// let by_address = key::client_ip().trusted_proxies(cloudflare, ["173.245.48.0/20", "2400:cb00::/32"]);
     ///
     /// let mut request = from("173.245.48.1");
@@ -155,13 +155,13 @@ pub enum ForwardingField {
     /// request.headers.append("cf-connecting-ip", "192.0.2.66".parse()?);
     /// assert_eq!(by_address.resolve(&request), None);
     ///
-    /// let list = ForwardingField::OneAddress("X-Forwarded-For".into());
+    /// let list = ForwardingField::SingleAddress("X-Forwarded-For".into());
     /// let error = key::client_ip().trusted_proxies(list, ["10.0.0.1"]).check().unwrap_err();
     /// assert_eq!(error.to_string(), "key: \"X-Forwarded-For\" is a list of addresses; use `ForwardingField::XForwardedFor`");
     /// # use tower_quota::key::KeyExtractor;
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    OneAddress(Cow<'static, str>),
+    SingleAddress(Cow<'static, str>),
 }
 
 impl ClientIp {
@@ -175,7 +175,7 @@ impl ClientIp {
     /// |---|---|
     /// | an address outside of these networks: the peer's, or the first one from the right | that address |
     /// | a trusted peer, and the request has no such field | the peer: a health check of the load balancer, say |
-    /// | the address in a field with [one address](ForwardingField::OneAddress) | that address, whether it is trusted or not |
+    /// | the address in a field with [one address](ForwardingField::SingleAddress) | that address, whether it is trusted or not |
     /// | a field with one address that has two lines, or anything else but one address in it | unknown |
     /// | the left end of the list, all of whose hops are trusted | the leftmost hop: a machine of yours behind a proxy |
     /// | a hop that is empty or no address: `unknown`, an obfuscated name (`_hidden`), a host name, a zone identifier, a port above 65535 | unknown |
@@ -188,15 +188,15 @@ impl ClientIp {
     /// (`192.0.2.1:4711`, `[2001:db8::1]:4711`) and brackets. Several lines are one list. A hop is also unreadable if its
     /// line has nothing in it.
     ///
-    /// A request whose client is unknown has no key of this kind, and [`NoKey`](crate::NoKey) decides about it; its
+    /// A request whose client is unknown has no key of this kind, and [`MissingKey`](crate::MissingKey) decides about it; its
     /// address is in no network of an [`AccessList`](crate::AccessList) or [`Exemption`](crate::Exemption). No
     /// address stands in for it, least of all a proxy's: that could be one that is allowed.
     ///
     /// **A client can make itself unknown** behind a proxy that appends to a `Forwarded` field from outside on the same
     /// line, since a quote that the client leaves open swallows what the proxy writes. No part of such a line is safe to
-    /// read. With [`NoKey::Share`](crate::NoKey::Share), the default, all unknown clients use one quota, so that none of
-    /// them gains one and none of them reaches that of a known client; with [`NoKey::Reject`](crate::NoKey::Reject) they
-    /// are rejected; with [`NoKey::Allow`](crate::NoKey::Allow) they pass uncounted, so do not choose it there. Let proxies
+    /// read. With [`MissingKey::Share`](crate::MissingKey::Share), the default, all unknown clients use one quota, so that none of
+    /// them gains one and none of them reaches that of a known client; with [`MissingKey::Reject`](crate::MissingKey::Reject) they
+    /// are rejected; with [`MissingKey::Allow`](crate::MissingKey::Allow) they pass uncounted, so do not choose it there. Let proxies
     /// replace a `Forwarded` field from outside rather than append to it, then it cannot.
     ///
     /// **Trust no more than you must.** A sender in a trusted network chooses the address that is counted: a
@@ -352,7 +352,7 @@ impl ClientIp {
         match self.field {
             ForwardingField::Forwarded => self.walk(peer, lines.flat_map(forwarded::hops)),
             ForwardingField::XForwardedFor => self.walk(peer, lines.flat_map(x_forwarded_for::hops)),
-            ForwardingField::OneAddress(_) => self.walk(peer, one_address::hop(lines, self.name == VIEWER_ADDRESS)),
+            ForwardingField::SingleAddress(_) => self.walk(peer, one_address::hop(lines, self.name == VIEWER_ADDRESS)),
         }
     }
 
@@ -408,7 +408,7 @@ impl ClientIp {
         match self.field {
             ForwardingField::Forwarded => self.ends_at_a_proxy(lines.flat_map(forwarded::hops)),
             ForwardingField::XForwardedFor => self.ends_at_a_proxy(lines.flat_map(x_forwarded_for::hops)),
-            ForwardingField::OneAddress(_) => false,
+            ForwardingField::SingleAddress(_) => false,
         }
     }
 
@@ -433,7 +433,7 @@ impl KeyExtractor for ClientIp {
         true
     }
 
-    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+    fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         findings.found.extend(self.finding(request));
     }
 
@@ -458,7 +458,7 @@ impl ForwardingField {
         let name = match self {
             Self::Forwarded => return Ok(header::FORWARDED),
             Self::XForwardedFor => return Ok(X_FORWARDED_FOR),
-            Self::OneAddress(name) => name,
+            Self::SingleAddress(name) => name,
         };
         let parsed: HeaderName = name
             .parse()

@@ -2,7 +2,7 @@
 
 use http::{header::HOST, request::Parts, uri::Authority};
 
-use crate::{key::KeyExtractor, mistake::Findings, partition::PartitionKey};
+use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 
 /// Returns an extractor of the host that the request is for, over any version of HTTP.
 ///
@@ -109,7 +109,7 @@ impl KeyExtractor for Host {
         Some(PartitionKey::own("host", host.as_bytes()))
     }
 
-    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+    fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         let has_host = request.uri.authority().is_some() || request.headers.contains_key(HOST);
         findings.asked_for("host".to_owned(), has_host);
     }

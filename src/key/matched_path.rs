@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 
-use crate::{key::KeyExtractor, mistake::Findings, partition::PartitionKey};
+use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 
 /// The route of axum that the request is for, as the router was given it: `/users/{id}`, with the paths of the routers
 /// around it. Needs the feature `axum`.
@@ -92,7 +92,7 @@ impl KeyExtractor for MatchedPath {
         Some(Self::key_of(route.as_str()))
     }
 
-    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+    fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         let has_route = request.extensions.get::<axum::extract::MatchedPath>().is_some();
         findings.asked_for("route of axum".to_owned(), has_route);
     }

@@ -19,7 +19,7 @@
 //! assert!(by_user.extract(&parts).is_some());
 //! ```
 //!
-//! A request without a key is not an error: the layer's [`NoKey`](crate::NoKey) says what happens to it.
+//! A request without a key is not an error: the layer's [`MissingKey`](crate::MissingKey) says what happens to it.
 
 mod client_ip;
 mod host;
@@ -45,7 +45,7 @@ pub use self::{
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    mistake::Findings,
+    mistake::Diagnostics,
     partition::{PartitionKey, ToPartitionKey},
 };
 
@@ -132,7 +132,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
     /// Notes what a request shows of mistakes in how the key is set up. Called for the first requests of a layer only.
     #[doc(hidden)]
-    fn diagnose(&self, _: &Parts, _: &mut Findings) {}
+    fn diagnose(&self, _: &Parts, _: &mut Diagnostics) {}
 
     /// Takes the key of `other` for requests that have none of this kind.
     ///
@@ -279,7 +279,7 @@ impl<T: ToPartitionKey + Send + Sync + 'static> KeyExtractor for Extension<T> {
         request.extensions.get::<T>().map(ToPartitionKey::to_partition_key)
     }
 
-    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+    fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         let name = format!("extension {}", type_name::<T>());
         findings.asked_for(name, request.extensions.get::<T>().is_some());
     }
@@ -367,7 +367,7 @@ impl KeyExtractor for Header {
         }
     }
 
-    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+    fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         if let Ok(name) = &self.name {
             findings.asked_for(format!("header {name}"), request.headers.contains_key(name));
         }
@@ -429,7 +429,7 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for OrElse<A, B> {
         self.0.check().and_then(|()| self.1.check())
     }
 
-    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+    fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         self.0.diagnose(request, findings);
         if self.0.extract(request).is_none() {
             self.1.diagnose(request, findings);
@@ -466,7 +466,7 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for And<A, B> {
         self.0.check().and_then(|()| self.1.check())
     }
 
-    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+    fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         self.0.diagnose(request, findings);
         self.1.diagnose(request, findings);
     }

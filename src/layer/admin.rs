@@ -67,7 +67,7 @@ impl AdminHandle {
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
     ///     .tiers(
-    ///         Tiers::by(|request| request.headers.get("x-plan")?.to_str().ok())
+    ///         Tiers::from_fn(|request| request.headers.get("x-plan")?.to_str().ok())
     ///             .tier("free", [QuotaPolicy::per_hour("hour", 10)])
     ///             .tier("premium", [QuotaPolicy::per_hour("hour", 100)])
     ///             .unlimited("admin"),
@@ -109,7 +109,7 @@ impl AdminHandle {
     ///     .key(key::header("x-user-id"))
     ///     .named_key("team", key::header("x-team"))
     ///     .policy(QuotaPolicy::per_hour("user", 10))
-    ///     .policy(QuotaPolicy::per_hour("team", 100).counted_by("team"))
+    ///     .policy(QuotaPolicy::per_hour("team", 100).keyed_by("team"))
     ///     .build()?;
     /// send(&layer, Request::get("/").header("x-team", "red")).await;
     ///
@@ -152,7 +152,7 @@ impl AdminHandle {
     ///     .key(key::header("x-user-id"))
     ///     .named_key("team", key::header("x-team"))
     ///     .policy(QuotaPolicy::per_hour("user", 10))
-    ///     .policy(QuotaPolicy::per_hour("team", 1).counted_by("team"))
+    ///     .policy(QuotaPolicy::per_hour("team", 1).keyed_by("team"))
     ///     .build()?;
     /// let request = || Request::get("/").header("x-team", "red");
     ///
@@ -349,7 +349,7 @@ impl fmt::Debug for AdminHandle {
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
 ///     .named_key("team", key::header("x-team"))
-///     .policy(QuotaPolicy::per_hour("team", 100).counted_by("team"))
+///     .policy(QuotaPolicy::per_hour("team", 100).keyed_by("team"))
 ///     .build()?;
 ///
 /// let error = layer.admin().reset_by("taem", &PartitionKey::new("x-team", "red")).await.unwrap_err();

@@ -17,7 +17,7 @@ use crate::{
     clock::Clock,
     exchange::{Allowance, Costs, Decision, Outcome, Plan},
     guard::{Deciding, Guard},
-    mistake::Findings,
+    mistake::Diagnostics,
     rejection::{Rejection, Responder},
     rules::{FollowUp, Policies, QuotaSet, ResolvedTier, Selection},
     screening::{Caller, Screened, Screening},
@@ -114,7 +114,7 @@ impl Limits {
         if self.log.is_watching() {
             let passed = request.extensions.get_or_insert_default::<Passed>();
             self.log.watched(self.scope_name(), passed.note(&self.neighbour));
-            let mut findings = Findings::default();
+            let mut findings = Diagnostics::default();
             self.screening.diagnose(request, &mut findings);
             self.log.found(self.scope_name(), findings);
         }
@@ -126,7 +126,7 @@ impl Limits {
         if selection.set.as_ref().is_some_and(|set| set.is_reduced) {
             decision.set_reduced_capacity();
         }
-        if !decision.outcome().is_pass() {
+        if !decision.outcome().is_admitted() {
             return Judgement::Reject(self.reject(decision, &selection, request));
         }
         if self.log.is_watching()

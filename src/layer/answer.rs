@@ -91,5 +91,5 @@ impl Limits {
 /// Returns `true` if a layer of ours has rejected the request of this response.
 fn is_rejected(response: &Extensions) -> bool {
     let decision = response.get::<Decision>();
-    decision.is_some_and(|decision| !decision.outcome().is_pass())
+    decision.is_some_and(|decision| !decision.outcome().is_admitted())
 }

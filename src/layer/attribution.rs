@@ -8,7 +8,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     exchange::Outcome,
     key::KeyExtractor,
-    mistake::Findings,
+    mistake::Diagnostics,
     partition::{PartitionId, PartitionKey, Scope},
     policy::MAX_NAME,
     screening::Caller,
@@ -25,28 +25,28 @@ use crate::{
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// # run(async {
-/// let layer = |no_key| RateLimitLayer::builder(MemoryStore::new())
+/// let layer = |on_missing_key| RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
 ///     .policy(QuotaPolicy::per_hour("hour", 100))
-///     .no_key(no_key)
+///     .on_missing_key(on_missing_key)
 ///     .build();
 ///
-/// let shared = layer(NoKey::Share)?;
+/// let shared = layer(MissingKey::Share)?;
 /// send(&shared, Request::get("/from/one")).await;
 /// let another = send(&shared, Request::get("/from/another")).await;
 /// assert_eq!(another.headers()["ratelimit"], r#""hour";r=98;t=3528"#);
 ///
-/// let uncounted = send(&layer(NoKey::Allow)?, Request::get("/")).await;
+/// let uncounted = send(&layer(MissingKey::Allow)?, Request::get("/")).await;
 /// assert_eq!(uncounted.status(), 200);
 /// assert!(!uncounted.headers().contains_key("ratelimit"));
 ///
-/// assert_eq!(send(&layer(NoKey::Reject)?, Request::get("/")).await.status(), 403);
+/// assert_eq!(send(&layer(MissingKey::Reject)?, Request::get("/")).await.status(), 403);
 /// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum NoKey {
+pub enum MissingKey {
     /// Pass it on, uncounted. Policies that count by a key that is found apply all the same.
     Allow,
     /// Reject it with status 403.
@@ -69,7 +69,7 @@ pub(super) struct AttributionSettings {
     pub(super) named_keys: Vec<(String, NewKey)>,
     pub(super) digest_key: Option<[u8; 32]>,
     pub(super) readable_keys: bool,
-    pub(super) no_key: NoKey,
+    pub(super) no_key: MissingKey,
 }
 
 impl AttributionSettings {
@@ -133,7 +133,7 @@ pub(super) struct Attribution {
     named: Vec<Key>,
     has_digest_key: bool,
     readable_keys: bool,
-    no_key: NoKey,
+    no_key: MissingKey,
 }
 
 /// A key by which some policies count. The main one has no name.
@@ -196,7 +196,7 @@ impl Attribution {
     /// Attributes a request by the main key, or by the named one at this position.
     pub(super) fn attribute(&self, caller: &Caller<'_>, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
         if log.is_watching() {
-            let mut findings = Findings::default();
+            let mut findings = Diagnostics::default();
             self.key(named).extractor.diagnose(caller.request, &mut findings);
             log.found(&self.scope_name, findings);
         }
@@ -212,9 +212,9 @@ impl Attribution {
         }
         log.no_key(&self.scope_name);
         match self.no_key {
-            NoKey::Allow => Ok(None),
-            NoKey::Reject => Err(Outcome::Unattributed),
-            NoKey::Share => Ok(Some(Holder {
+            MissingKey::Allow => Ok(None),
+            MissingKey::Reject => Err(Outcome::MissingKey),
+            MissingKey::Share => Ok(Some(Holder {
                 partition: self.key(named).shared_partition,
                 label: None,
             })),

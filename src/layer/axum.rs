@@ -44,10 +44,10 @@ use crate::exchange::Decision;
 /// # }).unwrap();
 /// ```
 impl<S: Sync> FromRequestParts<S> for Decision {
-    type Rejection = NoDecision;
+    type Rejection = MissingDecision;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NoDecision> {
-        parts.extensions.get().cloned().ok_or(NoDecision(()))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, MissingDecision> {
+        parts.extensions.get().cloned().ok_or(MissingDecision(()))
     }
 }
 
@@ -77,8 +77,8 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decision {
 /// let limits = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("models")
 ///     .key(key::header("x-user-id"))
-///     .policy(QuotaPolicy::per_day("tokens", 86_400).counting("tokens"))
-///     .cost_of("tokens", |_| 1_000)
+///     .policy(QuotaPolicy::per_day("tokens", 86_400).with_unit("tokens"))
+///     .unit_cost("tokens", |_| 1_000)
 ///     .build()?;
 /// let app: Router = Router::new().route("/", post(complete)).layer(limits);
 ///
@@ -121,17 +121,17 @@ impl<S: Sync> FromRequestParts<S> for UsageHandle {
 /// # }).unwrap();
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct NoDecision(());
+pub struct MissingDecision(());
 
-impl fmt::Display for NoDecision {
+impl fmt::Display for MissingDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("no rate limit layer has left its decision in the request; is `decision_in_request` missing?")
     }
 }
 
-impl Error for NoDecision {}
+impl Error for MissingDecision {}
 
-impl IntoResponse for NoDecision {
+impl IntoResponse for MissingDecision {
     fn into_response(self) -> Response<Body> {
         (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
     }

@@ -197,7 +197,7 @@ impl Drop for OpenCharge {
             }
             Progress::Unserved => {
                 state.actual = Costs::NOTHING;
-                Settlement::unused(&state.decision)
+                Settlement::refund_all(&state.decision)
             }
         };
         self.guard.settle(&state.decision, settlement);

@@ -25,19 +25,19 @@ use tower_layer::Layer;
 
 use self::admission::Limits;
 #[cfg(feature = "axum")]
-pub use self::axum::NoDecision;
+pub use self::axum::MissingDecision;
 #[cfg(feature = "privacy-pass")]
 pub(crate) use self::repeat::{Once, Repeat};
 pub use self::{
     admin::{AdminError, AdminHandle},
-    attribution::NoKey,
+    attribution::MissingKey,
     body::RateLimitBody,
     builder::RateLimitLayerBuilder,
     charge::{HeldSlot, SlotHandle},
     content::{RequestContent, RequestContentBody, RequestContentLayer},
     cost::ActualCost,
     future::ResponseFuture,
-    refund::{Refund, Refunded},
+    refund::{Refund, RefundOutcome},
     service::RateLimit,
     usage::UsageHandle,
 };

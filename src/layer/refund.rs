@@ -7,7 +7,7 @@ use super::{
     attribution::Holder,
 };
 use crate::{
-    exchange::{Charged, Forecast, Outcome, Plan, Settlement},
+    exchange::{ChargeTime, Forecast, Outcome, Plan, Settlement},
     partition::ToPartitionKey,
     policy::{PolicySet, QuotaPolicy},
 };
@@ -15,10 +15,10 @@ use crate::{
 /// Units that [`AdminHandle::give_back`] gives back to a caller.
 ///
 /// ```
-/// use tower_quota::{Charged, Refund, clock::Timestamp};
+/// use tower_quota::{ChargeTime, Refund, clock::Timestamp};
 ///
 /// let charged_at = Timestamp::from_micros(1_767_225_600_000_000);
-/// let refund = Refund::new(40, Charged::At(charged_at)).with_id("job 4711");
+/// let refund = Refund::new(40, ChargeTime::At(charged_at)).with_id("job 4711");
 /// # let _ = refund;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,14 +26,14 @@ pub struct Refund {
     units: u64,
     /// Amounts in units of the program's own.
     own_units: Vec<(String, u64)>,
-    charged: Charged,
+    charged: ChargeTime,
     id: Option<String>,
 }
 
 impl Refund {
     /// So many units of the policies that count requests, which were charged at this moment. [`Settlement::refund`] says what
     /// becomes of windows that have ended since.
-    pub fn new(units: u64, charged: Charged) -> Self {
+    pub fn new(units: u64, charged: ChargeTime) -> Self {
         Self {
             units,
             own_units: Vec::new(),
@@ -42,27 +42,27 @@ impl Refund {
         }
     }
 
-    /// The same with an amount of a unit of the [program's own](crate::QuotaPolicy::counting), of at most three. A unit that no
+    /// The same with an amount of a unit of the [program's own](crate::QuotaPolicy::with_unit), of at most three. A unit that no
     /// policy of the caller counts is left out.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::{Charged, Refund, Refunded};
+    /// use tower_quota::{ChargeTime, Refund, RefundOutcome};
     /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("models")
     ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("tokens", 1_000).counting("tokens"))
-    ///     .cost_of("tokens", |_| 800)
+    ///     .policy(QuotaPolicy::per_hour("tokens", 1_000).with_unit("tokens"))
+    ///     .unit_cost("tokens", |_| 800)
     ///     .build()?;
     /// let request = || Request::post("/answers").header("x-user-id", "alice");
     /// assert_eq!(send(&layer, request()).await.status(), 200);
     /// assert_eq!(send(&layer, request()).await.status(), 429);
     ///
     /// // The model has answered nothing.
-    /// let refund = Refund::new(0, Charged::Now).with_units("tokens", 800);
+    /// let refund = Refund::new(0, ChargeTime::Now).with_units("tokens", 800);
     /// let alice = PartitionKey::new("x-user-id", "alice");
-    /// assert_eq!(layer.admin().give_back(&alice, None, &refund).await?, Refunded::Done);
+    /// assert_eq!(layer.admin().give_back(&alice, None, &refund).await?, RefundOutcome::Refunded);
     /// assert_eq!(send(&layer, request()).await.status(), 200);
     /// # Ok(()) });
     /// ```
@@ -83,7 +83,7 @@ impl Refund {
     /// is any text; ids of different callers, or by different keys, are different.
     ///
     /// The store keeps it for as long as the longest window of the policies, as one more partition. Units that were
-    /// charged before are not given back, unless as [`Charged::Now`]. A full [`MemoryStore`](crate::MemoryStore) may evict
+    /// charged before are not given back, unless as [`ChargeTime::Now`]. A full [`MemoryStore`](crate::MemoryStore) may evict
     /// it earlier.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
@@ -95,22 +95,22 @@ impl Refund {
 /// The fate of a [`Refund`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Refunded {
+pub enum RefundOutcome {
     /// The store has given back what was still missing of the units.
-    Done,
+    Refunded,
     /// A refund with this id came before; nothing has changed.
-    Repeated,
+    Duplicate,
     /// There is nothing to give back, or nothing to give it back to: no policy counts the units of this caller by this key in
     /// this tier, or only leaky buckets do.
-    NotCounted,
+    NotApplicable,
 }
 
-impl Refunded {
+impl RefundOutcome {
     fn name(self) -> &'static str {
         match self {
-            Self::Done => "done",
-            Self::Repeated => "repeated",
-            Self::NotCounted => "not_counted",
+            Self::Refunded => "refunded",
+            Self::Duplicate => "duplicate",
+            Self::NotApplicable => "not_applicable",
         }
     }
 }
@@ -124,7 +124,7 @@ impl AdminHandle {
     /// ended stay as they are: see [`Settlement::refund`].
     ///
     /// The rejections that this instance has cached about the caller end at once; other instances see the units after
-    /// [a second at most](crate::RateLimitLayerBuilder::denial_cache). Units that were charged by the
+    /// [a second at most](crate::RateLimitLayerBuilder::rejection_cache). Units that were charged by the
     /// [fallback](crate::RateLimitLayerBuilder::fallback) are not given back to it.
     ///
     /// # Messages that come twice
@@ -132,7 +132,7 @@ impl AdminHandle {
     /// Without an id, a refund that is made twice gives back twice: later requests of the caller have that much more, up
     /// to a full quota. With [`Refund::with_id`] the store keeps the id and gives back once at most. The id and the units
     /// are two steps: if the process ends, or the store fails, between them, the units are not given back, and the
-    /// message that comes again is [`Refunded::Repeated`].
+    /// message that comes again is [`RefundOutcome::Duplicate`].
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -153,9 +153,9 @@ impl AdminHandle {
     ///
     /// // The job could not be carried out, and the queue says so twice.
     /// let alice = PartitionKey::new("x-user-id", "alice");
-    /// let refund = Refund::new(5, Charged::At(charged_at)).with_id("job 4711");
-    /// assert_eq!(layer.admin().give_back(&alice, None, &refund).await?, Refunded::Done);
-    /// assert_eq!(layer.admin().give_back(&alice, None, &refund).await?, Refunded::Repeated);
+    /// let refund = Refund::new(5, ChargeTime::At(charged_at)).with_id("job 4711");
+    /// assert_eq!(layer.admin().give_back(&alice, None, &refund).await?, RefundOutcome::Refunded);
+    /// assert_eq!(layer.admin().give_back(&alice, None, &refund).await?, RefundOutcome::Duplicate);
     ///
     /// assert_eq!(send(&layer, request()).await.status(), 200);
     /// assert_eq!(send(&layer, request()).await.status(), 429);
@@ -170,7 +170,7 @@ impl AdminHandle {
         caller: &(impl ToPartitionKey + ?Sized),
         tier: Option<&str>,
         refund: &Refund,
-    ) -> Result<Refunded, AdminError> {
+    ) -> Result<RefundOutcome, AdminError> {
         self.count_refund(self.give_back_part(None, self.holder(caller), tier, refund).await)
     }
 
@@ -185,7 +185,7 @@ impl AdminHandle {
         caller: &(impl ToPartitionKey + ?Sized),
         tier: Option<&str>,
         refund: &Refund,
-    ) -> Result<Refunded, AdminError> {
+    ) -> Result<RefundOutcome, AdminError> {
         let key = Some(self.key(key)?);
         self.count_refund(self.give_back_part(key, self.holder(caller), tier, refund).await)
     }
@@ -205,11 +205,11 @@ impl AdminHandle {
     /// send(&layer, Request::get("/").header("x-user-id", "alice")).await;
     ///
     /// let alice = PartitionKey::new("x-user-id", "alice");
-    /// let forecast = async |units| layer.admin().forecast(&alice, None, units).await.map(|it| it.map(|it| it.passes()));
-    /// assert_eq!(forecast(59).await?, Some(Passes::Now));
+    /// let forecast = async |units| layer.admin().forecast(&alice, None, units).await.map(|it| it.map(|it| it.availability()));
+    /// assert_eq!(forecast(59).await?, Some(Availability::Now));
     /// // One unit comes back each minute.
-    /// assert!(matches!(forecast(60).await?, Some(Passes::In(wait)) if wait <= Duration::from_secs(60)));
-    /// assert_eq!(forecast(61).await?, Some(Passes::Never));
+    /// assert!(matches!(forecast(60).await?, Some(Availability::After(wait)) if wait <= Duration::from_secs(60)));
+    /// assert_eq!(forecast(61).await?, Some(Availability::Never));
     /// # Ok(()) });
     /// ```
     ///
@@ -225,7 +225,7 @@ impl AdminHandle {
         self.forecast_part(None, self.holder(caller), tier, units, None).await
     }
 
-    /// Says when one request that uses so much of a unit of the [program's own](crate::QuotaPolicy::counting) would pass. It is
+    /// Says when one request that uses so much of a unit of the [program's own](crate::QuotaPolicy::with_unit) would pass. It is
     /// [`forecast`](Self::forecast) in other respects.
     ///
     /// ```
@@ -234,19 +234,19 @@ impl AdminHandle {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("models")
     ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_minute("tokens", 1_000).counting("tokens"))
-    ///     .cost_of("tokens", |_| 800)
+    ///     .policy(QuotaPolicy::per_minute("tokens", 1_000).with_unit("tokens"))
+    ///     .unit_cost("tokens", |_| 800)
     ///     .build()?;
     /// send(&layer, Request::post("/answers").header("x-user-id", "alice")).await;
     ///
     /// let alice = PartitionKey::new("x-user-id", "alice");
     /// let forecast = async |tokens| {
     ///     let forecast = layer.admin().forecast_units(&alice, None, "tokens", tokens).await?;
-    ///     Ok::<_, tower_quota::AdminError>(forecast.map(|it| it.passes()))
+    ///     Ok::<_, tower_quota::AdminError>(forecast.map(|it| it.availability()))
     /// };
-    /// assert_eq!(forecast(200).await?, Some(Passes::Now));
-    /// assert!(matches!(forecast(500).await?, Some(Passes::In(wait)) if wait <= Duration::from_secs(18)));
-    /// assert_eq!(forecast(1_001).await?, Some(Passes::Never));
+    /// assert_eq!(forecast(200).await?, Some(Availability::Now));
+    /// assert!(matches!(forecast(500).await?, Some(Availability::After(wait)) if wait <= Duration::from_secs(18)));
+    /// assert_eq!(forecast(1_001).await?, Some(Availability::Never));
     /// # Ok(()) });
     /// ```
     ///
@@ -280,7 +280,7 @@ impl AdminHandle {
         self.forecast_part(key, self.holder(caller), tier, units, None).await
     }
 
-    fn count_refund(&self, refunded: Result<Refunded, AdminError>) -> Result<Refunded, AdminError> {
+    fn count_refund(&self, refunded: Result<RefundOutcome, AdminError>) -> Result<RefundOutcome, AdminError> {
         if let Ok(refunded) = refunded {
             self.0.log.refunded(self.0.scope_name(), refunded.name());
         }
@@ -310,24 +310,24 @@ impl AdminHandle {
         holder: Holder,
         tier: Option<&str>,
         refund: &Refund,
-    ) -> Result<Refunded, AdminError> {
+    ) -> Result<RefundOutcome, AdminError> {
         let Some(plan) = self.plan(key, &holder, tier, 1)? else {
-            return Ok(Refunded::NotCounted);
+            return Ok(RefundOutcome::NotApplicable);
         };
         let plan = refund.of(plan);
         let message = refund.id.as_ref().map(|id| self.message(&plan, key, &holder, id));
         let settlement = Settlement::refund_of_units(plan, refund.charged);
         if settlement.is_empty() {
-            return Ok(Refunded::NotCounted);
+            return Ok(RefundOutcome::NotApplicable);
         }
         if let Some(message) = message {
             let decision = self.0.guard.store().decide(message).await?;
             if decision.outcome() == Outcome::Rejected {
-                return Ok(Refunded::Repeated);
+                return Ok(RefundOutcome::Duplicate);
             }
         }
         self.0.guard.give_back(settlement).await?;
-        Ok(Refunded::Done)
+        Ok(RefundOutcome::Refunded)
     }
 
     /// A plan that passes once in the longest window of another one.

@@ -142,7 +142,8 @@ impl Note {
 impl Repeat {
     /// Refunds the repeat, because it was not answered either.
     pub(crate) fn unserved(self) {
-        self.guard.settle(&self.decision, Settlement::unused(&self.decision));
+        self.guard
+            .settle(&self.decision, Settlement::refund_all(&self.decision));
     }
 }
 

@@ -67,8 +67,8 @@ impl Usage {
     }
 }
 
-/// Says what a request has really used of a unit of [your own](crate::QuotaPolicy::counting), in place of the
-/// [estimate](crate::RateLimitLayerBuilder::cost_of) that was charged for it.
+/// Says what a request has really used of a unit of [your own](crate::QuotaPolicy::with_unit), in place of the
+/// [estimate](crate::RateLimitLayerBuilder::unit_cost) that was charged for it.
 ///
 /// The layer puts it into the extensions of the request where a policy counts such a unit; of several layers around each
 /// other, it tells all. A handler says amounts with it at any time until its response has ended, or a stream that it returns
@@ -84,7 +84,7 @@ impl Usage {
 /// - **More than the estimate** is charged while it grows: each time that twice as much is used as is charged. A stream that
 ///   never ends is charged all the same. Later requests wait until it is paid off.
 /// - **A refund is seen at once** by the next request on this instance, and by others within a second; see
-///   [`denial_cache`](crate::RateLimitLayerBuilder::denial_cache).
+///   [`rejection_cache`](crate::RateLimitLayerBuilder::rejection_cache).
 ///
 /// Amounts never become less than what was said before. The default one belongs to no request and says nothing: it is for
 /// requests that are not limited, or not counted because the store is unavailable. Handlers of axum can take it as an
@@ -101,8 +101,8 @@ impl Usage {
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("models")
 ///     .key(key::header("x-user-id"))
-///     .policy(QuotaPolicy::per_day("tokens", 10_000).counting("tokens"))
-///     .cost_of("tokens", |_| 1_000)
+///     .policy(QuotaPolicy::per_day("tokens", 10_000).with_unit("tokens"))
+///     .unit_cost("tokens", |_| 1_000)
 ///     .build()?;
 /// let service = layer.layer(service_fn(async |request: Request<()>| {
 ///     let usage = request.extensions().get::<UsageHandle>().cloned().unwrap_or_default();
@@ -165,8 +165,8 @@ impl UsageHandle {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("reports")
     ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_minute("rows", 600).counting("rows"))
-    ///     .cost_of("rows", |_| 100)
+    ///     .policy(QuotaPolicy::per_minute("rows", 600).with_unit("rows"))
+    ///     .unit_cost("rows", |_| 100)
     ///     .build()?;
     /// let report = layer.layer(service_fn(async |request: Request<()>| {
     ///     let usage = request.extensions().get::<UsageHandle>().cloned().unwrap_or_default();

@@ -258,7 +258,7 @@ mod tests {
         assert!(bytes.is_some());
         let mut ledger = Ledger::at(START);
         ledger.open(alice(), bytes.as_deref());
-        ledger.settle(&Settlement::unused(&decision));
+        ledger.settle(&Settlement::refund_all(&decision));
         let changes: Vec<Change> = ledger.changes().collect();
         assert_eq!(changes.len(), 1);
         assert_eq!((changes[0].partition, &changes[0].bytes), (alice(), &None));

@@ -121,7 +121,7 @@ fn block(policy: &QuotaPolicy) -> Result<Option<Block>, ConfigError> {
     let Some(time) = policy.block else {
         return Ok(None);
     };
-    let error = |message| Err(ConfigError::new(ConfigErrorKind::Block, message));
+    let error = |message| Err(ConfigError::new(ConfigErrorKind::Lockout, message));
     let other = match policy.algorithm {
         _ if !policy.is_timed() => Some("concurrent requests"),
         _ if policy.is_shadow => Some("a shadow"),

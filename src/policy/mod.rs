@@ -156,7 +156,7 @@ pub enum Algorithm {
 ///     QuotaPolicy::per_minute("requests", 60),
 ///     QuotaPolicy::per_minute("bandwidth", 1_000_000).with_content_bytes(Direction::Both),
 ///     QuotaPolicy::concurrent("slots", 8),
-///     QuotaPolicy::per_minute("tokens", 100_000).counting("tokens"),
+///     QuotaPolicy::per_minute("tokens", 100_000).with_unit("tokens"),
 /// ])?;
 /// // A request that costs 5, has 200 bytes of content, 300 in its response, and takes 700 tokens:
 /// let plan = Plan::new(policies, alice, 5).with_content_bytes(200, 300).with_units("tokens", 700);
@@ -175,7 +175,7 @@ pub enum QuotaUnit {
     ConcurrentRequests,
     /// Bytes of content, without fields.
     ContentBytes(Direction),
-    /// Units of the program's own; see [`QuotaPolicy::counting`].
+    /// Units of the program's own; see [`QuotaPolicy::with_unit`].
     Custom(UnitName),
     /// Requests, each with its cost.
     #[default]

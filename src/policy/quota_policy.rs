@@ -52,8 +52,8 @@ use crate::fields::ExtensionValue;
 /// assert_eq!(hourly.algorithm(), Algorithm::SlidingWindowLog);
 ///
 /// // Counted by address, hidden, and rejecting nothing yet:
-/// let trial = QuotaPolicy::per_hour("trial", 10).counted_by("address").shadow();
-/// assert_eq!(trial.key(), Some("address"));
+/// let trial = QuotaPolicy::per_hour("trial", 10).keyed_by("address").shadow();
+/// assert_eq!(trial.key_name(), Some("address"));
 /// assert!(trial.is_shadow() && trial.is_hidden() && trial.prefetch().is_none());
 ///
 /// // All of them are valid for one request, and a window of zero is not.
@@ -94,8 +94,8 @@ use crate::fields::ExtensionValue;
 /// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, within the bounds above, and
 /// what else it needs of `window_seconds`, `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin"}`), `burst_capacity`,
 /// `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`, `"concurrent_requests"`, `"content_bytes"`,
-/// `"request_content_bytes"`, `"response_content_bytes"`, or a name of [your own](Self::counting)), `key`,
-/// `blocking_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
+/// `"request_content_bytes"`, `"response_content_bytes"`, or a name of [your own](Self::with_unit)), `key`,
+/// `lockout_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -312,7 +312,7 @@ impl QuotaPolicy {
     /// charged, or none.
     ///
     /// - **Before** the request is passed on, the layer charges what
-    ///   [`cost_of`](crate::RateLimitLayerBuilder::cost_of) says for the unit: the amount, or an estimate. `build()` rejects
+    ///   [`unit_cost`](crate::RateLimitLayerBuilder::unit_cost) says for the unit: the amount, or an estimate. `build()` rejects
     ///   a unit that has no cost.
     /// - **Afterwards** the handler says in the [`UsageHandle`](crate::UsageHandle) of its request what was really used, also
     ///   while the response is streamed. The difference is given back, or charged: the policy is then overdrawn, by up to as
@@ -332,8 +332,8 @@ impl QuotaPolicy {
     ///     .scope("models")
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_minute("requests", 60))
-    ///     .policy(QuotaPolicy::per_minute("tokens", 6_000).counting("tokens"))
-    ///     .cost_of("tokens", |_| 1_000) // the estimate
+    ///     .policy(QuotaPolicy::per_minute("tokens", 6_000).with_unit("tokens"))
+    ///     .unit_cost("tokens", |_| 1_000) // the estimate
     ///     .build()?;
     /// let answer = layer.layer(service_fn(async |request: Request<()>| {
     ///     let usage = request.extensions().get::<UsageHandle>().cloned().unwrap_or_default();
@@ -347,7 +347,7 @@ impl QuotaPolicy {
     /// # Ok(()) });
     /// ```
     #[must_use]
-    pub const fn counting(mut self, unit: &str) -> Self {
+    pub const fn with_unit(mut self, unit: &str) -> Self {
         self.unit = QuotaUnit::Custom(UnitName::new(unit));
         self
     }
@@ -391,7 +391,7 @@ impl QuotaPolicy {
     ///
     /// For token buckets and fixed windows that count requests, of 1 to as many units as may be used at one moment. Units
     /// are prefetched only where *all* policies of a request have this setting, count by one key, and none is a
-    /// [shadow](Self::shadow) or counts [units of your own](Self::counting); otherwise each request is charged by itself, as
+    /// [shadow](Self::shadow) or counts [units of your own](Self::with_unit); otherwise each request is charged by itself, as
     /// without the setting. A layer that has a hot limit for all users beside limits per user is better split into two.
     /// Changes of a charge, such as [`ActualCost`](crate::ActualCost), still cost a call each. It needs a Tokio runtime, with
     /// timers, in which units are given back; without one each request is charged by itself.
@@ -442,7 +442,7 @@ impl QuotaPolicy {
     /// # let clock = Clock::manual(Timestamp::from_micros(0));
     /// # let store = MemoryStore::builder().clock(clock.clone()).build()?;
     /// # tokio_test::block_on(async {
-    /// let policy = QuotaPolicy::per_minute("failures", 5).blocking_for(Duration::from_secs(15 * 60));
+    /// let policy = QuotaPolicy::per_minute("failures", 5).with_lockout(Duration::from_secs(15 * 60));
     /// let attempt = Plan::new(PolicySet::new([policy.clone()])?, alice, 1);
     /// for _ in 0..5 {
     ///     assert_eq!(store.decide(attempt.clone()).await?.outcome(), Outcome::Allowed);
@@ -461,7 +461,7 @@ impl QuotaPolicy {
     /// # Ok::<_, Box<dyn Error>>(())
     /// ```
     #[must_use]
-    pub const fn blocking_for(mut self, time: Duration) -> Self {
+    pub const fn with_lockout(mut self, time: Duration) -> Self {
         self.block = Some(time);
         self
     }
@@ -499,7 +499,7 @@ impl QuotaPolicy {
     ///
     /// It counts as if it were enforced: a request that it would reject takes nothing from it. What it would have rejected
     /// is in [`Decision::shadow_violated`](crate::Decision::shadow_violated) and, from time to time, in a `tracing`
-    /// event. It is [hidden](Self::hidden) from clients unless you [show](Self::shown) it. When it is enforced later, it
+    /// event. It is [hidden](Self::hidden) from clients unless you [show](Self::visible) it. When it is enforced later, it
     /// goes on with what was used.
     ///
     /// ```
@@ -535,7 +535,7 @@ impl QuotaPolicy {
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("now", 100))
-    ///     .policy(QuotaPolicy::per_hour("soon", 50).shadow().shown())
+    ///     .policy(QuotaPolicy::per_hour("soon", 50).shadow().visible())
     ///     .policy(QuotaPolicy::per_hour("perhaps", 20).shadow())
     ///     .build()?;
     ///
@@ -544,7 +544,7 @@ impl QuotaPolicy {
     /// # Ok(()) });
     /// ```
     #[must_use]
-    pub const fn shown(mut self) -> Self {
+    pub const fn visible(mut self) -> Self {
         self.is_hidden = false;
         self
     }
@@ -562,12 +562,12 @@ impl QuotaPolicy {
     ///     .build();
     /// let policy = QuotaPolicy::per_minute("minute", 60);
     ///
-    /// assert!(build(policy.clone().counted_by("address")).is_ok());
-    /// let error = build(policy.counted_by("adress")).unwrap_err();
+    /// assert!(build(policy.clone().keyed_by("address")).is_ok());
+    /// let error = build(policy.keyed_by("adress")).unwrap_err();
     /// assert_eq!(error.to_string(), r#"policy "minute": the layer has no key named "adress""#);
     /// ```
     #[must_use]
-    pub fn counted_by(mut self, key: impl Into<Cow<'static, str>>) -> Self {
+    pub fn keyed_by(mut self, key: impl Into<Cow<'static, str>>) -> Self {
         self.key = Some(key.into());
         self
     }
@@ -690,8 +690,8 @@ impl QuotaPolicy {
         self.prefetch
     }
 
-    /// The time for which it rejects every request once it is used up, if it [blocks](Self::blocking_for).
-    pub const fn blocks_for(&self) -> Option<Duration> {
+    /// The time for which it rejects every request once it is used up, if it [blocks](Self::with_lockout).
+    pub const fn lockout(&self) -> Option<Duration> {
         self.block
     }
 
@@ -700,8 +700,8 @@ impl QuotaPolicy {
         self.is_hidden
     }
 
-    /// The name of the key by which it [counts](Self::counted_by); `None` for the main one.
-    pub fn key(&self) -> Option<&str> {
+    /// The name of the key by which it [counts](Self::keyed_by); `None` for the main one.
+    pub fn key_name(&self) -> Option<&str> {
         self.key.as_deref()
     }
 

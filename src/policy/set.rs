@@ -197,7 +197,7 @@ impl PolicySet {
     ///
     /// # Errors
     ///
-    /// If there are none or more than 16, if they count more than three units of [your own](QuotaPolicy::counting), if two have
+    /// If there are none or more than 16, if they count more than three units of [your own](QuotaPolicy::with_unit), if two have
     /// the same name (or, once in four thousand million pairs, names that stores cannot tell apart), or if one of them is out
     /// of its range.
     pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {

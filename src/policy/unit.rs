@@ -6,7 +6,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 
 /// The name of a unit that is the program's own: tokens of a language model, rows, seconds of a processor.
 ///
-/// [`QuotaPolicy::counting`](crate::QuotaPolicy::counting) makes it, and
+/// [`QuotaPolicy::with_unit`](crate::QuotaPolicy::with_unit) makes it, and
 /// [`QuotaUnit::Custom`](crate::QuotaUnit::Custom) shows it. It has 1 to 24 printable ASCII characters, and is none of the
 /// names that the drafts or rules from a file give to other units. Nothing is checked before a
 /// [`PolicySet`](crate::PolicySet) is made.
@@ -14,7 +14,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// ```
 /// use tower_quota::{QuotaPolicy, QuotaUnit};
 ///
-/// const TOKENS: QuotaPolicy = QuotaPolicy::per_minute("tokens per minute", 100_000).counting("tokens");
+/// const TOKENS: QuotaPolicy = QuotaPolicy::per_minute("tokens per minute", 100_000).with_unit("tokens");
 /// let QuotaUnit::Custom(unit) = TOKENS.unit() else { panic!("it counts tokens") };
 /// assert_eq!(unit.as_str(), "tokens");
 /// ```

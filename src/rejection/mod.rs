@@ -111,7 +111,7 @@ impl<'a> Rejection<'a> {
     /// use bytes::Bytes;
     /// use http::{Request, Response, StatusCode};
     /// use tower::{ServiceBuilder, ServiceExt};
-    /// use tower_quota::{MemoryStore, NoKey, QuotaPolicy, RateLimitLayer, Rejection, key};
+    /// use tower_quota::{MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, Rejection, key};
     ///
     /// fn slow_down(rejection: &Rejection<'_>) -> Response<Bytes> {
     ///     if rejection.is_grpc() {
@@ -158,7 +158,7 @@ impl<'a> Rejection<'a> {
     ///   [fails closed](crate::FailureMode::Closed);
     /// - 403, or what [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status) says, if an
     ///   [access list](crate::AccessList) blocks the client;
-    /// - 403 if the caller is unknown and the layer [rejects](crate::NoKey::Reject) such requests.
+    /// - 403 if the caller is unknown and the layer [rejects](crate::MissingKey::Reject) such requests.
     ///
     /// It is the meaning of the rejection in HTTP, also for a [gRPC](Self::is_grpc) request, which
     /// [`to_response`](Self::to_response) answers with status 200 and a `grpc-status`.
@@ -177,7 +177,7 @@ impl<'a> Rejection<'a> {
             Outcome::Abnormal => ProblemType::AbnormalUsageDetected,
             Outcome::Blocked if self.status == StatusCode::TOO_MANY_REQUESTS => ProblemType::TooManyRequests,
             Outcome::Blocked => ProblemType::Blocked,
-            Outcome::Unattributed => ProblemType::Forbidden,
+            Outcome::MissingKey => ProblemType::Forbidden,
             Outcome::FailedClosed | Outcome::Overloaded => ProblemType::TemporaryReducedCapacity,
             _ if self.decision.is_capacity_reduced() => ProblemType::TemporaryReducedCapacity,
             _ => ProblemType::QuotaExceeded,

@@ -64,7 +64,7 @@ impl LimitMembers {
 /// The beginning of a member, as the dialect's own type writes it.
 fn start(form: Form, name: &str) -> Result<Box<str>, FieldError> {
     let mut member = match form {
-        Form::InBetween => {
+        Form::EditorsCopy => {
             let item = in_between::LimitItem::new(name)?.with_remaining(0)?;
             in_between::RateLimit::new([item])?.to_string()
         }

@@ -32,9 +32,9 @@ use crate::{
 /// | clients of draft-07, as those of express-rate-limit and hono-rate-limiter | [`draft07`](Self::draft07) |
 /// | clients that know `X-RateLimit-*` only | [`legacy`](Self::legacy) |
 /// | nothing at all, or fields of your own | [`none`](Self::none), [`with_extra_fields`](Self::with_extra_fields) |
-/// | short responses | [`closest_only`](Self::closest_only), [`shown_when`](Self::shown_when), [`without_policies`](Self::without_policies) |
+/// | short responses | [`tightest_only`](Self::tightest_only), [`emit_when`](Self::emit_when), [`without_policies`](Self::without_policies) |
 /// | clients that do not all come back at one moment | [`with_jitter`](Self::with_jitter) |
-/// | to slow clients down before they are rejected | [`lowered_by`](Self::lowered_by), [`with_ratio_cap`](Self::with_ratio_cap) |
+/// | to slow clients down before they are rejected | [`map_remaining`](Self::map_remaining), [`with_rate_cap`](Self::with_rate_cap) |
 ///
 /// ```
 /// use http::{Request, Response};
@@ -64,16 +64,16 @@ use crate::{
 pub struct ResponseFields {
     form: Form,
     adds_draft06_limit: bool,
-    closest_only: bool,
-    shown_when: ShownWhen,
+    tightest_only: bool,
+    emit_when: EmitWhen,
     without_limits: bool,
     without_policies: bool,
-    ratio_cap: RatioCap,
-    lowered_by: Option<Arc<Lower>>,
+    rate_cap: RateCap,
+    map_remaining: Option<Arc<Lower>>,
     jitter: Duration,
     retry_after_as_date: bool,
     usual_policies: bool,
-    replacing: bool,
+    overwrite_upstream: bool,
     extra: Option<Arc<Extra>>,
 }
 
@@ -86,32 +86,32 @@ enum Form {
     Draft06,
     Draft07,
     Draft11,
-    InBetween,
+    EditorsCopy,
     Legacy(LegacyReset),
     None,
 }
 
-/// On which of the responses that were decided on there are fields. See [`ResponseFields::shown_when`].
+/// On which of the responses that were decided on there are fields. See [`ResponseFields::emit_when`].
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// # run(async {
 /// // Of 3 requests a minute, the fourth is rejected.
-/// let are_shown = async |shown_when, request| {
-///     let fields = ResponseFields::draft11().shown_when(shown_when);
+/// let are_shown = async |emit_when, request| {
+///     let fields = ResponseFields::draft11().emit_when(emit_when);
 ///     told(fields, request).await.map(|headers| headers.contains_key("ratelimit"))
 /// };
 ///
-/// assert!(are_shown(ShownWhen::Always, 1).await?);
-/// assert!(!are_shown(ShownWhen::NearExhaustion(50), 1).await?);
-/// assert!(are_shown(ShownWhen::NearExhaustion(50), 2).await?);
-/// assert!(!are_shown(ShownWhen::Rejected, 3).await?);
-/// assert!(are_shown(ShownWhen::Rejected, 4).await?);
+/// assert!(are_shown(EmitWhen::Always, 1).await?);
+/// assert!(!are_shown(EmitWhen::NearExhaustion(50), 1).await?);
+/// assert!(are_shown(EmitWhen::NearExhaustion(50), 2).await?);
+/// assert!(!are_shown(EmitWhen::Rejected, 3).await?);
+/// assert!(are_shown(EmitWhen::Rejected, 4).await?);
 /// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum ShownWhen {
+pub enum EmitWhen {
     /// On all of them. The default.
     #[default]
     Always,
@@ -127,7 +127,7 @@ pub enum ShownWhen {
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// # run(async {
 /// // The clock shows 1 000 000 000 s, and a second request is allowed after the first of three a minute.
-/// let seconds = told(ResponseFields::legacy(LegacyReset::Seconds), 1).await?;
+/// let seconds = told(ResponseFields::legacy(LegacyReset::DeltaSeconds), 1).await?;
 /// assert_eq!(seconds["x-ratelimit-reset"], "40");
 /// let moment = told(ResponseFields::legacy(LegacyReset::UnixTime), 1).await?;
 /// assert_eq!(moment["x-ratelimit-reset"], "1000000040");
@@ -137,27 +137,27 @@ pub enum ShownWhen {
 #[non_exhaustive]
 pub enum LegacyReset {
     /// Seconds from the moment when the response is made.
-    Seconds,
+    DeltaSeconds,
     /// Seconds since the beginning of 1970, by the store's clock.
     UnixTime,
 }
 
-/// The bound of what is shown, in multiples of a policy's rate: see [`ResponseFields::with_ratio_cap`].
+/// The bound of what is shown, in multiples of a policy's rate: see [`ResponseFields::with_rate_cap`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum RatioCap {
+pub enum RateCap {
     /// The rate of the policy: a client that spends what it is shown sends evenly.
-    Once,
+    Nominal,
     /// Twice the rate. The default.
     #[default]
-    Twice,
+    Double,
 }
 
-impl RatioCap {
+impl RateCap {
     const fn factor(self) -> u128 {
         match self {
-            Self::Once => 1,
-            Self::Twice => 2,
+            Self::Nominal => 1,
+            Self::Double => 2,
         }
     }
 }
@@ -169,16 +169,16 @@ impl ResponseFields {
         Self {
             form,
             adds_draft06_limit: false,
-            closest_only: false,
-            shown_when: ShownWhen::Always,
+            tightest_only: false,
+            emit_when: EmitWhen::Always,
             without_limits: false,
             without_policies: false,
-            ratio_cap: RatioCap::Twice,
-            lowered_by: None,
+            rate_cap: RateCap::Double,
+            map_remaining: None,
             jitter: Duration::ZERO,
             retry_after_as_date: false,
             usual_policies: false,
-            replacing: false,
+            overwrite_upstream: false,
             extra: None,
         }
     }
@@ -214,7 +214,7 @@ impl ResponseFields {
     /// # Ok(()) });
     /// ```
     pub const fn in_between() -> Self {
-        Self::new(Form::InBetween)
+        Self::new(Form::EditorsCopy)
     }
 
     /// `RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest requests left, and `RateLimit-Policy`,
@@ -272,7 +272,7 @@ impl ResponseFields {
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
     /// // The first response, with 3 requests a minute and 60 an hour:
-    /// let headers = told(ResponseFields::legacy(LegacyReset::Seconds), 1).await?;
+    /// let headers = told(ResponseFields::legacy(LegacyReset::DeltaSeconds), 1).await?;
     /// assert_eq!(headers["x-ratelimit-limit"], "3");
     /// assert_eq!(headers["x-ratelimit-remaining"], "2");
     /// assert_eq!(headers["x-ratelimit-reset"], "40");
@@ -325,19 +325,19 @@ impl ResponseFields {
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
     /// // The first response, with 3 requests a minute and 60 an hour:
-    /// let headers = told(ResponseFields::draft11().closest_only(), 1).await?;
+    /// let headers = told(ResponseFields::draft11().tightest_only(), 1).await?;
     /// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40"#);
     /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
     /// # Ok(()) });
     /// ```
-    pub const fn closest_only(mut self) -> Self {
-        self.closest_only = true;
+    pub const fn tightest_only(mut self) -> Self {
+        self.tightest_only = true;
         self
     }
 
-    /// On which responses the fields are: see [`ShownWhen`]. Default: all that were decided on.
-    pub const fn shown_when(mut self, shown_when: ShownWhen) -> Self {
-        self.shown_when = shown_when;
+    /// On which responses the fields are: see [`EmitWhen`]. Default: all that were decided on.
+    pub const fn emit_when(mut self, emit_when: EmitWhen) -> Self {
+        self.emit_when = emit_when;
         self
     }
 
@@ -370,7 +370,7 @@ impl ResponseFields {
     }
 
     /// Bounds the rate of a client that spends the shown units in the shown time, as a multiple of its policy's rate.
-    /// Default: [`RatioCap::Twice`].
+    /// Default: [`RateCap::Double`].
     ///
     /// The cap applies to every response, including rejections. A policy that rejects the request reports fewer remaining
     /// units if its wait is too short for all of them; any other policy reports a longer time.
@@ -393,12 +393,12 @@ impl ResponseFields {
     /// };
     ///
     /// assert_eq!(told(ResponseFields::draft11()).await?, r#""minute";r=59;t=30"#);
-    /// let capped = ResponseFields::draft11().with_ratio_cap(RatioCap::Once);
+    /// let capped = ResponseFields::draft11().with_rate_cap(RateCap::Nominal);
     /// assert_eq!(told(capped).await?, r#""minute";r=59;t=59"#);
     /// # Ok(()) });
     /// ```
-    pub const fn with_ratio_cap(mut self, cap: RatioCap) -> Self {
-        self.ratio_cap = cap;
+    pub const fn with_rate_cap(mut self, cap: RateCap) -> Self {
+        self.rate_cap = cap;
         self
     }
 
@@ -413,7 +413,7 @@ impl ResponseFields {
     /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
     ///
     /// let is_busy = Arc::new(AtomicBool::new(true));
-    /// let fields = ResponseFields::draft11().lowered_by(move |allowance| match is_busy.load(Ordering::Relaxed) {
+    /// let fields = ResponseFields::draft11().map_remaining(move |allowance| match is_busy.load(Ordering::Relaxed) {
     ///     true => allowance.remaining() / 4,
     ///     false => allowance.remaining(),
     /// });
@@ -421,11 +421,11 @@ impl ResponseFields {
     /// assert_eq!(told(fields, 1).await?["ratelimit"], r#""minute";r=0;t=40, "hour";r=14;t=3540"#);
     /// # Ok(()) });
     /// ```
-    pub fn lowered_by<F>(mut self, lower: F) -> Self
+    pub fn map_remaining<F>(mut self, lower: F) -> Self
     where
         F: Fn(&Allowance<'_>) -> u64 + Send + Sync + 'static,
     {
-        self.lowered_by = Some(Arc::new(lower));
+        self.map_remaining = Some(Arc::new(lower));
         self
     }
 
@@ -439,7 +439,7 @@ impl ResponseFields {
     /// # run(async {
     /// use std::time::Duration;
     ///
-    /// let fields = ResponseFields::legacy(LegacyReset::Seconds).with_jitter(Duration::from_secs(30));
+    /// let fields = ResponseFields::legacy(LegacyReset::DeltaSeconds).with_jitter(Duration::from_secs(30));
     /// for _ in 0..50 {
     ///     let reset: u64 = told(fields.clone(), 1).await?["x-ratelimit-reset"].to_str()?.parse()?;
     ///     assert!((40..=70).contains(&reset));
@@ -485,7 +485,7 @@ impl ResponseFields {
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("hour", 100))
     ///     .capacity(move |_| half)
-    ///     .response_fields(ResponseFields::draft11().with_usual_policies())
+    ///     .response_fields(ResponseFields::draft11().with_unreduced_policies())
     ///     .build()?;
     /// # let inner = service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new())));
     /// let response = layer.layer(inner).oneshot(Request::new(())).await?;
@@ -493,7 +493,7 @@ impl ResponseFields {
     /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=49;t=3528"#);
     /// # Ok(()) });
     /// ```
-    pub const fn with_usual_policies(mut self) -> Self {
+    pub const fn with_unreduced_policies(mut self) -> Self {
         self.usual_policies = true;
         self
     }
@@ -501,7 +501,7 @@ impl ResponseFields {
     /// Removes the fields of an inner service instead of joining them. Default: they are joined.
     ///
     /// Only for a gateway that is a part of the service itself: what the inner service enforces is hidden from clients.
-    /// They are removed also where the layer adds none, because of [`shown_when`](Self::shown_when) or
+    /// They are removed also where the layer adds none, because of [`emit_when`](Self::emit_when) or
     /// [`none`](Self::none), or because nothing was decided. `Retry-After` of the inner service stays.
     ///
     /// ```
@@ -523,15 +523,15 @@ impl ResponseFields {
     ///
     /// let joined = told(ResponseFields::draft11()).await?;
     /// assert!(joined.contains(r#""inner";r=5"#) && joined.contains(r#""hour";r=99"#));
-    /// assert_eq!(told(ResponseFields::draft11().replacing()).await?, r#""hour";r=99;t=3564"#);
+    /// assert_eq!(told(ResponseFields::draft11().overwrite_upstream()).await?, r#""hour";r=99;t=3564"#);
     /// # Ok(()) });
     /// ```
-    pub const fn replacing(mut self) -> Self {
-        self.replacing = true;
+    pub const fn overwrite_upstream(mut self) -> Self {
+        self.overwrite_upstream = true;
         self
     }
 
-    /// Adds fields of your own to each response that was decided on, also where [`shown_when`](Self::shown_when) leaves
+    /// Adds fields of your own to each response that was decided on, also where [`emit_when`](Self::emit_when) leaves
     /// out those of the layer, and beside [`none`](Self::none). The closure must not block.
     ///
     /// ```
@@ -566,7 +566,7 @@ impl ResponseFields {
             format!("jitter {jitter:?} is above {longest:?}")
         } else if jitter.subsec_nanos() > 0 {
             format!("jitter {jitter:?} is not a number of whole seconds")
-        } else if let ShownWhen::NearExhaustion(percent @ 101..) = self.shown_when {
+        } else if let EmitWhen::NearExhaustion(percent @ 101..) = self.emit_when {
             format!("{percent} percent is outside 0..=100")
         } else {
             return Ok(());
@@ -586,7 +586,7 @@ impl fmt::Debug for ResponseFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFields")
             .field("form", &self.form)
-            .field("shown_when", &self.shown_when)
+            .field("emit_when", &self.emit_when)
             .finish_non_exhaustive()
     }
 }

@@ -132,7 +132,7 @@ macro_rules! extended {
 impl ResponseFields {
     /// Returns `true` if the dialect has a place for them.
     pub(crate) fn can_show_partition_keys(&self) -> bool {
-        matches!(self.form, Form::Draft11 | Form::InBetween)
+        matches!(self.form, Form::Draft11 | Form::EditorsCopy)
     }
 
     /// Writes what is known already, and finds what the dialect cannot say.
@@ -144,11 +144,11 @@ impl ResponseFields {
         let shown = match self.form {
             Form::Draft06 | Form::Draft07 => draft06_policies(visible().filter(|policy| has_one_number(policy)))?,
             Form::Draft11 => named_policies!(draft11, visible()),
-            Form::InBetween => named_policies!(in_between, visible()),
+            Form::EditorsCopy => named_policies!(in_between, visible()),
             Form::Legacy(_) | Form::None => Shown::Nothing,
         };
         let members = match self.form {
-            Form::Draft11 | Form::InBetween => LimitMembers::new(self.form, visible(), unsayable)?,
+            Form::Draft11 | Form::EditorsCopy => LimitMembers::new(self.form, visible(), unsayable)?,
             Form::Draft06 | Form::Draft07 | Form::Legacy(_) | Form::None => LimitMembers::default(),
         };
         let mut fields = PolicyFields {

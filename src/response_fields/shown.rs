@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use super::{Form, RatioCap, ResponseFields, ShownWhen, policy_fields::has_one_number};
+use super::{EmitWhen, Form, RateCap, ResponseFields, policy_fields::has_one_number};
 use crate::{
     exchange::{Allowance, Decision},
     fields::whole_seconds,
@@ -61,16 +61,16 @@ impl ResponseFields {
 
     fn shown<'a>(&self, allowance: &Allowance<'a>, jitter: u64) -> Shown<'a> {
         let (policy, (mut remaining, window)) = (allowance.policy(), allowance.left());
-        if let Some(lower) = &self.lowered_by {
+        if let Some(lower) = &self.map_remaining {
             remaining = lower(allowance).min(remaining);
         }
         let mut reset = window.map(whole_seconds);
         // A shadow rejects nothing, so no client waits for it.
         let is_violated = allowance.is_violated() && !policy.is_shadow();
         // Algorithms keep to twice the rate, except in a wait: that is as long as the request needs.
-        let is_unbounded = self.ratio_cap == RatioCap::Once || allowance.is_violated();
+        let is_unbounded = self.rate_cap == RateCap::Nominal || allowance.is_violated();
         if let (true, Some(seconds), Some(window)) = (is_unbounded, &mut reset, allowance.window()) {
-            let rate = u128::from(policy.quota()) * self.ratio_cap.factor();
+            let rate = u128::from(policy.quota()) * self.rate_cap.factor();
             let window = u128::from(window.as_secs());
             if is_violated && allowance.retry_after().is_some() {
                 // `Retry-After` says the same time.
@@ -93,7 +93,7 @@ impl ResponseFields {
     /// The members of a list.
     pub(super) fn listed<'a>(&'a self, decision: &'a Decision, jitter: u64) -> impl Iterator<Item = Shown<'a>> {
         self.all_shown(decision, jitter).filter(move |shown| {
-            !self.closest_only || {
+            !self.tightest_only || {
                 let rivals = self
                     .all_shown(decision, jitter)
                     .filter(|rival| shown.has_unit_of(rival));
@@ -120,13 +120,13 @@ impl ResponseFields {
 
     /// Returns `true` if the response to this decision has fields.
     pub(super) fn is_due(&self, decision: &Decision) -> bool {
-        match (self.form, self.shown_when) {
+        match (self.form, self.emit_when) {
             (Form::None, _) => false,
-            (_, ShownWhen::Always) => true,
-            (_, ShownWhen::NearExhaustion(percent)) => {
-                !decision.outcome().is_pass() || self.all_shown(decision, 0).any(|shown| shown.is_at_most(percent))
+            (_, EmitWhen::Always) => true,
+            (_, EmitWhen::NearExhaustion(percent)) => {
+                !decision.outcome().is_admitted() || self.all_shown(decision, 0).any(|shown| shown.is_at_most(percent))
             }
-            (_, ShownWhen::Rejected) => !decision.outcome().is_pass(),
+            (_, EmitWhen::Rejected) => !decision.outcome().is_admitted(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
     clock::Clock,
     exchange::{Decision, Outcome},
     fields::{
-        self, ClosestLimit, OwnFields, RetryAfter,
+        self, ClosestLimit, LayerFields, RetryAfter,
         legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
     },
     policy::QuotaPolicy,
@@ -49,7 +49,7 @@ impl ResponseFields {
         times: Times,
         response: &mut Response<B>,
     ) {
-        if self.replacing {
+        if self.overwrite_upstream {
             remove_all(response.headers_mut());
         }
         let seconds = times.wait.map(|(_, seconds)| seconds);
@@ -133,7 +133,7 @@ impl Telling<'_> {
                     fields::merge_draft06_limit(response.headers_mut(), limit, values);
                 }
             }
-            Form::InBetween => {
+            Form::EditorsCopy => {
                 let (list, _) = self.list_and_limit(shows_limits);
                 fields::merge_in_between_lists(response.headers_mut(), self.lists(list));
             }
@@ -158,8 +158,8 @@ impl Telling<'_> {
         Some(self.decision.partition_of(policy)?.shown_key())
     }
 
-    fn lists(&self, rate_limit: Option<HeaderValue>) -> OwnFields {
-        OwnFields {
+    fn lists(&self, rate_limit: Option<HeaderValue>) -> LayerFields {
+        LayerFields {
             rate_limit,
             rate_limit_policy: self
                 .policies
@@ -191,7 +191,7 @@ impl Telling<'_> {
     fn write_list(&self, field: &mut String) -> bool {
         let unprepared = LimitMembers::default();
         let members = self.policies.map_or(&unprepared, |policies| &*policies.members);
-        let moment = self.wait.filter(|_| self.settings.form == Form::InBetween);
+        let moment = self.wait.filter(|_| self.settings.form == Form::EditorsCopy);
         let nearest = moment.and_then(|_| self.nearest_item());
         for mut shown in self.settings.listed(self.decision, self.jitter) {
             let is_nearest = nearest.is_some_and(|policy| std::ptr::eq(policy, shown.policy));
@@ -224,7 +224,7 @@ impl Telling<'_> {
             let inner = number(&names[1]).zip(number(&names[2]));
             let extensions = response.extensions();
             let is_ours = match reset {
-                LegacyReset::Seconds => extensions.get::<ResetsInSeconds>().is_some(),
+                LegacyReset::DeltaSeconds => extensions.get::<ResetsInSeconds>().is_some(),
                 LegacyReset::UnixTime => extensions.get::<ResetsAtUnixTime>().is_some(),
             };
             let joined = inner.filter(|_| is_ours).and_then(|inner| limit.closer_than(inner));
@@ -234,7 +234,7 @@ impl Telling<'_> {
             limit = joined;
         }
         match reset {
-            LegacyReset::Seconds => drop(response.extensions_mut().insert(ResetsInSeconds)),
+            LegacyReset::DeltaSeconds => drop(response.extensions_mut().insert(ResetsInSeconds)),
             LegacyReset::UnixTime => drop(response.extensions_mut().insert(ResetsAtUnixTime)),
         }
         for (name, value) in names.into_iter().zip(values_of(limit)) {

@@ -36,7 +36,7 @@ use crate::policy::QuotaPolicy;
 ///     "policy \"minute\" changes: quota 60 → 100\n\
 ///      policy \"day\" STARTS ANEW: algorithm token_bucket → fixed_window\n"
 /// );
-/// let anew: Vec<_> = diff.starting_anew().map(|change| change.policy()).collect();
+/// let anew: Vec<_> = diff.count_resets().map(|change| change.policy()).collect();
 /// assert_eq!(anew, [Some("day")]);
 /// assert_eq!(diff.changes()[0].kind(), ChangeKind::Changed);
 /// assert!(RulesDiff::between(&new, &new).is_empty());
@@ -69,7 +69,7 @@ pub enum ChangeKind {
     /// A policy or a tier is gone, and no policy takes its place.
     Removed,
     /// A policy takes the place of one whose counts it does not continue.
-    StartsAnew,
+    CountsReset,
 }
 
 impl RulesDiff {
@@ -136,7 +136,7 @@ impl RulesDiff {
                     match policy.continues(older) {
                         true if details.is_empty() => {}
                         true => self.push(tier, Some(policy), ChangeKind::Changed, details),
-                        false => self.push(tier, Some(policy), ChangeKind::StartsAnew, details),
+                        false => self.push(tier, Some(policy), ChangeKind::CountsReset, details),
                     }
                     let is_drastic = is_lowered_tenfold(older, policy);
                     self.changes[before..]
@@ -177,10 +177,10 @@ impl RulesDiff {
     }
 
     /// The policies that start anew.
-    pub fn starting_anew(&self) -> impl Iterator<Item = &RulesChange> {
+    pub fn count_resets(&self) -> impl Iterator<Item = &RulesChange> {
         self.changes
             .iter()
-            .filter(|change| change.kind == ChangeKind::StartsAnew)
+            .filter(|change| change.kind == ChangeKind::CountsReset)
     }
 
     /// Returns `true` if both versions are the same for every caller.
@@ -207,7 +207,11 @@ fn take_replaced<'a>(gone: &mut Vec<&'a QuotaPolicy>, policy: &QuotaPolicy) -> O
     let same_unit = gone.iter().enumerate().filter(|(_, old)| old.unit() == policy.unit());
     let closest = same_unit.max_by_key(|(index, old)| {
         let first = std::cmp::Reverse(*index);
-        (old.key() == policy.key(), window(old) == window(policy), first)
+        (
+            old.key_name() == policy.key_name(),
+            window(old) == window(policy),
+            first,
+        )
     });
     let index = closest.map(|(index, _)| index)?;
     Some(gone.remove(index))
@@ -256,7 +260,7 @@ impl ChangeKind {
             Self::Added => "added",
             Self::Changed => "changed",
             Self::Removed => "removed",
-            Self::StartsAnew => "starts_anew",
+            Self::CountsReset => "starts_anew",
         }
     }
 }
@@ -274,7 +278,7 @@ impl fmt::Display for RulesChange {
             ChangeKind::Added => "is new",
             ChangeKind::Changed => "changes",
             ChangeKind::Removed => "is gone",
-            ChangeKind::StartsAnew => "STARTS ANEW",
+            ChangeKind::CountsReset => "STARTS ANEW",
         };
         match (&self.tier, &self.policy) {
             (Some(tier), Some(policy)) => write!(f, "tier {tier:?}: policy {policy:?} {verb}")?,
@@ -325,7 +329,7 @@ mod tests {
                 r#"policy "minute" is gone: 60 requests per 60 s"#
             ]
         );
-        let tokens = Rules::new().policy(minute("tokens", 9).counting("tokens")).policy(day);
+        let tokens = Rules::new().policy(minute("tokens", 9).with_unit("tokens")).policy(day);
         assert_eq!(
             diff(old, tokens),
             [

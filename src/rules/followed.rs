@@ -21,12 +21,15 @@ pub(crate) fn check_rules(rules: &Rules) -> Result<(), ConfigError> {
     };
     let units: Vec<UnitName> = policies().filter_map(unit).collect();
     let mut frame = Frame {
-        keys: policies().filter_map(QuotaPolicy::key).map(str::to_owned).collect(),
+        keys: policies()
+            .filter_map(QuotaPolicy::key_name)
+            .map(str::to_owned)
+            .collect(),
         units,
         ..Frame::default()
     };
     if rules.policies().is_empty() && !rules.tiers.is_empty() {
-        frame.tiers = Tiers::by(|_| None).source;
+        frame.tiers = Tiers::from_fn(|_| None).source;
     }
     Sets::new(rules.clone(), &frame).map(drop)
 }
@@ -43,11 +46,11 @@ pub(crate) struct FleetRules<'a> {
 impl RulesHandle {
     /// Gives the rules and the kill switch back to the fleet that the layer [follows](crate::fleet::RulesFollower), after
     /// this process has overridden them by [`replace`](Self::replace), [`roll_out`](Self::roll_out),
-    /// [`switch_off`](Self::switch_off) or [`switch_on`](Self::switch_on).
+    /// [`disable`](Self::disable) or [`enable`](Self::enable).
     ///
     /// The switch is that of the fleet at once, and the rules are within two seconds. Where nothing is overridden, and for
     /// a layer that follows no fleet, it does nothing to the rules; a switch that is off is on again.
-    pub fn return_to_fleet(&self) {
+    pub fn clear_overrides(&self) {
         self.0.change(|active| {
             active.switch.release();
             if active.holder == Holder::Override {

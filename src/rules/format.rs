@@ -87,8 +87,8 @@ struct PolicyForm {
     key: Option<String>,
     #[serde(default, deserialize_with = "field::prefetch")]
     prefetch: Option<Whole<MAX_QUOTA>>,
-    #[serde(default, deserialize_with = "field::blocking_seconds")]
-    blocking_seconds: Option<Whole<MAX_WINDOW>>,
+    #[serde(default, deserialize_with = "field::lockout_seconds")]
+    lockout_seconds: Option<Whole<MAX_WINDOW>>,
     #[serde(default, deserialize_with = "field::hidden")]
     hidden: Option<bool>,
     #[serde(default, deserialize_with = "field::shadow")]
@@ -109,7 +109,7 @@ mod field {
         whole::<1, _> => max_waiting: u64;
         Deserialize::deserialize =>
             burst_capacity: Option<Whole<MAX_QUOTA>>, prefetch: Option<Whole<MAX_QUOTA>>,
-            blocking_seconds: Option<Whole<MAX_WINDOW>>, window_seconds: Option<Whole<MAX_WINDOW>>,
+            lockout_seconds: Option<Whole<MAX_WINDOW>>, window_seconds: Option<Whole<MAX_WINDOW>>,
             calendar: Option<CalendarForm>, hidden: Option<bool>, partition_key: bool, shadow: bool, unlimited: bool,
             key: Option<String>, name: String,
             extensions: BTreeMap<String, ExtensionForm>, unit: UnitForm;
@@ -233,7 +233,7 @@ impl PolicyForm {
         policy = match self.unit {
             UnitForm::ConcurrentRequests | UnitForm::Requests => policy,
             UnitForm::Content(content) => policy.with_content_bytes(content),
-            UnitForm::Custom(unit) => policy.counting(&unit),
+            UnitForm::Custom(unit) => policy.with_unit(&unit),
         };
         if let Some(algorithm) = self.algorithm {
             policy = policy.with_algorithm(algorithm);
@@ -242,20 +242,20 @@ impl PolicyForm {
             policy = policy.with_burst_capacity(capacity);
         }
         if let Some(key) = self.key {
-            policy = policy.counted_by(key);
+            policy = policy.keyed_by(key);
         }
         if let Some(Whole(units)) = self.prefetch {
             policy = policy.with_prefetch(units);
         }
-        if let Some(Whole(seconds)) = self.blocking_seconds {
-            policy = policy.blocking_for(Duration::from_secs(seconds));
+        if let Some(Whole(seconds)) = self.lockout_seconds {
+            policy = policy.with_lockout(Duration::from_secs(seconds));
         }
         if self.shadow {
             policy = policy.shadow();
         }
         policy = match self.hidden {
             Some(true) => policy.hidden(),
-            Some(false) => policy.shown(),
+            Some(false) => policy.visible(),
             None => policy,
         };
         if self.partition_key {

@@ -70,7 +70,7 @@ impl RulesHandle {
     ///
     /// let tiers = Rules::new().tier("free", [QuotaPolicy::per_hour("hour", 5)]);
     /// let error = layer.rules_handle().replace(tiers).unwrap_err();
-    /// assert_eq!(error.to_string(), "tiers: nothing says of which tier a request is; set `Tiers::by`");
+    /// assert_eq!(error.to_string(), "tiers: nothing says of which tier a request is; set `Tiers::from_fn`");
     /// # Ok(()) });
     /// ```
     ///
@@ -153,20 +153,20 @@ impl RulesHandle {
     /// let (rules, new) = (layer.rules_handle(), Rules::new().policy(QuotaPolicy::per_hour("hour", 5)));
     ///
     /// rules.roll_out(10, new.clone())?;
-    /// assert_eq!(rules.rolling_out(), Some((10, new.clone())));
+    /// assert_eq!(rules.rollout(), Some((10, new.clone())));
     /// // They are good: they hold for all callers.
     /// rules.replace(new)?;
-    /// assert_eq!(rules.rolling_out(), None);
+    /// assert_eq!(rules.rollout(), None);
     /// # Ok(()) });
     /// ```
-    pub fn rolling_out(&self) -> Option<(u8, Rules)> {
+    pub fn rollout(&self) -> Option<(u8, Rules)> {
         let active = self.0.active.load();
         let candidate = active.candidate.as_ref()?;
         Some((candidate.percent, candidate.sets.rules.clone()))
     }
 
     /// Lets all requests pass uncounted, without the store, the hooks of the application, and fields, until
-    /// [`switch_on`](Self::switch_on): for an emergency. Only what an [access list](crate::AccessList) blocks is rejected all
+    /// [`enable`](Self::enable): for an emergency. Only what an [access list](crate::AccessList) blocks is rejected all
     /// the same.
     ///
     /// ```
@@ -179,33 +179,33 @@ impl RulesHandle {
     ///     .build()?;
     /// let rules = layer.rules_handle();
     ///
-    /// rules.switch_off();
-    /// assert!(!rules.is_on());
+    /// rules.disable();
+    /// assert!(!rules.is_enabled());
     /// for _ in 0..100 {
     ///     let response = send(&layer, Request::get("/")).await;
     ///     assert!(response.status().is_success() && response.headers().is_empty());
     /// }
     /// // They have used nothing.
-    /// rules.switch_on();
+    /// rules.enable();
     /// for status in [200, 429] {
     ///     assert_eq!(send(&layer, Request::get("/")).await.status(), status);
     /// }
     /// # Ok(()) });
     /// ```
-    pub fn switch_off(&self) {
+    pub fn disable(&self) {
         self.0.change(|active| active.switch.turn(false));
     }
 
-    /// Ends what [`switch_off`](Self::switch_off) began. A layer that follows a fleet is then on, whatever the switch of the
-    /// fleet says now or later, until [`return_to_fleet`](Self::return_to_fleet); a switch that is on when the layer begins
+    /// Ends what [`disable`](Self::disable) began. A layer that follows a fleet is then on, whatever the switch of the
+    /// fleet says now or later, until [`clear_overrides`](Self::clear_overrides); a switch that is on when the layer begins
     /// to follow overrides nothing.
-    pub fn switch_on(&self) {
+    pub fn enable(&self) {
         self.0.change(|active| active.switch.turn(true));
     }
 
-    /// Returns `true` while requests are limited: `false` between [`switch_off`](Self::switch_off) and
-    /// [`switch_on`](Self::switch_on).
-    pub fn is_on(&self) -> bool {
+    /// Returns `true` while requests are limited: `false` between [`disable`](Self::disable) and
+    /// [`enable`](Self::enable).
+    pub fn is_enabled(&self) -> bool {
         self.0.active.load().is_on()
     }
 
@@ -224,7 +224,7 @@ impl RulesHandle {
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("hour", 10))
     ///     .build()?;
-    /// let by_planet = Rules::new().policy(QuotaPolicy::per_hour("hour", 20).counted_by("planet"));
+    /// let by_planet = Rules::new().policy(QuotaPolicy::per_hour("hour", 20).keyed_by("planet"));
     /// let error = layer.rules_handle().check(&by_planet).unwrap_err();
     /// assert_eq!(error.to_string(), "policy \"hour\": the layer has no key named \"planet\"");
     /// # Ok(()) });

@@ -294,7 +294,7 @@ impl Sets {
             ([], []) if can_tell => return error("tiers: there is none; at least one is needed"),
             (policies, []) => vec![(None, Some(Arc::new(frame.check(policies)?)))],
             ([], tiers) if can_tell => frame.check_tiers(tiers)?,
-            ([], _) => return error("tiers: nothing says of which tier a request is; set `Tiers::by`"),
+            ([], _) => return error("tiers: nothing says of which tier a request is; set `Tiers::from_fn`"),
             _ => return error("policies: both `policy` and `tiers` are set; put the policies into the tiers"),
         };
         let tiers = Lanes::new(tiers);

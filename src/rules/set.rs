@@ -62,7 +62,7 @@ fn parts(policies: &PolicySet, keys: &[String]) -> Result<SmallVec<[SetPart; 1]>
     let mut parts: Vec<(Option<usize>, Vec<QuotaPolicy>)> = Vec::new();
     for policy in policies {
         let policy = policy.policy();
-        let key = match policy.key() {
+        let key = match policy.key_name() {
             None => None,
             Some(name) => Some(keys.iter().position(|key| key == name).ok_or_else(|| {
                 let message = format!("policy {:?}: the layer has no key named {name:?}", policy.name());
@@ -95,7 +95,8 @@ fn units(policies: &PolicySet, known: &[UnitName]) -> Result<Units, ConfigError>
                 .iter()
                 .find(unit_of)
                 .map_or("", |policy| policy.policy().name());
-            let message = format!("policy {policy:?}: unit {unit:?} has no cost; `cost_of` has set those of {known:?}");
+            let message =
+                format!("policy {policy:?}: unit {unit:?} has no cost; `unit_cost` has set those of {known:?}");
             ConfigError::new(ConfigErrorKind::Unit, message)
         })
     });
@@ -185,7 +186,7 @@ impl QuotaSet {
     pub(super) fn raised_by(&self, units: u64, frame: &Frame) -> Result<Self, ConfigError> {
         let policies = self.policies().map(|policy| {
             let raised = policy.clone().raised_by(units);
-            let is_meant = policy.key().is_none() && policy.unit() == QuotaUnit::Requests;
+            let is_meant = policy.key_name().is_none() && policy.unit() == QuotaUnit::Requests;
             // A policy that cannot be raised so far stays as it is.
             let is_sound = is_meant && PolicySet::new([raised.clone()]).is_ok();
             if is_sound { raised } else { policy.clone() }

@@ -82,7 +82,7 @@ fn check_keys_are_used(keys: &[String], sets: &Sets) -> Result<(), ConfigError> 
         parts.any(|part| part.key == Some(index))
     };
     if let Some((_, name)) = keys.iter().enumerate().find(|(index, _)| !is_used(*index)) {
-        let message = format!("key {name:?}: no policy counts by it; use `counted_by`, or leave it out");
+        let message = format!("key {name:?}: no policy counts by it; use `keyed_by`, or leave it out");
         return Err(ConfigError::new(ConfigErrorKind::Key, message));
     }
     Ok(())
@@ -92,7 +92,7 @@ fn check_units_are_used(units: &[UnitName], sets: &Sets) -> Result<(), ConfigErr
     let is_used = |index| sets.all().any(|set| set.units.contains(&index));
     match units.iter().enumerate().find(|(index, _)| !is_used(*index)) {
         Some((_, unit)) => {
-            let message = format!("unit {unit:?}: no policy counts it; use `counting`, or leave it out");
+            let message = format!("unit {unit:?}: no policy counts it; use `with_unit`, or leave it out");
             Err(ConfigError::new(ConfigErrorKind::Unit, message))
         }
         None => Ok(()),

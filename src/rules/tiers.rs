@@ -27,7 +27,7 @@ use crate::policy::QuotaPolicy;
 /// #[derive(Clone)]
 /// struct Plan(&'static str);
 ///
-/// let tiers = Tiers::by(|request| request.extensions.get::<Plan>().map(|plan| plan.0))
+/// let tiers = Tiers::from_fn(|request| request.extensions.get::<Plan>().map(|plan| plan.0))
 ///     .tier("free", [QuotaPolicy::per_minute("minute", 100)])
 ///     .tier("premium", [QuotaPolicy::per_minute("minute", 1_000)])
 ///     .unlimited("admin");
@@ -87,7 +87,7 @@ pub(super) type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send
 
 impl Tiers {
     /// Tiers that are told apart by `select`, which is called once for each request and must not block.
-    pub fn by<F>(select: F) -> Self
+    pub fn from_fn<F>(select: F) -> Self
     where
         F: for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync + 'static,
     {
@@ -104,7 +104,7 @@ impl Tiers {
     /// [`TierLayer`](crate::tier::TierLayer) outside of this one has looked up, in a database say.
     ///
     /// A request without one is of the first tier: its user has none, or is unknown and
-    /// [`while_unknown`](crate::tier::TierLayerBuilder::while_unknown) names no other tier. If the request has passed no
+    /// [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier) names no other tier. If the request has passed no
     /// `TierLayer` at all, because that is missing or inside of this layer, a `tracing` event says so once.
     ///
     /// ```
@@ -129,7 +129,7 @@ impl Tiers {
     /// # Ok(()) });
     /// ```
     pub fn resolved() -> Self {
-        let mut tiers = Self::by(|request| request.extensions.get().map(ResolvedTier::as_str));
+        let mut tiers = Self::from_fn(|request| request.extensions.get().map(ResolvedTier::as_str));
         tiers.source.is_resolved = true;
         tiers
     }

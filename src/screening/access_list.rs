@@ -17,7 +17,7 @@ use super::{caller::Caller, networks::Networks};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::{self, ClientIp, KeyExtractor},
-    mistake::Findings,
+    mistake::Diagnostics,
     mutex::Mutex,
     partition::PartitionKey,
 };
@@ -249,7 +249,7 @@ impl AccessList {
         self.0.client_ip.check()
     }
 
-    pub(super) fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+    pub(super) fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         self.0.client_ip.diagnose(request, findings);
     }
 

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::{self, ClientIp, KeyExtractor},
-    mistake::Findings,
+    mistake::Diagnostics,
     partition::PartitionKey,
 };
 
@@ -274,7 +274,7 @@ impl Exemption {
         Err(ConfigError::new(ConfigErrorKind::Exemption, message))
     }
 
-    pub(super) fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+    pub(super) fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         match &self.0 {
             Condition::And(both) => {
                 both.0.diagnose(request, findings);

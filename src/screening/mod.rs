@@ -23,7 +23,7 @@ pub use self::{
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     exchange::Outcome,
-    mistake::Findings,
+    mistake::Diagnostics,
 };
 
 /// The settings of the steps before any quota.
@@ -76,7 +76,7 @@ impl Screening {
     }
 
     /// Notes what a request shows of mistakes in how addresses are found.
-    pub(crate) fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+    pub(crate) fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         self.access_list
             .iter()
             .for_each(|list| list.diagnose(request, findings));

@@ -75,7 +75,7 @@ use crate::{
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides the plan, and charges it if it is allowed. Not before the future is polled, unless it is ready at once: the
-    /// age of a [cached](crate::RateLimitLayerBuilder::denial_cache) rejection is counted from that moment.
+    /// age of a [cached](crate::RateLimitLayerBuilder::rejection_cache) rejection is counted from that moment.
     ///
     /// If the future is dropped before it is ready, the charge may or may not have been made: it is never repeated. The
     /// layer drops it when its deadline has passed, but not when a request is cancelled: a task then polls the future on,
@@ -136,7 +136,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// In front of a store that has to be waited for, a layer caches rejections. It knows of its own settlements, and not
     /// of those that a program makes with the store: these are seen like those of another instance, after
-    /// [a second at most](crate::RateLimitLayerBuilder::denial_cache). Let the layer settle what it has charged, with
+    /// [a second at most](crate::RateLimitLayerBuilder::rejection_cache). Let the layer settle what it has charged, with
     /// [`ActualCost`](crate::ActualCost) or [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost).
     fn settle(&self, settlement: Settlement) -> StoreFuture<()>;
 
@@ -147,7 +147,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// that other algorithms have counted is forgotten, whatever the plan's policies are. The cost of the plan does not
     /// matter.
     ///
-    /// A layer may go on rejecting by its [denial cache](crate::RateLimitLayerBuilder::denial_cache);
+    /// A layer may go on rejecting by its [rejection cache](crate::RateLimitLayerBuilder::rejection_cache);
     /// [`AdminHandle::reset`](crate::AdminHandle::reset) forgets its rejections, too.
     ///
     /// ```
@@ -204,7 +204,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::Passes;
+    /// use tower_quota::Availability;
     /// # run(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
@@ -215,11 +215,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// let mails = |count| Plan::new(policies.clone(), alice, count);
     /// let _ = store.decide(mails(8)).await?;
     ///
-    /// assert_eq!(store.forecast(mails(2)).await?.passes(), Passes::Now);
+    /// assert_eq!(store.forecast(mails(2)).await?.availability(), Availability::Now);
     /// let three = store.forecast(mails(3)).await?;
-    /// assert!(matches!(three.passes(), Passes::In(wait) if wait.as_secs() == 59));
-    /// assert_eq!(three.allowances().map(|each| each.passes()).last(), Some(Passes::Now), "the day is no obstacle");
-    /// assert_eq!(store.forecast(mails(11)).await?.passes(), Passes::Never);
+    /// assert!(matches!(three.availability(), Availability::After(wait) if wait.as_secs() == 59));
+    /// assert_eq!(three.allowances().map(|each| each.availability()).last(), Some(Availability::Now), "the day is no obstacle");
+    /// assert_eq!(store.forecast(mails(11)).await?.availability(), Availability::Never);
     /// # Ok(()) });
     /// ```
     #[must_use = "a partition is read when the future is polled"]
@@ -227,9 +227,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.acquire(plan.asked()).map(Forecast::of)
     }
 
-    /// Charges as many units of a plan as there are: see [`Plan::partially`], which has an example.
+    /// Charges as many units of a plan as there are: see [`Plan::allow_partial`], which has an example.
     #[must_use = "a plan is decided when the future is polled"]
-    fn decide_partially(&self, plan: PartialPlan) -> StoreFuture<Decision> {
+    fn decide_partial(&self, plan: PartialPlan) -> StoreFuture<Decision> {
         self.decide(plan.into_plan())
     }
 
@@ -443,8 +443,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).forecast(plan)
     }
 
-    fn decide_partially(&self, plan: PartialPlan) -> StoreFuture<Decision> {
-        (**self).decide_partially(plan)
+    fn decide_partial(&self, plan: PartialPlan) -> StoreFuture<Decision> {
+        (**self).decide_partial(plan)
     }
 
     fn has_own_breakers(&self) -> bool {

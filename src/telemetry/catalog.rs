@@ -18,7 +18,7 @@ catalog! {
     describe_counter in Count {
         CONNECTION_FAILURES "tower_quota_connection_failures_total" "Connections to Redis that could not be opened";
         DECISIONS "tower_quota_decisions_total" "Requests by what was decided about them";
-        DENIAL_CACHE_HITS "tower_quota_denial_cache_hits_total" "Requests that were rejected without asking the store";
+        REJECTION_CACHE_HITS "tower_quota_rejection_cache_hits_total" "Requests that were rejected without asking the store";
         EVICTIONS "tower_quota_evictions_total" "Partitions that a full memory store has evicted";
         FAILED "tower_quota_failed_total" "Requests that no store decided, by the failure mode";
         FAILED_WHILE_CLOSED "tower_quota_failed_while_closed_total"

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     exchange::{Decision, Outcome},
-    mistake::{Finding, Findings, Mistake},
+    mistake::{Diagnostics, Finding, Mistake},
     policy::QuotaPolicy,
 };
 
@@ -60,9 +60,9 @@ impl LayerTelemetry {
 
     pub(crate) fn no_key(&self, scope: &str) {
         self.meters.count(scope, LayerCount::Unattributed);
-        if self.told.is_first(Mistake::NoKey) {
+        if self.told.is_first(Mistake::MissingKey) {
             mistake!(
-                NoKey,
+                MissingKey,
                 scope = %scope,
                 "a request could not be attributed to a caller; \
                  is the peer address or the user id missing from its extensions?"
@@ -176,7 +176,7 @@ impl LayerTelemetry {
     }
 
     /// Reports the mistakes in a key that a request shows.
-    pub(crate) fn found(&self, scope: &str, findings: Findings) {
+    pub(crate) fn found(&self, scope: &str, findings: Diagnostics) {
         self.watch.parts(findings.parts);
         for finding in findings.found {
             match finding {
@@ -198,7 +198,7 @@ impl LayerTelemetry {
 
     fn no_peer_address(&self, scope: &str) {
         // It is the reason why requests have no key, and better than the one that `no_key` could give.
-        self.told.is_first(Mistake::NoKey);
+        self.told.is_first(Mistake::MissingKey);
         if self.told.is_first(Mistake::NoPeerAddress) {
             // The connect info of axum has a type that only this feature knows.
             let missing = match cfg!(feature = "axum") {
@@ -310,7 +310,7 @@ pub(super) fn outcome_name(outcome: Outcome) -> &'static str {
         Outcome::FailedClosed => "failed_closed",
         Outcome::Overloaded => "overloaded",
         Outcome::Rejected => "rejected",
-        Outcome::Unattributed => "unattributed",
+        Outcome::MissingKey => "unattributed",
         Outcome::Unlimited => "unlimited",
     }
 }

@@ -28,8 +28,8 @@ pub(super) use self::tokens::TokenMeters;
 use super::tier::Unresolved;
 use super::{
     catalog::{
-        CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BLOCKS, LIMITS_OFF,
-        NEVER_FITS, NEW_PARTITIONS, QUEUE_WAIT, REFUNDS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE,
+        CIRCUIT_OPEN, DECISIONS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BLOCKS, LIMITS_OFF, NEVER_FITS,
+        NEW_PARTITIONS, QUEUE_WAIT, REFUNDS, REJECTION_CACHE_HITS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE,
         UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER, register,
     },
     layer::{LayerCount, outcome_name, rejecting_policy},
@@ -281,7 +281,7 @@ pub(super) struct StoreMeters {
 #[derive(Debug)]
 struct StoreHandles {
     circuit_open: Gauge,
-    denial_cache_hits: Counter,
+    rejection_cache_hits: Counter,
     failed_while_closed: Each<Outcome, 2>,
     late_blocks: Each<LateBlock, 3>,
     new_partitions: Counter,
@@ -311,7 +311,7 @@ impl StoreHandles {
         ];
         Self {
             circuit_open: gauge!(CIRCUIT_OPEN, labels(scope, [])),
-            denial_cache_hits: counter!(DENIAL_CACHE_HITS, labels(scope, [])),
+            rejection_cache_hits: counter!(REJECTION_CACHE_HITS, labels(scope, [])),
             failed_while_closed: by_mode(FAILED_WHILE_CLOSED, scope),
             late_blocks: Each::new(fates, |fate| counter!(LATE_BLOCKS, labels(scope, [("fate", fate)]))),
             new_partitions: counter!(NEW_PARTITIONS, labels(scope, [])),
@@ -351,7 +351,7 @@ impl StoreMeters {
     }
 
     pub(super) fn remembered(&self, scope: &str) {
-        self.handles(scope).denial_cache_hits.increment(1);
+        self.handles(scope).rejection_cache_hits.increment(1);
     }
 
     pub(super) fn late_block(&self, scope: &str, fate: LateBlock) {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     clock::{Clock, Timestamp},
-    exchange::{Charged, Decision, Measurement, Outcome, Plan, Settlement},
+    exchange::{ChargeTime, Decision, Measurement, Outcome, Plan, Settlement},
     partition::{PartitionId, PartitionKey, Scope},
     policy::{Algorithm, Direction, PolicySet, QuotaPolicy},
     random::Sequence,
@@ -86,12 +86,12 @@ fn sets() -> Vec<PolicySet> {
             QuotaPolicy::concurrent("slots", 4),
         ],
         vec![
-            of(Algorithm::TokenBucket).counting("tokens"),
+            of(Algorithm::TokenBucket).with_unit("tokens"),
             of(Algorithm::SlidingWindowLog).with_name("log"),
         ],
         vec![
-            of(Algorithm::SlidingWindowLog).counting("tokens"),
-            second.clone().counting("images"),
+            of(Algorithm::SlidingWindowLog).with_unit("tokens"),
+            second.clone().with_unit("images"),
         ],
         vec![
             second,
@@ -125,7 +125,7 @@ fn dated() -> impl Iterator<Item = Vec<QuotaPolicy>> {
 /// Policies without quota, and policies that block.
 fn closed_or_blocking() -> [Vec<QuotaPolicy>; 5] {
     let of = |name, algorithm| QuotaPolicy::new(name, 5, Duration::from_secs(10)).with_algorithm(algorithm);
-    let blocking = |name, algorithm| of(name, algorithm).blocking_for(Duration::from_secs(20));
+    let blocking = |name, algorithm| of(name, algorithm).with_lockout(Duration::from_secs(20));
     let second = QuotaPolicy::per_second("second", 3);
     [
         vec![second.clone(), QuotaPolicy::per_day("closed", 0)],
@@ -216,11 +216,11 @@ impl<S: Store> Check<S> {
     }
 
     async fn acquire_partially(&mut self, plan: Plan) {
-        self.did(format!("acquire partially {plan:?}"));
+        self.did(format!("acquire allow_partial {plan:?}"));
         // Several partitions, or no policy that counts requests.
-        let Ok(plan) = plan.partially() else { return };
-        let own = self.store.decide_partially(plan.clone()).await;
-        let expected = self.memory.decide_partially(plan).await;
+        let Ok(plan) = plan.allow_partial() else { return };
+        let own = self.store.decide_partial(plan.clone()).await;
+        let expected = self.memory.decide_partial(plan).await;
         let own = own.expect("the store decides");
         self.decided([own, expected.expect("the memory store never fails")]);
     }
@@ -250,7 +250,7 @@ impl<S: Store> Check<S> {
     async fn give_back(&mut self, plan: Plan) {
         let ago = [0, 100_000, 12_000_000][self.random.below(3)];
         let charged_at = Timestamp::from_micros(self.clock.now().as_micros() - ago);
-        let charged = [Charged::Now, Charged::At(charged_at)][self.random.below(2)];
+        let charged = [ChargeTime::Now, ChargeTime::At(charged_at)][self.random.below(2)];
         self.did(format!("give back {plan:?} of {charged:?}"));
         let own = self.store.settle(Settlement::refund(plan.clone(), charged));
         own.await.expect("the store settles");
@@ -269,7 +269,7 @@ impl<S: Store> Check<S> {
         let tokens = [0, 1, 5][self.random.below(3)];
         self.did(format!("settle {:?}: {cost:?}, {tokens} tokens", decisions[0]));
         let [own, expected] = decisions.each_ref().map(|decision| match cost {
-            None => Settlement::unused(decision),
+            None => Settlement::refund_all(decision),
             Some(cost) => Settlement::with_units(decision, cost, [("tokens", tokens)]),
         });
         let settling = self.store.settle(own);
@@ -300,7 +300,7 @@ impl<S: Store> Check<S> {
         for measured in measurement.charges() {
             let charge = measured.charge();
             let fits = charge.is_admitted(*measured.reading, measured.moment);
-            assert_eq!(measured.fits(), fits, "{charge:?} of {}", self.report());
+            assert_eq!(measured.is_within_limit(), fits, "{charge:?} of {}", self.report());
             is_allowed &= fits || charge.is_shadow();
         }
         assert_eq!(measurement.is_allowed(), is_allowed, "{}", self.report());

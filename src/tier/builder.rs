@@ -7,9 +7,9 @@ use http::request::Parts;
 use super::{
     Resolving, TierLayer,
     cache::{Found, Settings, TierCache},
+    on_unknown_tier::OnUnknownTier,
     shard::Times,
     source::Source,
-    while_unknown::WhileUnknown,
 };
 use crate::{
     clock::Clock,
@@ -50,7 +50,7 @@ impl TierLayerBuilder {
                     failure_pause: Duration::from_secs(1),
                 },
                 renewal_deadline: Duration::from_millis(50),
-                while_unknown: WhileUnknown::default(),
+                on_unknown_tier: OnUnknownTier::default(),
                 look_up_timeout: Duration::from_secs(10),
                 max_look_ups: 256,
                 max_users: 100_000,
@@ -122,22 +122,22 @@ impl TierLayerBuilder {
     }
 
     /// Sets the treatment of requests while the tier of their user is unknown: the wait for the look-up, and the tier after
-    /// it. Default: [`WhileUnknown::wait`] for 1 s, then the first tier of [`Tiers`](crate::Tiers).
+    /// it. Default: [`OnUnknownTier::wait`] for 1 s, then the first tier of [`Tiers`](crate::Tiers).
     ///
     /// Without a wait, paying users who begin with a burst are rejected as unknown ones, each time that an instance has
     /// started. The look-up goes on after the wait, and later requests have its answer.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::tier::WhileUnknown;
+    /// use tower_quota::tier::OnUnknownTier;
     ///
     /// # run(async {
     /// let builder = || TierLayer::by_extension(|_user: u64| async {
     ///     tokio::time::sleep(Duration::from_secs(1)).await; // a slow database
     ///     Ok::<_, Infallible>(Some("premium"))
     /// });
-    /// let while_unknown = WhileUnknown::wait(Duration::from_millis(300)).then_tier("trial");
-    /// let layer = builder().while_unknown(while_unknown).build()?;
+    /// let on_unknown_tier = OnUnknownTier::wait(Duration::from_millis(300)).then_tier("trial");
+    /// let layer = builder().on_unknown_tier(on_unknown_tier).build()?;
     ///
     /// let start = tokio::time::Instant::now();
     /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("trial"));
@@ -146,12 +146,12 @@ impl TierLayerBuilder {
     /// tokio::time::sleep(Duration::from_secs(1)).await;
     /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
     ///
-    /// let error = builder().while_unknown(WhileUnknown::wait(Duration::ZERO)).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "tier layer: while_unknown: wait 0ns is outside 1ms..=60s");
+    /// let error = builder().on_unknown_tier(OnUnknownTier::wait(Duration::ZERO)).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "tier layer: on_unknown_tier: wait 0ns is outside 1ms..=60s");
     /// # Ok(()) });
     /// ```
-    pub fn while_unknown(mut self, while_unknown: WhileUnknown) -> Self {
-        self.settings.while_unknown = while_unknown;
+    pub fn on_unknown_tier(mut self, on_unknown_tier: OnUnknownTier) -> Self {
+        self.settings.on_unknown_tier = on_unknown_tier;
         self
     }
 
@@ -159,7 +159,7 @@ impl TierLayerBuilder {
     /// Default: 4 096.
     ///
     /// Each holds its request and a place of the inner service. One more goes on at once with what is known, or as
-    /// [`while_unknown`](Self::while_unknown) says after the wait. As many look-ups, at most, wait for a place among
+    /// [`on_unknown_tier`](Self::on_unknown_tier) says after the wait. As many look-ups, at most, wait for a place among
     /// [`max_look_ups`](Self::max_look_ups).
     ///
     /// ```
@@ -279,7 +279,7 @@ impl TierLayerBuilder {
 
     /// Sets the number of look-ups that may run at the same time, of all users together, from 1 to 65 536. Default: 256.
     ///
-    /// One more look-up, of a user whose tier is [unknown](Self::while_unknown), waits for a place as long as its requests
+    /// One more look-up, of a user whose tier is [unknown](Self::on_unknown_tier), waits for a place as long as its requests
     /// wait. If it finds none, the user's requests are counted as after one failed look-up, and wait for a place again after the
     /// shortest [pause](Self::failure_pause). A request with a stale answer keeps that answer.
     ///
@@ -365,7 +365,7 @@ impl TierLayerBuilder {
         check("time_to_live", times.time_to_live, MILLISECOND..=WEEK)?;
         check("stale_for", times.stale_for, Duration::ZERO..=WEEK)?;
         check("renewal_deadline", renewal_deadline, MILLISECOND..=MINUTE)?;
-        self.settings.while_unknown.check()?;
+        self.settings.on_unknown_tier.check()?;
         check("look_up_timeout", look_up_timeout, renewal_deadline..=MINUTE * 5)?;
         check("failure_pause", times.failure_pause, MILLISECOND..=MINUTE * 60)?;
         check_number("max_look_ups", max_look_ups, 65_536)?;

@@ -6,9 +6,9 @@ use tokio::{runtime::Handle, sync::Semaphore};
 
 use super::{
     look_up::{LookUp, Waited},
+    on_unknown_tier::OnUnknownTier,
     ongoing::{Ongoing, Place},
     shard::{Age, Shard, Times},
-    while_unknown::WhileUnknown,
 };
 use crate::{
     clock::Clock,
@@ -78,7 +78,7 @@ pub(super) enum Found {
 pub(super) struct Settings {
     pub(super) times: Times,
     pub(super) renewal_deadline: Duration,
-    pub(super) while_unknown: WhileUnknown,
+    pub(super) on_unknown_tier: OnUnknownTier,
     pub(super) look_up_timeout: Duration,
     pub(super) max_look_ups: usize,
     pub(super) max_users: usize,
@@ -119,7 +119,7 @@ impl TierCache {
     ///
     /// A look-up in progress is repeated, by the same task, before it is answered: what was read before this call
     /// is not used after it, but by requests that came before. If the source does not answer then, the tier of the user is
-    /// [unknown](crate::tier::WhileUnknown): a tier that was forgotten does not come back.
+    /// [unknown](crate::tier::OnUnknownTier): a tier that was forgotten does not come back.
     pub fn forget<U: ToPartitionKey + ?Sized>(&self, user: &U) {
         let user = self.0.scope.partition(&user.to_partition_key());
         self.0.shards.lock(user).forget(user);
@@ -182,7 +182,7 @@ impl Shared {
             let _permit = Arc::clone(semaphore).try_acquire_owned().ok()?;
             Some(Place { is_queued, _permit })
         };
-        let may_queue = age == Age::Unknown && self.settings.while_unknown.wait.is_some();
+        let may_queue = age == Age::Unknown && self.settings.on_unknown_tier.wait.is_some();
         let place = take(&self.places, false).or_else(|| take(&self.queue, true).filter(|_| may_queue));
         if let Some(place) = place {
             return Ok((runtime, place));
@@ -199,7 +199,7 @@ impl Shared {
     fn wait(self: &Arc<Self>, look_up: LookUp, known: Option<Answer>) -> Found {
         let limit = match known {
             Some(_) => self.settings.renewal_deadline,
-            None => self.settings.while_unknown.wait.unwrap_or_default(),
+            None => self.settings.on_unknown_tier.wait.unwrap_or_default(),
         };
         // It may be over already, also if it has begun just now: another thread can be faster than this one.
         if let Some(result) = look_up.result(limit) {
@@ -240,7 +240,7 @@ impl Shared {
             Some(answer) => answer.ok_or(NoTier::First),
             None => {
                 self.log.unresolved(reason);
-                self.settings.while_unknown.go_on()
+                self.settings.on_unknown_tier.go_on()
             }
         }
     }

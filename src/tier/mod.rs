@@ -3,17 +3,17 @@
 //!
 //! [`TierLayer`] stands inside of authentication and outside of the limits, and leaves a
 //! [`ResolvedTier`](crate::ResolvedTier) in the request, which [`Tiers::resolved`](crate::Tiers::resolved) reads. You do not
-//! want it if authentication knows the tier: see [`Tiers::by`](crate::Tiers::by).
+//! want it if authentication knows the tier: see [`Tiers::from_fn`](crate::Tiers::from_fn).
 
 mod builder;
 mod cache;
 mod future;
 mod look_up;
+mod on_unknown_tier;
 mod ongoing;
 mod service;
 mod shard;
 mod source;
-mod while_unknown;
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -21,8 +21,8 @@ use http::request::Parts;
 use tower_layer::Layer;
 
 pub use self::{
-    builder::TierLayerBuilder, cache::TierCache, future::ResponseFuture, service::ResolveTier,
-    while_unknown::WhileUnknown,
+    builder::TierLayerBuilder, cache::TierCache, future::ResponseFuture, on_unknown_tier::OnUnknownTier,
+    service::ResolveTier,
 };
 use self::{
     cache::Found,
@@ -35,7 +35,7 @@ use crate::{partition::ToPartitionKey, rules::NoTier};
 ///
 /// You want it if authentication tells who calls, but not which plan they pay for. Put it *inside* of authentication and
 /// *outside* of each [`RateLimitLayer`](crate::RateLimitLayer) that reads the tier; one is enough for all of them. A service
-/// that knows the tier without waiting needs no such layer: see [`Tiers::by`](crate::Tiers::by).
+/// that knows the tier without waiting needs no such layer: see [`Tiers::from_fn`](crate::Tiers::from_fn).
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -101,10 +101,10 @@ use crate::{partition::ToPartitionKey, rules::NoTier};
 ///
 /// # While a tier is unknown
 ///
-/// A new user's requests [wait](TierLayerBuilder::while_unknown) for the look-up, for 1 s at most: else a paying user who
+/// A new user's requests [wait](TierLayerBuilder::on_unknown_tier) for the look-up, for 1 s at most: else a paying user who
 /// begins with ten requests at once would be rejected by the limits of the first tier. Up to
 /// [4 096](TierLayerBuilder::max_waiting) requests wait at a time. A request that waits no longer is counted in the first
-/// tier of [`Tiers`](crate::Tiers), or in one that [`WhileUnknown`] names. It is always counted, unless you let such
+/// tier of [`Tiers`](crate::Tiers), or in one that [`OnUnknownTier`] names. It is always counted, unless you let such
 /// requests pass: a client that invents users gets no more than the quota of that tier for each of them, so limit
 /// addresses, too, where users are not authenticated.
 ///
@@ -167,7 +167,7 @@ impl TierLayer {
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// let layer = TierLayer::by(
+    /// let layer = TierLayer::from_fn(
     ///     // Set by the gateway in front of this service, which removes what clients send.
     ///     |request| request.headers.get("x-user-id")?.to_str().ok().map(str::to_owned),
     ///     |user: String| async move { Ok::<_, Infallible>((user == "alice").then_some("premium")) },
@@ -183,7 +183,7 @@ impl TierLayer {
     /// }
     /// # Ok(()) });
     /// ```
-    pub fn by<U, F, R, A, N, E>(user: F, resolver: R) -> TierLayerBuilder
+    pub fn from_fn<U, F, R, A, N, E>(user: F, resolver: R) -> TierLayerBuilder
     where
         U: ToPartitionKey + Clone + Send + 'static,
         F: Fn(&Parts) -> Option<U> + Send + Sync + 'static,

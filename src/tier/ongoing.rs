@@ -67,7 +67,7 @@ impl Ongoing {
             return Ok(());
         }
         let settings = &self.shared.settings;
-        let (most, limit) = (settings.max_look_ups, settings.while_unknown.wait.unwrap_or_default());
+        let (most, limit) = (settings.max_look_ups, settings.on_unknown_tier.wait.unwrap_or_default());
         let permit = timeout(limit, Arc::clone(&self.shared.places).acquire_owned()).await;
         let permit = permit.ok().and_then(Result::ok);
         self.place = Some(Place {

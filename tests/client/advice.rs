@@ -95,7 +95,7 @@ fn the_time_on_the_way_is_taken_off_if_dates_are_trusted() {
             sent: at(sent),
             received: at(received),
         };
-        let caps = Caps::default().trusting_dates(trusts);
+        let caps = Caps::default().trust_dates(trusts);
         let advice = Advice::read(StatusCode::OK, &fields, exchange, &caps);
         let reset = advice.limits().first().map(|limit| limit.reset().unwrap().as_secs());
         (reset, advice.retry_after().map(|wait| wait.as_secs()))
@@ -172,7 +172,7 @@ fn the_dialect_is_told_by_the_bare_item() {
     let five_in_ten = vec![(Some(5), Some(seconds(10)))];
     let draft11 = (Some(Dialect::Draft11), five_in_ten.clone());
     assert_eq!(read(&[r#"ratelimit: "a";r=5;t=10"#]), draft11);
-    let in_between = (Some(Dialect::InBetween), five_in_ten.clone());
+    let in_between = (Some(Dialect::EditorsCopy), five_in_ten.clone());
     assert_eq!(read(&["ratelimit: a;r=5;t=10"]), in_between);
     let draft06 = (Some(Dialect::Draft06), five_in_ten);
     let numbers = ["ratelimit-limit: 9", "ratelimit-remaining: 5", "ratelimit-reset: 10"];

@@ -87,7 +87,7 @@ fn time_on_the_way_is_taken_off_and_caches_are_ignored() {
             sent: START,
             received: at(2),
         };
-        let caps = Caps::default().trusting_dates(true);
+        let caps = Caps::default().trust_dates(true);
         let advice = Advice::read(StatusCode::OK, &fields, exchange, &caps);
         assert_eq!(advice.limits()[0].reset(), Some(seconds(8)), "{dialect}");
 

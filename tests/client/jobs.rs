@@ -111,7 +111,11 @@ fn far_away(
 
 /// Fifty tasks, five hundred requests, and none rejected that was sent after the first answer.
 async fn job(name: &str, policies: &[QuotaPolicy], strategy: Strategy, at_most: u64) {
-    let layer = builder().strategy(strategy).patience(seconds(3_600)).build().unwrap();
+    let layer = builder()
+        .strategy(strategy)
+        .queue_timeout(seconds(3_600))
+        .build()
+        .unwrap();
     let service = layer.layer(far_away(limits(policies)));
     let start = Instant::now();
     let report = run(50, 500, service, || {
@@ -139,7 +143,7 @@ async fn fifty_tasks_finish_a_job_with_not_one_429_after_the_first_answers() {
             let name = format!("{algorithm:?} {quota}");
             // Half of the quota's rate, which is all that a strict token bucket has to give, and the time on the way.
             let at_most = 20 * 500_u64.div_ceil(quota) + 10;
-            job(&name, &[policy], Strategy::Wait, at_most).await;
+            job(&name, &[policy], Strategy::Greedy, at_most).await;
         }
     }
 }
@@ -151,7 +155,7 @@ async fn a_job_under_several_limits_obeys_them_all() {
         QuotaPolicy::per_second("second", 30),
         QuotaPolicy::per_minute("minute", 300),
     ];
-    job("several", &policies, Strategy::Wait, 180).await;
+    job("several", &policies, Strategy::Greedy, 180).await;
 }
 
 /// F14
@@ -205,7 +209,7 @@ where
 }
 
 fn impatient() -> ClientLayer {
-    builder().patience(Duration::ZERO).build().unwrap()
+    builder().queue_timeout(Duration::ZERO).build().unwrap()
 }
 
 const DAY: QuotaPolicy = QuotaPolicy::per_day("day", 2);

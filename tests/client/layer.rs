@@ -66,7 +66,7 @@ async fn nothing_is_sent_until_retry_after_is_over_or_the_cap_of_it() {
         (200, vec![]),
     ]);
     let client = builder()
-        .patience(seconds(3_600))
+        .queue_timeout(seconds(3_600))
         .wait_cap(seconds(60))
         .build()
         .unwrap()
@@ -99,13 +99,20 @@ async fn who_only_observes_sends_at_once() {
         assert_eq!(advice.retry_after(), Some(seconds(20)));
     }
     assert_eq!(script.times(), [0, 0, 0]);
-    assert_eq!(layer.known(&parts(URI)).unwrap().retry_after(), Some(seconds(20)));
+    assert_eq!(
+        layer.origin_status(&parts(URI)).unwrap().retry_after(),
+        Some(seconds(20))
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_known_to_be_too_long_fails_at_once_and_says_until_when() {
     let script = Script::new([(200, vec![r#"ratelimit: "a";r=0;t=30"#])]);
-    let client = builder().patience(seconds(29)).build().unwrap().layer(script.service());
+    let client = builder()
+        .queue_timeout(seconds(29))
+        .build()
+        .unwrap()
+        .layer(script.service());
     client.clone().oneshot(get(URI)).await.unwrap();
     let start = Instant::now();
     let error = throttled(client.clone().oneshot(get(URI)).await);
@@ -126,7 +133,11 @@ async fn a_wait_that_is_known_to_be_too_long_fails_at_once_and_says_until_when()
 #[tokio::test(start_paused = true)]
 async fn no_request_waits_longer_than_its_patience() {
     let script = Script::new([(200, vec![r#"ratelimit: "a";r=0;t=10"#])]);
-    let client = builder().patience(seconds(25)).build().unwrap().layer(script.service());
+    let client = builder()
+        .queue_timeout(seconds(25))
+        .build()
+        .unwrap()
+        .layer(script.service());
     client.clone().oneshot(get(URI)).await.unwrap();
     let start = Instant::now();
     let calls = (0..4).map(|_| async {
@@ -141,7 +152,7 @@ async fn no_request_waits_longer_than_its_patience() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_for_an_answer_gives_up_when_its_patience_ends() {
-    let layer = builder().patience(seconds(3)).build().unwrap();
+    let layer = builder().queue_timeout(seconds(3)).build().unwrap();
     let hangs = service_fn(|request: Request<String>| async move {
         if request.uri().path() == "/hangs" {
             std::future::pending::<()>().await;
@@ -173,7 +184,7 @@ async fn more_than_may_wait_fail_at_once() {
     let (mut first, mut second) = (spawn(URI), spawn("http://b.example/"));
     assert_pending!(first.poll());
     assert_pending!(second.poll());
-    assert_eq!(layer.known(&parts(URI)).unwrap().waiting(), 1);
+    assert_eq!(layer.origin_status(&parts(URI)).unwrap().waiting(), 1);
     let error = throttled(assert_ready!(spawn(URI).poll()));
     assert_eq!(
         (error.kind(), error.retry_after()),
@@ -183,14 +194,14 @@ async fn more_than_may_wait_fail_at_once() {
     // A request that leaves makes room.
     drop(second);
     assert_pending!(spawn(URI).poll());
-    assert_eq!(layer.known(&parts(URI)).unwrap().waiting(), 1);
+    assert_eq!(layer.origin_status(&parts(URI)).unwrap().waiting(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_origin_is_for_itself() {
     let script = Script::new([(429, vec!["retry-after: 20"]), (200, vec![])]);
     let client = builder()
-        .patience(Duration::ZERO)
+        .queue_timeout(Duration::ZERO)
         .build()
         .unwrap()
         .layer(script.service());
@@ -220,7 +231,7 @@ async fn each_origin_is_for_itself() {
 async fn requests_without_a_host_in_their_uri_are_told_apart_by_their_host_field() {
     let script = Script::new([(429, vec!["retry-after: 20"]), (200, vec![])]);
     let client = builder()
-        .patience(Duration::ZERO)
+        .queue_timeout(Duration::ZERO)
         .build()
         .unwrap()
         .layer(script.service());
@@ -240,7 +251,7 @@ async fn each_partition_is_for_itself() {
     ]);
     let by_user = |request: &request::Parts| Some(request.headers.get("user")?.as_bytes().to_vec());
     let layer = builder()
-        .patience(Duration::ZERO)
+        .queue_timeout(Duration::ZERO)
         .partition_by(by_user)
         .build()
         .unwrap();
@@ -273,7 +284,7 @@ async fn a_client_that_computes_the_key_of_its_next_request_knows_what_is_left_f
     let computed = move |request: &request::Parts| Some(key_of(request.headers.get("user")?.as_bytes()).to_vec());
     let impatient = || {
         builder()
-            .patience(Duration::ZERO)
+            .queue_timeout(Duration::ZERO)
             .partition_by(computed)
             .build()
             .unwrap()
@@ -305,7 +316,7 @@ async fn a_client_that_does_not_know_the_rule_of_keys_guesses_from_earlier_reque
         ])
     };
     let of = |user: &str| Request::get(URI).header("user", user).body(String::new()).unwrap();
-    let impatient = || builder().patience(Duration::ZERO);
+    let impatient = || builder().queue_timeout(Duration::ZERO);
 
     let script = answers();
     let client = impatient().build().unwrap().layer(script.service());
@@ -332,7 +343,7 @@ async fn a_client_that_does_not_know_the_rule_of_keys_guesses_from_earlier_reque
 #[tokio::test(start_paused = true)]
 async fn the_number_of_origins_is_bounded_and_those_with_news_are_kept() {
     let script = Script::new([(429, vec!["retry-after: 100"]), (200, vec![])]);
-    let layer = builder().max_origins(8).patience(Duration::ZERO).build().unwrap();
+    let layer = builder().max_origins(8).queue_timeout(Duration::ZERO).build().unwrap();
     let client = layer.layer(script.service());
     client.clone().oneshot(get(URI)).await.unwrap();
     for number in 0..1_000 {
@@ -352,7 +363,7 @@ async fn of_many_origins_with_news_those_are_kept_whose_news_last_longest() {
     for before in 0..8 {
         let mut answers = vec![(429, vec!["retry-after: 10"]); before];
         answers.extend([(429, vec!["retry-after: 600"]), (429, vec!["retry-after: 10"])]);
-        let layer = builder().max_origins(8).patience(Duration::ZERO).build().unwrap();
+        let layer = builder().max_origins(8).queue_timeout(Duration::ZERO).build().unwrap();
         let client = layer.layer(Script::new(answers).service());
         let to = |number: usize| get(&format!("http://{number}.example/"));
         for number in 0..before {
@@ -372,7 +383,11 @@ async fn of_many_origins_with_news_those_are_kept_whose_news_last_longest() {
 async fn a_flood_of_origins_that_are_asked_once_does_not_push_out_one_that_is_used() {
     let mut answers = vec![(200, vec![]), (429, vec!["retry-after: 60"])];
     answers.extend(vec![(429, vec!["retry-after: 3600"]); 1_000]);
-    let layer = builder().max_origins(100).patience(Duration::ZERO).build().unwrap();
+    let layer = builder()
+        .max_origins(100)
+        .queue_timeout(Duration::ZERO)
+        .build()
+        .unwrap();
     let client = layer.layer(Script::new(answers).service());
     for _ in 0..2 {
         client.clone().oneshot(get(URI)).await.unwrap();
@@ -409,9 +424,12 @@ async fn an_origin_where_requests_wait_or_are_on_their_way_is_not_forgotten_for_
         let uri = format!("http://{number}.example/");
         client.clone().oneshot(get(&uri)).await.unwrap();
         assert_eq!(layer.origins(), 3);
-        assert_eq!(layer.known(&parts("http://slow.example/")).unwrap().in_flight(), 1);
-        assert_eq!(layer.known(&parts(URI)).unwrap().waiting(), 1);
-        assert!(layer.known(&parts("http://news.example/")).is_none());
+        assert_eq!(
+            layer.origin_status(&parts("http://slow.example/")).unwrap().in_flight(),
+            1
+        );
+        assert_eq!(layer.origin_status(&parts(URI)).unwrap().waiting(), 1);
+        assert!(layer.origin_status(&parts("http://news.example/")).is_none());
     }
 }
 
@@ -422,10 +440,10 @@ async fn what_is_known_can_be_looked_at() {
         vec![r#"ratelimit: "a";r=5;t=10"#, r#"ratelimit-policy: "a";q=9;w=10"#],
     )]);
     let layer = builder().build().unwrap();
-    assert_eq!(layer.known(&parts(URI)), None);
+    assert_eq!(layer.origin_status(&parts(URI)), None);
     layer.layer(script.service()).oneshot(get(URI)).await.unwrap();
     tokio::time::advance(seconds(3)).await;
-    let known = layer.known(&parts("http://a.example/else")).unwrap();
+    let known = layer.origin_status(&parts("http://a.example/else")).unwrap();
     let limit = &known.limits()[0];
     assert_eq!(
         (limit.name(), limit.quota(), limit.remaining()),
@@ -476,8 +494,8 @@ fn settings_out_of_their_range_are_rejected() {
         "client: unit cap 0 is outside 1..=999999999999999"
     );
     assert_eq!(
-        error(builder().patience(seconds(86_401))),
-        "client: patience 86401s is outside 0ns..=86400s"
+        error(builder().queue_timeout(seconds(86_401))),
+        "client: queue_timeout 86401s is outside 0ns..=86400s"
     );
     assert_eq!(
         error(builder().max_waiting(0)),

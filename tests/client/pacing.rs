@@ -1,6 +1,6 @@
 //! When the next request may be sent, by what was said.
 
-use tower_quota::client::{Dispatch, Pacing, Profile, Strategy, Turn, Wait};
+use tower_quota::client::{Acquire, Pacing, Profile, SendPermit, Strategy, Wait};
 
 use super::*;
 
@@ -12,28 +12,28 @@ impl Scene {
     }
 
     #[track_caller]
-    pub(super) fn send(&mut self, now: u64) -> Dispatch {
-        match self.0.ask(at(now)) {
-            Turn::Go(dispatch) => dispatch,
-            Turn::Wait(wait) => panic!("it has to wait: {wait:?}"),
+    pub(super) fn send(&mut self, now: u64) -> SendPermit {
+        match self.0.try_acquire(at(now)) {
+            Acquire::Ready(dispatch) => dispatch,
+            Acquire::Wait(wait) => panic!("it has to wait: {wait:?}"),
         }
     }
 
     #[track_caller]
     pub(super) fn wait(&mut self, now: u64) -> Wait {
-        match self.0.ask(at(now)) {
-            Turn::Go(dispatch) => panic!("nothing keeps it: {dispatch:?}"),
-            Turn::Wait(wait) => wait,
+        match self.0.try_acquire(at(now)) {
+            Acquire::Ready(dispatch) => panic!("nothing keeps it: {dispatch:?}"),
+            Acquire::Wait(wait) => wait,
         }
     }
 
-    fn answer(&mut self, now: u64, dispatch: Dispatch, lines: &[&str]) {
+    fn answer(&mut self, now: u64, dispatch: SendPermit, lines: &[&str]) {
         let status = if lines.iter().any(|line| line.starts_with("retry-after")) {
             429
         } else {
             200
         };
-        self.0.answered(dispatch, &advice_of(status, lines), at(now));
+        self.0.record_response(dispatch, &advice_of(status, lines), at(now));
     }
 
     /// Sends and is answered at once.
@@ -50,13 +50,13 @@ impl Scene {
         let (status, sent) = (StatusCode::from_u16(status).unwrap(), at(now));
         let exchange = Exchange { sent, received: sent };
         let advice = Advice::read_as(profile, status, &headers(lines), exchange, &Caps::default());
-        self.0.answered(dispatch, &advice, at(now));
+        self.0.record_response(dispatch, &advice, at(now));
     }
 
     /// The requests that go at this moment, none of them answered.
-    pub(super) fn burst(&mut self, now: u64) -> Vec<Dispatch> {
+    pub(super) fn burst(&mut self, now: u64) -> Vec<SendPermit> {
         let mut sent = Vec::new();
-        while let Turn::Go(dispatch) = self.0.ask(at(now)) {
+        while let Acquire::Ready(dispatch) = self.0.try_acquire(at(now)) {
             sent.push(dispatch);
             assert!(sent.len() < 1_000, "nothing keeps them");
         }
@@ -65,7 +65,7 @@ impl Scene {
 
     /// Returns `true` if so many requests go at this moment.
     pub(super) fn burst_of(&mut self, now: u64, requests: usize) -> bool {
-        (0..requests).all(|_| matches!(self.0.ask(at(now)), Turn::Go(_)))
+        (0..requests).all(|_| matches!(self.0.try_acquire(at(now)), Acquire::Ready(_)))
     }
 
     fn left(&self, now: u64) -> Vec<u64> {
@@ -75,7 +75,7 @@ impl Scene {
 }
 
 pub(super) fn waiting() -> Scene {
-    Scene::new(Strategy::Wait)
+    Scene::new(Strategy::Greedy)
 }
 
 /// F16
@@ -174,7 +174,7 @@ fn a_trial_that_is_not_answered_or_lost_makes_room_for_the_next() {
     let mut scene = waiting();
     scene.exchange(0, &[r#"ratelimit: "a";r=0;t=30"#]);
     let trial = scene.send(30);
-    scene.0.lost(trial);
+    scene.0.record_loss(trial);
     let _hangs = scene.send(30);
     assert_eq!(scene.wait(30).until(), at(35));
     let _next = scene.send(35);
@@ -190,8 +190,8 @@ fn a_limit_of_which_nothing_more_is_heard_is_forgotten() {
     let _trial = scene.send(59);
     scene.wait(59);
     assert_eq!(scene.0.limits(at(60)), []);
-    assert!(matches!(scene.0.ask(at(60)), Turn::Go(_)));
-    assert!(matches!(scene.0.ask(at(60)), Turn::Go(_)));
+    assert!(matches!(scene.0.try_acquire(at(60)), Acquire::Ready(_)));
+    assert!(matches!(scene.0.try_acquire(at(60)), Acquire::Ready(_)));
 }
 
 /// F5: a server that repeats one limit and not the other has no more to say of the other, once its window is over.
@@ -273,7 +273,7 @@ fn no_wait_is_longer_than_the_cap() {
 /// F12
 #[test]
 fn more_units_than_the_cap_are_not_believed() {
-    let mut scene = Scene(Pacing::new(Strategy::Wait, Caps::new(seconds(600), 100).unwrap()));
+    let mut scene = Scene(Pacing::new(Strategy::Greedy, Caps::new(seconds(600), 100).unwrap()));
     let dispatch = scene.send(0);
     let exchange = Exchange {
         sent: START,
@@ -286,7 +286,7 @@ fn more_units_than_the_cap_are_not_believed() {
         exchange,
         &Caps::new(seconds(600), 100).unwrap(),
     );
-    scene.0.answered(dispatch, &advice, START);
+    scene.0.record_response(dispatch, &advice, START);
     assert_eq!(scene.burst(0).len(), 100);
 }
 
@@ -416,16 +416,16 @@ fn no_more_requests_are_on_their_way_than_slots_were_left() {
     let mut sent = scene.burst(0);
     assert_eq!(sent.len(), 3);
     assert!(!scene.wait(0).is_certain(), "each answer may free a slot");
-    scene.0.lost(sent.pop().unwrap());
+    scene.0.record_loss(sent.pop().unwrap());
     sent.extend(scene.burst(0));
     assert_eq!(sent.len(), 3);
 
     // Another client has taken the rest.
     scene.answer(1, sent.pop().unwrap(), &[r#"ratelimit: "c";r=0"#]);
     scene.wait(1);
-    scene.0.not_sent(sent.pop().unwrap());
+    scene.0.cancel(sent.pop().unwrap());
     scene.wait(1);
-    scene.0.lost(sent.pop().unwrap());
+    scene.0.record_loss(sent.pop().unwrap());
     // A single one finds out.
     let trial = scene.send(1);
     scene.wait(1);
@@ -469,7 +469,7 @@ fn what_is_missing_never_fails() {
 #[test]
 fn only_the_partition_of_these_requests_holds_them_back() {
     let both = [r#"ratelimit: "u";r=0;t=9;pk=:YQ==:, "u";r=9;t=9;pk=:Yg==:"#];
-    let of = |key: &str| Scene(Pacing::new(Strategy::Wait, Caps::default()).with_partition_key(key));
+    let of = |key: &str| Scene(Pacing::new(Strategy::Greedy, Caps::default()).with_partition_key(key));
     let mut scene = of("a");
     scene.exchange(0, &both);
     assert_eq!(scene.wait(0).until(), at(9));
@@ -485,7 +485,7 @@ fn only_the_partition_of_these_requests_holds_them_back() {
 
 #[test]
 fn the_partition_key_is_not_shown() {
-    let pacing = Pacing::new(Strategy::Wait, Caps::default()).with_partition_key("a secret");
+    let pacing = Pacing::new(Strategy::Greedy, Caps::default()).with_partition_key("a secret");
     let secret = format!("{:?}", b"a secret");
     assert!(!format!("{pacing:?}").contains(&secret));
 }
@@ -507,9 +507,9 @@ fn a_request_that_was_not_sent_gives_its_unit_back() {
     let mut scene = waiting();
     scene.exchange(0, &[r#"ratelimit: "a";r=2;t=60"#]);
     let mut sent = scene.burst(0);
-    scene.0.not_sent(sent.pop().unwrap());
+    scene.0.cancel(sent.pop().unwrap());
     assert_eq!(scene.left(0), [1]);
-    scene.0.lost(sent.pop().unwrap());
+    scene.0.record_loss(sent.pop().unwrap());
     assert_eq!(scene.left(0), [1], "the server may have counted it");
     assert_eq!(scene.0.in_flight(), 0);
 }
@@ -532,7 +532,7 @@ fn what_is_cached_of_a_server_is_bounded() {
 fn jitter_only_adds() {
     let mut waits: Vec<u64> = (0..100)
         .map(|_| {
-            let mut scene = Scene(Pacing::new(Strategy::Wait, Caps::default()).with_jitter(10));
+            let mut scene = Scene(Pacing::new(Strategy::Greedy, Caps::default()).with_jitter(10));
             scene.exchange(0, &["retry-after: 100"]);
             scene.wait(0).until().micros_since(START)
         })
@@ -544,7 +544,7 @@ fn jitter_only_adds() {
         waits[0] >= 100_000_000 && waits[waits.len() - 1] <= 110_000_000,
         "{waits:?}"
     );
-    let mut scene = Scene(Pacing::new(Strategy::Wait, Caps::default()).with_jitter(100));
+    let mut scene = Scene(Pacing::new(Strategy::Greedy, Caps::default()).with_jitter(100));
     scene.exchange(0, &["retry-after: 1000"]);
     assert_eq!(scene.wait(0).until(), at(600));
 }
@@ -552,11 +552,11 @@ fn jitter_only_adds() {
 /// F4: a request that tried and was not sent has used nothing, so there is nothing to give back for it.
 #[test]
 fn however_many_that_try_are_not_sent_only_one_tries_at_a_time() {
-    let mut scene = Scene::new(Strategy::Wait);
+    let mut scene = Scene::new(Strategy::Greedy);
     scene.exchange(0, &[r#"ratelimit: "a";r=0;t=10"#]);
     for _ in 0..3 {
         let trial = scene.send(10);
-        scene.0.not_sent(trial);
+        scene.0.cancel(trial);
         assert_eq!(scene.left(10), [0]);
     }
     assert_eq!(scene.burst(10).len(), 1);
@@ -565,27 +565,27 @@ fn however_many_that_try_are_not_sent_only_one_tries_at_a_time() {
 /// Knowledge from before the server said how much is left does not count.
 #[test]
 fn a_unit_comes_back_although_others_tried_in_vain_before_there_was_one() {
-    let mut scene = Scene::new(Strategy::Wait);
+    let mut scene = Scene::new(Strategy::Greedy);
     scene.exchange(0, &[r#"ratelimit: "a";r=0;t=10"#]);
     let trial = scene.send(10);
-    scene.0.lost(trial);
+    scene.0.record_loss(trial);
     scene.exchange(10, &[r#"ratelimit: "a";r=2;t=10"#]);
     let unsent = scene.send(10);
     assert_eq!(scene.left(10), [1]);
-    scene.0.not_sent(unsent);
+    scene.0.cancel(unsent);
     assert_eq!(scene.left(10), [2]);
 }
 
 /// A mistake in a program, of which it may be told by wrong numbers, but not by a panic.
 #[test]
 fn a_dispatch_that_another_pacing_has_given_is_no_reason_to_panic() {
-    let (mut scene, mut other) = (Scene::new(Strategy::Wait), Scene::new(Strategy::Wait));
+    let (mut scene, mut other) = (Scene::new(Strategy::Greedy), Scene::new(Strategy::Greedy));
     let dispatches = [other.send(0), other.send(0), other.send(0)];
     for (dispatch, report) in dispatches.into_iter().zip(0..) {
         match report {
             0 => scene.answer(0, dispatch, &[r#"ratelimit: "a";r=3;t=10"#]),
-            1 => scene.0.not_sent(dispatch),
-            _ => scene.0.lost(dispatch),
+            1 => scene.0.cancel(dispatch),
+            _ => scene.0.record_loss(dispatch),
         }
         assert_eq!(scene.0.in_flight(), 0);
     }

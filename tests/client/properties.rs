@@ -1,7 +1,7 @@
 //! Properties that hold for any server and any order of events.
 
 use proptest::{collection::vec, prelude::*, test_runner::FileFailurePersistence};
-use tower_quota::client::{Dispatch, Pacing, Strategy as Pace, Turn};
+use tower_quota::client::{Acquire, Pacing, SendPermit, Strategy as Pace};
 
 use super::*;
 
@@ -51,7 +51,7 @@ struct Promise {
 struct Scene {
     pacing: Pacing,
     now: Timestamp,
-    in_flight: Vec<(u64, Dispatch)>,
+    in_flight: Vec<(u64, SendPermit)>,
     sent: u64,
     promises: Vec<Promise>,
     blocked_until: Timestamp,
@@ -69,7 +69,7 @@ impl Scene {
         }
     }
 
-    fn take(&mut self, which: usize) -> Option<(u64, Dispatch)> {
+    fn take(&mut self, which: usize) -> Option<(u64, SendPermit)> {
         let count = self.in_flight.len();
         (count > 0).then(|| self.in_flight.swap_remove(which % count))
     }
@@ -80,12 +80,12 @@ impl Scene {
             Step::Pass { millis } => self.now = self.now.saturating_add(Duration::from_millis(millis)),
             Step::Lose { which } => {
                 if let Some((_, dispatch)) = self.take(which) {
-                    self.pacing.lost(dispatch);
+                    self.pacing.record_loss(dispatch);
                 }
             }
             Step::TakeBack { which } => {
                 if let Some((number, dispatch)) = self.take(which) {
-                    self.pacing.not_sent(dispatch);
+                    self.pacing.cancel(dispatch);
                     let before = self.promises.iter_mut().filter(|promise| promise.heard_at < number);
                     before.for_each(|promise| promise.left += 1);
                 }
@@ -103,7 +103,7 @@ impl Scene {
     }
 
     fn ask(&mut self) {
-        let Turn::Go(dispatch) = self.pacing.ask(self.now) else {
+        let Acquire::Ready(dispatch) = self.pacing.try_acquire(self.now) else {
             return;
         };
         assert!(
@@ -118,7 +118,7 @@ impl Scene {
         }
     }
 
-    fn answer(&mut self, number: u64, dispatch: Dispatch, limits: &[(u8, u64, u64)], retry_after: Option<u64>) {
+    fn answer(&mut self, number: u64, dispatch: SendPermit, limits: &[(u8, u64, u64)], retry_after: Option<u64>) {
         let items: Vec<_> = limits
             .iter()
             .map(|(name, r, t)| format!(r#""{name}";r={r};t={t}"#))
@@ -129,7 +129,7 @@ impl Scene {
         }
         lines.extend(retry_after.map(|wait| format!("retry-after: {wait}")));
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
-        self.pacing.answered(dispatch, &advice_of(429, &lines), self.now);
+        self.pacing.record_response(dispatch, &advice_of(429, &lines), self.now);
 
         for (name, left, t) in limits {
             // The answer to a request that was sent later takes the place of what was heard before.
@@ -153,7 +153,7 @@ impl Scene {
 
 fn pace() -> impl Strategy<Value = Pace> {
     prop_oneof![
-        Just(Pace::Wait),
+        Just(Pace::Greedy),
         (1..=100_u8).prop_map(|below_percent| Pace::Pace { below_percent })
     ]
 }
@@ -189,7 +189,7 @@ struct Call {
     decided_at: u64,
     answered_at: u64,
     answer: Option<(bool, u64, u64)>,
-    dispatch: Dispatch,
+    dispatch: SendPermit,
 }
 
 proptest! {
@@ -220,9 +220,9 @@ proptest! {
                 false => headers(&[&format!(r#"ratelimit: "a";r={};t={}"#, r % 3, t >> 15)]),
             };
             let dispatch = loop {
-                match pacing.ask(now) {
-                    Turn::Go(dispatch) => break dispatch,
-                    Turn::Wait(wait) => {
+                match pacing.try_acquire(now) {
+                    Acquire::Ready(dispatch) => break dispatch,
+                    Acquire::Wait(wait) => {
                         prop_assert!(wait.until() > now);
                         prop_assert!(wait.until() <= now.saturating_add(seconds(cap)));
                         now = wait.until();
@@ -231,7 +231,7 @@ proptest! {
             };
             let exchange = Exchange { sent: now, received: now };
             let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &fields, exchange, &caps);
-            pacing.answered(dispatch, &advice, now);
+            pacing.record_response(dispatch, &advice, now);
         }
     }
 
@@ -245,7 +245,7 @@ proptest! {
         delays in vec((0..700_u64, 0..700_u64), 100),
     ) {
         let mut server = FixedWindow { quota, seconds: window, used: 0, ends: START };
-        let mut pacing = Pacing::new(Pace::Wait, Caps::default());
+        let mut pacing = Pacing::new(Pace::Greedy, Caps::default());
         let mut delays = delays.into_iter().cycle();
         let mut calls: Vec<Call> = Vec::new();
         let (mut sent, mut sent_blindly, mut answered) = (0, 0, 0);
@@ -261,11 +261,11 @@ proptest! {
                 let (passed, left, reset) = call.answer.unwrap();
                 prop_assert!(passed || call.number <= sent_blindly, "request {} is rejected", call.number);
                 let field = format!(r#"ratelimit: "a";r={left};t={reset}"#);
-                pacing.answered(call.dispatch, &advice_of(if passed { 200 } else { 429 }, &[&field]), now);
+                pacing.record_response(call.dispatch, &advice_of(if passed { 200 } else { 429 }, &[&field]), now);
                 answered += 1;
             }
             while calls.len() < tasks {
-                let Turn::Go(dispatch) = pacing.ask(now) else { break };
+                let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { break };
                 let (there, back) = delays.next().unwrap();
                 sent += 1;
                 let decided_at = millis + 1 + there;
@@ -292,14 +292,14 @@ proptest! {
         for (name, value) in &fields {
             map.append(HeaderName::try_from(name.as_str()).unwrap(), value.parse().unwrap());
         }
-        let caps = Caps::default().trusting_dates(trusts);
+        let caps = Caps::default().trust_dates(trusts);
         let exchange = Exchange { sent: Timestamp::from_micros(sent), received: Timestamp::from_micros(received) };
         let advice = Advice::read(StatusCode::from_u16(status).unwrap(), &map, exchange, &caps);
-        prop_assert!(advice.retry_after() <= Some(caps.wait()));
+        prop_assert!(advice.retry_after() <= Some(caps.max_wait()));
         let mut pacing = Pacing::new(Pace::pace(), caps).with_jitter(100);
         let now = Timestamp::from_micros(received);
-        let Turn::Go(dispatch) = pacing.ask(now) else { panic!("nothing is known") };
-        pacing.answered(dispatch, &advice, now);
-        let _ = pacing.ask(now);
+        let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!("nothing is known") };
+        pacing.record_response(dispatch, &advice, now);
+        let _ = pacing.try_acquire(now);
     }
 }

@@ -35,7 +35,7 @@ async fn next(handle: &mut MockHandle) -> SendResponse<Response<()>> {
 }
 
 fn known(client: &Client<Mock, NoRetries>) -> (Option<u64>, u64, usize) {
-    let known = client.layer().known(&parts(URI)).unwrap();
+    let known = client.layer().origin_status(&parts(URI)).unwrap();
     let left = known.limits().first().and_then(|limit| limit.remaining());
     (left, known.in_flight(), known.waiting())
 }
@@ -85,7 +85,7 @@ async fn a_request_that_waits_holds_no_service_that_is_ready() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_not_sent_lets_its_ready_service_go() {
-    let layer = builder().patience(Duration::ZERO).build().unwrap();
+    let layer = builder().queue_timeout(Duration::ZERO).build().unwrap();
     let (_, _handle) = after(layer.clone(), &[r#"ratelimit: "a";r=0;t=10"#]).await;
     let (mock, mut handle) = mock::pair();
     let limited: ConcurrencyLimit<Mock> = ConcurrencyLimit::new(mock, 1);

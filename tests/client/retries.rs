@@ -106,7 +106,11 @@ async fn only_what_was_not_processed_or_may_be_processed_twice_is_sent_again() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_could_not_be_in_time_is_not_made() {
     let script = Script::new([(429, vec!["retry-after: 8"])]);
-    let layer = builder().patience(seconds(20)).retries(9, content_of).build().unwrap();
+    let layer = builder()
+        .queue_timeout(seconds(20))
+        .retries(9, content_of)
+        .build()
+        .unwrap();
     let response = layer.layer(script.service()).oneshot(post("")).await.unwrap();
     assert_eq!(response.status(), 429);
     assert_eq!(script.times(), [0, 8, 16]);

@@ -190,9 +190,9 @@ fn the_first_key_tells_the_dialect() {
         ("  limit=5", Some(Dialect::Draft07)),
         ("reset=60, limit=5", Some(Dialect::Draft07)),
         ("acme-x=1, limit=5, reset=60", Some(Dialect::Draft07)),
-        ("limit;r=5", Some(Dialect::InBetween)),
-        ("limit, reset=5", Some(Dialect::InBetween)),
-        ("Limit=5", Some(Dialect::InBetween)),
+        ("limit;r=5", Some(Dialect::EditorsCopy)),
+        ("limit, reset=5", Some(Dialect::EditorsCopy)),
+        ("Limit=5", Some(Dialect::EditorsCopy)),
         ("=5", None),
         ("?1", None),
     ] {

@@ -26,8 +26,8 @@ fn the_first_bare_item_tells_the_dialect() {
     for (value, dialect) in [
         (r#""a";r=1"#, Some(Dialect::Draft11)),
         (r#"  "a";r=1"#, Some(Dialect::Draft11)),
-        ("a;r=1", Some(Dialect::InBetween)),
-        ("*a;r=1", Some(Dialect::InBetween)),
+        ("a;r=1", Some(Dialect::EditorsCopy)),
+        ("*a;r=1", Some(Dialect::EditorsCopy)),
         ("100;w=1", Some(Dialect::Draft06)),
         ("-1;w=1", Some(Dialect::Draft06)),
         ("(a)", None),
@@ -83,7 +83,7 @@ fn a_response_in_the_in_between_dialect_is_read() {
         ("RateLimit", "default;r=999;pk=trial-121323, quota;t=1"),
         ("RateLimit-Policy", "peruser;l=65535;w=10;pk=user123;qu=bytes"),
     ]);
-    assert_eq!(hints.dialect(), Some(Dialect::InBetween));
+    assert_eq!(hints.dialect(), Some(Dialect::EditorsCopy));
     assert_eq!(hints.limits()[0].partition_key(), Some(b"trial-121323".as_slice()));
     assert_eq!(
         (hints.limits()[1].remaining(), hints.limits()[1].reset()),
@@ -159,7 +159,7 @@ fn draft_11_counts_where_draft_06_stands_beside_it() {
 fn limits_in_two_dialects_both_hold() {
     for (list, dialect) in [
         (r#""edge";r=999;t=60"#, Dialect::Draft11),
-        ("edge;r=999;t=60", Dialect::InBetween),
+        ("edge;r=999;t=60", Dialect::EditorsCopy),
     ] {
         let both = hints(&[
             ("RateLimit", list),

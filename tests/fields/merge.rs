@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::HeaderMap;
 use tower_quota::fields::{
-    MAX_ITEMS, MAX_LENGTH, OwnFields, RetryAfter,
+    LayerFields, MAX_ITEMS, MAX_LENGTH, RetryAfter,
     draft11::{RateLimit, RateLimitPolicy},
     merge_into,
 };
@@ -13,16 +13,16 @@ use crate::headers;
 
 const NOW: SystemTime = UNIX_EPOCH;
 
-fn limits(value: &str) -> OwnFields {
-    OwnFields::new().with_rate_limit(&RateLimit::parse([value]).unwrap())
+fn limits(value: &str) -> LayerFields {
+    LayerFields::new().with_rate_limit(&RateLimit::parse([value]).unwrap())
 }
 
-fn policies(value: &str) -> OwnFields {
-    OwnFields::new().with_rate_limit_policy(&RateLimitPolicy::parse([value]).unwrap())
+fn policies(value: &str) -> LayerFields {
+    LayerFields::new().with_rate_limit_policy(&RateLimitPolicy::parse([value]).unwrap())
 }
 
 /// The value after merging, of which there has to be one line.
-fn merged(inner: &[(&str, &str)], own: &OwnFields, name: &str) -> String {
+fn merged(inner: &[(&str, &str)], own: &LayerFields, name: &str) -> String {
     let mut headers = headers(inner);
     merge_into(&mut headers, own, NOW);
     assert!(headers.get_all(name).iter().count() <= 1);
@@ -66,7 +66,7 @@ fn own_fields_are_written_where_there_are_none() {
     assert_eq!(headers.len(), 2);
 
     let before = headers.clone();
-    merge_into(&mut headers, &OwnFields::new(), NOW);
+    merge_into(&mut headers, &LayerFields::new(), NOW);
     assert_eq!(headers, before);
 }
 
@@ -296,7 +296,7 @@ fn a_dictionary_that_has_no_form_in_draft_11_stays() {
         ("ratelimit", "limit=5, remaining=3, reset=60"),
         ("ratelimit-policy", "5;w=60"),
     ];
-    let wait = OwnFields::new().with_retry_after(RetryAfter::after(Duration::from_secs(1)));
+    let wait = LayerFields::new().with_retry_after(RetryAfter::after(Duration::from_secs(1)));
     assert_eq!(merged(&inner, &wait, "ratelimit"), "limit=5, remaining=3, reset=60");
     // Policies that are malformed, or have names already, are left alone.
     for policy in ["5;w=60, 5;w=1", "???", r#""a";q=5;w=60"#] {
@@ -350,7 +350,7 @@ fn retry_after_is_only_lengthened() {
     let date = "Sun, 06 Nov 1994 08:49:57 GMT";
     let shown = |inner: &str, own: RetryAfter| {
         let mut headers = headers(&[("retry-after", inner)]);
-        merge_into(&mut headers, &OwnFields::new().with_retry_after(own), now);
+        merge_into(&mut headers, &LayerFields::new().with_retry_after(own), now);
         headers["retry-after"].to_str().unwrap().to_owned()
     };
     let after = |seconds| RetryAfter::after(Duration::from_secs(seconds));
@@ -366,7 +366,7 @@ fn retry_after_is_only_lengthened() {
     // A client may take either of two lines.
     for (own, expected) in [(30, &["10", "60"][..]), (90, &["90"])] {
         let mut headers = headers(&[("retry-after", "10"), ("retry-after", "60")]);
-        merge_into(&mut headers, &OwnFields::new().with_retry_after(after(own)), now);
+        merge_into(&mut headers, &LayerFields::new().with_retry_after(after(own)), now);
         assert!(headers.get_all("retry-after").iter().eq(expected), "{headers:?}");
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use tower_quota::fields::{
-    ExtensionValue, Hints, LimitHint, MAX_INTEGER, OwnFields, PolicyHint, RetryAfter, Unit, draft06, draft07, draft11,
-    in_between, merge_into,
+    ExtensionValue, Hints, LayerFields, LimitHint, MAX_INTEGER, PolicyHint, RetryAfter, Unit, draft06, draft07,
+    draft11, in_between, merge_into,
 };
 
 fn number() -> impl Strategy<Value = u64> {
@@ -237,11 +237,11 @@ fn inner() -> impl Strategy<Value = HeaderMap> {
     })
 }
 
-fn own() -> impl Strategy<Value = OwnFields> {
+fn own() -> impl Strategy<Value = LayerFields> {
     let limits = vec(draft11_limit(), 1..4).prop_map(|items| draft11::RateLimit::new(items).unwrap());
     let policies = vec(draft11_policy(), 1..4).prop_map(|items| draft11::RateLimitPolicy::new(items).unwrap());
     (option::of(limits), option::of(policies), option::of(0..100_u64)).prop_map(|(limits, policies, seconds)| {
-        let mut own = OwnFields::new();
+        let mut own = LayerFields::new();
         if let Some(limits) = &limits {
             own = own.with_rate_limit(limits);
         }

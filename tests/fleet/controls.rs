@@ -54,7 +54,7 @@ impl Instance {
     }
 
     fn is_on(&self) -> bool {
-        self.layer.rules_handle().is_on()
+        self.layer.rules_handle().is_enabled()
     }
 
     fn access(&self, address: &str) -> Access {
@@ -116,7 +116,10 @@ async fn an_order_that_redis_has_lost_ends_by_the_clock_of_the_instance() {
     let instance = Instance::follow(source.clone());
     source.publish(&version(3));
     source.order(off(5).with_end(START + 600));
-    source.list(5, &[block("203.0.113.9").until(START + 900), block("203.0.113.10")]);
+    source.list(
+        5,
+        &[block("203.0.113.9").with_expiry(START + 900), block("203.0.113.10")],
+    );
     poll().await;
     assert!(instance.lost().is_empty());
     source.lose_everything();
@@ -153,7 +156,7 @@ async fn orders_and_entries_that_have_ended_are_no_loss() {
     let source = Source::default();
     let instance = Instance::follow(source.clone());
     source.order(off(5).with_end(START + 60));
-    source.list(5, &[block("203.0.113.9").until(START + 60)]);
+    source.list(5, &[block("203.0.113.9").with_expiry(START + 60)]);
     poll().await;
     source.lose_everything();
     poll().await;
@@ -187,7 +190,7 @@ async fn a_document_with_an_invalid_access_list_turns_the_switch_for_good() {
     source.publish(
         &version(3)
             .switched_off(true)
-            .with_access([block("203.0.113.9").until(START + 60)]),
+            .with_access([block("203.0.113.9").with_expiry(START + 60)]),
     );
     poll().await;
     assert!(!instance.is_on());
@@ -207,10 +210,10 @@ async fn limits_are_on_again_when_the_last_follower_ends() {
     source.order(off(5));
     poll().await;
     let Instance { layer, follower, .. } = instance;
-    assert!(!layer.rules_handle().is_on());
+    assert!(!layer.rules_handle().is_enabled());
     drop(follower);
     poll().await;
-    assert!(layer.rules_handle().is_on());
+    assert!(layer.rules_handle().is_enabled());
     assert_eq!(quota(&layer), 3, "the rules stay");
 }
 
@@ -239,13 +242,13 @@ async fn an_order_takes_precedence_over_the_document_and_the_process_over_both()
     source.publish(&version(4).switched_off(true));
     poll().await;
     assert!(instance.is_on());
-    instance.layer.rules_handle().switch_off();
+    instance.layer.rules_handle().disable();
     poll().await;
     assert!(!instance.is_on() && instance.follower.status().is_off());
     // One task looks at the switch, and another one reports it with its next poll.
     poll().await;
     assert!(source.state().reports.last().unwrap().is_off());
-    instance.layer.rules_handle().return_to_fleet();
+    instance.layer.rules_handle().clear_overrides();
     source.order(off(6).with_end(START + 60));
     poll().await;
     assert!(!instance.is_on());
@@ -385,9 +388,9 @@ async fn a_gauge_shows_whether_an_instance_applies_its_limits_and_when_it_will_a
     source.order(off(6));
     poll().await;
     assert_shows(&page, &[is_off, r#"rules_switch_ends_seconds{rules="test"} inf"#]);
-    instance.layer.rules_handle().switch_on();
+    instance.layer.rules_handle().enable();
     assert_shows(&page, &[is_on]);
-    instance.layer.rules_handle().return_to_fleet();
+    instance.layer.rules_handle().clear_overrides();
     assert_shows(&page, &[is_off]);
     drop(instance);
     // The tasks of a follower end a moment later.
@@ -495,9 +498,9 @@ proptest! {
                     Step::Own(position) => {
                         let handle = instance.layer.rules_handle();
                         match position {
-                            Some(true) => handle.switch_on(),
-                            Some(false) => handle.switch_off(),
-                            None => handle.return_to_fleet(),
+                            Some(true) => handle.enable(),
+                            Some(false) => handle.disable(),
+                            None => handle.clear_overrides(),
                         }
                         model.own = position;
                     }
@@ -691,9 +694,12 @@ async fn a_block_ends_by_itself_and_its_network_may_be_written_in_another_way() 
         error.to_string(),
         "access rules: \"example.com\" is not an address or a network"
     );
-    let controls = alice.control(block().lasting(Duration::from_secs(600))).await.unwrap();
-    assert!(controls.access()[0].ends() > Some(1_700_000_600));
-    let longer = Control::block_network("::ffff:203.0.113.9/128").lasting(Duration::from_secs(7_200));
+    let controls = alice
+        .control(block().expires_in(Duration::from_secs(600)))
+        .await
+        .unwrap();
+    assert!(controls.access()[0].expiry() > Some(1_700_000_600));
+    let longer = Control::block_network("::ffff:203.0.113.9/128").expires_in(Duration::from_secs(7_200));
     let controls = alice.control(longer).await.unwrap();
     assert_eq!(controls.access().len(), 1, "in place of the first");
     let mallory = AccessEntry::key("user", "mallory", Access::Block);

@@ -6,7 +6,7 @@ use serde_json::json;
 use tower_quota::{
     Access, Algorithm, CalendarPeriod, CalendarWindow, Direction, PartitionId, QuotaPolicy, Rules, Weekday,
     fields::ExtensionValue,
-    fleet::{AccessEntry, RollOut, RulesDocument, RulesDocumentErrorKind as Kind, RulesVersion},
+    fleet::{AccessEntry, Rollout, RulesDocument, RulesDocumentErrorKind as Kind, RulesVersion},
 };
 
 fn minute(quota: u64) -> QuotaPolicy {
@@ -25,16 +25,16 @@ pub(crate) fn whole() -> RulesDocument {
         minute(60).with_burst_capacity(60).with_prefetch(5).show_partition_key(),
         QuotaPolicy::per_second("strict", 10)
             .with_algorithm(Algorithm::StrictTokenBucket)
-            .blocking_for(Duration::from_secs(900))
+            .with_lockout(Duration::from_secs(900))
             .hidden(),
         QuotaPolicy::per_hour("queue", 10).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 3 }),
         QuotaPolicy::per_hour("bytes", 1_000)
             .with_content_bytes(Direction::Response)
             .with_algorithm(Algorithm::FixedWindow)
             .shadow(),
-        QuotaPolicy::concurrent("slots", 3).shadow().shown().counted_by("team"),
+        QuotaPolicy::concurrent("slots", 3).shadow().visible().keyed_by("team"),
         QuotaPolicy::per_hour("tokens", 1_000)
-            .counting("tokens")
+            .with_unit("tokens")
             .with_extension("acme-burst", 20)
             .with_extension("acme-flag", true)
             .with_extension("acme-text", ExtensionValue::string("x").unwrap()),
@@ -43,12 +43,12 @@ pub(crate) fn whole() -> RulesDocument {
         QuotaPolicy::per_day("closed", 0),
     ];
     let tiers = Rules::new().tier("free", policies).unlimited("admin");
-    let blocked = AccessEntry::network("203.0.113.0/24", Access::Block).until(1_795_378_641);
+    let blocked = AccessEntry::network("203.0.113.0/24", Access::Block).with_expiry(1_795_378_641);
     RulesDocument::new(RulesVersion::MAX_NUMBER, tiers)
         .with_author("Ana María")
         .with_time(1_795_378_041)
         .with_roll_out(
-            RollOut::new(10, Rules::new().policy(minute(5))).with_partitions([PartitionId::from_bytes([7; 16])]),
+            Rollout::new(10, Rules::new().policy(minute(5))).with_partitions([PartitionId::from_bytes([7; 16])]),
         )
         .switched_off(true)
         .with_access([blocked, AccessEntry::key("x-user-id", "mallory", Access::Allow)])
@@ -266,20 +266,20 @@ fn a_document_above_the_largest_length_is_neither_read_nor_written() {
 #[test]
 fn rules_that_no_layer_could_carry_out_are_found_without_a_layer() {
     let rules = |policies: &[QuotaPolicy]| policies.iter().cloned().fold(Rules::new(), Rules::policy);
-    let of_team = QuotaPolicy::per_hour("team", 9).counted_by("team").counting("tokens");
+    let of_team = QuotaPolicy::per_hour("team", 9).keyed_by("team").with_unit("tokens");
     let document = |rules| RulesDocument::new(1, rules);
     for valid in [
         rules(&[minute(1), of_team]),
         Rules::new().tier("free", [minute(0)]).unlimited("admin"),
     ] {
         document(valid.clone())
-            .with_roll_out(RollOut::new(1, valid))
+            .with_roll_out(Rollout::new(1, valid))
             .check()
             .unwrap();
     }
     let network =
         |network: &str| document(rules(&[minute(1)])).with_access([AccessEntry::network(network, Access::Block)]);
-    let too_large = document(rules(&[minute(1)])).with_roll_out(RollOut::new(1, rules(&[minute(u64::MAX)])));
+    let too_large = document(rules(&[minute(1)])).with_roll_out(Rollout::new(1, rules(&[minute(u64::MAX)])));
     for (invalid, expected) in [
         (document(Rules::new()), "policies: their number 0 is outside 1..=16"),
         (
@@ -317,7 +317,7 @@ fn what_the_format_cannot_express_is_not_written() {
             "policy \"minute\": extension \"acme-x\": sugar cannot be written",
         ),
         (
-            minute(1).counting("a name of more than 24 characters"),
+            minute(1).with_unit("a name of more than 24 characters"),
             "has more than 24 characters",
         ),
     ] {

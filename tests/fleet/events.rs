@@ -86,7 +86,7 @@ async fn each_version_has_one_event_with_its_author_or_the_reason_of_its_rejecti
     let lower = format!("has a fail-over lost a publication? rules=test version={third} before={fifth} author=alice");
     events.expect(&[&lower]);
 
-    let planet = hour(7).policy(QuotaPolicy::per_day("day", 7).counted_by("planet"));
+    let planet = hour(7).policy(QuotaPolicy::per_day("day", 7).keyed_by("planet"));
     source.publish(&version(7).with_rules(planet));
     poll().await;
     events.expect(&["published rules are rejected; the rules before stay in force rules=test version=7 "]);
@@ -110,10 +110,10 @@ async fn each_turn_of_a_switch_and_each_outage_has_an_event() {
         "in force rules=test version=6 ",
     ]);
 
-    layer.rules_handle().switch_on();
+    layer.rules_handle().enable();
     poll().await;
     events.expect(&["override the rules or the switch of the fleet rules=test overrides=true"]);
-    layer.rules_handle().return_to_fleet();
+    layer.rules_handle().clear_overrides();
     poll().await;
     events.expect(&["override the rules or the switch of the fleet rules=test overrides=false"]);
 

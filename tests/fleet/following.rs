@@ -15,7 +15,7 @@ use tower_quota::{
     Access, AccessList, ConfigErrorKind, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Rules, Scope, Tiers,
     clock::{Clock, Timestamp},
     fleet::{
-        AccessEntry, RejectionReason as Reason, RollOut, RulesDocument, RulesFollower, RulesFollowerBuilder,
+        AccessEntry, RejectionReason as Reason, Rollout, RulesDocument, RulesFollower, RulesFollowerBuilder,
         RulesSource, RulesVersion, SourceFuture,
     },
     key,
@@ -68,7 +68,7 @@ async fn requests_do_not_wait_for_a_source_that_hangs_and_the_rules_stay() {
     let (source, layer) = (Source::default(), layer());
     source.publish(&version(5));
     let follower = follow(&layer, &source);
-    follower.first_rules().await;
+    follower.wait_for_rules().await;
     for manner in [Manner::Hangs, Manner::Fails] {
         source.state().manner = manner;
         source.publish(&version(6));
@@ -96,14 +96,14 @@ async fn a_start_without_its_source_has_the_rules_of_the_program_or_waits() {
     source.state().manner = Manner::Fails;
     let follower = follow(&layer, &source);
     assert!(
-        tokio::time::timeout(Duration::from_secs(60), follower.first_rules())
+        tokio::time::timeout(Duration::from_secs(60), follower.wait_for_rules())
             .await
             .is_err()
     );
     assert_eq!((quota(&layer), follower.status().version()), (1, None));
     source.state().manner = Manner::Answers;
     let published = source.publish(&version(7));
-    follower.first_rules().await;
+    follower.wait_for_rules().await;
     assert_eq!((quota(&layer), follower.status().version()), (7, Some(published)));
 }
 
@@ -127,7 +127,7 @@ const WRONG_RULES: &[(&str, &str)] = &[
 /// Documents with the number 6 that no layer can put in force.
 fn wrong_documents() -> Vec<(String, Reason, &'static str)> {
     let of = |document: RulesDocument| document.to_json().unwrap();
-    let network = AccessEntry::network("everywhere", Access::Block).until(1);
+    let network = AccessEntry::network("everywhere", Access::Block).with_expiry(1);
     let mut wrong = vec![
         (
             version(6).to_json().unwrap()[..50].to_owned(),
@@ -147,7 +147,7 @@ fn wrong_documents() -> Vec<(String, Reason, &'static str)> {
         ),
         (" ".repeat(10 << 20), Reason::TooLong, "it is longer than 1048576 bytes"),
         (
-            of(version(6).with_roll_out(RollOut::new(1, Rules::new()))),
+            of(version(6).with_roll_out(Rollout::new(1, Rules::new()))),
             Reason::Invalid,
             "roll_out: policies: their number 0 is outside",
         ),
@@ -174,7 +174,7 @@ async fn a_version_that_cannot_be_put_in_force_is_rejected_with_its_reason_and_t
     let (source, layer) = (Source::default(), layer());
     let good = source.publish(&version(5));
     let follower = follow(&layer, &source);
-    follower.first_rules().await;
+    follower.wait_for_rules().await;
     for (document, reason, message) in wrong_documents() {
         let published = source.publish_bytes(6, document);
         source.asked();
@@ -249,7 +249,7 @@ async fn rules_and_switch_of_the_process_override_those_of_the_fleet_until_they_
     let (source, layer) = (Source::default(), layer());
     let (follower, handle) = (follow(&layer, &source), layer.rules_handle());
     source.publish(&version(5));
-    follower.first_rules().await;
+    follower.wait_for_rules().await;
 
     handle.replace(hour(50)).unwrap();
     source.publish(&version(6));
@@ -262,24 +262,24 @@ async fn rules_and_switch_of_the_process_override_those_of_the_fleet_until_they_
         follower.status().rejected().map(|rejected| rejected.reason()),
         Some(Reason::Invalid)
     );
-    handle.return_to_fleet();
+    handle.clear_overrides();
     poll().await;
     assert_eq!((quota(&layer), follower.status().is_overridden()), (6, false));
 
-    handle.switch_off();
+    handle.disable();
     poll().await;
     assert!(follower.status().is_overridden() && send(&layer, "bob").await.1.is_empty());
     source.publish(&version(8).switched_off(true));
     poll().await;
-    handle.switch_on();
+    handle.enable();
     poll().await;
-    assert!(handle.is_on() && follower.status().is_overridden());
+    assert!(handle.is_enabled() && follower.status().is_overridden());
     assert!(send(&layer, "bob").await.1.contains("q=8"));
-    handle.return_to_fleet();
-    assert!(!handle.is_on());
+    handle.clear_overrides();
+    assert!(!handle.is_enabled());
     source.publish(&version(9));
     poll().await;
-    assert!(handle.is_on() && !follower.status().is_overridden());
+    assert!(handle.is_enabled() && !follower.status().is_overridden());
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,7 +287,7 @@ async fn a_fleet_that_is_switched_off_limits_no_request_not_even_where_its_rules
     let (source, layer) = (Source::default(), layer());
     source.publish(&version(5));
     let follower = follow(&layer, &source);
-    follower.first_rules().await;
+    follower.wait_for_rules().await;
     let unknown_tier = Rules::new().tier("free", [QuotaPolicy::per_hour("hour", 6)]);
     source.publish(&version(6).with_rules(unknown_tier).switched_off(true));
     poll().await;
@@ -315,7 +315,7 @@ async fn a_roll_out_is_for_the_same_callers_as_without_a_fleet_and_for_those_tha
     let partition = |user: &str| Scope::new("test").partition(&PartitionKey::new("x-user-id", user));
     for percent in [0, 1, 10, 100] {
         let named = ["staff", "zoe"].map(partition);
-        let roll_out = RollOut::new(percent, hour(77)).with_partitions(named);
+        let roll_out = Rollout::new(percent, hour(77)).with_partitions(named);
         source.publish(&version(u64::from(percent) + 5).with_roll_out(roll_out));
         other.rules_handle().roll_out(percent, hour(77)).unwrap();
         poll().await;
@@ -356,7 +356,11 @@ async fn rules_of_the_access_list_end_by_themselves_and_those_of_the_process_go_
         .clock(clock.clone())
         .start()
         .unwrap();
-    let entries = [block("mallory").until(1_600), block("eve"), block("late").until(900)];
+    let entries = [
+        block("mallory").with_expiry(1_600),
+        block("eve"),
+        block("late").with_expiry(900),
+    ];
     source.publish(&version(100).with_access(entries));
     poll().await;
     let statuses = async |users: [&str; 4]| {
@@ -479,35 +483,35 @@ async fn a_switch_that_this_process_has_turned_on_holds_against_a_later_off_of_t
     let (source, layer) = (Source::default(), layer());
     // It is against no fleet yet, and no override of one.
     let handle = layer.rules_handle();
-    handle.switch_off();
-    handle.switch_on();
+    handle.disable();
+    handle.enable();
     source.publish(&version(5));
     let follower = following(&layer, &source).start().unwrap();
     poll().await;
     source.publish(&version(6).switched_off(true));
     poll().await;
-    assert!(!handle.is_on() && !follower.status().is_overridden());
+    assert!(!handle.is_enabled() && !follower.status().is_overridden());
     source.publish(&version(7));
     poll().await;
     drop(follower);
 
-    let follower = following(&layer, &source).switch_file(&path).start().unwrap();
+    let follower = following(&layer, &source).override_file(&path).start().unwrap();
     poll().await;
-    assert!(handle.is_on() && !follower.status().is_overridden());
+    assert!(handle.is_enabled() && !follower.status().is_overridden());
     for (number, is_off) in [(8, false), (9, true), (10, false), (11, true)] {
         source.publish(&version(number).switched_off(is_off));
         pass(Duration::from_secs(3)).await;
-        assert_eq!((handle.is_on(), follower.status().is_overridden()), (true, is_off));
+        assert_eq!((handle.is_enabled(), follower.status().is_overridden()), (true, is_off));
     }
     fs::remove_file(&path).unwrap();
     poll().await;
-    assert!(!handle.is_on());
-    handle.switch_on();
+    assert!(!handle.is_enabled());
+    handle.enable();
     source.publish(&version(12).switched_off(true));
     poll().await;
-    assert!(handle.is_on());
-    handle.return_to_fleet();
-    assert!(!handle.is_on());
+    assert!(handle.is_enabled());
+    handle.clear_overrides();
+    assert!(!handle.is_enabled());
 }
 
 /// To open a pipe waits for a writer.
@@ -521,8 +525,8 @@ async fn a_switch_file_that_is_a_pipe_keeps_no_rule_of_the_access_list_from_endi
     let list = AccessList::new(key::client_ip());
     let layer = builder().access_list(list.clone()).build().unwrap();
     let follower = following(&layer, &source).access_list(list).clock(clock.clone());
-    let _follower = follower.switch_file(&path).start().unwrap();
-    source.publish(&version(100).with_access([block("mallory").until(1_600)]));
+    let _follower = follower.override_file(&path).start().unwrap();
+    source.publish(&version(100).with_access([block("mallory").with_expiry(1_600)]));
     poll().await;
     assert_eq!(send(&layer, "mallory").await.0, 403);
     clock.set(Timestamp::from_micros(1_600_000_000));
@@ -531,7 +535,7 @@ async fn a_switch_file_that_is_a_pipe_keeps_no_rule_of_the_access_list_from_endi
     fs::remove_file(&path).unwrap();
     fs::write(&path, "off").unwrap();
     poll().await;
-    assert!(!layer.rules_handle().is_on());
+    assert!(!layer.rules_handle().is_enabled());
     fs::remove_file(&path).unwrap();
 }
 
@@ -541,8 +545,8 @@ async fn a_file_turns_the_switch_of_the_process_whatever_the_fleet_says() {
     let _ = fs::remove_file(&path);
     let (source, layer) = (Source::default(), layer());
     source.publish(&version(5));
-    let follower = following(&layer, &source).switch_file(&path).start().unwrap();
-    follower.first_rules().await;
+    let follower = following(&layer, &source).override_file(&path).start().unwrap();
+    follower.wait_for_rules().await;
     // The source is slow in the incident.
     source.state().manner = Manner::Hangs;
     for (content, is_on) in [
@@ -558,19 +562,19 @@ async fn a_file_turns_the_switch_of_the_process_whatever_the_fleet_says() {
             None => fs::remove_file(&path).unwrap(),
         }
         poll().await;
-        assert_eq!(layer.rules_handle().is_on(), is_on, "{content:?}");
+        assert_eq!(layer.rules_handle().is_enabled(), is_on, "{content:?}");
     }
     fs::remove_file(&path).unwrap();
     source.state().manner = Manner::Answers;
     source.publish(&version(6).switched_off(true));
     pass(Duration::from_secs(3)).await;
-    assert!(!layer.rules_handle().is_on());
+    assert!(!layer.rules_handle().is_enabled());
     fs::write(&path, "on").unwrap();
     poll().await;
-    assert!(layer.rules_handle().is_on());
+    assert!(layer.rules_handle().is_enabled());
     fs::remove_file(&path).unwrap();
     poll().await;
-    assert!(!layer.rules_handle().is_on());
+    assert!(!layer.rules_handle().is_enabled());
 }
 
 #[tokio::test(start_paused = true)]
@@ -581,7 +585,7 @@ async fn a_follower_ends_with_its_last_clone_and_the_rules_stay() {
     let error = following(&layer, &source).start().unwrap_err();
     assert_eq!(error.kind(), ConfigErrorKind::Fleet);
     assert_eq!(error.to_string(), "rules follower: the layer follows a fleet already");
-    follower.first_rules().await;
+    follower.wait_for_rules().await;
 
     let clone = follower.clone();
     drop(follower);
@@ -596,7 +600,7 @@ async fn a_follower_ends_with_its_last_clone_and_the_rules_stay() {
     // The program has its rules again, and may follow again.
     layer.rules_handle().replace(hour(60)).unwrap();
     let follower = follow(&layer, &source);
-    follower.first_rules().await;
+    follower.wait_for_rules().await;
     assert_eq!(quota(&layer), 7);
 }
 
@@ -605,7 +609,7 @@ async fn a_follower_goes_on_although_the_layer_is_dropped_and_ends_although_its_
     let source = Source::default();
     let follower = follow(&layer(), &source);
     source.publish(&version(5));
-    follower.first_rules().await;
+    follower.wait_for_rules().await;
     source.state().manner = Manner::Hangs;
     poll().await;
     drop(follower);
@@ -619,7 +623,7 @@ async fn a_source_that_panics_leaves_the_rules_as_they_are() {
     let (source, layer) = (Source::default(), layer());
     source.publish(&version(5));
     let follower = follow(&layer, &source);
-    follower.first_rules().await;
+    follower.wait_for_rules().await;
     source.state().manner = Manner::Panics;
     poll().await;
     assert_eq!(
@@ -627,7 +631,7 @@ async fn a_source_that_panics_leaves_the_rules_as_they_are() {
         (5, Some(5))
     );
     // Changes that need no source go on.
-    layer.rules_handle().switch_off();
+    layer.rules_handle().disable();
     poll().await;
     assert!(follower.status().is_overridden());
 }
@@ -650,7 +654,7 @@ async fn an_instance_reports_what_it_runs_every_ten_seconds_and_when_that_change
     poll().await;
     let bad = source.publish_bytes(6, "x");
     poll().await;
-    layer.rules_handle().switch_off();
+    layer.rules_handle().disable();
     pass(Duration::from_secs(3)).await;
     let reports = std::mem::take(&mut source.state().reports);
     let said = |running, rejected, is_overridden| {
@@ -701,7 +705,7 @@ fn tiers(policies: &[&'static str]) -> Rules {
 }
 
 fn layer_with_tiers() -> RateLimitLayer {
-    let tiers = Tiers::by(|_| None).tier("free", [QuotaPolicy::per_hour("hour", 1)]);
+    let tiers = Tiers::from_fn(|_| None).tier("free", [QuotaPolicy::per_hour("hour", 1)]);
     let builder = RateLimitLayer::builder(MemoryStore::new());
     let builder = builder.scope("test").key(key::header("x-user-id"));
     builder.tiers(tiers).build().unwrap()
@@ -722,7 +726,7 @@ async fn metrics_say_which_version_an_instance_runs_with_which_policies_and_why_
     source.publish(
         &version(6)
             .with_rules(tiers(&["hour"]))
-            .with_roll_out(RollOut::new(1, tiers(&["new"]))),
+            .with_roll_out(Rollout::new(1, tiers(&["new"]))),
     );
     poll().await;
     let running = [
@@ -735,7 +739,7 @@ async fn metrics_say_which_version_an_instance_runs_with_which_policies_and_why_
     assert_eq!(about_rules(&page), [&["overridden 0"][..], &running, &last].concat());
 
     source.publish_bytes(7, "x");
-    layer.rules_handle().switch_off();
+    layer.rules_handle().disable();
     pass(Duration::from_secs(3)).await;
     let rejected = [r#"rejected{reason="malformed"} 1"#];
     assert_eq!(
@@ -743,7 +747,7 @@ async fn metrics_say_which_version_an_instance_runs_with_which_policies_and_why_
         [&["overridden 1"][..], &running, &rejected, &last].concat()
     );
     source.publish(&version(8).with_rules(Rules::new()));
-    layer.rules_handle().switch_on();
+    layer.rules_handle().enable();
     poll().await;
     let rejected = [r#"rejected{reason="invalid"} 1"#, no_reason];
     assert_eq!(
@@ -786,7 +790,7 @@ impl RulesSource for Restless {
         self.0.document(version)
     }
 
-    fn may_have_changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(ready(()))
     }
 }

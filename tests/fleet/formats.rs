@@ -53,9 +53,9 @@ fn policies() -> Vec<QuotaPolicy> {
     let mut policies: Vec<_> = algorithms
         .map(|(name, algorithm)| hour(name).with_algorithm(algorithm))
         .into();
-    policies.push(hour("blocking").blocking_for(Duration::from_secs(600)));
+    policies.push(hour("blocking").with_lockout(Duration::from_secs(600)));
     policies.push(hour("bytes").with_content_bytes(Direction::Both));
-    policies.push(hour("tokens").counting("tokens"));
+    policies.push(hour("tokens").with_unit("tokens"));
     policies.push(QuotaPolicy::concurrent("slots", 10));
     policies.push(QuotaPolicy::per_calendar_month("month", 10, "Europe/Berlin"));
     policies

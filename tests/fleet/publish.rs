@@ -100,7 +100,7 @@ async fn a_policy_that_starts_anew_is_rejected_unless_that_is_meant() {
     let alice = publisher("anew");
     alice.publish(Publication::rules(minute(60))).await.unwrap();
     let change = || Publication::rules(windows(60));
-    for change in [change(), change().to_percent(1)] {
+    for change in [change(), change().rollout_percent(1)] {
         let error = alice.publish(change).await.unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -108,13 +108,16 @@ async fn a_policy_that_starts_anew_is_rejected_unless_that_is_meant() {
         );
     }
     assert_eq!(numbers(&alice).await, [1]);
-    alice.publish(change().to_percent(1).restarting_counts()).await.unwrap();
+    alice
+        .publish(change().rollout_percent(1).allow_count_reset())
+        .await
+        .unwrap();
     // Those who were not among the one percent start anew now.
     assert!(matches!(
         alice.publish(change()).await,
-        Err(PublishError::StartsAnew(changes)) if changes.len() == 1
+        Err(PublishError::CountsReset(changes)) if changes.len() == 1
     ));
-    alice.publish(change().restarting_counts()).await.unwrap();
+    alice.publish(change().allow_count_reset()).await.unwrap();
     // An operator in a hurry is not asked.
     alice.publish(Publication::roll_back()).await.unwrap();
     alice.publish(Publication::roll_back_to(1)).await.unwrap();
@@ -137,7 +140,7 @@ async fn a_roll_out_grows_step_by_step_and_a_second_roll_back_names_its_version(
         ),
     ];
     for (percent, text) in texts {
-        let publication = Publication::rules(minute(30)).to_percent(percent);
+        let publication = Publication::rules(minute(30)).rollout_percent(percent);
         let proposal = alice.propose(publication).await.unwrap();
         let change = "  policy \"minute\" changes: quota 60 → 30\n";
         assert_eq!(proposal.to_string(), format!("{text}{change}"));
@@ -179,7 +182,7 @@ async fn roll_back_step_by_step(alice: &RulesPublisher) {
 #[tokio::test]
 async fn a_block_that_has_ended_is_dropped_by_the_next_change_which_says_so() {
     let (alice, set) = (publisher("ended"), "ended");
-    let ended = AccessEntry::network("10.0.0.0/8", Access::Block).until(1);
+    let ended = AccessEntry::network("10.0.0.0/8", Access::Block).with_expiry(1);
     let document = RulesDocument::new(1, minute(60))
         .with_access([ended])
         .to_json()
@@ -254,7 +257,7 @@ async fn what_is_not_valid_is_not_published() {
         assert_eq!(error.to_string(), message);
         assert!(matches!(error, PublishError::Invalid(_)));
     }
-    let no_base = Publication::rules(minute(1)).to_percent(10);
+    let no_base = Publication::rules(minute(1)).rollout_percent(10);
     assert!(matches!(
         alice.publish(no_base).await,
         Err(PublishError::NothingPublished)
@@ -263,7 +266,7 @@ async fn what_is_not_valid_is_not_published() {
 
     alice.publish(Publication::rules(minute(1))).await.unwrap();
     let error = alice
-        .publish(Publication::rules(minute(2)).to_percent(101))
+        .publish(Publication::rules(minute(2)).rollout_percent(101))
         .await
         .unwrap_err();
     assert_eq!(
@@ -315,22 +318,19 @@ async fn a_document_that_cannot_be_read_stays_until_it_is_overwritten() {
         assert!(alice.current().await.is_err());
         assert_eq!(server.command(&["GET", &key(set, "head")]), head);
     }
-    let tried = Publication::rules(minute(1)).to_percent(1).overwriting();
+    let tried = Publication::rules(minute(1)).rollout_percent(1).force();
     assert!(matches!(
         alice.publish(tried).await,
         Err(PublishError::NothingPublished)
     ));
     // The last good rules come back, with a number after those that were seen.
-    let published = alice.publish(Publication::roll_back().overwriting()).await.unwrap();
+    let published = alice.publish(Publication::roll_back().force()).await.unwrap();
     assert_eq!(
         (published.version().number(), published.document().rules()),
         (11, &minute(60))
     );
     server.command(&["SET", &key(set, "head"), "garbage"]);
-    let published = alice
-        .publish(Publication::rules(minute(30)).overwriting())
-        .await
-        .unwrap();
+    let published = alice.publish(Publication::rules(minute(30)).force()).await.unwrap();
     assert_eq!(
         (published.version().number(), published.document().rules()),
         (12, &minute(30))
@@ -386,7 +386,7 @@ async fn a_cluster_has_all_of_a_rule_set_in_one_slot() {
     let alice = publisher_at(RedisStore::cluster_builder(urls), "in-a-cluster");
     alice.publish(Publication::rules(minute(60))).await.unwrap();
     alice
-        .publish(Publication::rules(minute(30)).to_percent(10))
+        .publish(Publication::rules(minute(30)).rollout_percent(10))
         .await
         .unwrap();
     alice.publish(Publication::roll_back()).await.unwrap();
@@ -420,7 +420,7 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
     let alice = publisher_at(RedisStore::builder(&publisher_url), "api");
     alice.publish(Publication::rules(minute(60))).await.unwrap();
     alice
-        .publish(Publication::rules(minute(30)).to_percent(10))
+        .publish(Publication::rules(minute(30)).rollout_percent(10))
         .await
         .unwrap();
     alice.publish(Publication::roll_back()).await.unwrap();
@@ -451,8 +451,8 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
     let instance = RedisRules::new(RedisStore::builder(&instance_url), "api").unwrap();
     assert!(instance.version().await.unwrap().is_some());
     let as_instance = publisher_at(RedisStore::builder(&instance_url), "api");
-    let overwriting = Publication::rules(minute(1)).overwriting();
-    assert_forbidden(as_instance.publish(overwriting).await.unwrap_err());
+    let force = Publication::rules(minute(1)).force();
+    assert_forbidden(as_instance.publish(force).await.unwrap_err());
     assert_forbidden(as_instance.control(Control::switch_off()).await.unwrap_err());
     // Publishers see no counts.
     assert!(decide(&store_url).await.is_ok());

@@ -193,7 +193,7 @@ async fn a_cluster_has_all_keys_of_a_rule_set_in_one_slot() {
     publish(owner, "cluster", &version(5));
     let (layer, rules) = (layer(), rules(RedisStore::cluster_builder(cluster.urls()), "cluster"));
     let follower = follow(&layer, rules.clone());
-    timeout(HANG, follower.first_rules()).await.unwrap();
+    timeout(HANG, follower.wait_for_rules()).await.unwrap();
     assert_eq!(quota(&layer), 5);
     publish(owner, "cluster", &version(6));
     until("it has the next one", || quota(&layer) == 6).await;
@@ -205,7 +205,7 @@ async fn the_last_good_rules_stay_while_redis_is_down_and_a_server_without_them_
     let (server, layer) = (RedisServer::start(), layer());
     publish(&server, "outage", &version(5));
     let follower = follow(&layer, rules(RedisStore::builder(server.url()), "outage"));
-    timeout(HANG, follower.first_rules()).await.unwrap();
+    timeout(HANG, follower.wait_for_rules()).await.unwrap();
     for number in [6, 7] {
         server.kill();
         until("the failure shows", || follower.status().failure().is_some()).await;
@@ -235,7 +235,7 @@ async fn an_instance_that_starts_without_redis_has_its_own_rules_and_follows_lat
     assert_eq!(quota(&layer), 1);
     server.restart();
     publish(&server, "late", &version(5));
-    timeout(HANG, follower.first_rules()).await.unwrap();
+    timeout(HANG, follower.wait_for_rules()).await.unwrap();
     assert_eq!(quota(&layer), 5);
 }
 
@@ -260,7 +260,7 @@ async fn what_other_programs_write_is_rejected_and_too_much_of_it_is_not_even_re
     let (server, layer) = (RedisServer::start(), layer());
     publish(&server, "foreign", &version(5));
     let follower = follow(&layer, rules(RedisStore::builder(server.url()), "foreign"));
-    timeout(HANG, follower.first_rules()).await.unwrap();
+    timeout(HANG, follower.wait_for_rules()).await.unwrap();
     let (head, document) = (key("foreign", "head"), key("foreign", "document"));
 
     server.command(&["CONFIG", "RESETSTAT"]);
@@ -338,7 +338,7 @@ async fn the_permissions_of_the_guide_are_what_an_instance_uses_and_no_more() {
     let instances = as_user("instances");
     let follower = follow(&layer, instances.clone());
     publish(&server, "api", &version(5));
-    timeout(HANG, follower.first_rules()).await.unwrap();
+    timeout(HANG, follower.wait_for_rules()).await.unwrap();
     // It has reported, and deletes the report before with the next one.
     let published = publish(&server, "api", &version(6));
     let is_reported = || {

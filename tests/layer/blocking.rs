@@ -13,7 +13,7 @@ use super::*;
 const BLOCK: Duration = Duration::from_secs(900);
 
 fn logins(quota: u64) -> QuotaPolicy {
-    QuotaPolicy::per_minute("logins", quota).blocking_for(BLOCK)
+    QuotaPolicy::per_minute("logins", quota).with_lockout(BLOCK)
 }
 
 /// Sends a request whose login is right or wrong.
@@ -150,7 +150,7 @@ async fn older_dialects_show_the_end_of_a_block() {
 fn a_block_that_cannot_be_is_an_error_with_policy_value_and_bound() {
     let whole = "is not a whole number of seconds in 1..=1000000000";
     let applies = "a block of 900s does not apply to";
-    let minute = |time| QuotaPolicy::per_minute("p", 5).blocking_for(time);
+    let minute = |time| QuotaPolicy::per_minute("p", 5).with_lockout(time);
     let queue = Algorithm::LeakyBucketQueue { max_waiting: 3 };
     for (policy, message) in [
         (minute(Duration::ZERO), format!("block 0ns {whole}")),
@@ -170,19 +170,19 @@ fn a_block_that_cannot_be_is_an_error_with_policy_value_and_bound() {
             format!("{applies} a leaky bucket as a queue"),
         ),
         (
-            QuotaPolicy::concurrent("p", 5).blocking_for(BLOCK),
+            QuotaPolicy::concurrent("p", 5).with_lockout(BLOCK),
             format!("{applies} concurrent requests"),
         ),
     ] {
         let error = PolicySet::new([policy]).unwrap_err();
         assert_eq!(
             (error.kind(), error.to_string()),
-            (ConfigErrorKind::Block, format!(r#"policy "p": {message}"#))
+            (ConfigErrorKind::Lockout, format!(r#"policy "p": {message}"#))
         );
     }
     for seconds in [1, 1_000_000_000] {
         let policy = minute(Duration::from_secs(seconds)).with_content_bytes(Direction::Both);
-        assert_eq!(policy.blocks_for(), Some(Duration::from_secs(seconds)));
+        assert_eq!(policy.lockout(), Some(Duration::from_secs(seconds)));
         assert!(PolicySet::new([policy]).is_ok());
     }
 }

@@ -163,7 +163,7 @@ async fn a_policy_is_closed_by_its_quota_alone_and_has_its_settings_again_when_i
     let settings: [fn(QuotaPolicy) -> QuotaPolicy; 4] = [
         |policy| policy.with_burst_capacity(2),
         |policy| policy.with_prefetch(2),
-        |policy| policy.blocking_for(Duration::from_secs(900)),
+        |policy| policy.with_lockout(Duration::from_secs(900)),
         |policy| policy.with_burst_capacity(9).with_prefetch(8),
     ];
     for with_settings in settings {
@@ -180,7 +180,7 @@ async fn a_policy_is_closed_by_its_quota_alone_and_has_its_settings_again_when_i
         assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
     }
     // A block that began before does not end while the policy is closed.
-    let blocking = |quota| minute(quota).blocking_for(Duration::from_secs(900));
+    let blocking = |quota| minute(quota).with_lockout(Duration::from_secs(900));
     let layer = Scene::new([blocking(1)]).layer();
     assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
     for quota in [0, 1] {
@@ -199,7 +199,7 @@ fn settings_of_a_closed_policy_that_no_quota_would_make_valid_are_mistakes() {
         (minute(0).with_burst_capacity(0), "burst capacity 0 is outside 1..="),
         (minute(0).with_prefetch(0), "prefetch 0 is outside 1..="),
         (
-            minute(0).blocking_for(Duration::ZERO),
+            minute(0).with_lockout(Duration::ZERO),
             "block 0ns is not a whole number of seconds",
         ),
         (

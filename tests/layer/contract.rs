@@ -697,7 +697,7 @@ async fn a_decision_from_extensions_cannot_be_settled_by_the_program() {
             let in_response = response.extensions_mut().remove::<Decision>().unwrap();
             for decision in [in_request, &in_response] {
                 assert_eq!(decision.outcome(), Outcome::Allowed);
-                assert!(Settlement::unused(decision).is_empty());
+                assert!(Settlement::refund_all(decision).is_empty());
             }
         }
     }

@@ -93,7 +93,7 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     (
         "unit",
         r#""bananas""#,
-        r#"policy "a": unit "bananas" has no cost; `cost_of` has set those of []"#,
+        r#"policy "a": unit "bananas" has no cost; `unit_cost` has set those of []"#,
     ),
     (
         "unit",
@@ -103,14 +103,14 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     ("prefetch", "0", r#"policy "a": prefetch 0 is outside 1..=10"#),
     ("prefetch", "11", r#"policy "a": prefetch 11 is outside 1..=10"#),
     (
-        "blocking_seconds",
+        "lockout_seconds",
         "0",
         r#"policy "a": block 0ns is not a whole number of seconds in 1..=1000000000"#,
     ),
     (
-        "blocking_seconds",
+        "lockout_seconds",
         "1.5",
-        "blocking_seconds: invalid type: floating point `1.5`, expected a whole number in 1..=1000000000",
+        "lockout_seconds: invalid type: floating point `1.5`, expected a whole number in 1..=1000000000",
     ),
     (
         "prefetch",

@@ -21,7 +21,7 @@ use tower_quota::{
 use super::*;
 
 const HOUR: QuotaPolicy = QuotaPolicy::per_hour("hour", 100);
-const TOKENS: QuotaPolicy = QuotaPolicy::per_hour("tokens", 10_000).counting("tokens");
+const TOKENS: QuotaPolicy = QuotaPolicy::per_hour("tokens", 10_000).with_unit("tokens");
 
 /// A layer that rejects every request.
 fn closed() -> RateLimitLayer {
@@ -38,7 +38,7 @@ async fn rejected(outer: RateLimitLayer) -> Response<RateLimitBody<RateLimitBody
 
 fn is_rejected(response: &Parts) -> bool {
     let decision: Option<&Decision> = response.extensions.get();
-    decision.is_some_and(|decision| !decision.outcome().is_pass())
+    decision.is_some_and(|decision| !decision.outcome().is_admitted())
 }
 
 /// I1: the set-up of the guide, address → authentication → user.
@@ -128,7 +128,7 @@ async fn of_an_inner_rejection_the_bytes_count_that_were_transferred() {
 #[tokio::test]
 async fn an_inner_rejection_refunds_an_estimate_without_a_report_before_the_response() {
     let outer = Scene::new([HOUR, TOKENS]);
-    let layer = outer.builder().cost_of("tokens", |_| 1_000).build().unwrap();
+    let layer = outer.builder().unit_cost("tokens", |_| 1_000).build().unwrap();
     let response = rejected(layer).await;
     assert!(ratelimit(&response).contains(r#""tokens";r=10000;"#));
     assert_eq!(outer.left().await, [99, 10_000]);
@@ -139,8 +139,8 @@ async fn an_inner_rejection_refunds_an_estimate_without_a_report_before_the_resp
 /// By a layer between the two: an embedding, say, by which the inner one chooses.
 #[tokio::test]
 async fn an_inner_rejection_keeps_the_units_that_were_reported() {
-    let outer = Scene::new([HOUR, TOKENS, QuotaPolicy::per_hour("rows", 100).counting("rows")]);
-    let layer = outer.builder().cost_of("tokens", |_| 1_000).cost_of("rows", |_| 10);
+    let outer = Scene::new([HOUR, TOKENS, QuotaPolicy::per_hour("rows", 100).with_unit("rows")]);
+    let layer = outer.builder().unit_cost("tokens", |_| 1_000).unit_cost("rows", |_| 10);
     let layers = ServiceBuilder::new()
         .layer(layer.build().unwrap())
         .layer(MapRequestLayer::new(|request: Request<TextBody>| {
@@ -158,7 +158,7 @@ async fn an_inner_rejection_keeps_the_units_that_were_reported() {
 #[tokio::test]
 async fn a_report_after_an_inner_rejection_is_charged() {
     let outer = Scene::new([HOUR, TOKENS]);
-    let layer = outer.builder().cost_of("tokens", |_| 1_000).build().unwrap();
+    let layer = outer.builder().unit_cost("tokens", |_| 1_000).build().unwrap();
     let handle = Arc::new(std::sync::Mutex::new(None));
     let keep = Arc::clone(&handle);
     let layers = ServiceBuilder::new()
@@ -218,7 +218,7 @@ async fn a_rejection_that_says_its_actual_cost_costs_that_in_the_outer_layer() {
 #[tokio::test]
 async fn an_inner_layer_that_shows_what_it_has_allowed_waives_no_estimate() {
     let outer = Scene::new([HOUR, TOKENS]);
-    let layer = outer.builder().cost_of("tokens", |_| 1_000).build().unwrap();
+    let layer = outer.builder().unit_cost("tokens", |_| 1_000).build().unwrap();
     let inner = Scene::new([QuotaPolicy::per_hour("inner", 1)]);
     let handler = service_fn(|_: Request<TextBody>| ready(Ok::<_, Infallible>(Response::new(TextBody::default()))));
     let response = layer

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, ConfigErrorKind, Decision, FailureMode, MemoryStore, NoKey, Outcome, Plan, QuotaPolicy,
+    AcquireFuture, ConfigErrorKind, Decision, FailureMode, MemoryStore, MissingKey, Outcome, Plan, QuotaPolicy,
     RateLimitLayer, RateLimitLayerBuilder, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
@@ -386,7 +386,7 @@ async fn a_rejection_of_a_layer_inside_another_stays_the_decision_of_the_respons
 #[tokio::test]
 async fn tiers_have_limits_of_their_own_and_an_unlimited_one_has_none() {
     let (_, store) = manual_store();
-    let tiers = Tiers::by(|request| request.headers.get("x-tier").and_then(|tier| tier.to_str().ok()))
+    let tiers = Tiers::from_fn(|request| request.headers.get("x-tier").and_then(|tier| tier.to_str().ok()))
         .tier("free", [QuotaPolicy::per_minute("minute", 1)])
         .tier("premium", [QuotaPolicy::per_minute("minute", 3)])
         .unlimited("admin");
@@ -429,13 +429,13 @@ async fn requests_without_a_key_share_one_partition_pass_or_are_rejected_as_it_i
     let layer = |no_key| {
         builder(manual_store().1)
             .policy(QuotaPolicy::per_minute("minute", 1))
-            .no_key(no_key)
+            .on_missing_key(no_key)
             .build()
             .unwrap()
     };
     let anonymous = || Request::new(());
 
-    let share = layer(NoKey::Share);
+    let share = layer(MissingKey::Share);
     assert_eq!(send(&share, anonymous()).await.decision.outcome(), Outcome::Allowed);
     assert_eq!(send(&share, anonymous()).await.decision.outcome(), Outcome::Rejected);
     assert_eq!(
@@ -443,15 +443,15 @@ async fn requests_without_a_key_share_one_partition_pass_or_are_rejected_as_it_i
         Outcome::Allowed
     );
 
-    let allow = layer(NoKey::Allow);
+    let allow = layer(MissingKey::Allow);
     for _ in 0..5 {
         assert_eq!(send(&allow, anonymous()).await.decision.outcome(), Outcome::Unlimited);
     }
 
-    let rejected = send(&layer(NoKey::Reject), anonymous()).await;
+    let rejected = send(&layer(MissingKey::Reject), anonymous()).await;
     assert_eq!(
         (rejected.status, rejected.decision.outcome()),
-        (StatusCode::FORBIDDEN, Outcome::Unattributed)
+        (StatusCode::FORBIDDEN, Outcome::MissingKey)
     );
     assert_eq!(rejected.json()["type"], "about:blank");
     assert_eq!((rejected.field("ratelimit"), rejected.field("retry-after")), ("", ""));
@@ -492,12 +492,12 @@ async fn layers_with_different_digest_keys_share_nothing() {
 async fn an_empty_header_names_nobody() {
     let layer = builder(manual_store().1)
         .policy(QuotaPolicy::per_day("day", 1))
-        .no_key(NoKey::Reject)
+        .on_missing_key(MissingKey::Reject)
         .build()
         .unwrap();
     assert_eq!(
         send(&layer, request_of("")).await.decision.outcome(),
-        Outcome::Unattributed
+        Outcome::MissingKey
     );
 }
 
@@ -538,7 +538,7 @@ fn mistakes_in_a_layer_are_found_by_build_and_named() {
     let sound = || with_key(key::header("x-user-id"));
     let without_key = || empty().scope("s").policy(second());
     let without_policies = || empty().scope("s").key(key::client_ip());
-    let both = || sound().tiers(Tiers::by(|_| None).unlimited("t"));
+    let both = || sound().tiers(Tiers::from_fn(|_| None).unlimited("t"));
     let long = sound().scope("s".repeat(129));
     let cases = [
         (empty().policy(second()), Kind::Scope, "scope: it is missing or empty"),
@@ -580,7 +580,7 @@ fn mistakes_in_a_layer_are_found_by_build_and_named() {
 
 #[test]
 fn mistakes_in_tiers_are_found_by_build_and_named() {
-    let none = || Tiers::by(|_| None);
+    let none = || Tiers::from_fn(|_| None);
     let cases = [
         (none(), "tiers: there is none; at least one is needed"),
         (

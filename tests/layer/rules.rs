@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Access, AccessList, Algorithm, Capacity, ConfigErrorKind, Decision, Direction, Exemption, MemoryStore, NoKey,
+    Access, AccessList, Algorithm, Capacity, ConfigErrorKind, Decision, Direction, Exemption, MemoryStore, MissingKey,
     PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules, RulesHandle, Scope,
     Store, Tiers,
     clock::{Clock, Timestamp},
@@ -122,7 +122,7 @@ async fn rules_that_are_not_sound_are_rejected_and_the_old_ones_stay() {
         ),
         (
             Rules::new().tier("free", [hour(1)]),
-            "tiers: nothing says of which tier a request is; set `Tiers::by`",
+            "tiers: nothing says of which tier a request is; set `Tiers::from_fn`",
         ),
         (
             rules([hour(1)]).tier("free", [hour(1)]),
@@ -143,7 +143,7 @@ async fn rules_that_are_not_sound_are_rejected_and_the_old_ones_stay() {
 #[tokio::test]
 async fn tiers_can_be_replaced_as_well() {
     let scene = Scene::new();
-    let by_user = || Tiers::by(|request| request.headers.get("x-user-id")?.to_str().ok());
+    let by_user = || Tiers::from_fn(|request| request.headers.get("x-user-id")?.to_str().ok());
     let first = Rules::new().tier("anybody", [hour(10)]).unlimited("admin");
     let layer = scene.builder().rules(first).tiers(by_user()).build().unwrap();
     assert_eq!(send(&layer, "admin").await, "Unlimited");
@@ -167,15 +167,15 @@ async fn the_kill_switch_lets_everything_pass_uncounted_until_it_is_switched_bac
     let layer = scene.layer([hour(1)]);
     let handle = layer.rules_handle();
     send(&layer, "alice").await;
-    handle.switch_off();
+    handle.disable();
     for _ in 0..5 {
         assert_eq!(send(&layer, "alice").await, "Unlimited");
     }
     // New rules do not switch it on.
     handle.replace(rules([hour(3)])).unwrap();
-    assert!(!handle.is_on());
+    assert!(!handle.is_enabled());
     assert_eq!(send(&layer, "alice").await, "Unlimited");
-    handle.switch_on();
+    handle.enable();
     assert_eq!(send(&layer, "alice").await, r#""hour";r=1;t=1200"#);
 }
 
@@ -187,7 +187,7 @@ async fn who_is_blocked_stays_so_while_the_limits_are_switched_off() {
     let blocked = list.update(|rules| rules.set_key(mallory, Access::Block));
     blocked.unwrap();
     let layer = scene.builder().policy(hour(1)).access_list(list).build().unwrap();
-    layer.rules_handle().switch_off();
+    layer.rules_handle().disable();
     assert_eq!(send(&layer, "mallory").await, "Blocked");
     assert_eq!(send(&layer, "alice").await, "Unlimited");
 }
@@ -224,10 +224,10 @@ async fn no_closure_of_the_application_runs_while_the_limits_are_switched_off() 
         .build()
         .unwrap();
     let handle = layer.rules_handle();
-    handle.switch_off();
+    handle.disable();
     assert_eq!(send(&layer, "alice").await, "Unlimited");
     assert_eq!(calls.load(Ordering::Relaxed), 0);
-    handle.switch_on();
+    handle.enable();
     assert_eq!(send(&layer, "alice").await, r#""hour";r=99;t=3564"#);
     assert_eq!(calls.load(Ordering::Relaxed), 4);
 }
@@ -372,7 +372,7 @@ async fn a_shadow_is_not_shown_unless_it_is_set_to_and_takes_effect_when_it_is_e
     assert_eq!(send(&layer, "alice").await, r#""hour";r=8;t=2880"#);
     layer
         .rules_handle()
-        .replace(rules([hour(10), planned().shadow().shown()]))
+        .replace(rules([hour(10), planned().shadow().visible()]))
         .unwrap();
     assert_eq!(send(&layer, "alice").await, r#""hour";r=7;t=2520, "planned";r=0;t=60"#);
     layer.rules_handle().replace(rules([hour(10), planned()])).unwrap();
@@ -383,7 +383,7 @@ async fn a_shadow_is_not_shown_unless_it_is_set_to_and_takes_effect_when_it_is_e
 #[tokio::test]
 async fn nobody_is_told_to_wait_for_a_shadow_that_is_shown() {
     let scene = Scene::new();
-    let planned = QuotaPolicy::per_day("planned", 1).shadow().shown();
+    let planned = QuotaPolicy::per_day("planned", 1).shadow().visible();
     let layer = scene.layer([QuotaPolicy::per_minute("minute", 1), planned]);
     send(&layer, "alice").await;
     let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
@@ -415,8 +415,8 @@ fn three_keys(scene: &Scene) -> RateLimitLayerBuilder {
         .named_key("address", key::header("x-address"))
         .named_key("everybody", key::from_fn(|_| Some(PartitionKey::new("everybody", ""))))
         .policy(QuotaPolicy::per_hour("user", 3))
-        .policy(QuotaPolicy::per_hour("address", 4).counted_by("address"))
-        .policy(QuotaPolicy::per_hour("all", 50).counted_by("everybody"))
+        .policy(QuotaPolicy::per_hour("address", 4).keyed_by("address"))
+        .policy(QuotaPolicy::per_hour("all", 50).keyed_by("everybody"))
         .policy(QuotaPolicy::per_day("user's day", 30))
 }
 
@@ -472,7 +472,7 @@ async fn partition_keys_tell_whose_quota_each_policy_is_about() {
         .policy(hour(3).show_partition_key())
         .policy(
             QuotaPolicy::per_hour("address", 4)
-                .counted_by("address")
+                .keyed_by("address")
                 .show_partition_key(),
         )
         .build()
@@ -491,14 +491,14 @@ async fn partition_keys_tell_whose_quota_each_policy_is_about() {
 async fn a_request_without_a_named_key_shares_that_part_passes_it_or_is_rejected() {
     let of = |no_key| {
         let scene = Scene::new();
-        three_keys(&scene).no_key(no_key).build().unwrap()
+        three_keys(&scene).on_missing_key(no_key).build().unwrap()
     };
-    let layer = of(NoKey::Share);
+    let layer = of(MissingKey::Share);
     send_from(&layer, "alice", None).await;
     assert_eq!(numbers(&send_from(&layer, "bob", None).await.1), [2, 29, 2, 48]);
-    let layer = of(NoKey::Allow);
+    let layer = of(MissingKey::Allow);
     assert_eq!(numbers(&send_from(&layer, "alice", None).await.1), [2, 29, 49]);
-    let layer = of(NoKey::Reject);
+    let layer = of(MissingKey::Reject);
     assert_eq!(send_from(&layer, "alice", None).await, (403, vec![]));
     assert_eq!(send_from(&layer, "alice", Some("1.1.1.1")).await.0, 200);
 }
@@ -596,7 +596,7 @@ async fn grants_are_bounded_and_those_that_are_over_make_room() {
 #[tokio::test]
 async fn support_staff_see_the_policies_of_a_tier_and_reset_all_of_them() {
     let scene = Scene::new();
-    let tiers = Tiers::by(|_| Some("premium"))
+    let tiers = Tiers::from_fn(|_| Some("premium"))
         .tier("free", [hour(10)])
         .tier(
             "premium",
@@ -633,7 +633,7 @@ async fn support_staff_see_the_policies_of_a_tier_and_reset_all_of_them() {
 #[tokio::test]
 async fn a_tier_that_only_the_rules_on_trial_have_is_known_to_the_administrator() {
     let scene = Scene::new();
-    let tiers = Tiers::by(|_| Some("free")).tier("free", [hour(10)]);
+    let tiers = Tiers::from_fn(|_| Some("free")).tier("free", [hour(10)]);
     let layer = scene.builder().tiers(tiers).build().unwrap();
     let tried = Rules::new().tier("free", [hour(10)]).tier("gold", [hour(1_000)]);
     layer.rules_handle().roll_out(0, tried).unwrap();
@@ -667,10 +667,10 @@ async fn policies_and_rules_meet_and_nothing_that_was_given_is_dropped() {
 
     let error = |builder: RateLimitLayerBuilder| builder.build().unwrap_err().to_string();
     let both = "policies: both `policy` and `tiers` are set; put the policies into the tiers";
-    let tiers = || Tiers::by(|_| None).tier("free", [hour(1)]);
+    let tiers = || Tiers::from_fn(|_| None).tier("free", [hour(1)]);
     assert_eq!(error(scene.builder().policy(hour(1)).tiers(tiers())), both);
     let with_tiers = Rules::new().tier("free", [hour(1)]);
-    let base = || scene.builder().tiers(Tiers::by(|_| None));
+    let base = || scene.builder().tiers(Tiers::from_fn(|_| None));
     assert_eq!(error(base().policy(hour(1)).rules(with_tiers)), both);
     assert_eq!(
         error(scene.builder().tiers(tiers()).tiers(tiers())),
@@ -690,9 +690,9 @@ fn a_named_key_that_no_policy_counts_by_is_a_mistake_unless_rules_are_data() {
     assert_eq!(error.kind(), ConfigErrorKind::Key);
     assert_eq!(
         error.to_string(),
-        r#"key "team": no policy counts by it; use `counted_by`, or leave it out"#
+        r#"key "team": no policy counts by it; use `keyed_by`, or leave it out"#
     );
-    assert!(builder().policy(hour(1).counted_by("team")).build().is_ok());
+    assert!(builder().policy(hour(1).keyed_by("team")).build().is_ok());
     // A file may use what the program offers today, tomorrow or never.
     assert!(builder().rules(rules([hour(1)])).build().is_ok());
 }
@@ -711,7 +711,7 @@ fn a_cost_of_every_request_that_can_never_pass_is_a_mistake() {
     let layer = scene.builder().policy(hour(100)).cost(6).build().unwrap();
     let tried = layer.rules_handle().replace(rules([small()])).unwrap_err();
     assert_eq!(tried.to_string(), error.to_string());
-    let tiers = Tiers::by(|_| None).tier("free", [small()]);
+    let tiers = Tiers::from_fn(|_| None).tier("free", [small()]);
     let in_a_tier = scene.builder().tiers(tiers).cost(6).build().unwrap_err();
     assert_eq!(in_a_tier.to_string(), format!(r#"tier "free": {error}"#));
     // Neither bytes nor slots are charged by the cost of requests.
@@ -728,7 +728,7 @@ fn keys_that_are_missing_or_named_twice_are_rejected() {
     let scene = Scene::new();
     let error = |builder: RateLimitLayerBuilder| builder.build().unwrap_err().to_string();
     assert_eq!(
-        error(scene.builder().policy(hour(1).counted_by("address"))),
+        error(scene.builder().policy(hour(1).keyed_by("address"))),
         r#"policy "hour": the layer has no key named "address""#
     );
     assert_eq!(
@@ -741,7 +741,7 @@ fn keys_that_are_missing_or_named_twice_are_rejected() {
     );
     let handle = three_keys(&scene).build().unwrap().rules_handle();
     let message = handle
-        .replace(rules([hour(1).counted_by("addresses")]))
+        .replace(rules([hour(1).keyed_by("addresses")]))
         .unwrap_err()
         .to_string();
     assert_eq!(message, r#"policy "hour": the layer has no key named "addresses""#);
@@ -754,7 +754,7 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
             {"name": "burst", "quota": 10, "window_seconds": 1, "burst_capacity": 20, "partition_key": true,
              "prefetch": 5, "extensions": {"acme-burst": 20, "acme-text": "x", "acme-flag": true}},
             {"name": "strict", "quota": 10, "window_seconds": 60, "algorithm": "strict_token_bucket", "hidden": true,
-             "blocking_seconds": 900},
+             "lockout_seconds": 900},
             {"name": "bytes", "quota": 1000, "window_seconds": 60, "unit": "response_content_bytes",
              "algorithm": "fixed_window", "shadow": true},
             {"name": "slots", "quota": 3, "unit": "concurrent_requests", "shadow": true, "hidden": false,
@@ -773,7 +773,7 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
         extended,
         QuotaPolicy::per_minute("strict", 10)
             .with_algorithm(Algorithm::StrictTokenBucket)
-            .blocking_for(Duration::from_secs(900))
+            .with_lockout(Duration::from_secs(900))
             .hidden(),
         QuotaPolicy::per_minute("bytes", 1_000)
             .with_content_bytes(Direction::Response)
@@ -781,8 +781,8 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
             .shadow(),
         QuotaPolicy::concurrent("slots", 3)
             .shadow()
-            .shown()
-            .counted_by("everybody"),
+            .visible()
+            .keyed_by("everybody"),
     ];
     assert_eq!(read, rules(expected));
 }
@@ -807,7 +807,7 @@ fn too_many() -> String {
 #[tokio::test]
 async fn what_is_read_with_a_mistake_names_field_value_and_bound_and_the_old_rules_stay() {
     let scene = Scene::new();
-    let tiers = Tiers::by(|_| None).tier("free", [hour(1_000)]);
+    let tiers = Tiers::from_fn(|_| None).tier("free", [hour(1_000)]);
     let layer = scene.builder().tiers(tiers).build().unwrap();
     let (handle, before) = (layer.rules_handle(), layer.rules_handle().current());
     let in_fields = IN_FIELDS.iter();

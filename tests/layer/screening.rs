@@ -21,8 +21,8 @@ use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     AbnormalUsage, Access, AccessList, AccessRules, AcquireFuture, Capacity, ConfigError, ConfigErrorKind, Decision,
-    Exemption, MemoryStore, NoKey, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
-    Settlement, Store, StoreFuture, Tiers,
+    Exemption, MemoryStore, MissingKey, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, Settlement, Store, StoreFuture, Tiers,
     key::{self, ForwardingField, KeyExtractor, PeerAddress},
 };
 
@@ -360,7 +360,7 @@ async fn keys_are_allowed_and_blocked_and_others_are_not() {
 
 #[tokio::test]
 async fn a_block_goes_before_all_else() {
-    let tiers = Tiers::by(|_| None).unlimited("all");
+    let tiers = Tiers::from_fn(|_| None).unlimited("all");
     let list = AccessList::new(key::client_ip());
     let layer = RateLimitLayer::builder(Counting::default())
         .decision_in_response()
@@ -398,7 +398,7 @@ async fn a_block_goes_before_all_else() {
 #[tokio::test]
 async fn clients_without_an_address_are_in_no_network() {
     let (list, builder) = listed(&Counting::default());
-    let layer = builder.no_key(NoKey::Reject).build().unwrap();
+    let layer = builder.on_missing_key(MissingKey::Reject).build().unwrap();
     list.update(|rules| {
         rules.set_network("0.0.0.0/0", Access::Block)?;
         rules.set_network("::/0", Access::Block)
@@ -455,7 +455,7 @@ fn hiding_fields() -> Vec<(ForwardingField, Vec<String>)> {
     ];
     let of = |field: ForwardingField| move |line| (field.clone(), vec![line]);
     let forwarded = forwarded.into_iter().map(of(ForwardingField::Forwarded));
-    let real_ip = || ForwardingField::OneAddress("X-Real-IP".into());
+    let real_ip = || ForwardingField::SingleAddress("X-Real-IP".into());
     let one_address = ["unknown", "203.0.113.9, 10.0.0.2", ""].map(|line| (real_ip(), vec![line.to_owned()]));
     let twice = ["203.0.113.9", "10.0.0.2"].map(str::to_owned).to_vec();
     forwarded
@@ -478,7 +478,7 @@ fn forwarding(field: &ForwardingField, lines: &[String]) -> Request<()> {
     let mut request = from("10.0.0.1", "/");
     let name = match field {
         ForwardingField::Forwarded => "forwarded",
-        ForwardingField::OneAddress(name) => &**name,
+        ForwardingField::SingleAddress(name) => &**name,
         _ => "x-forwarded-for",
     };
     for line in lines {
@@ -527,7 +527,11 @@ async fn an_address_that_a_walk_of_too_many_hops_has_come_to_is_in_no_network() 
         .unwrap();
     let builder = Counting::default().keyed(trusting(&field)).access_list(list);
     let exemption = Exemption::network(trusting(&field), ["10.0.0.0/8"]);
-    let layer = builder.exempt(exemption).no_key(NoKey::Reject).build().unwrap();
+    let layer = builder
+        .exempt(exemption)
+        .on_missing_key(MissingKey::Reject)
+        .build()
+        .unwrap();
     for outcome in [Outcome::Allowed, Outcome::Rejected] {
         assert_eq!(send(&layer, forwarding(&field, &hops)).await.outcome, outcome);
     }
@@ -539,12 +543,12 @@ async fn the_choice_for_requests_without_a_key_decides_about_clients_that_hide()
     for (field, lines) in hiding_fields() {
         let layer = |no_key| {
             let builder = Counting::default().keyed(trusting(&field));
-            builder.no_key(no_key).build().unwrap()
+            builder.on_missing_key(no_key).build().unwrap()
         };
         for (no_key, outcomes) in [
-            (NoKey::Reject, [Outcome::Unattributed; 2]),
-            (NoKey::Share, [Outcome::Allowed, Outcome::Rejected]),
-            (NoKey::Allow, [Outcome::Unlimited; 2]),
+            (MissingKey::Reject, [Outcome::MissingKey; 2]),
+            (MissingKey::Share, [Outcome::Allowed, Outcome::Rejected]),
+            (MissingKey::Allow, [Outcome::Unlimited; 2]),
         ] {
             let layer = layer(no_key);
             for outcome in outcomes {

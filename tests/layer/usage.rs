@@ -10,21 +10,21 @@ use http_body_util::BodyExt;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Capacity, Charged, ConfigErrorKind, Decision, LegacyReset, NoKey, Passes, RateLimitBody, Refund,
-    Refunded, ResponseFields, Rules, Settlement, Tiers, UsageHandle,
+    Algorithm, Availability, Capacity, ChargeTime, ConfigErrorKind, Decision, LegacyReset, MissingKey, RateLimitBody,
+    Refund, RefundOutcome, ResponseFields, Rules, Settlement, Tiers, UsageHandle,
 };
 
 use super::*;
 
 const REQUESTS: QuotaPolicy = QuotaPolicy::per_day("requests", 100);
-const TOKENS: QuotaPolicy = QuotaPolicy::per_day("tokens", 10_000).counting("tokens");
+const TOKENS: QuotaPolicy = QuotaPolicy::per_day("tokens", 10_000).with_unit("tokens");
 
 fn scene() -> Scene {
     Scene::new([REQUESTS, TOKENS])
 }
 
 fn estimated(scene: &Scene, tokens: u64) -> RateLimitLayer {
-    scene.builder().cost_of("tokens", move |_| tokens).build().unwrap()
+    scene.builder().unit_cost("tokens", move |_| tokens).build().unwrap()
 }
 
 /// A response with this body, and the handle of its request.
@@ -49,7 +49,7 @@ async fn requests_and_tokens_are_charged_in_one_decision_or_not_at_all() {
     let scene = scene();
     let layer = scene
         .builder()
-        .cost_of("tokens", |request| request.uri.path().len() as u64 * 1_000)
+        .unit_cost("tokens", |request| request.uri.path().len() as u64 * 1_000)
         .build()
         .unwrap();
     let send = async |path: &str| {
@@ -78,7 +78,7 @@ async fn requests_and_tokens_are_charged_in_one_decision_or_not_at_all() {
 
 #[tokio::test]
 async fn each_policy_counts_its_own_unit_and_several_may_count_the_same() {
-    let of = |name, unit| QuotaPolicy::per_day(name, 1_000).counting(unit);
+    let of = |name, unit| QuotaPolicy::per_day(name, 1_000).with_unit(unit);
     let scene = Scene::new([
         of("in", "input"),
         of("out", "output"),
@@ -87,9 +87,9 @@ async fn each_policy_counts_its_own_unit_and_several_may_count_the_same() {
     ]);
     let layer = scene
         .builder()
-        .cost_of("images", |_| 3)
-        .cost_of("output", |_| 20)
-        .cost_of("input", |_| 100);
+        .unit_cost("images", |_| 3)
+        .unit_cost("output", |_| 20)
+        .unit_cost("input", |_| 100);
     let (response, usage) = open(layer.build().unwrap(), TextBody::from("answer")).await;
     assert_eq!(scene.left().await, [900, 980, 900, 997]);
     assert!(usage.set("output", 7) && usage.set("input", 130));
@@ -253,10 +253,10 @@ async fn what_was_said_to_be_used_never_becomes_less() {
 #[tokio::test]
 async fn a_stream_that_never_ends_is_charged_while_it_grows_in_a_few_calls() {
     let store = tower_quota::test_util::ScriptedStore::new();
-    let day = QuotaPolicy::per_day("tokens", 1_000_000).counting("tokens");
+    let day = QuotaPolicy::per_day("tokens", 1_000_000).with_unit("tokens");
     let policies = [day];
     let layer = builder(store.clone(), &policies)
-        .cost_of("tokens", |_| 100)
+        .unit_cost("tokens", |_| 100)
         .build()
         .unwrap();
     let (response, usage) = open(layer, Stream::endless()).await;
@@ -348,7 +348,7 @@ async fn all_layers_around_a_handler_hear_what_was_used() {
 #[tokio::test]
 async fn a_request_that_costs_nothing_uses_no_units_either() {
     let scene = scene();
-    let layer = scene.builder().cost(0).cost_of("tokens", |_| 1_000).build().unwrap();
+    let layer = scene.builder().cost(0).unit_cost("tokens", |_| 1_000).build().unwrap();
     let (_, usage) = open(layer, Stream::of(1)).await;
     assert!(!usage.add("tokens", 5));
     assert_eq!(scene.left().await, [100, 10_000]);
@@ -359,9 +359,9 @@ async fn a_handle_of_a_request_that_is_not_limited_says_nothing() {
     let layer = RateLimitLayer::builder(MemoryStore::new())
         .scope("nobody")
         .key(key::from_fn(|_| None))
-        .no_key(NoKey::Allow)
+        .on_missing_key(MissingKey::Allow)
         .policy(TOKENS)
-        .cost_of("tokens", |_| 1)
+        .unit_cost("tokens", |_| 1)
         .build()
         .unwrap();
     let (_, usage) = open(layer, Stream::of(1)).await;
@@ -425,7 +425,7 @@ fn fields_beside_a_unit_of_ones_own() -> [(ResponseFields, Lines); 5] {
             ],
         ),
         (
-            ResponseFields::legacy(LegacyReset::Seconds),
+            ResponseFields::legacy(LegacyReset::DeltaSeconds),
             &[
                 ("x-ratelimit-limit", "99"),
                 ("x-ratelimit-remaining", "98"),
@@ -440,7 +440,7 @@ fn fields_beside_a_unit_of_ones_own() -> [(ResponseFields, Lines); 5] {
 async fn a_unit_of_ones_own_is_in_no_policy_field_and_in_no_dialect_that_has_one_number() {
     let scene = Scene::new([TOKENS, QuotaPolicy::per_day("requests", 99)]);
     for (fields, expected) in fields_beside_a_unit_of_ones_own() {
-        let builder = scene.builder().cost_of("tokens", |_| 1_000).response_fields(fields);
+        let builder = scene.builder().unit_cost("tokens", |_| 1_000).response_fields(fields);
         let (response, _) = open(builder.build().unwrap(), TextBody::from("answer")).await;
         let headers = response.headers().iter();
         let mut told: Vec<_> = headers
@@ -458,17 +458,17 @@ const MISTAKES: [(&[&str], &[&str], &str); 11] = [
     (
         &["tokens"],
         &[],
-        r#"policy "0": unit "tokens" has no cost; `cost_of` has set those of []"#,
+        r#"policy "0": unit "tokens" has no cost; `unit_cost` has set those of []"#,
     ),
     (
         &["tokens"],
         &["token"],
-        r#"policy "0": unit "tokens" has no cost; `cost_of` has set those of ["token"]"#,
+        r#"policy "0": unit "tokens" has no cost; `unit_cost` has set those of ["token"]"#,
     ),
     (
         &["a"],
         &["a", "b"],
-        r#"unit "b": no policy counts it; use `counting`, or leave it out"#,
+        r#"unit "b": no policy counts it; use `with_unit`, or leave it out"#,
     ),
     (
         &["tokens"],
@@ -513,9 +513,11 @@ fn mistakes_about_units_are_named() {
     let build = |units: &[&str], costs: &[&str]| {
         let policies = units.iter().enumerate();
         let policies =
-            policies.map(|(name, unit)| QuotaPolicy::per_day("", 10).with_name(name.to_string()).counting(unit));
+            policies.map(|(name, unit)| QuotaPolicy::per_day("", 10).with_name(name.to_string()).with_unit(unit));
         let builder = builder(MemoryStore::new(), &policies.collect::<Vec<_>>());
-        let costs = costs.iter().fold(builder, |builder, unit| builder.cost_of(unit, |_| 1));
+        let costs = costs
+            .iter()
+            .fold(builder, |builder, unit| builder.unit_cost(unit, |_| 1));
         costs.build().map(drop)
     };
     for sound in [&["a", "b", "c"][..], &["a unit of 24 characters!"]] {
@@ -528,7 +530,7 @@ fn mistakes_about_units_are_named() {
             (message, ConfigErrorKind::Unit)
         );
     }
-    let prefetched = [QuotaPolicy::per_day("p", 10).counting("tokens").with_prefetch(5)];
+    let prefetched = [QuotaPolicy::per_day("p", 10).with_unit("tokens").with_prefetch(5)];
     let error = builder(MemoryStore::new(), &prefetched).build().unwrap_err();
     assert!(
         error
@@ -553,11 +555,11 @@ async fn rules_from_a_file_count_units_of_the_program() {
     let scene = Scene::new([]);
     let layer = scene
         .builder()
-        .tiers(Tiers::by(|request| request.headers.get("x-tier")?.to_str().ok()))
+        .tiers(Tiers::from_fn(|request| request.headers.get("x-tier")?.to_str().ok()))
         .rules(rules)
-        .cost_of("seconds", |_| panic!("no policy counts them"))
-        .cost_of("images", |_| 2)
-        .cost_of("tokens", |_| 30)
+        .unit_cost("seconds", |_| panic!("no policy counts them"))
+        .unit_cost("images", |_| 2)
+        .unit_cost("tokens", |_| 30)
         .build()
         .unwrap();
     for (tier, shown) in [
@@ -569,11 +571,11 @@ async fn rules_from_a_file_count_units_of_the_program() {
         let response = layer.layer(service_fn(hello)).oneshot(request).await.unwrap();
         assert_eq!(ratelimit(&response), shown);
     }
-    let typo = Rules::new().tier("free", [QuotaPolicy::per_day("tokens", 5).counting("toknes")]);
+    let typo = Rules::new().tier("free", [QuotaPolicy::per_day("tokens", 5).with_unit("toknes")]);
     let error = layer.rules_handle().replace(typo).unwrap_err();
     assert_eq!(
         error.to_string(),
-        r#"tier "free": policy "tokens": unit "toknes" has no cost; `cost_of` has set those of ["seconds", "images", "tokens"]"#
+        r#"tier "free": policy "tokens": unit "toknes" has no cost; `unit_cost` has set those of ["seconds", "images", "tokens"]"#
     );
 }
 
@@ -583,7 +585,7 @@ async fn policies_of_different_units_share_no_used_units() {
     let scene = Scene::new([QuotaPolicy::per_day("day", 100)]);
     scene.take(40).await;
     for unit in ["tokens", "images"] {
-        let other = QuotaPolicy::per_day("day", 100).counting(unit);
+        let other = QuotaPolicy::per_day("day", 100).with_unit(unit);
         assert_eq!(left(&scene.store, &[other]).await, [100]);
     }
     assert_eq!(scene.left().await, [60]);
@@ -595,7 +597,7 @@ async fn reduced_capacity_is_of_tokens_too_and_grants_are_of_requests_only() {
     let scene = scene();
     let layer = scene
         .builder()
-        .cost_of("tokens", |_| 1_000)
+        .unit_cost("tokens", |_| 1_000)
         .capacity(|_| Capacity::reduced_to(50).unwrap())
         .build()
         .unwrap();
@@ -631,13 +633,17 @@ async fn a_refund_from_elsewhere_gives_back_requests_and_units_of_ones_own() {
     assert_eq!(scene.left().await, [99, 9_400]);
 
     let part = plan(&scene.policies, 1).with_units("tokens", 250);
-    let refund = Settlement::refund(part, Charged::At(charged_at));
+    let refund = Settlement::refund(part, ChargeTime::At(charged_at));
     scene.store.settle(refund).await.unwrap();
     assert_eq!(scene.left().await, [100, 9_650]);
 
     // No policy is lifted above its quota, whatever a message says.
     let all = plan(&scene.policies, 100).with_units("tokens", 1_000_000);
-    scene.store.settle(Settlement::refund(all, Charged::Now)).await.unwrap();
+    scene
+        .store
+        .settle(Settlement::refund(all, ChargeTime::Now))
+        .await
+        .unwrap();
     assert_eq!(scene.left().await, [100, 10_000]);
 }
 
@@ -651,22 +657,30 @@ async fn the_admin_handle_gives_back_what_was_said_of_each_unit() {
     drop(response);
     assert_eq!(scene.left().await, [99, 9_400]);
 
-    let refund = |requests| Refund::new(requests, Charged::At(charged_at));
+    let refund = |requests| Refund::new(requests, ChargeTime::At(charged_at));
     for (refund, refunded, left) in [
-        (refund(1).with_id("job 1"), Refunded::Done, [100, 9_400]),
+        (refund(1).with_id("job 1"), RefundOutcome::Refunded, [100, 9_400]),
         (
             refund(0).with_units("tokens", 250).with_id("job 2"),
-            Refunded::Done,
+            RefundOutcome::Refunded,
             [100, 9_650],
         ),
         (
             refund(0).with_units("tokens", 250).with_id("job 2"),
-            Refunded::Repeated,
+            RefundOutcome::Duplicate,
             [100, 9_650],
         ),
-        (refund(0).with_units("images", 250), Refunded::NotCounted, [100, 9_650]),
-        (refund(0), Refunded::NotCounted, [100, 9_650]),
-        (refund(7).with_units("tokens", 1_000_000), Refunded::Done, [100, 10_000]),
+        (
+            refund(0).with_units("images", 250),
+            RefundOutcome::NotApplicable,
+            [100, 9_650],
+        ),
+        (refund(0), RefundOutcome::NotApplicable, [100, 9_650]),
+        (
+            refund(7).with_units("tokens", 1_000_000),
+            RefundOutcome::Refunded,
+            [100, 10_000],
+        ),
     ] {
         let told = layer.admin().give_back(&everybody(), None, &refund).await.unwrap();
         assert_eq!((told, scene.left().await), (refunded, left.to_vec()), "{refund:?}");
@@ -680,11 +694,11 @@ async fn the_admin_handle_forecasts_tokens_beside_requests() {
     drop(layer.layer(service_fn(hello)).oneshot(request()).await.unwrap());
     let forecast = async |tokens| {
         let forecast = layer.admin().forecast_units(&everybody(), None, "tokens", tokens).await;
-        forecast.unwrap().unwrap().passes()
+        forecast.unwrap().unwrap().availability()
     };
-    assert_eq!(forecast(1).await, Passes::Now);
-    assert!(matches!(forecast(2).await, Passes::In(_)));
-    assert_eq!(forecast(10_001).await, Passes::Never);
+    assert_eq!(forecast(1).await, Availability::Now);
+    assert!(matches!(forecast(2).await, Availability::After(_)));
+    assert_eq!(forecast(10_001).await, Availability::Never);
     assert_eq!(
         layer
             .admin()
@@ -692,8 +706,8 @@ async fn the_admin_handle_forecasts_tokens_beside_requests() {
             .await
             .unwrap()
             .unwrap()
-            .passes(),
-        Passes::Now
+            .availability(),
+        Availability::Now
     );
     assert_eq!(scene.left().await, [99, 1], "nothing was charged");
 }

@@ -175,7 +175,7 @@ impl Caller {
 }
 
 pub fn tiers() -> Tiers {
-    let tiers = Tiers::by(|request| request.extensions.get::<Caller>().map(|caller| caller.tier()));
+    let tiers = Tiers::from_fn(|request| request.extensions.get::<Caller>().map(|caller| caller.tier()));
     Kind::ALL
         .into_iter()
         .fold(tiers, |tiers, kind| tiers.tier(kind.name(), kind.policies()))

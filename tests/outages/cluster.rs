@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use proptest::test_runner::{Config, TestRunner};
 use tokio::time::timeout;
 use tower_quota::{
-    Algorithm, Charged, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Passes, Plan, PolicySet,
+    Algorithm, Availability, ChargeTime, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet,
     QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind,
     clock::{Clock, Timestamp},
     key,
@@ -38,7 +38,7 @@ const DEADLINE: Duration = Duration::from_secs(1);
 fn builder(store: impl Store, scope: &str) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(store)
         // Every request asks the store, about which these tests are.
-        .denial_cache(0)
+        .rejection_cache(0)
         .scope(scope)
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("daily", LIMIT))
@@ -131,19 +131,21 @@ async fn a_forecast_asks_every_node_and_charges_none_and_each_node_gives_back_it
 
     // The second node rejects, and the third one is asked all the same.
     let forecast = store.forecast(three(6)).await.unwrap();
-    let each: Vec<Passes> = forecast.allowances().map(|each| each.passes()).collect();
+    let each: Vec<Availability> = forecast.allowances().map(|each| each.availability()).collect();
     assert!(
-        matches!(each[..], [Passes::Now, Passes::In(_), Passes::Now]),
+        matches!(each[..], [Availability::Now, Availability::After(_), Availability::Now]),
         "{each:?}"
     );
-    assert!(matches!(forecast.passes(), Passes::In(_)));
+    assert!(matches!(forecast.availability(), Availability::After(_)));
     assert_eq!(remaining(&store, three(1)).await, [6, 3, 6]);
 
-    let charged = Charged::At(decision.decided_at().unwrap());
+    let charged = ChargeTime::At(decision.decided_at().unwrap());
     store.settle(Settlement::refund(three(4), charged)).await.unwrap();
     assert_eq!(remaining(&store, three(1)).await, [10, 7, 10]);
-    let partial = plan("forecast", &policies("second"), &users[1], 9).partially().unwrap();
-    assert_eq!(store.decide_partially(partial).await.unwrap().granted(), 7);
+    let partial = plan("forecast", &policies("second"), &users[1], 9)
+        .allow_partial()
+        .unwrap();
+    assert_eq!(store.decide_partial(partial).await.unwrap().granted(), 7);
 }
 
 /// L11, L25, L29
@@ -182,7 +184,7 @@ async fn every_call_goes_to_the_node_that_has_its_keys() {
     for user in 0..60 {
         let plan = |cost| plan("routing", &policies, &user.to_string(), cost);
         let decision = store.decide(plan(1)).await.unwrap();
-        store.settle(Settlement::unused(&decision)).await.unwrap();
+        store.settle(Settlement::refund_all(&decision)).await.unwrap();
         store.decide(plan(2)).await.unwrap();
         store.reset(plan(1)).await.unwrap();
     }
@@ -372,7 +374,7 @@ async fn a_rejection_shows_the_partitions_that_were_asked_and_gives_their_charge
     assert_eq!(left(&allowed), shown(&[("first", 2), ("second", 0), ("third", 2)]));
     // A question without a charge gets every allowance, also behind a policy that has nothing left.
     assert_eq!(remaining(&store, plan(0)).await, [2, 0, 2]);
-    store.settle(Settlement::unused(&allowed)).await.unwrap();
+    store.settle(Settlement::refund_all(&allowed)).await.unwrap();
     assert_eq!(remaining(&store, plan(0)).await, [3, 1, 3]);
     store.reset(plan(1)).await.unwrap();
     assert_eq!(remaining(&store, plan(0)).await, [3, 3, 3]);
@@ -408,14 +410,14 @@ async fn concurrent_requests_hold_slots_on_several_nodes_renew_them_and_give_the
         assert_eq!(store.decide(plan(1)).await.unwrap().outcome(), Outcome::Rejected);
         until_remaining(&store, plan(0), &[1, 0]).await;
     }
-    store.settle(Settlement::unused(&other)).await.unwrap();
+    store.settle(Settlement::refund_all(&other)).await.unwrap();
     let taken_at = Instant::now();
     until("a lease would have ended", || async {
         assert_eq!(remaining(&store, plan(0)).await, [1, 1], "it is renewed on both nodes");
         taken_at.elapsed() > lease_time + Duration::from_millis(500)
     })
     .await;
-    store.settle(Settlement::unused(&held)).await.unwrap();
+    store.settle(Settlement::refund_all(&held)).await.unwrap();
     assert_eq!(remaining(&store, plan(0)).await, [2, 2]);
 }
 
@@ -428,7 +430,7 @@ async fn what_one_node_has_granted_is_given_back_when_another_one_fails_or_is_no
     let first = || plan("back", &policies[0], &users[0], 1);
     let both = || and(first(), "back", &policies[1], &users[1]);
     let allowed = store.decide(both()).await.unwrap();
-    store.settle(Settlement::unused(&allowed)).await.unwrap();
+    store.settle(Settlement::refund_all(&allowed)).await.unwrap();
     let (peek, other) = (first(), &cluster.nodes[1]);
 
     other.command(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -672,7 +674,7 @@ async fn a_slot_that_is_being_moved_is_counted_wherever_its_keys_are() {
     assert_eq!(charge(known, 1).await, 7, "moved");
 
     let decision = store.decide(of(known, 3)).await.unwrap();
-    store.settle(Settlement::unused(&decision)).await.unwrap();
+    store.settle(Settlement::refund_all(&decision)).await.unwrap();
     assert_eq!(
         remaining(&store, of(known, 1)).await,
         [7],
@@ -717,7 +719,7 @@ async fn slots_are_held_while_their_key_is_moved_and_released_afterwards() {
     moving.end();
     assert!(ends(&cluster.nodes[target]) > before);
     assert_eq!(store.decide(one()).await.unwrap().outcome(), Outcome::Rejected);
-    store.settle(Settlement::unused(&held)).await.unwrap();
+    store.settle(Settlement::refund_all(&held)).await.unwrap();
     assert_eq!(store.decide(one()).await.unwrap().outcome(), Outcome::Allowed);
 }
 

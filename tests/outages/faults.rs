@@ -53,7 +53,7 @@ fn store(url: &str) -> RedisStore {
 fn builder(store: RedisStore) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(store)
         .decision_in_response()
-        .denial_cache(0)
+        .rejection_cache(0)
         .scope("faults")
         .key(key::extension::<u64>())
         .policy(QuotaPolicy::per_day("daily", 5))
@@ -426,7 +426,7 @@ async fn a_user_with_the_documented_permissions_is_enough() {
     store.decide(plan()).await.unwrap();
     let rejected = store.decide(plan()).await.unwrap();
     assert_eq!(rejected.outcome(), Outcome::Rejected);
-    store.settle(Settlement::unused(&first)).await.unwrap();
+    store.settle(Settlement::refund_all(&first)).await.unwrap();
     assert_eq!(store.decide(plan()).await.unwrap().outcome(), Outcome::Allowed);
     store.reset(plan()).await.unwrap();
     assert_eq!(

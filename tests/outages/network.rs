@@ -348,7 +348,7 @@ async fn a_settlement_whose_reply_is_anothers_has_failed() {
     .await;
     let store = RedisStore::builder(server.url()).connections(1).build().unwrap();
     let decision = acquire(&store, 5, "alice").await.unwrap();
-    let error = store.settle(Settlement::unused(&decision)).await.unwrap_err();
+    let error = store.settle(Settlement::refund_all(&decision)).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unreachable, "{error}");
     // All other commands are answered with OK.
     let error = store.reset(plan(5, "alice")).await.unwrap_err();

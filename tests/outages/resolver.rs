@@ -59,7 +59,7 @@ impl Name {
 /// A layer with five requests a day, each of which asks the store.
 pub fn five_a_day(store: RedisStore, deadline: Duration) -> RateLimitLayer {
     RateLimitLayer::builder(store)
-        .denial_cache(0)
+        .rejection_cache(0)
         .scope("names")
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("day", 5))

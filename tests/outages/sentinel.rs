@@ -26,7 +26,7 @@ use crate::{
 fn layer(store: RedisStore) -> RateLimitLayer {
     RateLimitLayer::builder(store)
         // Every request asks the store, about which these tests are.
-        .denial_cache(0)
+        .rejection_cache(0)
         .scope("sentinel")
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("daily", 5))

@@ -234,7 +234,7 @@ async fn a_change_of_rules_that_have_changed_meanwhile_is_not_published() {
     let preview = change("preview=true", &second, &month).await;
     let shown: Value = serde_json::from_str(&preview.body).unwrap();
     assert_eq!(shown["before"], *second);
-    assert_eq!(shown["starting_anew"].as_array().unwrap().len(), 1, "{shown}");
+    assert_eq!(shown["count_resets"].as_array().unwrap().len(), 1, "{shown}");
     let answer = change("", &second, &month).await;
     assert_eq!(answer.status, StatusCode::CONFLICT);
     assert!(
@@ -264,9 +264,9 @@ async fn a_document_that_an_instance_rejects_is_shown_with_the_reason() {
     assert_eq!(platform.fleet().await["published"]["number"], 1);
 
     // … but others may.
-    let day = QuotaPolicy::per_day("day", 7).counted_by("planet");
+    let day = QuotaPolicy::per_day("day", 7).keyed_by("planet");
     let by_planet = Rules::new().tier("free", [day]).unlimited("premium").unlimited("admin");
-    let change = Publication::rules(by_planet).restarting_counts();
+    let change = Publication::rules(by_planet).allow_count_reset();
     publisher(server, "platform-rejected").publish(change).await.unwrap();
     let rejected = async || platform.state().await["fleet"]["rejected"].clone();
     eventually("version 2 is rejected", async || rejected().await["number"] == 2).await;
@@ -310,9 +310,9 @@ async fn tried_rules_that_an_instance_rejects_are_not_for_all_by_its_page() {
     let server = shared_server();
     let platform = Platform::in_fleet(server, 37, "platform-tried").await;
     platform.change(Method::POST, "rules", &rules(200)).await;
-    let day = QuotaPolicy::per_day("day", 7).counted_by("planet");
+    let day = QuotaPolicy::per_day("day", 7).keyed_by("planet");
     let by_planet = Rules::new().tier("free", [day]).unlimited("premium").unlimited("admin");
-    let change = Publication::rules(by_planet).to_percent(10).restarting_counts();
+    let change = Publication::rules(by_planet).rollout_percent(10).allow_count_reset();
     publisher(server, "platform-tried").publish(change).await.unwrap();
 
     for (method, path) in [

@@ -191,7 +191,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         )
         // A store in memory does not fail. A `RedisStore` in its place can.
         .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::legacy(LegacyReset::Seconds))
+        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
         .build()?;
 
     let app = Router::new()
@@ -502,7 +502,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .policy(QuotaPolicy::per_minute("minute", 20))
         .cost(2)
         .fallback(MemoryStore::new())
-        .response_fields(ResponseFields::legacy(LegacyReset::Seconds))
+        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
         .build()?;
 
     let app = Router::new()
@@ -818,7 +818,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .with_algorithm(Algorithm::FixedWindow),
         )
         .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::legacy(LegacyReset::Seconds))
+        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
         .build()?;
 
     let app = Router::new()
@@ -1134,7 +1134,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .policy(QuotaPolicy::per_minute("minute", 20))
         // A store in memory does not fail. A `RedisStore` in its place can.
         .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::legacy(LegacyReset::Seconds))
+        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
         .build()?;
 
     let app = Router::new()
@@ -1451,7 +1451,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .policy(QuotaPolicy::per_minute("minute", 20))
         // A store in memory does not fail. A `RedisStore` in its place can.
         .fallback(MemoryStore::new())
-        .response_fields(ResponseFields::legacy(LegacyReset::Seconds))
+        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
         .build()?;
 
     let app = Router::new()
@@ -1769,7 +1769,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             QuotaPolicy::per_minute("minute", 20)
                 .with_burst_capacity(40),
         )
-        .response_fields(ResponseFields::legacy(LegacyReset::Seconds))
+        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
         .build()?;
 
     let app = Router::new()
@@ -2086,7 +2086,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .policy(QuotaPolicy::per_minute("minute", 20))
         // A store in memory does not fail. A `RedisStore` in its place can.
         .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::legacy(LegacyReset::Seconds))
+        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
         .build()?;
 
     let app = Router::new()

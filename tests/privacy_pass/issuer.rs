@@ -14,7 +14,7 @@ use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
 use tower::ServiceExt;
 use tower_quota::{
-    ConfigErrorKind, MemoryStore, NoKey, QuotaPolicy, RateLimitLayer, Store, StoreError, StoreErrorKind,
+    ConfigErrorKind, MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, Store, StoreError, StoreErrorKind,
     clock::{Clock, Timestamp},
     key,
     privacy_pass::{
@@ -270,7 +270,7 @@ fn ration(store: impl Store) -> RateLimitLayer {
     let layer = RateLimitLayer::builder(store)
         .scope("credentials")
         .key(key::header("x-account"))
-        .no_key(NoKey::Reject)
+        .on_missing_key(MissingKey::Reject)
         .policy(QuotaPolicy::per_day("credentials", 1))
         .deadline(Duration::from_secs(60));
     layer.build().unwrap()

@@ -17,8 +17,9 @@ use tokio::{
     task::{JoinHandle, yield_now},
 };
 use tower_quota::{
-    Access, AccessList, AcquireFuture, Algorithm, MemoryStore, NoKey, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
-    RateLimitLayerBuilder, RedisStore, Rules, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
+    Access, AccessList, AcquireFuture, Algorithm, MemoryStore, MissingKey, PartitionKey, Plan, QuotaPolicy,
+    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Rules, Settlement, Store, StoreError, StoreErrorKind,
+    StoreFuture, Tiers,
     clock::Clock,
     key,
     privacy_pass::{
@@ -43,7 +44,7 @@ fn rationed(store: impl Store) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(store)
         .scope("credentials")
         .key(key::header("x-account"))
-        .no_key(NoKey::Reject)
+        .on_missing_key(MissingKey::Reject)
         .deadline(Duration::from_secs(60))
 }
 
@@ -145,7 +146,7 @@ async fn another_account_with_the_same_bytes_and_other_bytes_of_the_same_account
 
 #[tokio::test]
 async fn policies_by_another_key_charge_the_same_bytes_for_each_of_its_values() {
-    let team = QuotaPolicy::per_day("team", 1).counted_by("team");
+    let team = QuotaPolicy::per_day("team", 1).keyed_by("team");
     let scene = Scene::new(
         rationed(MemoryStore::new())
             .named_key("team", key::header("x-team"))
@@ -307,14 +308,14 @@ async fn a_caller_that_may_have_no_credential_any_more_gets_no_repeat() {
 #[tokio::test]
 async fn what_is_not_counted_is_issued_as_often_as_it_is_asked_for() {
     let scene = Scene::new(ration(MemoryStore::new()));
-    scene.ration.rules_handle().switch_off();
+    scene.ration.rules_handle().disable();
     assert_eq!(scene.asked("alice", 6).await, [200; 6]);
-    scene.ration.rules_handle().switch_on();
+    scene.ration.rules_handle().enable();
     assert_eq!(scene.remaining("alice").await, 2);
     assert_eq!(scene.ask("alice").await, 200);
     assert_eq!(scene.remaining("alice").await, 1);
 
-    let tiers = Tiers::by(|request| request.headers.get("x-account")?.to_str().ok())
+    let tiers = Tiers::from_fn(|request| request.headers.get("x-account")?.to_str().ok())
         .tier("alice", [QuotaPolicy::per_day("credentials", 1)])
         .unlimited("admin");
     let scene = Scene::new(rationed(MemoryStore::new()).tiers(tiers));
@@ -324,7 +325,7 @@ async fn what_is_not_counted_is_issued_as_often_as_it_is_asked_for() {
 
 #[tokio::test]
 async fn a_repeat_is_answered_while_its_caller_is_locked_out_and_takes_no_slot() {
-    let policy = QuotaPolicy::per_day("credentials", 1).blocking_for(hours(100));
+    let policy = QuotaPolicy::per_day("credentials", 1).with_lockout(hours(100));
     let scene = Scene::new(rationed(MemoryStore::new()).policy(policy));
     assert_eq!(scene.asked("alice", 5).await, [200, 200, 200, 200, 429]);
 

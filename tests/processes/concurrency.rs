@@ -156,10 +156,10 @@ async fn one_request(layer: &RateLimitLayer, gauge: &Arc<Gauge>, number: u64) {
             response.into_body().collect().await.unwrap();
         }
     };
-    let patience = [0, 1, 3, 10, 30, 100, 300, 1_000, u64::MAX, u64::MAX][(scrambled / 64 % 10) as usize];
+    let queue_timeout = [0, 1, 3, 10, 30, 100, 300, 1_000, u64::MAX, u64::MAX][(scrambled / 64 % 10) as usize];
     tokio::select! {
         () = request => {}
-        () = yields(patience) => {}
+        () = yields(queue_timeout) => {}
     }
 }
 
@@ -204,7 +204,7 @@ async fn hold(store: &RedisStore, slots: u64) -> Vec<Decision> {
 
 async fn give_back(store: &RedisStore, decisions: Vec<Decision>) {
     for decision in decisions {
-        store.settle(Settlement::unused(&decision)).await.unwrap();
+        store.settle(Settlement::refund_all(&decision)).await.unwrap();
     }
 }
 

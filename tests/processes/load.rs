@@ -156,7 +156,7 @@ fn every_mode_reports_what_it_is_for() {
     let hot_key = report(hot_key);
     // The warm-up takes them, and a minute gives few back.
     assert!(count(&hot_key, "allowed") < count(&hot_key, "rejected"), "{hot_key}");
-    assert!(has_line(&hot_key, "local denials "), "{hot_key}");
+    assert!(has_line(&hot_key, "local rejections "), "{hot_key}");
 
     check_outage(&report(outage));
 

@@ -101,7 +101,7 @@ async fn write(server: &RedisServer, is_over: &AtomicBool, published: &AtomicU64
     let mut number = 0;
     while !is_over.load(SeqCst) {
         number += 2;
-        let publication = Publication::rules(rules(number)).overwriting();
+        let publication = Publication::rules(rules(number)).force();
         // It may be carried out even if it fails.
         published.store(number, SeqCst);
         match publisher.publish(publication).await {
@@ -164,7 +164,7 @@ async fn instance(url: &str) {
         .unwrap();
     let source = RedisRules::new(servers, "api").unwrap();
     let follower = RulesFollower::builder(layer.rules_handle(), source).start().unwrap();
-    follower.first_rules().await;
+    follower.wait_for_rules().await;
     crate::wait_for_the_others();
     let versions = Arc::new(Mutex::new(BTreeSet::new()));
     let (requests, mut tasks) = (Arc::new(AtomicU64::new(0)), JoinSet::new());

@@ -20,7 +20,7 @@ fn blocking() -> impl Iterator<Item = QuotaPolicy> {
     all_algorithms()
         .into_iter()
         .filter(can_block)
-        .map(|policy| policy.blocking_for(BLOCK))
+        .map(|policy| policy.with_lockout(BLOCK))
 }
 
 /// The same without the meter, of which a single unit is all that there is.
@@ -59,9 +59,9 @@ async fn of_several_policies_each_has_its_own_block() {
         let counter = per_minute("b", 2).with_algorithm(Algorithm::SlidingWindowCounter);
         [
             per_minute("a", 9),
-            counter.blocking_for(Duration::from_secs(100)),
+            counter.with_lockout(Duration::from_secs(100)),
             per_minute("c", 9).with_algorithm(Algorithm::FixedWindow),
-            log.blocking_for(Duration::from_secs(200)),
+            log.with_lockout(Duration::from_secs(200)),
         ]
     };
     for caller in Caller::of_each_store() {
@@ -123,14 +123,14 @@ async fn the_charge_that_leaves_less_than_a_unit_begins_a_block_which_rejections
 #[tokio::test]
 async fn a_wait_lasts_until_the_block_is_over_and_there_are_units_again() {
     for caller in Caller::of_each_store() {
-        let policy = QuotaPolicy::per_minute("minute", 2).blocking_for(Duration::from_secs(40));
+        let policy = QuotaPolicy::per_minute("minute", 2).with_lockout(Duration::from_secs(40));
         use_up(&caller, &policy).await;
         let rejected = caller.decide(&policy, 2).await;
         assert_eq!(rejected.retry_after(), Some(Duration::from_secs(60)));
         let rejected = caller.decide(&policy, 1).await;
         assert_eq!(rejected.retry_after(), Some(Duration::from_secs(40)));
         let log = QuotaPolicy::per_minute("log", 2).with_algorithm(Algorithm::SlidingWindowLog);
-        let last = use_up(&caller, &log.blocking_for(Duration::from_secs(40))).await;
+        let last = use_up(&caller, &log.with_lockout(Duration::from_secs(40))).await;
         assert_eq!(
             last.allowances().next().unwrap().effective_window(),
             Some(Duration::from_secs(60))
@@ -174,17 +174,17 @@ async fn a_refund_that_restores_a_unit_lifts_a_block_and_any_other_does_not() {
             let last = caller.allowed(&policy, 1).await;
             // It has used more than was announced, so that there is still nothing left after the next refund.
             caller.settle(Settlement::new(&last, 2)).await;
-            caller.settle(Settlement::unused(&first)).await;
+            caller.settle(Settlement::refund_all(&first)).await;
             assert_eq!(outcome(&caller, &policy, 1).await, Outcome::Rejected, "{context}");
 
             caller.store.reset(caller.plan([policy.clone()], 1)).await.unwrap();
             let last = use_up(&caller, &policy).await;
-            caller.settle(Settlement::unused(&last)).await;
+            caller.settle(Settlement::refund_all(&last)).await;
             let again = caller.allowed(&policy, 1).await;
             assert_eq!(outcome(&caller, &policy, 1).await, Outcome::Rejected, "{context}");
             // Too late: its units have come back by themselves.
             caller.step(2 * WINDOW as i64);
-            caller.settle(Settlement::unused(&again)).await;
+            caller.settle(Settlement::refund_all(&again)).await;
             let rest = Duration::from_micros((BLOCK_MICROS as u64) - 2 * WINDOW);
             assert_eq!(caller.decide(&policy, 1).await.retry_after(), Some(rest), "{context}");
         }
@@ -235,7 +235,7 @@ async fn instances_whose_rules_have_no_block_or_another_keep_the_one_that_has_be
             caller.allowed(&without_block(&policy), 1).await;
             caller.allowed(&QuotaPolicy::per_hour("another", 7), 1).await;
             let rest = BLOCK - Duration::from_micros(2 * WINDOW);
-            let longer = policy.clone().blocking_for(10 * BLOCK);
+            let longer = policy.clone().with_lockout(10 * BLOCK);
             for policy in [&policy, &longer] {
                 assert_eq!(caller.decide(policy, 1).await.retry_after(), Some(rest), "{context}");
             }
@@ -250,7 +250,7 @@ async fn instances_whose_rules_have_no_block_or_another_keep_the_one_that_has_be
 async fn a_block_of_a_year_is_exact_to_the_microsecond() {
     let year = Duration::from_secs(365 * 86_400);
     for policy in blocking() {
-        let policy = policy.blocking_for(year);
+        let policy = policy.with_lockout(year);
         for caller in Caller::of_each_store() {
             use_up(&caller, &policy).await;
             caller.step(year.as_micros() as i64 - 1);
@@ -310,7 +310,7 @@ fn nothing_passes_during_a_block() {
             return;
         }
         let policy = QuotaPolicy::per_minute("any", quota).with_algorithm(algorithm);
-        let policy = policy.blocking_for(Duration::from_secs(seconds));
+        let policy = policy.with_lockout(Duration::from_secs(seconds));
         for caller in Caller::of_each_store() {
             let mut blocked_until = None;
             for (pause, cost, actual) in &steps {
@@ -355,7 +355,7 @@ async fn of_many_requests_at_once_as_many_pass_as_there_are_units_and_the_rest_i
 #[tokio::test]
 async fn a_block_in_one_partition_rejects_a_plan_of_several() {
     for caller in Caller::of_each_store() {
-        let policy = QuotaPolicy::per_minute("pair", 2).blocking_for(BLOCK);
+        let policy = QuotaPolicy::per_minute("pair", 2).with_lockout(BLOCK);
         let wide = PolicySet::new([QuotaPolicy::per_minute("account", 100)]).unwrap();
         let account = somebody();
         let plan = || caller.plan([policy.clone()], 1).and(wide.clone(), account);

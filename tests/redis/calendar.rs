@@ -160,7 +160,7 @@ async fn what_a_request_did_not_use_comes_back_within_its_window_only() {
         // Midnight in Tokyo.
         clock.set(moment("2026-11-22T15:00:00Z"));
         assert_eq!(remaining(&decide(&*store, &policy, 3).await), 7, "{store:?}");
-        store.settle(Settlement::unused(&second)).await.unwrap();
+        store.settle(Settlement::refund_all(&second)).await.unwrap();
         assert_eq!(remaining(&decide(&*store, &policy, 0).await), 7, "{store:?}");
         // Extra cost is charged to the window in which it becomes known.
         store.settle(Settlement::new(&first, 6)).await.unwrap();
@@ -262,7 +262,7 @@ async fn no_call_to_a_server_with_another_clock_charges_twice() {
     }
     // A store that does not know the time settles, too.
     let store = other.store();
-    store.settle(Settlement::unused(&decision)).await.unwrap();
+    store.settle(Settlement::refund_all(&decision)).await.unwrap();
     for name in ["alice", "bob"] {
         assert_eq!(left(&store, name).await, [50, 60, 70, 1_000, 1_000]);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::{prelude::*, sample::select};
 use tower_quota::{
-    Algorithm, CalendarPeriod, CalendarWindow, Charged, Decision, Direction, Outcome, PolicySet, QuotaPolicy,
+    Algorithm, CalendarPeriod, CalendarWindow, ChargeTime, Decision, Direction, Outcome, PolicySet, QuotaPolicy,
     Settlement, Store,
     clock::{Clock, Timestamp},
 };
@@ -66,7 +66,7 @@ async fn a_settlement_under_an_older_and_smaller_quota_gives_no_unit_of_the_larg
             let second = caller.allowed(&small, 1).await;
             caller.allowed(&large, 414).await;
             assert_eq!(caller.left(&large).await, 4, "{large:?} {:?}", caller.store);
-            caller.settle(Settlement::unused(&first)).await;
+            caller.settle(Settlement::refund_all(&first)).await;
             // Others have come behind its place in a queue.
             let left = if is_leaky(&large) { 4 } else { 5 };
             assert_eq!(caller.left(&large).await, left, "{large:?} {:?}", caller.store);
@@ -118,7 +118,7 @@ async fn both_stores_refund_the_same_when_the_policies_differ_by_more_than_a_lev
             caller.allowed(&small, 1).await;
             let made = Timestamp::from_micros(caller.clock.now().as_micros() - age);
             let refund = caller.plan([large.clone()], 1);
-            caller.settle(Settlement::refund(refund, Charged::At(made))).await;
+            caller.settle(Settlement::refund(refund, ChargeTime::At(made))).await;
             assert_eq!(caller.left(&small).await, 0, "{age} {:?}", caller.store);
         }
     }
@@ -143,8 +143,8 @@ async fn a_settlement_changes_a_bucket_by_the_difference_although_the_cost_is_mo
 /// L23: found by the differential test. The script compared a level that it had bounded with the same level unbounded.
 #[tokio::test]
 async fn a_settlement_of_other_policies_begins_no_block_however_much_is_used_under_a_larger_quota() {
-    let tokens = |quota| QuotaPolicy::new("tokens", quota, Duration::from_secs(7)).counting("tokens");
-    let (large, small) = (tokens(4_000_000_000), tokens(11).blocking_for(Duration::from_secs(1)));
+    let tokens = |quota| QuotaPolicy::new("tokens", quota, Duration::from_secs(7)).with_unit("tokens");
+    let (large, small) = (tokens(4_000_000_000), tokens(11).with_lockout(Duration::from_secs(1)));
     let requests = QuotaPolicy::per_second("requests", 1);
     for caller in Caller::of_each_store() {
         let plan = |policies: Vec<QuotaPolicy>, tokens| caller.plan(policies, 1).with_units("tokens", tokens);
@@ -154,7 +154,7 @@ async fn a_settlement_of_other_policies_begins_no_block_however_much_is_used_und
             .await;
         let other = plan(vec![small.clone(), requests.clone()], 0);
         caller
-            .settle(Settlement::refund(other, Charged::At(caller.clock.now())))
+            .settle(Settlement::refund(other, ChargeTime::At(caller.clock.now())))
             .await;
         let rejected = caller.store.decide(plan(vec![small.clone()], 5)).await.unwrap();
         // It says when the units are there, and not that nothing passes for a second.
@@ -538,7 +538,7 @@ async fn the_byte_that_a_plan_without_bytes_charges_is_refunded_with_it() {
         caller.allowed(&bytes, 1).await;
         assert_eq!(caller.left(&bytes).await, 9, "{:?}", caller.store);
         let plan = caller.plan([bytes.clone()], 1);
-        caller.settle(Settlement::refund(plan, Charged::Now)).await;
+        caller.settle(Settlement::refund(plan, ChargeTime::Now)).await;
         assert_eq!(caller.left(&bytes).await, 10, "{:?}", caller.store);
     }
 }

@@ -405,7 +405,7 @@ async fn what_was_given_back_to_several_partitions_and_slots_is_there_for_the_ne
     let store = RedisStore::new(server.url()).unwrap();
     let policies = [
         QuotaPolicy::per_day("day", 1),
-        QuotaPolicy::per_day("tenants", 1).counted_by("tenant"),
+        QuotaPolicy::per_day("tenants", 1).keyed_by("tenant"),
         QuotaPolicy::concurrent("slots", 1),
     ];
     let layer = refunding(store, "several", policies);
@@ -426,7 +426,7 @@ async fn what_was_given_back_is_there_for_the_next_request_in_a_cluster() {
     let scope = format!("charges-{}", std::process::id());
     let policies = [
         QuotaPolicy::per_day("day", 1),
-        QuotaPolicy::per_day("tenants", 1).counted_by("tenant"),
+        QuotaPolicy::per_day("tenants", 1).keyed_by("tenant"),
     ];
     let layer = refunding(store, &scope, policies);
     assert_eq!(rejected(&[layer], "alice", 1_000).await, 0);

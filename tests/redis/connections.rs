@@ -30,7 +30,7 @@ use crate::support::{Mode, Proxy, RedisServer, shared_cluster};
 fn layer(store: RedisStore, scope: &str) -> RateLimitLayer {
     RateLimitLayer::builder(store)
         // Every request asks the store, about which these tests are.
-        .denial_cache(0)
+        .rejection_cache(0)
         .scope(scope)
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("daily", 5))
@@ -82,7 +82,7 @@ fn rotating(server: &RedisServer, password: &Arc<Mutex<&'static str>>, opened: &
             ready(Ok(to.set_redis_settings(login.set_password(*password.lock().unwrap()))))
         });
     RateLimitLayer::builder(store.build().unwrap())
-        .denial_cache(0)
+        .rejection_cache(0)
         .scope("rotation")
         .key(key::header("x-user-id"))
         // Nothing is refilled while the test runs.

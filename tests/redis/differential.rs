@@ -5,7 +5,7 @@ use std::{collections::HashMap, future::Future, time::Duration};
 use futures_util::future::join_all;
 use proptest::{prelude::*, sample::select, test_runner::FileFailurePersistence};
 use tower_quota::{
-    Algorithm, CalendarPeriod, CalendarWindow, Charged, Decision, Direction, MemoryStore, Outcome, PartitionId,
+    Algorithm, CalendarPeriod, CalendarWindow, ChargeTime, Decision, Direction, MemoryStore, Outcome, PartitionId,
     PartitionKey, Plan, PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Scope, Settlement, Store, StoreFuture, Weekday,
     clock::{Clock, Timestamp},
 };
@@ -79,7 +79,7 @@ fn with_unit(policy: QuotaPolicy, unit: u8) -> QuotaPolicy {
         0 => policy.with_content_bytes(Direction::Request),
         1 => policy.with_content_bytes(Direction::Response),
         2 => policy.with_content_bytes(Direction::Both),
-        3 | 4 => policy.counting("tokens"),
+        3 | 4 => policy.with_unit("tokens"),
         _ => policy,
     }
 }
@@ -123,7 +123,7 @@ fn blocks() -> impl Strategy<Value = Option<u64>> {
 
 /// A policy that blocks for so many seconds, if it can.
 fn blocking(policy: QuotaPolicy, seconds: Option<u64>) -> QuotaPolicy {
-    let blocking = seconds.map(|seconds| policy.clone().blocking_for(Duration::from_secs(seconds)));
+    let blocking = seconds.map(|seconds| policy.clone().with_lockout(Duration::from_secs(seconds)));
     blocking.filter(is_sound).unwrap_or(policy)
 }
 
@@ -164,7 +164,7 @@ fn renumbered(old: &QuotaPolicy, quota: u64, capacity: Option<u64>) -> QuotaPoli
     };
     new = match old.unit() {
         QuotaUnit::ContentBytes(content) => new.with_content_bytes(content),
-        QuotaUnit::Custom(unit) => new.counting(unit.as_str()),
+        QuotaUnit::Custom(unit) => new.with_unit(unit.as_str()),
         _ => new,
     };
     match (old.algorithm(), capacity) {
@@ -408,10 +408,10 @@ impl Pair {
         let set = (step.set, sets[step.set].policies.as_slice());
         let (told, expected) = match step.action {
             Action::Acquire(request) => self.decide(set, request, self.store.decide(plan), now).await,
-            Action::AcquirePartially(request) => match plan.partially() {
+            Action::AcquirePartially(request) => match plan.allow_partial() {
                 Ok(plan) => {
                     let cost = self.granted(set, request, now);
-                    let decision = self.store.decide_partially(plan);
+                    let decision = self.store.decide_partial(plan);
                     self.decide(set, Request { cost, ..request }, decision, now).await
                 }
                 // There is nothing of which it could get a part.
@@ -472,7 +472,7 @@ impl Pair {
         now: i128,
     ) {
         let charged_at = ago.map(|ago| now - i128::from(ago));
-        let charged = charged_at.map_or(Charged::Now, |at| Charged::At(Timestamp::from_micros(at as u64)));
+        let charged = charged_at.map_or(ChargeTime::Now, |at| ChargeTime::At(Timestamp::from_micros(at as u64)));
         self.store.settle(Settlement::refund(plan, charged)).await.unwrap();
         if let Some(model) = &mut self.model {
             model.give_back(now, set, request, charged_at);
@@ -494,7 +494,7 @@ impl Pair {
         let settlement = match actual {
             Actual::Cost(cost) => Settlement::new(decision, cost),
             Actual::Tokens(tokens) => Settlement::with_units(decision, 1, [("tokens", tokens)]),
-            Actual::Unused => Settlement::unused(decision),
+            Actual::Unused => Settlement::refund_all(decision),
         };
         // Should it be settled once more, nothing more comes of it.
         let receipt = receipt.take();

@@ -226,7 +226,7 @@ impl Bench {
         let late = settle(Settlement::new(receipt, 9));
         let acquired = self.decide(1);
         let settled = match &acquired {
-            Ok(decision) => settle(Settlement::unused(decision)),
+            Ok(decision) => settle(Settlement::refund_all(decision)),
             Err(_) => Ok(()),
         };
         let other = PolicySet::new([QuotaPolicy::per_day("another", 9)]).unwrap();

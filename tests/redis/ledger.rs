@@ -14,7 +14,7 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use tower_quota::{
-    Algorithm, Charged, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    Algorithm, ChargeTime, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
     RedisStore, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
 };
@@ -258,11 +258,11 @@ async fn what_was_charged_before_a_reset_is_not_given_back_after_it() {
             caller.step(micros);
             let after = caller.allowed(&policy, 1).await;
             let left = caller.left(&policy).await;
-            caller.settle(Settlement::unused(&before)).await;
+            caller.settle(Settlement::refund_all(&before)).await;
             let context = format!("{:?}, {:?} after {micros}", caller.store, policy.algorithm());
             assert_eq!(caller.left(&policy).await, left, "{context}");
             // The charge that was made since is given back.
-            caller.settle(Settlement::unused(&after)).await;
+            caller.settle(Settlement::refund_all(&after)).await;
             assert_eq!(caller.left(&policy).await, left + 1, "{context}");
         }
     }
@@ -278,7 +278,7 @@ async fn a_reset_of_one_log_ends_what_can_be_given_back_of_all_that_it_has_forgo
         let before = acquire().await;
         caller.store.reset(caller.plan([log()], 1)).await.unwrap();
         acquire().await;
-        caller.settle(Settlement::unused(&before)).await;
+        caller.settle(Settlement::refund_all(&before)).await;
         assert_eq!(remaining(&acquire().await), [6, 6], "{:?}", caller.store);
     }
 }
@@ -294,7 +294,7 @@ async fn a_charge_to_a_log_that_is_given_back_twice_takes_no_unit_from_others() 
             let first = caller.allowed(&log, 1).await;
             let twice = caller.allowed(&log, 1).await;
             let plan = caller.plan([log.clone()], 1);
-            caller.settle(Settlement::refund(plan, Charged::Now)).await;
+            caller.settle(Settlement::refund(plan, ChargeTime::Now)).await;
             assert_eq!(caller.left(&log).await, 9, "{:?}", caller.store);
             caller.step(micros);
             for _ in 0..others {
@@ -302,12 +302,12 @@ async fn a_charge_to_a_log_that_is_given_back_twice_takes_no_unit_from_others() 
             }
             caller.step(-micros);
             let left = caller.left(&log).await;
-            caller.settle(Settlement::unused(&twice)).await;
+            caller.settle(Settlement::refund_all(&twice)).await;
             let context = format!("{:?}, {others} others after {micros}", caller.store);
             assert_eq!(caller.left(&log).await, left, "{context}");
             // Other requests give back what they have charged.
             if micros >= -5_000_000 {
-                caller.settle(Settlement::unused(&first)).await;
+                caller.settle(Settlement::refund_all(&first)).await;
                 assert_eq!(caller.left(&log).await, left + 1, "{context}");
             }
         }
@@ -326,7 +326,7 @@ async fn what_was_given_back_to_a_log_leaves_no_trace_in_its_answers() {
                 caller.step(10 * SECOND as i64);
             }
             let given_back = asked.allowed(&log, 2).await;
-            asked.settle(Settlement::unused(&given_back)).await;
+            asked.settle(Settlement::refund_all(&given_back)).await;
             let mut told = Vec::new();
             for caller in [&asked, &spared] {
                 caller.step(pause * SECOND as i64);
@@ -364,7 +364,7 @@ async fn what_a_store_has_lost_is_not_given_back_later() {
         server.command(&["FLUSHALL"]);
         bob.allowed(&policy, 5).await;
         alice.allowed(&policy, 3).await;
-        alice.settle(Settlement::unused(&lost)).await;
+        alice.settle(Settlement::refund_all(&lost)).await;
         assert_eq!(alice.left(&policy).await, 7, "{store:?}");
     }
 }
@@ -481,7 +481,7 @@ fn waiting_for_retry_after_is_enough_after_a_step_back_too() {
             let algorithm = all_algorithms()[which].algorithm();
             let mut policy = QuotaPolicy::new("any", quota, Duration::from_secs(seconds)).with_algorithm(algorithm);
             if let Some(seconds) = block.filter(|_| !matches!(algorithm, Algorithm::LeakyBucketQueue { .. })) {
-                policy = policy.blocking_for(Duration::from_secs(seconds));
+                policy = policy.with_lockout(Duration::from_secs(seconds));
             }
             for caller in Caller::of_each_store() {
                 for (pause, cost, actual) in &charges {
@@ -578,7 +578,7 @@ async fn a_value_of_the_previous_layout_is_read_and_keeps_it_until_it_is_gone() 
         let decision = acquire(1).await;
         assert_eq!(remaining(&decision), left[..policies().len()]);
         assert_eq!((value()[0], value().len()), (old[0], old.len()), "the layout stays");
-        caller.settle(Settlement::unused(&decision)).await;
+        caller.settle(Settlement::refund_all(&decision)).await;
         assert_eq!(
             remaining(&acquire(0).await),
             left[..policies().len()].iter().map(|left| left + 1).collect::<Vec<_>>()
@@ -588,7 +588,7 @@ async fn a_value_of_the_previous_layout_is_read_and_keeps_it_until_it_is_gone() 
         caller.store.reset(caller.plan(policies(), 1)).await.unwrap();
         let after = remaining(&acquire(2).await);
         assert_eq!((value()[0], value().len()), (old[0] + 4, new.len()));
-        caller.settle(Settlement::unused(&before)).await;
+        caller.settle(Settlement::refund_all(&before)).await;
         assert_eq!(remaining(&acquire(0).await), after);
     }
 }

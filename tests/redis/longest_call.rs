@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tower_quota::{
-    Algorithm, Charged, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    Algorithm, ChargeTime, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
     RedisStore, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
 };
@@ -106,7 +106,7 @@ async fn a_log_whose_entries_are_all_over_is_cleared_a_hundred_at_a_time_and_cou
     assert_eq!(bench.remaining().await, 247);
     let decisions = bench.decide(5).await;
     for (store, decision) in bench.stores.iter().zip(&decisions) {
-        store.settle(Settlement::unused(decision)).await.unwrap();
+        store.settle(Settlement::refund_all(decision)).await.unwrap();
     }
     assert_eq!(bench.remaining().await, 247);
     bench.spend(247).await;
@@ -150,7 +150,7 @@ async fn units_go_back_to_many_logs_in_a_call_for_each_and_before_the_next_decis
     assert!(join_all(settled).await.into_iter().all(|settled| settled.is_ok()));
     assert_eq!(bench.calls() - calls, 4 + 1);
     for store in &bench.stores {
-        let refund = Settlement::refund(bench.plan(900), Charged::At(bench.clock.now()));
+        let refund = Settlement::refund(bench.plan(900), ChargeTime::At(bench.clock.now()));
         store.settle(refund).await.unwrap();
     }
     assert_eq!(bench.remaining().await, 2_000 - 1_550 + 900);

@@ -118,14 +118,14 @@ async fn request(bench: &Bench, run: u64, parts: &[(usize, u8)], cost: u64) -> O
     let decisions = acquire(bench, &bench.plan(run, parts, cost)).await;
     assert_eq!(left(&decisions[0]), left(&decisions[1]));
     assert_eq!(decisions[0].retry_after(), decisions[1].retry_after());
-    let cost_of = |name: &str| if name.contains("slots") { cost.min(1) } else { cost };
+    let unit_cost = |name: &str| if name.contains("slots") { cost.min(1) } else { cost };
     let fits = before
         .iter()
-        .all(|(name, left, is_shadow)| !is_overdrawn && (*is_shadow || *left >= cost_of(name)));
+        .all(|(name, left, is_shadow)| !is_overdrawn && (*is_shadow || *left >= unit_cost(name)));
     let expected: Vec<_> = before
         .into_iter()
         .map(|(name, left, is_shadow)| {
-            let cost = cost_of(&name);
+            let cost = unit_cost(&name);
             let taken = if fits && left >= cost { cost } else { 0 };
             (name, left - taken, is_shadow)
         })
@@ -301,7 +301,7 @@ fn readable(server: &RedisServer) -> RateLimitLayer {
         .named_key("address", key::client_ip())
         .policy(QuotaPolicy::per_hour("hour", 9))
         .policy(QuotaPolicy::per_hour("log", 9).with_algorithm(Algorithm::SlidingWindowLog))
-        .policy(QuotaPolicy::concurrent("slots", 9).counted_by("address"))
+        .policy(QuotaPolicy::concurrent("slots", 9).keyed_by("address"))
         .deadline(Duration::from_secs(10))
         .readable_keys()
         .build()

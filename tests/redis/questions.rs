@@ -8,8 +8,9 @@ use http::{Request, Response};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Charged, ConfigErrorKind, Decision, Direction, MemoryStore, Outcome, PartitionId, PartitionKey, Passes,
-    Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Refund, Refunded, Scope, Settlement, Store,
+    Algorithm, Availability, ChargeTime, ConfigErrorKind, Decision, Direction, MemoryStore, Outcome, PartitionId,
+    PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Refund, RefundOutcome, Scope, Settlement,
+    Store,
     clock::{Clock, Timestamp},
     key,
 };
@@ -61,11 +62,11 @@ async fn of_many_workers_that_ask_at_once_all_together_get_what_there_is() {
             QuotaPolicy::per_day("day", 1_000),
         ]);
         for store in &stores {
-            let plan = Plan::new(policies.clone(), user(&name), 7).partially().unwrap();
+            let plan = Plan::new(policies.clone(), user(&name), 7).allow_partial().unwrap();
             let most = left(&**store, Plan::new(policies.clone(), user(&name), 1)).await[0];
             let tasks = (0..40).map(|_| {
                 let (store, plan) = (Arc::clone(store), plan.clone());
-                tokio::spawn(async move { store.decide_partially(plan).await.unwrap() })
+                tokio::spawn(async move { store.decide_partial(plan).await.unwrap() })
             });
             let decisions: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
             let granted: Vec<u64> = decisions.iter().map(|decision| decision.granted()).collect();
@@ -92,17 +93,17 @@ async fn a_grant_takes_one_slot_and_all_bytes_or_nothing() {
     for store in stores {
         let plan = |jobs, bytes| {
             let plan = Plan::new(policies.clone(), user("alice"), jobs).with_content_bytes(bytes, 0);
-            plan.partially().unwrap()
+            plan.allow_partial().unwrap()
         };
-        let first = store.decide_partially(plan(6, 30)).await.unwrap();
+        let first = store.decide_partial(plan(6, 30)).await.unwrap();
         assert_eq!(first.granted(), 6);
         // The slot is taken.
-        let second = store.decide_partially(plan(6, 30)).await.unwrap();
+        let second = store.decide_partial(plan(6, 30)).await.unwrap();
         assert_eq!((second.outcome(), second.granted()), (Outcome::Rejected, 0));
         store.settle(Settlement::new(&first, 5)).await.unwrap();
         // These bytes do not fit, and are not charged in part.
-        assert_eq!(store.decide_partially(plan(9, 71)).await.unwrap().granted(), 0);
-        assert_eq!(store.decide_partially(plan(9, 70)).await.unwrap().granted(), 5);
+        assert_eq!(store.decide_partial(plan(9, 71)).await.unwrap().granted(), 0);
+        assert_eq!(store.decide_partial(plan(9, 70)).await.unwrap().granted(), 5);
         let peeked = left(&*store, Plan::new(policies.clone(), user("alice"), 1)).await;
         assert_eq!(peeked, [0, 0, 0], "{store:?}");
     }
@@ -118,7 +119,10 @@ async fn a_grant_of_a_counter_with_the_largest_numbers_is_exact() {
     for store in stores {
         clock.set(Timestamp::from_micros(1_999_999_999_999_999));
         let plan = Plan::new(policies.clone(), user("largest"), u64::MAX);
-        let all = store.decide_partially(plan.clone().partially().unwrap()).await.unwrap();
+        let all = store
+            .decide_partial(plan.clone().allow_partial().unwrap())
+            .await
+            .unwrap();
         assert_eq!(all.granted(), quota);
         // A microsecond of this window is one unit, less a part of it.
         for micros in [
@@ -129,7 +133,10 @@ async fn a_grant_of_a_counter_with_the_largest_numbers_is_exact() {
         ] {
             clock.set(Timestamp::from_micros(micros));
             let expected = left(&*store, plan.clone()).await[0];
-            let granted = store.decide_partially(plan.clone().partially().unwrap()).await.unwrap();
+            let granted = store
+                .decide_partial(plan.clone().allow_partial().unwrap())
+                .await
+                .unwrap();
             assert_eq!(granted.granted(), expected, "{micros} in {store:?}");
             assert_eq!(left(&*store, plan.clone()).await, [0]);
         }
@@ -147,11 +154,11 @@ fn what_cannot_be_granted_in_part_is_an_error_that_says_why() {
         ),
         (Plan::new(slots, user("alice"), 5), "none of its policies counts"),
     ] {
-        let error = plan.partially().unwrap_err();
+        let error = plan.allow_partial().unwrap_err();
         assert_eq!(error.kind(), ConfigErrorKind::Policies);
         assert!(error.to_string().contains(reason), "{error}");
     }
-    assert!(Plan::new(jobs(), user("alice"), 5).partially().is_ok());
+    assert!(Plan::new(jobs(), user("alice"), 5).allow_partial().is_ok());
 }
 
 #[tokio::test]
@@ -160,9 +167,9 @@ async fn a_plan_whose_only_limit_is_tried_is_granted_in_full() {
     let (_server, stores) = stores(&clock);
     let shadow = policies([QuotaPolicy::per_day("jobs", 10).shadow()]);
     for store in stores {
-        let up_to = |jobs| Plan::new(shadow.clone(), user("alice"), jobs).partially().unwrap();
+        let up_to = |jobs| Plan::new(shadow.clone(), user("alice"), jobs).allow_partial().unwrap();
         for (asked_for, is_violated) in [(7, false), (12, true)] {
-            let decision = store.decide_partially(up_to(asked_for)).await.unwrap();
+            let decision = store.decide_partial(up_to(asked_for)).await.unwrap();
             assert_eq!(decision.granted(), asked_for, "{store:?}");
             assert!(
                 decision.allowances().all(|jobs| jobs.is_violated() == is_violated),
@@ -180,10 +187,14 @@ async fn a_forecast_charges_nothing_takes_no_slot_and_cannot_be_settled() {
     let all = policies([QuotaPolicy::per_day("all", 5).with_algorithm(Algorithm::SlidingWindowLog)]);
     for store in stores {
         let plan = |cost| Plan::new(own.clone(), user("alice"), cost).and(all.clone(), user("everybody"));
-        for (cost, passes) in [(5, Passes::Now), (6, Passes::Never), (11, Passes::Never)] {
+        for (cost, passes) in [
+            (5, Availability::Now),
+            (6, Availability::Never),
+            (11, Availability::Never),
+        ] {
             let forecast = store.forecast(plan(cost)).await.unwrap();
-            assert_eq!(forecast.passes(), passes, "{store:?}");
-            assert_eq!(forecast.made_at(), START);
+            assert_eq!(forecast.availability(), passes, "{store:?}");
+            assert_eq!(forecast.computed_at(), START);
             assert_eq!(
                 forecast.allowances().map(|each| each.remaining()).collect::<Vec<_>>(),
                 [10, 1, 5]
@@ -191,12 +202,15 @@ async fn a_forecast_charges_nothing_takes_no_slot_and_cannot_be_settled() {
         }
         assert_eq!(left(&*store, plan(1)).await, [10, 1, 5], "{store:?}");
         let holder = store.decide(plan(3)).await.unwrap();
-        assert_eq!(store.forecast(plan(1)).await.unwrap().passes(), Passes::WhenReleased);
+        assert_eq!(
+            store.forecast(plan(1)).await.unwrap().availability(),
+            Availability::OnRelease
+        );
         store.settle(Settlement::new(&holder, 3)).await.unwrap();
         let two = store.forecast(plan(3)).await.unwrap();
-        assert_eq!(two.passes(), Passes::In(Duration::from_secs(86_400)));
+        assert_eq!(two.availability(), Availability::After(Duration::from_secs(86_400)));
         clock.advance(Duration::from_secs(86_400));
-        assert_eq!(store.forecast(plan(3)).await.unwrap().passes(), Passes::Now);
+        assert_eq!(store.forecast(plan(3)).await.unwrap().availability(), Availability::Now);
         clock.set(START);
     }
     drop(server);
@@ -216,21 +230,21 @@ async fn a_refund_from_elsewhere_never_lifts_a_policy_above_its_quota() {
             let plan = |cost| Plan::new(policies.clone(), user(&name), cost);
             let full = left(&**store, plan(1)).await;
             // To one that was never seen.
-            for charged in [Charged::Now, Charged::At(START)] {
+            for charged in [ChargeTime::Now, ChargeTime::At(START)] {
                 store.settle(Settlement::refund(plan(u64::MAX), charged)).await.unwrap();
             }
             assert_eq!(left(&**store, plan(1)).await, full, "{name} in {store:?}");
             let holder = store.decide(plan(1)).await.unwrap();
             assert_eq!(holder.outcome(), Outcome::Allowed);
             store
-                .settle(Settlement::refund(plan(1_000), Charged::Now))
+                .settle(Settlement::refund(plan(1_000), ChargeTime::Now))
                 .await
                 .unwrap();
             // A leaky bucket keeps its place, and only its holder gives back the slot.
             let is_leaky = name.starts_with("Leaky");
             let expected = [full[0] - u64::from(is_leaky), 1];
             assert_eq!(left(&**store, plan(1)).await, expected, "{name} in {store:?}");
-            store.settle(Settlement::unused(&holder)).await.unwrap();
+            store.settle(Settlement::refund_all(&holder)).await.unwrap();
             assert_eq!(left(&**store, plan(1)).await, full, "{name} in {store:?}");
         }
     }
@@ -255,11 +269,14 @@ async fn a_refund_of_a_window_that_is_over_credits_this_one_only_if_it_says_so()
             clock.advance(Duration::from_secs(120));
             assert_eq!(store.decide(plan(8)).await.unwrap().outcome(), Outcome::Allowed);
             store
-                .settle(Settlement::refund(plan(5), Charged::At(old)))
+                .settle(Settlement::refund(plan(5), ChargeTime::At(old)))
                 .await
                 .unwrap();
             assert_eq!(left(&**store, plan(1)).await, [2], "{name} in {store:?}");
-            store.settle(Settlement::refund(plan(5), Charged::Now)).await.unwrap();
+            store
+                .settle(Settlement::refund(plan(5), ChargeTime::Now))
+                .await
+                .unwrap();
             assert_eq!(left(&**store, plan(1)).await, [7], "{name} in {store:?}");
         }
     }
@@ -296,10 +313,10 @@ async fn units_that_a_queue_gives_back_lift_the_cached_rejections_of_this_instan
     assert!(send(&layer, "alice").await.is_cached());
 
     // Fewer than a day has brought since, by far.
-    let refund = Refund::new(5, Charged::At(charged_at)).with_id("job 1");
+    let refund = Refund::new(5, ChargeTime::At(charged_at)).with_id("job 1");
     assert_eq!(
         layer.admin().give_back(&alice(), None, &refund).await.unwrap(),
-        Refunded::Done
+        RefundOutcome::Refunded
     );
     assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Allowed);
     assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Rejected);
@@ -307,24 +324,24 @@ async fn units_that_a_queue_gives_back_lift_the_cached_rejections_of_this_instan
     // The message comes again, to another instance; the same id of another caller is another message.
     assert_eq!(
         other.admin().give_back(&alice(), None, &refund).await.unwrap(),
-        Refunded::Repeated
+        RefundOutcome::Duplicate
     );
     let bob = PartitionKey::new("x-user-id", "bob");
     assert_eq!(
         other.admin().give_back(&bob, None, &refund).await.unwrap(),
-        Refunded::Done
+        RefundOutcome::Refunded
     );
     assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Rejected);
     // Without an id, each message counts.
-    let refund = Refund::new(5, Charged::Now);
+    let refund = Refund::new(5, ChargeTime::Now);
     for _ in 0..3 {
         assert_eq!(
             other.admin().give_back(&alice(), None, &refund).await.unwrap(),
-            Refunded::Done
+            RefundOutcome::Refunded
         );
     }
     let forecast = other.admin().forecast(&alice(), None, 10).await.unwrap().unwrap();
-    assert_eq!(forecast.passes(), Passes::Now);
+    assert_eq!(forecast.availability(), Availability::Now);
     assert_eq!(
         other
             .admin()
@@ -332,8 +349,8 @@ async fn units_that_a_queue_gives_back_lift_the_cached_rejections_of_this_instan
             .await
             .unwrap()
             .unwrap()
-            .passes(),
-        Passes::Never
+            .availability(),
+        Availability::Never
     );
 }
 
@@ -343,14 +360,19 @@ async fn of_a_message_that_many_instances_get_at_once_one_gives_back() {
     let layers: Vec<_> = (0..4).map(|_| layer(&server)).collect();
     send(&layers[0], "alice").await;
     send(&layers[0], "alice").await;
-    let refund = Refund::new(5, Charged::Now).with_id("job 1");
+    let refund = Refund::new(5, ChargeTime::Now).with_id("job 1");
     let (alice, refund) = (&alice(), &refund);
     let refunds = (0..40).map(|number| {
         let admin = layers[number % 4].admin();
         async move { admin.give_back(alice, None, refund).await.unwrap() }
     });
     let done = join_all(refunds).await;
-    assert_eq!(done.iter().filter(|refunded| **refunded == Refunded::Done).count(), 1);
+    assert_eq!(
+        done.iter()
+            .filter(|refunded| **refunded == RefundOutcome::Refunded)
+            .count(),
+        1
+    );
     let left = layers[0].admin().peek(alice, None).await.unwrap().unwrap();
     assert_eq!(left.allowances().next().unwrap().remaining(), 5);
 }
@@ -366,26 +388,26 @@ async fn nothing_is_given_back_where_nothing_counts_the_caller() {
         let layer = builder
             .named_key("team", key::header("x-team"))
             .named_key("queue", key::header("x-queue"))
-            .policy(QuotaPolicy::per_day("team", 10).counted_by("team"))
+            .policy(QuotaPolicy::per_day("team", 10).keyed_by("team"))
             .policy(
                 QuotaPolicy::per_day("queue", 10)
                     .with_algorithm(Algorithm::LeakyBucketMeter)
-                    .counted_by("queue"),
+                    .keyed_by("queue"),
             )
             .build()
             .unwrap();
-        let (admin, refund) = (layer.admin(), Refund::new(5, Charged::Now).with_id("job 1"));
+        let (admin, refund) = (layer.admin(), Refund::new(5, ChargeTime::Now).with_id("job 1"));
         assert_eq!(
             admin.give_back(&alice(), None, &refund).await.unwrap(),
-            Refunded::NotCounted
+            RefundOutcome::NotApplicable
         );
         let by = async |key| admin.give_back_by(key, &alice(), None, &refund).await;
-        assert_eq!(by("queue").await.unwrap(), Refunded::NotCounted);
-        assert_eq!(by("team").await.unwrap(), Refunded::Done);
+        assert_eq!(by("queue").await.unwrap(), RefundOutcome::NotApplicable);
+        assert_eq!(by("team").await.unwrap(), RefundOutcome::Refunded);
         assert!(by("taem").await.is_err());
         assert!(admin.forecast(&alice(), None, 5).await.unwrap().is_none());
         let team = admin.forecast_by("team", &alice(), None, 5).await.unwrap().unwrap();
-        assert_eq!(team.passes(), Passes::Now);
+        assert_eq!(team.availability(), Availability::Now);
         assert!(admin.forecast_by("taem", &alice(), None, 5).await.is_err());
     }
 }
@@ -401,11 +423,11 @@ async fn one_message_gives_back_by_each_key_that_leads_to_a_caller() {
             .key(key::header("x-user-id"))
             .named_key("same", key::header("x-user-id"))
             .policy(QuotaPolicy::per_day("day", 10))
-            .policy(QuotaPolicy::per_day("same", 10).counted_by("same"))
+            .policy(QuotaPolicy::per_day("same", 10).keyed_by("same"))
             .build()
             .unwrap();
-        let (admin, refund) = (layer.admin(), Refund::new(5, Charged::Now).with_id("job 1"));
-        for expected in [Refunded::Done, Refunded::Repeated] {
+        let (admin, refund) = (layer.admin(), Refund::new(5, ChargeTime::Now).with_id("job 1"));
+        for expected in [RefundOutcome::Refunded, RefundOutcome::Duplicate] {
             assert_eq!(admin.give_back(&alice(), None, &refund).await.unwrap(), expected);
             let by_name = admin.give_back_by("same", &alice(), None, &refund).await;
             assert_eq!(by_name.unwrap(), expected);

@@ -400,9 +400,9 @@ async fn what_administrators_do_takes_effect_at_once_although_rejections_are_rem
     assert_eq!(ask(&layer, USER).await.outcome(), Outcome::Unlimited);
     set(Access::Limit);
     assert_passes(0).await;
-    handle.switch_off();
+    handle.disable();
     assert_eq!(ask(&layer, USER).await.outcome(), Outcome::Unlimited);
-    handle.switch_on();
+    handle.enable();
     assert_passes(0).await;
     // The grant is over: nine are used, and seven are the quota.
     clock.advance(Duration::from_secs(60));
@@ -423,7 +423,7 @@ async fn a_reset_forgets_the_logs_of_all_tiers_and_of_the_rules_that_are_tried()
         .decision_in_response()
         .scope("resets")
         .key(key::header("x-user-id"))
-        .tiers(Tiers::by(|_| Some("premium")))
+        .tiers(Tiers::from_fn(|_| Some("premium")))
         .rules(of(["free log", "premium log"]))
         .deadline(Duration::from_secs(30))
         .build()

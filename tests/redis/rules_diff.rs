@@ -35,12 +35,12 @@ fn policies(name: &str, quota: u64) -> Vec<QuotaPolicy> {
     let timed = || QuotaPolicy::new(name.to_owned(), quota, Duration::from_secs(86_400));
     policies.push(timed().with_content_bytes(Direction::Both));
     policies.push(timed().with_content_bytes(Direction::Request));
-    policies.push(timed().counting("tokens"));
-    policies.push(timed().counting("rows"));
-    policies.push(timed().counted_by("team"));
+    policies.push(timed().with_unit("tokens"));
+    policies.push(timed().with_unit("rows"));
+    policies.push(timed().keyed_by("team"));
     policies.push(timed().with_burst_capacity(20).hidden());
     policies.push(timed().shadow());
-    policies.push(timed().blocking_for(Duration::from_secs(60)));
+    policies.push(timed().with_lockout(Duration::from_secs(60)));
     policies.push(QuotaPolicy::concurrent("", quota).with_name(name.to_owned()));
     for zone in ["Europe/Berlin", "Asia/Tokyo"] {
         for period in [CalendarPeriod::Day, CalendarPeriod::Month] {
@@ -58,7 +58,7 @@ fn rules(policy: &QuotaPolicy) -> Rules {
 /// The caller that a layer would charge for a policy.
 fn partition(policy: &QuotaPolicy, number: usize) -> PartitionId {
     let value = number.to_be_bytes();
-    Scope::new("diff").partition(&PartitionKey::new(policy.key().unwrap_or("user"), value))
+    Scope::new("diff").partition(&PartitionKey::new(policy.key_name().unwrap_or("user"), value))
 }
 
 fn plan(policy: &QuotaPolicy, number: usize) -> Plan {
@@ -88,7 +88,7 @@ fn says_continued(old: &QuotaPolicy, new: &QuotaPolicy) -> bool {
     let kinds: Vec<_> = diff.changes().iter().map(|change| change.kind()).collect();
     match &*kinds {
         [] | [ChangeKind::Changed] => true,
-        [ChangeKind::StartsAnew] => false,
+        [ChangeKind::CountsReset] => false,
         // Another name for another unit: neither takes the place of the other.
         [ChangeKind::Added, ChangeKind::Removed] => false,
         other => panic!("{other:?} of {old:?} and {new:?}"),

@@ -369,7 +369,7 @@ fn slots_acquired_in_a_runtime_that_has_ended_are_renewed_and_released_in_the_ne
                 .scope(number.to_string())
                 .key(key::header("x-user-id"))
                 .policy(QuotaPolicy::concurrent("slots", 2))
-                .denial_cache(0)
+                .rejection_cache(0)
                 .deadline(HANG / 2)
                 .build()
                 .unwrap()

@@ -186,11 +186,11 @@ on_every_store! {
         assert_eq!(bench.remaining(&shadows).await, [97, 0, 0]);
         // Those that were not counted give nothing back.
         bench.store.settle(Settlement::new(&second, 1)).await.unwrap();
-        bench.store.settle(Settlement::unused(&third)).await.unwrap();
+        bench.store.settle(Settlement::refund_all(&third)).await.unwrap();
         assert_eq!(bench.remaining(&shadows).await, [98, 0, 0]);
         let rejected = bench.decide(&enforced, 1).await;
         assert_eq!(rejected.violated().count(), 2);
-        bench.store.settle(Settlement::unused(&first)).await.unwrap();
+        bench.store.settle(Settlement::refund_all(&first)).await.unwrap();
         assert_eq!(bench.remaining(&shadows).await, [99, 1, 1]);
     }
 
@@ -321,7 +321,7 @@ on_every_store! {
         let policies = [SECOND, DAY, log, QuotaPolicy::concurrent("slots", 3)];
         let (first, second) = (bench.decide(&policies, 2).await, bench.decide(&policies, 3).await);
         assert_eq!(bench.remaining(&policies).await, [0, 95, 45, 1]);
-        bench.store.settle(Settlement::unused(&first)).await.unwrap();
+        bench.store.settle(Settlement::refund_all(&first)).await.unwrap();
         assert_eq!(bench.remaining(&policies).await, [2, 97, 47, 2]);
         bench.clock.advance(Duration::from_secs(1));
         bench.store.settle(Settlement::new(&second, 0)).await.unwrap();
@@ -346,9 +346,9 @@ on_every_store! {
         let policies = [DAY, log, QuotaPolicy::concurrent("slots", 3)];
         let (first, second) = (bench.decide(&policies, 5).await, bench.decide(&policies, 7).await);
         let clone = first.clone();
-        assert!(Settlement::unused(&clone).is_empty() && Settlement::new(&clone, 1).is_empty());
+        assert!(Settlement::refund_all(&clone).is_empty() && Settlement::new(&clone, 1).is_empty());
         assert_eq!(bench.remaining(&policies).await, [88, 38, 1]);
-        for again in [Settlement::unused, |decision: &_| Settlement::new(decision, 0), |decision: &_| Settlement::new(decision, 50)] {
+        for again in [Settlement::refund_all, |decision: &_| Settlement::new(decision, 0), |decision: &_| Settlement::new(decision, 50)] {
             bench.store.settle(Settlement::new(&first, 4)).await.unwrap();
             assert_eq!(bench.remaining(&policies).await, [89, 39, 2]);
             let again = again(&first);
@@ -356,8 +356,8 @@ on_every_store! {
             bench.store.settle(again).await.unwrap();
             assert_eq!(bench.remaining(&policies).await, [89, 39, 2]);
         }
-        bench.store.settle(Settlement::unused(&second)).await.unwrap();
-        bench.store.settle(Settlement::unused(&second)).await.unwrap();
+        bench.store.settle(Settlement::refund_all(&second)).await.unwrap();
+        bench.store.settle(Settlement::refund_all(&second)).await.unwrap();
         assert_eq!(bench.remaining(&policies).await, [96, 46, 3]);
     }
 
@@ -367,7 +367,7 @@ on_every_store! {
         for (others, comes_back) in [(999, 3), (1_000, 0)] {
             let first = bench.decide(&log, 3).await;
             join_all((0..others).map(|_| bench.decide(&log, 1))).await;
-            bench.store.settle(Settlement::unused(&first)).await.unwrap();
+            bench.store.settle(Settlement::refund_all(&first)).await.unwrap();
             assert_eq!(bench.remaining(&log).await, [5_000 - 3 - others + comes_back], "{others} others");
             bench.store.reset(bench.plan(&log, "alice", 1)).await.unwrap();
         }
@@ -463,7 +463,7 @@ async fn every_key_expires_however_it_counts() {
         |_| None,
         |decision| Some(Settlement::new(decision, 50)),
         |decision| Some(Settlement::new(decision, 0)),
-        |decision| Some(Settlement::unused(decision)),
+        |decision| Some(Settlement::refund_all(decision)),
     ];
     for (number, policy) in every_algorithm().into_iter().enumerate() {
         let policies = PolicySet::new([policy.clone()]).unwrap();
@@ -672,7 +672,7 @@ async fn an_instance_with_a_shorter_lease_time_does_not_end_the_leases_of_others
     };
     tokio::time::timeout(Duration::from_secs(20), renewed).await.unwrap();
     assert_all_live_on();
-    shorter.settle(Settlement::unused(&second)).await.unwrap();
+    shorter.settle(Settlement::refund_all(&second)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

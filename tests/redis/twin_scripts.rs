@@ -146,7 +146,7 @@ fn configurations(chance: &mut Chance) -> [PolicySet; 4] {
     other.push(QuotaPolicy::per_calendar_day("day", 40, "UTC"));
     other.push(QuotaPolicy::per_hour("s", 30).with_algorithm(Algorithm::SlidingWindowCounter));
     let minutes = Duration::from_secs(60 * chance.of(&[1, 100]));
-    other.push(QuotaPolicy::per_minute("blocks", 2).blocking_for(minutes));
+    other.push(QuotaPolicy::per_minute("blocks", 2).with_lockout(minutes));
     let wide = [QuotaPolicy::per_second("odd", 7), narrow("a", chance)];
     let keys = [
         QuotaPolicy::per_minute("l", 9).with_algorithm(Algorithm::SlidingWindowLog),
@@ -242,7 +242,7 @@ async fn step(store: &RedisStore, sets: &[PolicySet; 4], open: &mut Vec<Decision
             };
             let decision = open.remove(position as usize);
             let settlement = match chance.below(2) {
-                0 => Settlement::unused(&decision),
+                0 => Settlement::refund_all(&decision),
                 _ => Settlement::new(&decision, chance.below(6)),
             };
             store.settle(settlement).await.unwrap();

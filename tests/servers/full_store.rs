@@ -18,7 +18,7 @@ use crate::{
 
 fn layer(server: &RedisServer, policy: QuotaPolicy) -> RateLimitLayer {
     let store = RedisStore::new(server.url()).unwrap();
-    let builder = builder(store).deadline(Duration::from_secs(60)).denial_cache(0);
+    let builder = builder(store).deadline(Duration::from_secs(60)).rejection_cache(0);
     builder.policy(policy).build().unwrap()
 }
 

@@ -13,7 +13,7 @@ use tonic::{
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::{QuotaViolation, StatusExt};
 use tower_quota::{
-    AcquireFuture, FailureMode, MemoryStore, NoKey, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
+    AcquireFuture, FailureMode, MemoryStore, MissingKey, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
     RateLimitLayerBuilder, ResponseFields, Scope, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
     clock::{Clock, Timestamp},
     fields::draft11::{LimitItem, RateLimit},
@@ -160,8 +160,8 @@ fn violations(status: &Status) -> Vec<(String, String, String, i64)> {
 #[tokio::test]
 async fn a_violation_names_a_unit_of_the_programs_own() {
     let limits = limits_by(key::header("x-user-id"), MemoryStore::new(), "api", 9)
-        .policy(QuotaPolicy::per_day("most", 500).counting("tokens"))
-        .cost_of("tokens", |_| 600);
+        .policy(QuotaPolicy::per_day("most", 500).with_unit("tokens"))
+        .unit_cost("tokens", |_| 600);
     let mut client = health_behind(limits.build().unwrap()).await;
     let rejected = check_as(&mut client, "alice").await.unwrap_err();
     let text = str::to_owned;
@@ -298,7 +298,7 @@ async fn without_a_decision_a_closed_layer_is_unavailable() {
 
 #[tokio::test]
 async fn a_caller_without_a_name_is_denied() {
-    let by_user = limits_by(key::header("x-user-id"), MemoryStore::new(), "api", 1).no_key(NoKey::Reject);
+    let by_user = limits_by(key::header("x-user-id"), MemoryStore::new(), "api", 1).on_missing_key(MissingKey::Reject);
     let mut client = health_behind(by_user.build().unwrap()).await;
     let rejected = check(&mut client, "192.0.2.1").await.unwrap_err();
     assert_eq!(rejected.code(), Code::PermissionDenied);

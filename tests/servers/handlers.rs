@@ -67,7 +67,7 @@ async fn a_handler_of_axum_knows_what_is_left_for_this_caller() {
 
 #[tokio::test]
 async fn a_handler_is_told_about_requests_that_no_limit_applies_to() {
-    let tiers = Tiers::by(|_| None).unlimited("all");
+    let tiers = Tiers::from_fn(|_| None).unlimited("all");
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .decision_in_response()
         .scope("api")

@@ -152,7 +152,7 @@ async fn forwarded_lines_that_disagree_charge_the_one_whom_the_proxy_saw() {
 /// L31: a client that adds a line or a value to the proxy's own becomes unknown, and no other client pays.
 #[tokio::test]
 async fn a_field_with_one_address_that_holds_two_charges_neither() {
-    let server = server_behind_proxies(ForwardingField::OneAddress("X-Real-IP".into()), 2).await;
+    let server = server_behind_proxies(ForwardingField::SingleAddress("X-Real-IP".into()), 2).await;
     let mut statuses = Vec::new();
     for claim in [
         &[b"x-real-ip: 192.0.2.1".as_slice(), b"X-Real-IP: 198.51.100.7"][..],

@@ -54,7 +54,7 @@ use tokio::{
 };
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_quota::{
-    MemoryStore, NoKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Store,
+    MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Store,
     key::{self, KeyExtractor, PeerAddress},
 };
 
@@ -75,7 +75,7 @@ fn limits_by(key: impl KeyExtractor, store: impl Store, scope: &str, quota: u64)
         .decision_in_response()
         .scope(scope)
         .key(key)
-        .no_key(NoKey::Reject)
+        .on_missing_key(MissingKey::Reject)
         .policy(QuotaPolicy::per_day("day", quota))
         // A machine that is busy with other tests must not make requests pass uncounted.
         .deadline(Duration::from_secs(60))

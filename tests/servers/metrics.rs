@@ -18,8 +18,8 @@ use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, Charged, Direction, FailureMode, MemoryStore, NoKey, PartitionKey, Plan, PolicySet,
-    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store,
+    AcquireFuture, Algorithm, ChargeTime, Direction, FailureMode, MemoryStore, MissingKey, PartitionKey, Plan,
+    PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store,
     StoreError, StoreErrorKind, StoreFuture, Tiers, UsageHandle,
     clock::{Clock, Timestamp},
     fleet::{FileRules, RulesDocument, RulesFollower},
@@ -231,7 +231,7 @@ async fn as_soon_as_a_layer_is_built_all_that_can_be_known_is_there_with_a_zero(
 async fn decisions_are_counted_by_tier_policy_and_outcome() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let tiers = Tiers::by(|request| request.headers.get("x-tier")?.to_str().ok())
+    let tiers = Tiers::from_fn(|request| request.headers.get("x-tier")?.to_str().ok())
         .tier(
             "free",
             [QuotaPolicy::per_minute("minute", 2), QuotaPolicy::per_day("day", 2)],
@@ -240,7 +240,7 @@ async fn decisions_are_counted_by_tier_policy_and_outcome() {
         .unlimited("admin");
     let layer = builder(MemoryStore::new())
         .tiers(tiers)
-        .no_key(NoKey::Reject)
+        .on_missing_key(MissingKey::Reject)
         .build()
         .unwrap();
     let of_tier = |tier: &str, user: &str| {
@@ -276,7 +276,7 @@ async fn decisions_are_counted_by_tier_policy_and_outcome() {
 
 /// Sends a request through a layer that looks up the tier of its user, which takes 10 ms.
 pub(crate) async fn look_up_a_tier(limits: &RateLimitLayer, answer: Result<Option<&'static str>, &'static str>) {
-    let tiers = TierLayer::by(
+    let tiers = TierLayer::from_fn(
         |_| Some(7_u64),
         move |_| async move {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -309,7 +309,10 @@ async fn requests_that_wait_for_a_tier_and_those_that_go_on_without_it_are_count
     assert_eq!(all(), [1.0, 0.0, 0.0]);
 
     let resolver = |_| pending::<Result<Option<String>, Infallible>>();
-    let tiers = TierLayer::by(|_| Some(7_u64), resolver).max_waiting(1).build().unwrap();
+    let tiers = TierLayer::from_fn(|_| Some(7_u64), resolver)
+        .max_waiting(1)
+        .build()
+        .unwrap();
     let service = tiers.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(())));
     let send = || service.clone().oneshot(request("alice"));
     let (first, second) = tokio::join!(send(), send());
@@ -496,7 +499,12 @@ async fn rejections_from_memory_are_counted_apart_and_among_the_decisions() {
         .policy(QuotaPolicy::per_day("day", 1))
         .build()
         .unwrap();
-    let hits = || value(&page.render(), r#"tower_quota_denial_cache_hits_total{scope="test"}"#);
+    let hits = || {
+        value(
+            &page.render(),
+            r#"tower_quota_rejection_cache_hits_total{scope="test"}"#,
+        )
+    };
     assert_eq!(send(&layer, request("alice")).await, 200);
     assert_eq!(hits(), 0.0);
     for _ in 0..3 {
@@ -541,11 +549,11 @@ async fn units_are_counted_as_they_were_expected_and_as_they_were_used() {
     let (recorder, page) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let layer = builder(MemoryStore::new())
-        .policy(QuotaPolicy::per_day("in", 1_000).counting("input"))
-        .policy(QuotaPolicy::per_day("also in", 900).counting("input"))
-        .policy(QuotaPolicy::per_day("out", 1_000).counting("output"))
-        .cost_of("output", |_| 100)
-        .cost_of("input", |_| 10)
+        .policy(QuotaPolicy::per_day("in", 1_000).with_unit("input"))
+        .policy(QuotaPolicy::per_day("also in", 900).with_unit("input"))
+        .policy(QuotaPolicy::per_day("out", 1_000).with_unit("output"))
+        .unit_cost("output", |_| 100)
+        .unit_cost("input", |_| 10)
         .build()
         .unwrap();
     let service = layer.layer(service_fn(async |request: Request<()>| {
@@ -574,11 +582,11 @@ async fn refunds_through_the_admin_handle_are_counted_by_what_became_of_them() {
     let layer = nine_a_day();
     send(&layer, request("alice")).await;
     let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
-    let refund = Refund::new(1, Charged::Now).with_id("job 1");
-    for refund in [&refund, &refund, &refund, &Refund::new(0, Charged::Now)] {
+    let refund = Refund::new(1, ChargeTime::Now).with_id("job 1");
+    for refund in [&refund, &refund, &refund, &Refund::new(0, ChargeTime::Now)] {
         admin.give_back(&alice, None, refund).await.unwrap();
     }
-    for (outcome, number) in [("done", 1.0), ("repeated", 2.0), ("not_counted", 1.0)] {
+    for (outcome, number) in [("refunded", 1.0), ("duplicate", 2.0), ("not_applicable", 1.0)] {
         let series = format!(r#"tower_quota_refunds_total{{scope="test",outcome="{outcome}"}}"#);
         assert_eq!(value(&page.render(), &series), number, "{outcome}");
     }
@@ -697,7 +705,7 @@ async fn send_until_lost(layer: &RateLimitLayer, page: &PrometheusHandle, nodes:
 fn cluster_layer(cluster: &RedisCluster) -> RateLimitLayer {
     let store = RedisStore::cluster(cluster.urls()).unwrap();
     builder(store)
-        .denial_cache(0)
+        .rejection_cache(0)
         .policy(QuotaPolicy::per_day("day", 1_000_000))
         .build()
         .unwrap()
@@ -810,7 +818,7 @@ async fn follow_and_reject() {
     fs::write(&path, RulesDocument::new(1, rules).to_json().unwrap()).unwrap();
     let follower = RulesFollower::builder(layer.rules_handle(), FileRules::new(&path));
     let follower = follower.start().unwrap();
-    follower.first_rules().await;
+    follower.wait_for_rules().await;
     fs::write(&path, "no rules").unwrap();
     until("the rules are rejected", async || {
         follower.status().rejected().is_some()
@@ -826,14 +834,14 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     let layer = builder(MemoryStore::new())
         .policy(QuotaPolicy::per_day("day", 9))
         .policy(QuotaPolicy::per_day("planned", 1).shadow())
-        .policy(QuotaPolicy::per_day("tokens", 9).counting("tokens"))
-        .cost_of("tokens", |_| 1)
+        .policy(QuotaPolicy::per_day("tokens", 9).with_unit("tokens"))
+        .unit_cost("tokens", |_| 1)
         .build()
         .unwrap();
     send(&layer, request("alice")).await;
     send(&layer, request("alice")).await;
     let alice = PartitionKey::new("x-user-id", "alice");
-    let refund = Refund::new(1, Charged::Now);
+    let refund = Refund::new(1, ChargeTime::Now);
     layer.admin().give_back(&alice, None, &refund).await.unwrap();
     let source = documentation();
     let docs: Vec<_> = source.lines().filter(|line| line.starts_with("//! | ")).collect();
@@ -856,10 +864,10 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     let silent: Vec<_> = counted.difference(&alerts).collect();
     let expected = [
         "tower_quota_connection_failures_total",
-        "tower_quota_denial_cache_hits_total",
         "tower_quota_failed_while_closed_total",
         "tower_quota_late_blocks_total",
         "tower_quota_refunds_total",
+        "tower_quota_rejection_cache_hits_total",
         "tower_quota_rules_overridden",
         "tower_quota_rules_policy_version",
         "tower_quota_shadow_rejections_total",

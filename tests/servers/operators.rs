@@ -28,9 +28,9 @@ use tokio::time::{Instant, sleep};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, Charged, Direction, FailureMode, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy,
-    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store, StoreErrorKind,
-    StoreFuture, Tiers, UsageHandle,
+    AcquireFuture, Algorithm, ChargeTime, Direction, FailureMode, MemoryStore, PartitionKey, Plan, PolicySet,
+    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store,
+    StoreErrorKind, StoreFuture, Tiers, UsageHandle,
     clock::{Clock, Timestamp},
     fleet::{
         FileRules, RulesDocument, RulesFollower, RulesSource, RulesVersion, SourceFuture, SourceState, SwitchOrder,
@@ -271,7 +271,7 @@ fn faults_of_requests() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
     let memory = || builder(MemoryStore::new());
     let free = |name, quota| {
         let planned = QuotaPolicy::per_day("planned", 1).shadow();
-        Tiers::by(move |_| Some(name)).tier("free", [day(quota), planned])
+        Tiers::from_fn(move |_| Some(name)).tier("free", [day(quota), planned])
     };
     let mut upload = request("alice");
     *upload.method_mut() = Method::POST;
@@ -293,8 +293,8 @@ impl Faults {
         let slots = memory().policy(QuotaPolicy::concurrent("at once", 9)).build().unwrap();
         let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Body::from("not read yet")));
         let slot = slots.layer(service_fn(handler)).oneshot(request("alice")).await;
-        let tokens = QuotaPolicy::per_day("tokens", 1_000_000_000).counting("tokens");
-        let units = memory().policy(tokens).cost_of("tokens", |_| 10);
+        let tokens = QuotaPolicy::per_day("tokens", 1_000_000_000).with_unit("tokens");
+        let units = memory().policy(tokens).unit_cost("tokens", |_| 10);
         let queue = QuotaPolicy::per_minute("queue", 20).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 1 });
         let (clock, store) = (Clock::manual(Timestamp::from_micros(0)), RemoteStore::<1>::default());
         let forgetful = || {
@@ -338,7 +338,7 @@ impl Faults {
         let alice = PartitionKey::new("x-user-id", "alice");
         self.tiers
             .admin()
-            .give_back(&alice, None, &Refund::new(1, Charged::Now))
+            .give_back(&alice, None, &Refund::new(1, ChargeTime::Now))
             .await
             .unwrap();
         let (own, other, clock) = &self.forgetful;
@@ -421,7 +421,7 @@ async fn followers(folder: &Path) -> Vec<RulesFollower> {
     let rules = Rules::new().tier("free", [day(8)]);
     fs::write(&path, RulesDocument::new(1, rules).to_json().unwrap()).unwrap();
     let follow = |path: &Path| {
-        let layer = builder(MemoryStore::new()).tiers(Tiers::by(|_| Some("free")).tier("free", [day(9)]));
+        let layer = builder(MemoryStore::new()).tiers(Tiers::from_fn(|_| Some("free")).tier("free", [day(9)]));
         let layer = layer.build().unwrap();
         RulesFollower::builder(layer.rules_handle(), FileRules::new(path))
             .start()
@@ -444,7 +444,7 @@ async fn followers(folder: &Path) -> Vec<RulesFollower> {
         switched("until 2100", Some(off.with_end(4_102_444_800))),
         switched("unread", None),
     ];
-    followers[0].first_rules().await;
+    followers[0].wait_for_rules().await;
     fs::write(&path, "no rules").unwrap();
     followers
 }

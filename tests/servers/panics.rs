@@ -52,14 +52,14 @@ fn panic_in(closure: &str, headers: &HeaderMap) {
 }
 
 fn tiers() -> Tiers {
-    let select = Tiers::by(|request| {
+    let select = Tiers::from_fn(|request| {
         panic_in("tier", &request.headers);
         Some("all")
     });
     let policies = [
         QuotaPolicy::per_day("day", 3),
         QuotaPolicy::concurrent("slots", 2),
-        QuotaPolicy::per_day("tokens", 1_000).counting("tokens"),
+        QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens"),
     ];
     select.tier("all", policies)
 }
@@ -77,7 +77,7 @@ fn layer(store: impl Store) -> RateLimitLayer {
             panic_in("cost", &request.headers);
             1
         })
-        .cost_of("tokens", |request| {
+        .unit_cost("tokens", |request| {
             panic_in("units", &request.headers);
             1
         })
@@ -98,7 +98,7 @@ fn layer(store: impl Store) -> RateLimitLayer {
             rejection.to_response()
         })
         // Each rejection is the store's.
-        .denial_cache(0)
+        .rejection_cache(0)
         // Places that were lost would soon be all.
         .max_waiting(64)
         .deadline(HANG)

@@ -196,7 +196,7 @@ async fn the_peer_address_is_that_of_connect_info() {
     }
 }
 
-/// L1: `NoKey::Reject`.
+/// L1: `MissingKey::Reject`.
 #[tokio::test]
 async fn a_server_that_does_not_show_the_peer_needs_a_user_id() {
     let app = Router::new()
@@ -229,7 +229,7 @@ async fn authenticate(mut request: Request) -> Result<Request, StatusCode> {
 /// L1, L5, I3
 #[tokio::test]
 async fn what_authentication_leaves_in_a_request_names_the_caller_and_the_tier() {
-    let tiers = Tiers::by(|request| request.extensions.get().map(|Account(name)| name.as_str()))
+    let tiers = Tiers::from_fn(|request| request.extensions.get().map(|Account(name)| name.as_str()))
         .tier("free", [QuotaPolicy::per_day("day", 1)])
         .tier("premium", [QuotaPolicy::per_day("day", 2)])
         .unlimited("admin");

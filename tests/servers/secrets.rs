@@ -18,9 +18,9 @@ use http::{HeaderMap, Request, Response, request::Parts};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    AbnormalUsage, Access, AccessList, AdminError, Charged, CircuitState, Decision, FailureMode, LegacyReset,
-    MemoryStore, NoKey, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
-    RedisStoreBuilder, Refund, ResponseFields, Rules, Scope, Store, Tiers, ToPartitionKey,
+    AbnormalUsage, Access, AccessList, AdminError, ChargeTime, CircuitState, Decision, FailureMode, LegacyReset,
+    MemoryStore, MissingKey, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    RedisStore, RedisStoreBuilder, Refund, ResponseFields, Rules, Scope, Store, Tiers, ToPartitionKey,
     clock::{Clock, Timestamp},
     fleet::{
         AccessEntry, Control, Publication, RedisRules, RulesDocument, RulesFollower, RulesPublisher, RulesSource,

@@ -13,7 +13,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Charged, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
+    Algorithm, ChargeTime, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
     Refund, Rules, Store,
     clock::{Clock, Timestamp},
 };
@@ -66,7 +66,7 @@ async fn an_exhausted_caller_whom_redis_has_forgotten_is_counted_once() {
     let mut expected = 0.0;
     for algorithm in ALGORITHMS {
         let day = QuotaPolicy::per_day("day", 3).with_algorithm(algorithm);
-        for policy in [day.clone(), day.blocking_for(Duration::from_secs(600))] {
+        for policy in [day.clone(), day.with_lockout(Duration::from_secs(600))] {
             let (builder, clock) = cached_builder(RedisStore::new(server.url()).unwrap());
             let layer = builder.policy(policy.clone()).build().unwrap();
             exhaust(&layer, &clock, "alice").await;
@@ -155,7 +155,7 @@ fn any_rules(numbers: &mut Numbers) -> Rules {
     let second = QuotaPolicy::per_second("second", second).with_algorithm(algorithm(numbers));
     let hour = QuotaPolicy::per_hour("hour", hour).with_algorithm(algorithm(numbers));
     let hour = match numbers.below(3) {
-        0 => hour.blocking_for(Duration::from_secs(3)),
+        0 => hour.with_lockout(Duration::from_secs(3)),
         _ => hour,
     };
     match numbers.below(3) {
@@ -196,7 +196,7 @@ async fn live(
         match numbers.below(40) {
             0 => layer.admin().reset(&caller(&user)).await.unwrap(),
             1 => {
-                let refund = Refund::new(1 + numbers.below(5), Charged::Now);
+                let refund = Refund::new(1 + numbers.below(5), ChargeTime::Now);
                 layer.admin().give_back(&caller(&user), None, &refund).await.unwrap();
             }
             2 => layer.rules_handle().replace(any_rules(numbers)).unwrap(),

@@ -29,7 +29,10 @@ pub enum Step {
 }
 
 pub fn settlement(decision: &Decision, actual: Option<u64>) -> Settlement {
-    actual.map_or_else(|| Settlement::unused(decision), |cost| Settlement::new(decision, cost))
+    actual.map_or_else(
+        || Settlement::refund_all(decision),
+        |cost| Settlement::new(decision, cost),
+    )
 }
 
 pub fn move_clock(clock: &Clock, micros: i64) {

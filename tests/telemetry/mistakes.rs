@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::request;
 use tower::ServiceBuilder;
 use tower_quota::{
-    AccessList, Exemption, FailureMode, NoKey, PartitionKey, ResolvedTier, SlotHandle, ToPartitionKey,
+    AccessList, Exemption, FailureMode, MissingKey, PartitionKey, ResolvedTier, SlotHandle, ToPartitionKey,
     key::{ForwardingField, PeerAddress},
 };
 
@@ -26,7 +26,7 @@ fn behind(field: ForwardingField) -> RateLimitLayer {
 }
 
 fn real_ip() -> ForwardingField {
-    ForwardingField::OneAddress("X-Real-IP".into())
+    ForwardingField::SingleAddress("X-Real-IP".into())
 }
 
 fn from(peer: &str) -> request::Builder {
@@ -111,7 +111,7 @@ fn a_forwarding_field_without_a_named_proxy_is_told_once() {
 
 #[test]
 fn a_peer_that_the_list_of_proxies_lacks_is_told_once() {
-    let own = ForwardingField::OneAddress("X-Edge-Client".into());
+    let own = ForwardingField::SingleAddress("X-Edge-Client".into());
     for (layer, field) in [
         (behind(ForwardingField::XForwardedFor), "x-forwarded-for"),
         (behind(own), "x-edge-client"),
@@ -302,7 +302,7 @@ fn a_proxy_that_only_a_part_of_the_keys_should_trust_is_told() {
     let named = builder(MemoryStore::new())
         .key(key::header("x-user-id"))
         .named_key("address", key::client_ip())
-        .policy(QuotaPolicy::per_hour("address", 1_000).counted_by("address"));
+        .policy(QuotaPolicy::per_hour("address", 1_000).keyed_by("address"));
     assert_told(&lines_of(&named.build().unwrap(), request), "proxy-not-named", &[]);
     let both = builder(MemoryStore::new()).key(key::header("x-user-id").and(key::client_ip()));
     assert_told(&lines_of(&both.build().unwrap(), request), "proxy-not-named", &[]);
@@ -346,8 +346,10 @@ fn a_service_without_connect_info_is_told_once_and_not_also_that_there_is_no_key
 
 #[test]
 fn a_request_without_a_key_is_told_once() {
-    for no_key in [NoKey::Share, NoKey::Reject, NoKey::Allow] {
-        let layer = builder(MemoryStore::new()).key(key::header("x-user-id")).no_key(no_key);
+    for no_key in [MissingKey::Share, MissingKey::Reject, MissingKey::Allow] {
+        let layer = builder(MemoryStore::new())
+            .key(key::header("x-user-id"))
+            .on_missing_key(no_key);
         assert_told(
             &lines_of(&layer.build().unwrap(), Request::builder),
             "no-key",
@@ -437,7 +439,7 @@ fn tiers_that_no_layer_reads_are_told_once() {
 #[test]
 fn a_layer_beside_one_with_tiers_may_have_none() {
     let sources: [fn() -> Tiers; 2] = [Tiers::resolved, || {
-        Tiers::by(|request| request.extensions.get().map(ResolvedTier::as_str))
+        Tiers::from_fn(|request| request.extensions.get().map(ResolvedTier::as_str))
     }];
     for tiers in sources {
         let (with, without) = (by_tier(tiers()), without_tiers());
@@ -486,7 +488,7 @@ fn tiers_that_a_layer_looks_up_for_no_layer_are_told() {
         .build()
         .unwrap();
     let lines = |limits: &RateLimitLayer| {
-        let tiers = TierLayer::by(|_| Some(7_u64), async |_| Ok::<_, Infallible>(Some("premium")));
+        let tiers = TierLayer::from_fn(|_| Some(7_u64), async |_| Ok::<_, Infallible>(Some("premium")));
         let tiers = tiers.build().unwrap();
         lines_while(|| {
             runtime.block_on(async {
@@ -603,7 +605,7 @@ fn one_scope_and_policy_name_with_two_quotas_on_one_store_is_told_when_the_secon
 fn tiers_of_one_layer_may_have_the_quotas_that_they_like() {
     let store = MemoryStore::new();
     let tiers = |premium| {
-        let tiers = Tiers::by(|_| None).tier("free", [QuotaPolicy::per_hour("hour", 10)]);
+        let tiers = Tiers::from_fn(|_| None).tier("free", [QuotaPolicy::per_hour("hour", 10)]);
         let tiers = tiers.tier("premium", [QuotaPolicy::per_hour("hour", premium)]);
         RateLimitLayer::builder(store.clone())
             .scope("tiers")

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tower_quota::{
     Access, AccessList, ConfigError, RateLimitLayer, RedisStore, Rules, RulesHandle,
     fleet::{
-        AccessEntry, Control, Proposal, Publication, PublishError, Published, RedisRules, RollOut, RulesDocument,
+        AccessEntry, Control, Proposal, Publication, PublishError, Published, RedisRules, Rollout, RulesDocument,
         RulesFollower, RulesPublisher, SwitchOrder,
     },
 };
@@ -72,7 +72,7 @@ impl Fleet {
             "set": self.rules.name(),
             "version": status.version().map(|version| version.to_string()),
             "number": status.version().map(|version| version.number()),
-            "percent": self.handle.rolling_out().map(|(percent, _)| percent),
+            "percent": self.handle.rollout().map(|(percent, _)| percent),
             "rejected": rejected,
             "failure": status.failure(),
             "controls_failure": status.controls_failure(),
@@ -100,11 +100,11 @@ impl Fleet {
     async fn change(&self, change: Publication, order: Order) -> Result<Response, Failure> {
         let publisher = self.publisher(&order.author());
         let change = match order.restarts_counts() {
-            true => change.restarting_counts(),
+            true => change.allow_count_reset(),
             false => change,
         };
         let proposal = publisher.propose(change.clone()).await.map_err(failure)?;
-        let before = proposal.before().map(|before| before.version().to_string());
+        let before = proposal.base().map(|before| before.version().to_string());
         if order.has_seen_another(before.as_deref()) {
             return Err(outdated(&proposal));
         }
@@ -145,7 +145,7 @@ impl Fleet {
         let rules = Some(document.rules()).filter(|rules| held.is_none_or(|held| held.rules() != *rules));
         let tried = document.roll_out();
         let tried = tried.filter(|tried| held.and_then(RulesDocument::roll_out) != Some(tried));
-        for rules in rules.into_iter().chain(tried.map(RollOut::rules)) {
+        for rules in rules.into_iter().chain(tried.map(Rollout::rules)) {
             self.handle.check(rules).map_err(unprocessable)?;
         }
         Ok(())
@@ -153,16 +153,16 @@ impl Fleet {
 }
 
 fn held(proposal: &Proposal) -> Option<&RulesDocument> {
-    proposal.before().map(Published::document)
+    proposal.base().map(Published::document)
 }
 
 /// The effects of a change, line by line.
 fn preview(proposal: &Proposal) -> Value {
     json!({
-        "before": proposal.before().map(|before| before.version().to_string()),
+        "before": proposal.base().map(|before| before.version().to_string()),
         "is_empty": proposal.is_empty(),
         "effects": proposal.to_string().lines().collect::<Vec<_>>(),
-        "starting_anew": proposal.starting_anew().map(ToString::to_string).collect::<Vec<_>>(),
+        "count_resets": proposal.count_resets().map(ToString::to_string).collect::<Vec<_>>(),
         "drastic": proposal.drastic().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
@@ -174,7 +174,7 @@ fn unconfirmed(warning: &str) -> Failure {
 }
 
 fn outdated(proposal: &Proposal) -> Failure {
-    let holds = proposal.before().map_or("no version".to_owned(), ToString::to_string);
+    let holds = proposal.base().map_or("no version".to_owned(), ToString::to_string);
     let message = format!("the rules have changed meanwhile, {holds} holds; look at them again\n");
     (StatusCode::PRECONDITION_FAILED, message)
 }
@@ -184,7 +184,7 @@ fn failure(error: PublishError) -> Failure {
         PublishError::Conflict { .. } => StatusCode::PRECONDITION_FAILED,
         PublishError::NotListed => StatusCode::NOT_FOUND,
         PublishError::AfterRollBack { .. }
-        | PublishError::StartsAnew(_)
+        | PublishError::CountsReset(_)
         | PublishError::NothingPublished
         | PublishError::NoEarlierVersion { .. } => StatusCode::CONFLICT,
         PublishError::UnreadableAccess(_) => {
@@ -236,7 +236,7 @@ async fn document(State(fleet): State<Fleet>) -> Result<Response, Failure> {
 
 /// The rules that are being tried. The answer is 204 when there are none: a trial may end while a page asks.
 async fn tried_rules(State(fleet): State<Fleet>) -> Response {
-    match fleet.handle.rolling_out() {
+    match fleet.handle.rollout() {
         Some((_, rules)) => json(text(&rules)).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     }
@@ -263,7 +263,7 @@ async fn roll_out(State(fleet): State<Fleet>, Path(percent): Path<u8>, mut order
     } else {
         Publication::rules(serde_json::from_str(&json).map_err(unprocessable)?)
     };
-    fleet.change(change.to_percent(percent), order).await
+    fleet.change(change.rollout_percent(percent), order).await
 }
 
 async fn roll_out_to_all(State(fleet): State<Fleet>, mut order: Order) -> Changed {
@@ -291,7 +291,7 @@ async fn switch(State(fleet): State<Fleet>, Path(position): Path<String>, order:
     let control = match (&*position, order.seconds()) {
         ("on", _) => Control::switch_on(),
         ("off", None) => Control::switch_off(),
-        ("off", Some(time)) => Control::switch_off().lasting(time),
+        ("off", Some(time)) => Control::switch_off().expires_in(time),
         _ => return Ok(StatusCode::NOT_FOUND.into_response()),
     };
     fleet.control(control, order).await
@@ -300,9 +300,9 @@ async fn switch(State(fleet): State<Fleet>, Path(position): Path<String>, order:
 /// The switch of this instance. It needs no Redis, and goes before that of the fleet.
 async fn own_switch(State(fleet): State<Fleet>, Path(position): Path<String>) -> StatusCode {
     match &*position {
-        "on" => fleet.handle.switch_on(),
-        "off" => fleet.handle.switch_off(),
-        "fleet" => fleet.handle.return_to_fleet(),
+        "on" => fleet.handle.enable(),
+        "off" => fleet.handle.disable(),
+        "fleet" => fleet.handle.clear_overrides(),
         _ => return StatusCode::NOT_FOUND,
     }
     tracing::warn!("an operator has turned the switch of this instance: {position}");
@@ -313,7 +313,7 @@ async fn block(State(fleet): State<Fleet>, order: Order, Json(block): Json<Block
     let time = block.time()?;
     let control = Control::set_access(entry(&block.client));
     fleet
-        .control(time.into_iter().fold(control, Control::lasting), order)
+        .control(time.into_iter().fold(control, Control::expires_in), order)
         .await
 }
 

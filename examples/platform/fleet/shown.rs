@@ -83,7 +83,7 @@ fn now() -> u64 {
 }
 
 fn entries(entries: &[AccessEntry], now: u64) -> Vec<Value> {
-    let holds = |entry: &&AccessEntry| entry.ends().is_none_or(|end| now < end);
+    let holds = |entry: &&AccessEntry| entry.expiry().is_none_or(|end| now < end);
     entries.iter().filter(holds).map(|entry| access(entry, now)).collect()
 }
 
@@ -112,7 +112,7 @@ fn access(entry: &AccessEntry, now: u64) -> Value {
     };
     json!({
         "client": client,
-        "seconds": entry.ends().map(|end| end.saturating_sub(now)),
+        "seconds": entry.expiry().map(|end| end.saturating_sub(now)),
         "access": match entry.access() {
             Access::Allow => "allow",
             Access::Block => "block",

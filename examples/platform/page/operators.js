@@ -758,7 +758,7 @@ async function changeRules(title, text, yes, listed, said, method, path, body, s
   if (isFleet()) {
     const preview = await effects(method, path, body, fields);
     if (preview === null) return;
-    const anew = preview.starting_anew;
+    const anew = preview.count_resets;
     if (anew.length > 0) more = "&restart_counts=true";
     list = [...preview.effects, ...(anew.length > 0 ? ["COUNTS ARE LOST: the policies that start anew give each of their callers a full quota once."] : [])];
   } else {

@@ -20,7 +20,7 @@ use crate::{clock::Timestamp, random};
 /// ```
 /// use tower_quota::client::{ClientLayer, Strategy};
 ///
-/// assert_eq!(Strategy::default(), Strategy::Wait);
+/// assert_eq!(Strategy::default(), Strategy::Greedy);
 /// assert_eq!(Strategy::pace(), Strategy::Pace { below_percent: 50 });
 ///
 /// let error = ClientLayer::builder().strategy(Strategy::Pace { below_percent: 0 }).build().unwrap_err();
@@ -31,30 +31,30 @@ use crate::{clock::Timestamp, random};
 ///
 /// ```
 /// # use http::{HeaderMap, StatusCode};
-/// # use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Turn}, clock::Timestamp};
+/// # use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire}, clock::Timestamp};
 /// // When the next five requests go, in seconds.
 /// # fn times(strategy: Strategy) -> Vec<u64> {
 /// #     let mut pacing = Pacing::new(strategy, Caps::default());
 /// #     let start = Timestamp::from_micros(1_700_000_000_000_000);
 /// #     let mut now = start;
-/// #     let Turn::Go(dispatch) = pacing.ask(now) else { panic!() };
+/// #     let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!() };
 /// #     let headers = HeaderMap::from_iter([("ratelimit".parse().unwrap(), r#""a";r=4;t=12"#.parse().unwrap())]);
 /// #     let exchange = Exchange { sent: now, received: now };
 /// #     let advice = Advice::read(StatusCode::OK, &headers, exchange, &Caps::default());
-/// #     pacing.answered(dispatch, &advice, now);
+/// #     pacing.record_response(dispatch, &advice, now);
 /// #     let mut times = Vec::new();
 /// #     while times.len() < 5 {
-/// #         match pacing.ask(now) {
-/// #             Turn::Go(dispatch) => {
+/// #         match pacing.try_acquire(now) {
+/// #             Acquire::Ready(dispatch) => {
 /// #                 times.push(now.micros_since(start) / 1_000_000);
-/// #                 pacing.lost(dispatch);
+/// #                 pacing.record_loss(dispatch);
 /// #             }
-/// #             Turn::Wait(wait) => now = wait.until(),
+/// #             Acquire::Wait(wait) => now = wait.until(),
 /// #         }
 /// #     }
 /// #     times
 /// # }
-/// assert_eq!(times(Strategy::Wait), [0, 0, 0, 0, 12]);
+/// assert_eq!(times(Strategy::Greedy), [0, 0, 0, 0, 12]);
 /// assert_eq!(times(Strategy::Pace { below_percent: 100 }), [0, 3, 6, 9, 12]);
 /// assert_eq!(times(Strategy::Pace { below_percent: 50 }), [0, 0, 0, 6, 12]);
 /// assert_eq!(times(Strategy::Observe), [0, 0, 0, 0, 0]);
@@ -64,7 +64,7 @@ use crate::{clock::Timestamp, random};
 pub enum Strategy {
     /// Uses all of them as fast as requests come, then waits: the least delay for jobs that fit into the quota.
     #[default]
-    Wait,
+    Greedy,
     /// Spreads them evenly over what is left of the window, as soon as they run low: an even flow, and something left
     /// for others who share the quota.
     Pace {
@@ -113,24 +113,24 @@ impl Strategy {
 /// ```
 /// use http::{HeaderMap, StatusCode};
 /// use std::time::Duration;
-/// use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Turn}, clock::Timestamp};
+/// use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire}, clock::Timestamp};
 ///
 /// let caps = Caps::default();
-/// let mut pacing = Pacing::new(Strategy::Wait, caps);
+/// let mut pacing = Pacing::new(Strategy::Greedy, caps);
 /// let now = Timestamp::from_micros(1_700_000_000_000_000);
 ///
-/// let Turn::Go(dispatch) = pacing.ask(now) else { panic!("nothing is known yet") };
+/// let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!("nothing is known yet") };
 /// let mut headers = HeaderMap::new();
 /// headers.insert("ratelimit", r#""default";r=0;t=7"#.parse()?);
 /// let exchange = Exchange { sent: now, received: now };
-/// pacing.answered(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &caps), now);
+/// pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &caps), now);
 ///
-/// let Turn::Wait(wait) = pacing.ask(now) else { panic!("nothing is left") };
+/// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!("nothing is left") };
 /// assert_eq!(wait.until(), now.saturating_add(Duration::from_secs(7)));
 ///
 /// // Then one tries.
-/// assert!(matches!(pacing.ask(wait.until()), Turn::Go(_)));
-/// assert!(matches!(pacing.ask(wait.until()), Turn::Wait(_)));
+/// assert!(matches!(pacing.try_acquire(wait.until()), Acquire::Ready(_)));
+/// assert!(matches!(pacing.try_acquire(wait.until()), Acquire::Wait(_)));
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```
 pub struct Pacing {
@@ -156,25 +156,25 @@ pub struct Pacing {
 struct Trial {
     number: u64,
     /// The moment from which another one may try, although this one has no answer.
-    patience: Timestamp,
+    queue_timeout: Timestamp,
 }
 
-/// The answer of [`Pacing::ask`].
+/// The answer of [`Pacing::try_acquire`].
 ///
 /// ```
 /// use std::time::Duration;
 /// use http::{HeaderMap, StatusCode};
-/// use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Turn}, clock::Timestamp};
+/// use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire}, clock::Timestamp};
 ///
-/// let mut pacing = Pacing::new(Strategy::Wait, Caps::default());
+/// let mut pacing = Pacing::new(Strategy::Greedy, Caps::default());
 /// let mut now = Timestamp::from_micros(1_700_000_000_000_000);
 /// let mut waited = 0;
 /// for _ in 0..3 {
 ///     let dispatch = loop {
-///         match pacing.ask(now) {
-///             Turn::Go(dispatch) => break dispatch,
+///         match pacing.try_acquire(now) {
+///             Acquire::Ready(dispatch) => break dispatch,
 ///             // A client would sleep until then.
-///             Turn::Wait(wait) => {
+///             Acquire::Wait(wait) => {
 ///                 waited += wait.until().micros_since(now) / 1_000_000;
 ///                 now = wait.until();
 ///             }
@@ -184,7 +184,7 @@ struct Trial {
 ///     let headers = HeaderMap::from_iter([("retry-after".parse()?, "10".parse()?)]);
 ///     let exchange = Exchange { sent: now, received: now };
 ///     let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers, exchange, &Caps::default());
-///     pacing.answered(dispatch, &advice, now);
+///     pacing.record_response(dispatch, &advice, now);
 ///     assert_eq!(pacing.blocked_until(now), Some(now.saturating_add(Duration::from_secs(10))));
 /// }
 /// assert_eq!(waited, 20);
@@ -192,26 +192,26 @@ struct Trial {
 /// ```
 #[derive(Debug)]
 #[must_use = "a request that goes has to be reported"]
-pub enum Turn {
+pub enum Acquire {
     /// Send the request, and tell what comes of it.
-    Go(Dispatch),
+    Ready(SendPermit),
     /// Ask again later.
     Wait(Wait),
 }
 
-/// A request that may be sent: tell what comes of it, with [`Pacing::answered`], [`Pacing::lost`] or
-/// [`Pacing::not_sent`]. Until then it counts as being on its way.
+/// A request that may be sent: tell what comes of it, with [`Pacing::record_response`], [`Pacing::record_loss`] or
+/// [`Pacing::cancel`]. Until then it counts as being on its way.
 ///
 /// One that is dropped without a word stays on its way for good: what is left is then known less exactly.
 ///
 /// ```
 /// use http::{HeaderMap, StatusCode};
-/// use tower_quota::{client::{Advice, Caps, Dispatch, Exchange, Pacing, Strategy, Turn}, clock::Timestamp};
+/// use tower_quota::{client::{Advice, Caps, SendPermit, Exchange, Pacing, Strategy, Acquire}, clock::Timestamp};
 ///
-/// # let mut pacing = Pacing::new(Strategy::Wait, Caps::default());
+/// # let mut pacing = Pacing::new(Strategy::Greedy, Caps::default());
 /// # let now = Timestamp::from_micros(1_700_000_000_000_000);
-/// fn go(pacing: &mut Pacing, now: Timestamp) -> Dispatch {
-///     let Turn::Go(dispatch) = pacing.ask(now) else { panic!("nothing is left") };
+/// fn go(pacing: &mut Pacing, now: Timestamp) -> SendPermit {
+///     let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!("nothing is left") };
 ///     dispatch
 /// }
 /// let left = |pacing: &Pacing| pacing.limits(now)[0].remaining();
@@ -219,49 +219,49 @@ pub enum Turn {
 /// let dispatch = go(&mut pacing, now);
 /// let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=5;t=60"#.parse()?)]);
 /// let exchange = Exchange { sent: now, received: now };
-/// pacing.answered(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
+/// pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
 /// assert_eq!(left(&pacing), Some(5));
 ///
 /// let dispatch = go(&mut pacing, now);
 /// assert_eq!((left(&pacing), pacing.in_flight()), (Some(4), 1));
 /// // No connection was free.
-/// pacing.not_sent(dispatch);
+/// pacing.cancel(dispatch);
 /// assert_eq!((left(&pacing), pacing.in_flight()), (Some(5), 0));
 ///
 /// // The connection broke, and it is unknown whether the server has counted the request.
 /// let dispatch = go(&mut pacing, now);
-/// pacing.lost(dispatch);
+/// pacing.record_loss(dispatch);
 /// assert_eq!((left(&pacing), pacing.in_flight()), (Some(4), 0));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "it counts as being on its way until it is reported"]
-pub struct Dispatch {
+pub struct SendPermit {
     number: u64,
     finished_before: u64,
 }
 
-/// The time to wait: see [`Turn::Wait`].
+/// The time to wait: see [`Acquire::Wait`].
 ///
 /// ```
 /// use std::time::Duration;
 /// use http::{HeaderMap, StatusCode};
-/// use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Turn}, clock::Timestamp};
+/// use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire}, clock::Timestamp};
 ///
-/// let mut pacing = Pacing::new(Strategy::Wait, Caps::default());
+/// let mut pacing = Pacing::new(Strategy::Greedy, Caps::default());
 /// let now = Timestamp::from_micros(1_700_000_000_000_000);
 /// # let exchange = Exchange { sent: now, received: now };
 /// # let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=0;t=7"#.parse()?)]);
 /// let nothing_for_7_seconds = Advice::read(StatusCode::OK, &headers, exchange, &Caps::default());
 ///
-/// let (Turn::Go(first), Turn::Go(second)) = (pacing.ask(now), pacing.ask(now)) else { panic!() };
-/// pacing.answered(first, &nothing_for_7_seconds, now);
-/// let Turn::Wait(wait) = pacing.ask(now) else { panic!() };
+/// let (Acquire::Ready(first), Acquire::Ready(second)) = (pacing.try_acquire(now), pacing.try_acquire(now)) else { panic!() };
+/// pacing.record_response(first, &nothing_for_7_seconds, now);
+/// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!() };
 /// assert_eq!(wait.until(), now.saturating_add(Duration::from_secs(7)));
 /// assert!(!wait.is_certain(), "the other answer may say more");
 ///
-/// pacing.answered(second, &nothing_for_7_seconds, now);
-/// let Turn::Wait(wait) = pacing.ask(now) else { panic!() };
+/// pacing.record_response(second, &nothing_for_7_seconds, now);
+/// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!() };
 /// assert!(wait.is_certain());
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
@@ -307,21 +307,21 @@ impl Pacing {
     }
 
     /// Makes each wait longer by a random part of it, up to so many percent, so that not all clients return at one
-    /// moment. Default: 0. More than 100 is 100. [`Caps::wait`] stays the longest wait.
+    /// moment. Default: 0. More than 100 is 100. [`Caps::max_wait`] stays the longest wait.
     ///
     /// ```
     /// # use http::{HeaderMap, StatusCode};
-    /// # use tower_quota::{client::{Advice, Caps, Exchange, Turn}, clock::Timestamp};
+    /// # use tower_quota::{client::{Advice, Caps, Exchange, Acquire}, clock::Timestamp};
     /// use tower_quota::client::{Pacing, Strategy};
     ///
-    /// let mut pacing = Pacing::new(Strategy::Wait, Caps::default()).with_jitter(50);
+    /// let mut pacing = Pacing::new(Strategy::Greedy, Caps::default()).with_jitter(50);
     /// # let now = Timestamp::from_micros(1_700_000_000_000_000);
-    /// # let Turn::Go(dispatch) = pacing.ask(now) else { panic!() };
+    /// # let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!() };
     /// # let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=0;t=100"#.parse()?)]);
     /// # let exchange = Exchange { sent: now, received: now };
-    /// # pacing.answered(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
+    /// # pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
     /// // … nothing is left for 100 seconds
-    /// let Turn::Wait(wait) = pacing.ask(now) else { panic!() };
+    /// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!() };
     /// let seconds = wait.until().micros_since(now) as f64 / 1e6;
     /// assert!(seconds > 100.0 && seconds <= 150.0);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -340,20 +340,20 @@ impl Pacing {
     /// ```
     /// # use http::{HeaderMap, StatusCode};
     /// # use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp};
-    /// use tower_quota::client::{Pacing, Strategy, Turn};
+    /// use tower_quota::client::{Pacing, Strategy, Acquire};
     ///
     /// # let now = Timestamp::from_micros(1_700_000_000_000_000);
     /// // Nothing is left for alice, and five units for bob.
     /// let text = r#""hour";r=0;t=60;pk=:YWxpY2U=:, "hour";r=5;t=60;pk=:Ym9i:"#;
     /// let goes = |mut pacing: Pacing| {
-    /// #     let Turn::Go(dispatch) = pacing.ask(now) else { panic!() };
+    /// #     let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!() };
     /// #     let headers = HeaderMap::from_iter([("ratelimit".parse().unwrap(), text.parse().unwrap())]);
     /// #     let exchange = Exchange { sent: now, received: now };
-    /// #     pacing.answered(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
+    /// #     pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
     ///     // … a response has said so
-    ///     matches!(pacing.ask(now), Turn::Go(_))
+    ///     matches!(pacing.try_acquire(now), Acquire::Ready(_))
     /// };
-    /// let pacing = || Pacing::new(Strategy::Wait, Caps::default());
+    /// let pacing = || Pacing::new(Strategy::Greedy, Caps::default());
     /// assert!(!goes(pacing()));
     /// assert!(!goes(pacing().with_partition_key("alice")));
     /// assert!(goes(pacing().with_partition_key("bob")));
@@ -365,17 +365,17 @@ impl Pacing {
     }
 
     /// Asks for permission to send the next request now.
-    pub fn ask(&mut self, now: Timestamp) -> Turn {
+    pub fn try_acquire(&mut self, now: Timestamp) -> Acquire {
         self.items.retain(|item| item.is_known(now));
         match self.obstacle(now) {
-            Some(wait) => Turn::Wait(wait),
-            None => Turn::Go(self.send(now)),
+            Some(wait) => Acquire::Wait(wait),
+            None => Acquire::Ready(self.send(now)),
         }
     }
 
     /// The head of a response was read. Give it also advice that [is empty](Advice::is_empty): a response that says
     /// nothing ends its request, too.
-    pub fn answered(&mut self, dispatch: Dispatch, advice: &Advice, now: Timestamp) {
+    pub fn record_response(&mut self, dispatch: SendPermit, advice: &Advice, now: Timestamp) {
         self.finish(&dispatch);
         let wait = advice.retry_after().map(|wait| self.jittered(wait));
         if let Some(wait) = wait {
@@ -395,14 +395,14 @@ impl Pacing {
         self.settle();
     }
 
-    /// No response came, and the server may or may not have counted the request: see [`Dispatch`] for an example.
-    pub fn lost(&mut self, dispatch: Dispatch) {
+    /// No response came, and the server may or may not have counted the request: see [`SendPermit`] for an example.
+    pub fn record_loss(&mut self, dispatch: SendPermit) {
         self.finish(&dispatch);
         self.settle();
     }
 
-    /// The request was not sent after all; what it would have used is there for others: see [`Dispatch`] for an example.
-    pub fn not_sent(&mut self, dispatch: Dispatch) {
+    /// The request was not sent after all; what it would have used is there for others: see [`SendPermit`] for an example.
+    pub fn cancel(&mut self, dispatch: SendPermit) {
         self.finish(&dispatch);
         self.items.iter_mut().for_each(|item| item.give_back(dispatch.number));
         self.settle();
@@ -445,16 +445,16 @@ impl Pacing {
         let mut until = waits.max().unwrap_or(now);
         if until <= now && self.in_force(now).any(|item| item.is_full(self.in_flight())) {
             // Until one of them is answered. If none ever is, the limit is forgotten.
-            until = now.saturating_add(Self::PATIENCE.min(self.caps.wait()));
+            until = now.saturating_add(Self::PATIENCE.min(self.caps.max_wait()));
         }
         if until > now {
             // A late answer may leave more than was feared.
             let is_certain = self.in_flight() == 0;
             return Some(Wait { until, is_certain });
         }
-        let trial = self.trial.as_ref().filter(|trial| trial.patience > now)?;
+        let trial = self.trial.as_ref().filter(|trial| trial.queue_timeout > now)?;
         self.is_trial(now).then_some(Wait {
-            until: trial.patience,
+            until: trial.queue_timeout,
             is_certain: false,
         })
     }
@@ -495,15 +495,15 @@ impl Pacing {
         item.partition_key.is_none() || item.is_for(key) || !named.any(|other| other.is_for(key))
     }
 
-    fn send(&mut self, now: Timestamp) -> Dispatch {
-        let dispatch = Dispatch {
+    fn send(&mut self, now: Timestamp) -> SendPermit {
+        let dispatch = SendPermit {
             number: self.last + 1,
             finished_before: self.finished,
         };
         if self.is_trial(now) {
             self.trial = Some(Trial {
                 number: dispatch.number,
-                patience: now.saturating_add(Self::PATIENCE),
+                queue_timeout: now.saturating_add(Self::PATIENCE),
             });
         }
         self.last = dispatch.number;
@@ -513,7 +513,7 @@ impl Pacing {
         dispatch
     }
 
-    fn finish(&mut self, dispatch: &Dispatch) {
+    fn finish(&mut self, dispatch: &SendPermit) {
         // A dispatch of another pacing must not make more of them than were sent.
         self.finished = self.last.min(self.finished + 1);
         self.finished_since += 1;
@@ -522,7 +522,7 @@ impl Pacing {
         }
     }
 
-    fn hear(&mut self, dispatch: &Dispatch, advice: &Advice, now: Timestamp) {
+    fn hear(&mut self, dispatch: &SendPermit, advice: &Advice, now: Timestamp) {
         if advice.limits().is_empty() {
             return;
         }
@@ -567,7 +567,8 @@ impl Pacing {
             return wait;
         }
         let part = f64::from(self.jitter_percent) / 100.0 * f64::from(random::number()) / f64::from(u32::MAX);
-        wait.saturating_add(wait.mul_f64(part)).min(self.caps.wait().max(wait))
+        wait.saturating_add(wait.mul_f64(part))
+            .min(self.caps.max_wait().max(wait))
     }
 }
 

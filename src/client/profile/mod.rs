@@ -79,7 +79,7 @@ pub enum Profile {
     /// `tokens`, `input-tokens` and `output-tokens`. The reset is the moment at which the whole limit is back.
     Anthropic,
     /// `X-RateLimit-*` with a reset in seconds from now, as
-    /// [`LegacyReset::Seconds`](crate::LegacyReset::Seconds) writes it.
+    /// [`LegacyReset::DeltaSeconds`](crate::LegacyReset::DeltaSeconds) writes it.
     XRateLimitSeconds,
     /// `X-RateLimit-*` with a reset in seconds since the beginning of 1970, as
     /// [`LegacyReset::UnixTime`](crate::LegacyReset::UnixTime) and express-rate-limit write it.

@@ -18,7 +18,7 @@ use crate::{
 /// use std::time::Duration;
 /// use tower_quota::fleet::Control;
 ///
-/// let off = Control::switch_off().lasting(Duration::from_secs(600)).because("the gateway is down");
+/// let off = Control::switch_off().expires_in(Duration::from_secs(600)).because("the gateway is down");
 /// assert_eq!(off.warning(), None);
 /// let block = Control::block_network("0.0.0.0/0");
 /// assert_eq!(block.warning().as_deref(), Some("0.0.0.0/0 is every IPv4 address"));
@@ -93,7 +93,7 @@ impl Control {
     }
 
     /// Ends the switch order or the new entry after `time`, in whole seconds, counted from now by the server's clock.
-    pub fn lasting(mut self, time: Duration) -> Self {
+    pub fn expires_in(mut self, time: Duration) -> Self {
         self.lasts = Some(time);
         self
     }
@@ -172,7 +172,7 @@ impl Control {
             ControlEdit::SetAccess(entry) => {
                 let entry = self
                     .end(seconds)
-                    .map_or_else(|| entry.clone(), |end| entry.clone().until(end));
+                    .map_or_else(|| entry.clone(), |end| entry.clone().with_expiry(end));
                 after
                     .access
                     .entries

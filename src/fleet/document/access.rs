@@ -19,8 +19,8 @@ use crate::{
 /// use tower_quota::{Access, fleet::AccessEntry};
 ///
 /// // For ten minutes.
-/// let entry = AccessEntry::network("203.0.113.9", Access::Block).until(1_795_378_641);
-/// assert_eq!((entry.as_network(), entry.ends()), (Some("203.0.113.9"), Some(1_795_378_641)));
+/// let entry = AccessEntry::network("203.0.113.9", Access::Block).with_expiry(1_795_378_641);
+/// assert_eq!((entry.as_network(), entry.expiry()), (Some("203.0.113.9"), Some(1_795_378_641)));
 ///
 /// let entry = AccessEntry::key("x-user-id", "mallory", Access::Block);
 /// assert_eq!(entry.as_key(), Some(("x-user-id", "mallory")));
@@ -85,7 +85,7 @@ impl AccessEntry {
 
     /// Ends the rule at this time, in seconds since the Unix epoch, by the clock of each instance.
     #[must_use]
-    pub fn until(mut self, until: u64) -> Self {
+    pub fn with_expiry(mut self, until: u64) -> Self {
         self.until = Some(until);
         self
     }
@@ -112,7 +112,7 @@ impl AccessEntry {
     }
 
     /// The time at which it ends, in seconds since the Unix epoch.
-    pub fn ends(&self) -> Option<u64> {
+    pub fn expiry(&self) -> Option<u64> {
         self.until
     }
 

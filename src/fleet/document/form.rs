@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-use super::{AccessEntry, RollOut};
+use super::{AccessEntry, Rollout};
 use crate::{
     fleet::version::digest_from_hex,
     partition::PartitionId,
@@ -41,7 +41,7 @@ pub(super) struct DocumentForm {
         deserialize_with = "field::roll_out",
         skip_serializing_if = "Option::is_none"
     )]
-    pub(super) roll_out: Option<RollOut>,
+    pub(super) roll_out: Option<Rollout>,
     #[serde(default, deserialize_with = "field::switched_off")]
     pub(super) switched_off: bool,
     #[serde(default, deserialize_with = "field::access")]
@@ -73,7 +73,7 @@ pub(super) mod field {
     named_readers! {
         Deserialize::deserialize =>
             access: Vec<AccessEntry>, author: String, block_unknown_addresses: bool, format: u64, percent: u8,
-            roll_out: Option<RollOut>, rules: Rules, switched_off: bool, time: u64, until: Option<u64>, version: u64;
+            roll_out: Option<Rollout>, rules: Rules, switched_off: bool, time: u64, until: Option<u64>, version: u64;
     }
 }
 

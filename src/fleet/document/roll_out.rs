@@ -9,16 +9,16 @@ use crate::{partition::PartitionId, rules::Rules};
 /// every instance.
 ///
 /// ```
-/// use tower_quota::{PartitionKey, QuotaPolicy, Rules, Scope, fleet::RollOut};
+/// use tower_quota::{PartitionKey, QuotaPolicy, Rules, Scope, fleet::Rollout};
 ///
 /// let rules = Rules::new().policy(QuotaPolicy::per_minute("minute", 30));
 /// let own_account = Scope::new("api").partition(&PartitionKey::new("x-user-id", "staff"));
-/// let roll_out = RollOut::new(10, rules).with_partitions([own_account]);
+/// let roll_out = Rollout::new(10, rules).with_partitions([own_account]);
 /// assert_eq!(roll_out.percent(), 10);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "roll_out: a map with `percent` and `rules`")]
-pub struct RollOut {
+pub struct Rollout {
     #[serde(deserialize_with = "field::percent")]
     percent: u8,
     #[serde(default, with = "partitions", skip_serializing_if = "Vec::is_empty")]
@@ -27,7 +27,7 @@ pub struct RollOut {
     rules: Rules,
 }
 
-impl RollOut {
+impl Rollout {
     /// Tries rules on so many percent of the callers, from 0 to 100. They are the same callers for whom
     /// [`RulesHandle::roll_out`](crate::RulesHandle::roll_out) would try them, and those of a smaller share are among those
     /// of a larger one.

@@ -21,7 +21,7 @@ pub struct RulesFollowerBuilder {
     source: Arc<dyn RulesSource>,
     access_list: Option<AccessList>,
     instance: String,
-    switch_file: Option<PathBuf>,
+    override_file: Option<PathBuf>,
     clock: Clock,
 }
 
@@ -32,7 +32,7 @@ impl RulesFollowerBuilder {
             source: Arc::new(source),
             access_list: None,
             instance: String::new(),
-            switch_file: None,
+            override_file: None,
             clock: Clock::system(),
         }
     }
@@ -62,10 +62,10 @@ impl RulesFollowerBuilder {
     /// fleet says; `on` switches them on; and without the file they are as the fleet says. Default: none.
     ///
     /// You want it for the incident in which Redis is slow, and with it the switch of the fleet. The file takes effect
-    /// when it changes, so a later [`switch_on`](RulesHandle::switch_on) of the program holds against it. The switch stays
+    /// when it changes, so a later [`enable`](RulesHandle::enable) of the program holds against it. The switch stays
     /// as it is while the file cannot be read within half a second, or is not a regular file, which an event says.
-    pub fn switch_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.switch_file = Some(path.into());
+    pub fn override_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.override_file = Some(path.into());
         self
     }
 
@@ -110,7 +110,7 @@ impl RulesFollowerBuilder {
             sender,
         ));
         let mut tasks = JoinSet::new();
-        let keeper = Keeper::new(Arc::clone(&shared), self.switch_file);
+        let keeper = Keeper::new(Arc::clone(&shared), self.override_file);
         tasks.spawn_on(keeper.run(), &runtime);
         tasks.spawn_on(Poller::new(Arc::clone(&shared), self.source, instance).run(), &runtime);
         Ok(RulesFollower(Arc::new(Following {

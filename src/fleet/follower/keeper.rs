@@ -12,7 +12,7 @@ use crate::fleet::{file_rules::read_up_to, pause};
 
 pub(super) struct Keeper {
     shared: Arc<Shared>,
-    switch_file: Option<SwitchFile>,
+    override_file: Option<SwitchFile>,
 }
 
 /// A file that turns the switch of this process.
@@ -34,19 +34,19 @@ enum Word {
 }
 
 impl Keeper {
-    pub(super) fn new(shared: Arc<Shared>, switch_file: Option<PathBuf>) -> Self {
-        let switch_file = switch_file.map(|path| SwitchFile {
+    pub(super) fn new(shared: Arc<Shared>, override_file: Option<PathBuf>) -> Self {
+        let override_file = override_file.map(|path| SwitchFile {
             path: Arc::new(path),
             reading: None,
             said: None,
         });
-        Self { shared, switch_file }
+        Self { shared, override_file }
     }
 
     pub(super) async fn run(mut self) {
         loop {
             self.shared.keep();
-            if let Some(file) = &mut self.switch_file {
+            if let Some(file) = &mut self.override_file {
                 file.look(&self.shared).await;
             }
             pause::between_polls().await;
@@ -88,11 +88,11 @@ impl SwitchFile {
         self.said = says;
         let rules = shared.rules();
         match says {
-            Some(Word::Off) => rules.switch_off(),
-            Some(Word::On) => rules.switch_on(),
+            Some(Word::Off) => rules.disable(),
+            Some(Word::On) => rules.enable(),
             None => rules.return_switch(),
             Some(Word::Other) => return shared.telemetry.unknown_switch(),
         }
-        shared.telemetry.switched_by_file(rules.is_on());
+        shared.telemetry.switched_by_file(rules.is_enabled());
     }
 }

@@ -28,7 +28,7 @@ use crate::rules::RulesHandle;
 ///
 /// The last good rules stay while the source is unavailable, when nothing is published any more, and when a document is
 /// [rejected](RejectionReason). Before the first version, they are those of the program; a program that would rather
-/// wait calls [`first_rules`](Self::first_rules) before it serves. A version whose number is lower than that of the one
+/// wait calls [`wait_for_rules`](Self::wait_for_rules) before it serves. A version whose number is lower than that of the one
 /// before is put in force as any other: a fail-over can lose a publication, and what the source says holds. Its kill switch
 /// and its access list hold even if the layer cannot carry out its rules.
 ///
@@ -39,7 +39,7 @@ use crate::rules::RulesHandle;
 /// switch and all unexpired entries of the newest access lists stay in force until something newer is published.
 ///
 /// A program overrides the fleet by its [`RulesHandle`]: by rules of its own or its own switch, which then stay until
-/// [`return_to_fleet`](RulesHandle::return_to_fleet). Its own rules in an [`AccessList`](crate::AccessList) go before those
+/// [`clear_overrides`](RulesHandle::clear_overrides). Its own rules in an [`AccessList`](crate::AccessList) go before those
 /// of the fleet.
 ///
 /// Clones follow together, and the task ends with the last one. The rules stay as they are then.
@@ -60,7 +60,7 @@ use crate::rules::RulesHandle;
 ///     .build()?;
 /// let follower = RulesFollower::builder(layer.rules_handle(), FileRules::new(&path)).start()?;
 /// // Or go on at once, with the rules of the program.
-/// tokio::time::timeout(Duration::from_secs(5), follower.first_rules()).await?;
+/// tokio::time::timeout(Duration::from_secs(5), follower.wait_for_rules()).await?;
 ///
 /// assert_eq!(layer.rules_handle().current(), rules);
 /// assert_eq!(follower.status().version().map(|version| version.number()), Some(7));
@@ -107,7 +107,7 @@ impl RulesFollower {
     }
 
     /// Waits until a version is in force for the first time: for ever if none is. Put a timeout around it.
-    pub async fn first_rules(&self) {
+    pub async fn wait_for_rules(&self) {
         let mut status = self.0.status.clone();
         if status.wait_for(|status| status.version.is_some()).await.is_err() {
             // A source that panics has ended the task.

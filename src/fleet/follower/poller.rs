@@ -71,7 +71,7 @@ impl Poller {
             if is_read {
                 self.reporter.report();
             }
-            pause::after_poll(source.may_have_changed()).await;
+            pause::after_poll(source.changed()).await;
         }
     }
 

@@ -92,7 +92,7 @@ impl Held {
 
     fn next_end(&self, now: u64) -> Option<u64> {
         let listed = self.documents().flat_map(RulesDocument::access);
-        let ends = listed.chain(&self.access.entries).filter_map(AccessEntry::ends);
+        let ends = listed.chain(&self.access.entries).filter_map(AccessEntry::expiry);
         let switch = self.switch.as_ref().and_then(SwitchOrder::until);
         ends.chain(switch).filter(|end| *end > now).min()
     }
@@ -241,9 +241,9 @@ impl Shared {
 
     /// Does this, which may switch the limits on or off.
     fn turn_switch<T>(&self, author: &str, turn: impl FnOnce() -> T) -> T {
-        let was_on = self.rules.is_on();
+        let was_on = self.rules.is_enabled();
         let turned = turn();
-        if self.rules.is_on() != was_on {
+        if self.rules.is_enabled() != was_on {
             self.telemetry.switched(!was_on, author);
         }
         turned
@@ -398,7 +398,7 @@ impl Shared {
             self.obey_switch(&mut held);
         }
         drop(held);
-        let (is_overridden, is_off) = (self.rules.is_overridden(), !self.rules.is_on());
+        let (is_overridden, is_off) = (self.rules.is_overridden(), !self.rules.is_enabled());
         if self.status.borrow().is_overridden != is_overridden {
             self.telemetry.overridden(is_overridden);
         }

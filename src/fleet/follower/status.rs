@@ -115,7 +115,7 @@ impl FollowerStatus {
     }
 
     /// Returns `true` if this process overrides the rules or the kill switch of the fleet, until
-    /// [`return_to_fleet`](crate::RulesHandle::return_to_fleet).
+    /// [`clear_overrides`](crate::RulesHandle::clear_overrides).
     pub fn is_overridden(&self) -> bool {
         self.is_overridden
     }

@@ -39,15 +39,15 @@ pub enum PublishError {
     /// The access list has no entry for this network or key.
     NotListed,
     /// These policies would start anew, and the publication does not say that it
-    /// [restarts counts](super::Publication::restarting_counts).
-    StartsAnew(Vec<RulesChange>),
+    /// [restarts counts](super::Publication::allow_count_reset).
+    CountsReset(Vec<RulesChange>),
     /// Redis did not answer, or not in time. A publication that was sent may have been carried out, or may still be: look
     /// at the [current version](super::RulesPublisher::current).
     Store(StoreError),
     /// The access list that applies without rules cannot be read, because a part of it was evicted or overwritten:
     /// [`Control::clear_access`](crate::fleet::Control::clear_access) begins a new one.
     UnreadableAccess(String),
-    /// The published document cannot be read: see [`overwriting`](super::Publication::overwriting).
+    /// The published document cannot be read: see [`force`](super::Publication::force).
     Unreadable(String),
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for PublishError {
             }
             Self::NothingPublished => f.write_str("nothing was published yet; publish rules for all callers first"),
             Self::NotListed => f.write_str("the access list has no entry for this network or key"),
-            Self::StartsAnew(changes) => {
+            Self::CountsReset(changes) => {
                 let changes: Vec<_> = changes.iter().map(ToString::to_string).collect();
                 write!(f, "counts would be lost: {}", changes.join("; "))
             }

@@ -70,7 +70,7 @@ const SENDS: usize = 2;
 /// let publisher = RulesPublisher::new(rules, "alice");
 ///
 /// let stricter = Rules::new().policy(QuotaPolicy::per_minute("minute", 30));
-/// let proposal = publisher.propose(Publication::rules(stricter).to_percent(10)).await?;
+/// let proposal = publisher.propose(Publication::rules(stricter).rollout_percent(10)).await?;
 /// println!("{proposal}"); // callers who join the roll-out (10 % of all): policy "minute" changes: quota 60 → 30
 /// let published = publisher.commit(&proposal).await?;
 /// println!("version {} holds", published.version().number());
@@ -220,16 +220,16 @@ impl RulesPublisher {
     ///
     /// # Errors
     ///
-    /// [`PublishError::Conflict`] if another version holds now; [`PublishError::StartsAnew`] if a policy starts anew and the
-    /// publication does not [accept that](Publication::restarting_counts); and if Redis does not answer, or its ACL forbids
+    /// [`PublishError::Conflict`] if another version holds now; [`PublishError::CountsReset`] if a policy starts anew and the
+    /// publication does not [accept that](Publication::allow_count_reset); and if Redis does not answer, or its ACL forbids
     /// it. Nothing is published then, except where [`PublishError::Store`] says otherwise.
     pub async fn commit(&self, proposal: &Proposal) -> Result<Published, PublishError> {
-        if let Some(before) = proposal.before().filter(|_| proposal.is_empty()) {
+        if let Some(before) = proposal.base().filter(|_| proposal.is_empty()) {
             return Ok(before.clone());
         }
-        let anew: Vec<_> = proposal.starting_anew().cloned().collect();
+        let anew: Vec<_> = proposal.count_resets().cloned().collect();
         if !anew.is_empty() && !proposal.restarts_counts {
-            return Err(PublishError::StartsAnew(anew));
+            return Err(PublishError::CountsReset(anew));
         }
         let json = proposal.document.to_json()?;
         let version = RulesVersion::of(proposal.document.version(), json.as_bytes());
@@ -237,7 +237,7 @@ impl RulesPublisher {
         // If the first one was carried out, the second one finds what it would have written.
         if head != version.to_string().as_bytes() {
             return Err(PublishError::Conflict {
-                expected: proposal.before().map(Published::version),
+                expected: proposal.base().map(Published::version),
                 found: version_of(&head),
             });
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Published, publication::has_same_rules};
 use crate::{
-    fleet::{RollOut, RulesDocument, RulesVersion, controls::date},
+    fleet::{Rollout, RulesDocument, RulesVersion, controls::date},
     rules::{Rules, RulesChange, RulesDiff},
 };
 
@@ -30,7 +30,7 @@ pub struct Proposal {
 
 impl Proposal {
     /// The version that holds until this is published; `None` if nothing was published, or it cannot be read.
-    pub fn before(&self) -> Option<&Published> {
+    pub fn base(&self) -> Option<&Published> {
         self.before.as_ref()
     }
 
@@ -57,8 +57,8 @@ impl Proposal {
     }
 
     /// The policies that start anew, for any caller.
-    pub fn starting_anew(&self) -> impl Iterator<Item = &RulesChange> {
-        self.effects.iter().flat_map(|(_, diff)| diff.starting_anew())
+    pub fn count_resets(&self) -> impl Iterator<Item = &RulesChange> {
+        self.effects.iter().flat_map(|(_, diff)| diff.count_resets())
     }
 
     /// Returns `true` if it is published even if policies start anew.
@@ -84,7 +84,7 @@ impl Proposal {
         let before = self.before.as_ref().and_then(|before| before.document().roll_out());
         let after = self.document.roll_out();
         let share =
-            |roll_out: Option<&RollOut>| match roll_out.map(|roll_out| (roll_out.percent(), roll_out.partitions())) {
+            |roll_out: Option<&Rollout>| match roll_out.map(|roll_out| (roll_out.percent(), roll_out.partitions())) {
                 None => "none".to_owned(),
                 Some((percent, [])) => format!("{percent} %"),
                 Some((percent, partitions)) => format!("{percent} % and {} named callers", partitions.len()),
@@ -152,7 +152,7 @@ impl fmt::Display for Proposal {
 }
 
 /// The document's rules, those of its roll-out, and the share that has them.
-fn sides(document: Option<&RulesDocument>) -> (Option<&Rules>, Option<&RollOut>) {
+fn sides(document: Option<&RulesDocument>) -> (Option<&Rules>, Option<&Rollout>) {
     (
         document.map(RulesDocument::rules),
         document.and_then(RulesDocument::roll_out),
@@ -164,8 +164,8 @@ pub(super) fn effects(before: Option<&RulesDocument>, after: &RulesDocument) -> 
     let none = Rules::new();
     let ((old, old_roll_out), (new, new_roll_out)) = (sides(before), sides(Some(after)));
     let (old, new) = (old.unwrap_or(&none), new.unwrap_or(&none));
-    let percent = |roll_out: Option<&RollOut>| roll_out.map_or(0, RollOut::percent);
-    let names = |roll_out: Option<&RollOut>| roll_out.is_some_and(|roll_out| !roll_out.partitions().is_empty());
+    let percent = |roll_out: Option<&Rollout>| roll_out.map_or(0, Rollout::percent);
+    let names = |roll_out: Option<&Rollout>| roll_out.is_some_and(|roll_out| !roll_out.partitions().is_empty());
     let (less, more) = (percent(old_roll_out), percent(new_roll_out));
     let mut effects = Vec::new();
     let mut compare = |callers: String, old: &Rules, new: &Rules| {

@@ -2,7 +2,7 @@
 
 use super::error::PublishError;
 use crate::{
-    fleet::{RollOut, RulesDocument},
+    fleet::{Rollout, RulesDocument},
     partition::PartitionId,
     rules::Rules,
 };
@@ -16,7 +16,7 @@ use crate::{
 /// use tower_quota::{QuotaPolicy, Rules, fleet::Publication};
 ///
 /// let rules = Rules::new().policy(QuotaPolicy::per_minute("minute", 30));
-/// let try_it = Publication::rules(rules.clone()).to_percent(10);
+/// let try_it = Publication::rules(rules.clone()).rollout_percent(10);
 /// let for_all = Publication::rules(rules).because("the database is slow");
 /// ```
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Publication {
         }
     }
 
-    /// These rules for all callers, unless [`to_percent`](Self::to_percent) says for how many. A roll-out ends.
+    /// These rules for all callers, unless [`rollout_percent`](Self::rollout_percent) says for how many. A roll-out ends.
     pub fn rules(rules: Rules) -> Self {
         Self::new(Edit::Rules {
             rules,
@@ -85,14 +85,14 @@ impl Publication {
 
     /// Publishes rules for so many percent of the callers, from 0 to 100: the same ones on every instance, and those of a
     /// smaller share are among those of a larger one. Only [rules](Self::rules) have a share.
-    pub fn to_percent(mut self, share: u8) -> Self {
+    pub fn rollout_percent(mut self, share: u8) -> Self {
         if let Edit::Rules { percent, .. } = &mut self.edit {
             *percent = share;
         }
         self
     }
 
-    /// Publishes rules for these callers, too, where they are not for all: see [`RollOut::with_partitions`]. Only
+    /// Publishes rules for these callers, too, where they are not for all: see [`Rollout::with_partitions`]. Only
     /// [rules](Self::rules) have them.
     pub fn with_partitions(mut self, callers: impl IntoIterator<Item = PartitionId>) -> Self {
         if let Edit::Rules { partitions, .. } = &mut self.edit {
@@ -109,7 +109,7 @@ impl Publication {
     }
 
     /// Accepts that policies [start anew](crate::RulesDiff): their callers get a full quota once.
-    pub fn restarting_counts(mut self) -> Self {
+    pub fn allow_count_reset(mut self) -> Self {
         self.restarts_counts = true;
         self
     }
@@ -120,7 +120,7 @@ impl Publication {
     ///
     /// Only [rules](Self::rules) for all callers, a [roll-back](Self::roll_back) and a [restored document](Self::restore) can
     /// take its place.
-    pub fn overwriting(mut self) -> Self {
+    pub fn force(mut self) -> Self {
         self.overwrites = true;
         self
     }
@@ -165,7 +165,7 @@ impl Publication {
                 percent,
                 partitions,
             } => {
-                let roll_out = RollOut::new(percent, rules).with_partitions(partitions);
+                let roll_out = Rollout::new(percent, rules).with_partitions(partitions);
                 Ok((base()?.with_roll_out(roll_out), None))
             }
             Edit::RollBack { to } => {

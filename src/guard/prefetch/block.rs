@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::DenialCache;
+use super::RejectionCache;
 use crate::{
     clock::Timestamp,
     exchange::{Decision, Outcome, Plan, Settlement},
@@ -23,7 +23,7 @@ pub(super) struct Block {
     pub(super) charged_apart: u64,
     from: Timestamp,
     until: Timestamp,
-    cache: Arc<DenialCache>,
+    cache: Arc<RejectionCache>,
 }
 
 impl Block {
@@ -34,7 +34,7 @@ impl Block {
         decision: Decision,
         terms: BlockTerms,
         began: Timestamp,
-        cache: &Arc<DenialCache>,
+        cache: &Arc<RejectionCache>,
     ) -> Option<Self> {
         if decision.outcome() != Outcome::Allowed {
             return None;
@@ -88,7 +88,7 @@ impl Block {
         self.forget();
         let unspent = self.decision.of_another(self.plan.costing(rest), spent, 0);
         match unspent.filter(|_| rest > 0) {
-            Some(unspent) => self.cache.settle(Settlement::unused(&unspent)),
+            Some(unspent) => self.cache.settle(Settlement::refund_all(&unspent)),
             None => StoreFuture::ready(Ok(())),
         }
     }

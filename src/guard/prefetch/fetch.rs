@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    super::denials::CachedCall,
+    super::rejection_cache::CachedCall,
     Prefetch,
     block::Block,
     fetching::{Fetching, Order, Verdicts},

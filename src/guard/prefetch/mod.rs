@@ -43,7 +43,7 @@ use self::{
     fetch::Fetch,
     holding::{Holding, Step},
 };
-use super::denials::DenialCache;
+use super::rejection_cache::RejectionCache;
 use crate::{
     bounded_map::BoundedMap,
     clock::Clock,
@@ -59,7 +59,7 @@ use crate::{
 /// All units that an instance has prefetched. They are given back when it is dropped.
 pub(super) struct Prefetch {
     holdings: Sharded<BoundedMap<Holding>>,
-    cache: Arc<DenialCache>,
+    cache: Arc<RejectionCache>,
     /// Maximum time of a call that no request waits for.
     deadline: Duration,
     round_trips: Mutex<RoundTrips>,
@@ -90,7 +90,7 @@ impl Prefetch {
     /// store that is stopped for a moment must not have units held for longer.
     const DISTANCE_WINDOW: Duration = Duration::from_secs(30);
 
-    pub(super) fn new(cache: Arc<DenialCache>, deadline: Duration, clock: Clock) -> Self {
+    pub(super) fn new(cache: Arc<RejectionCache>, deadline: Duration, clock: Clock) -> Self {
         Self {
             holdings: Sharded::new(Self::CAP, |cap| BoundedMap::new(cap, || {})),
             cache,

@@ -587,7 +587,7 @@ fn a_translated_address_is_the_ipv4_address_in_it() {
 /// The address always has a port, and that of IPv6 has no brackets: `2001:db8::1:5000` would be another address.
 #[test]
 fn the_viewer_of_cloudfront_has_a_port_behind_its_address() {
-    let field = ForwardingField::OneAddress("CloudFront-Viewer-Address".into());
+    let field = ForwardingField::SingleAddress("CloudFront-Viewer-Address".into());
     let by_viewer = client_ip().trusted_proxies(field, ["10.0.0.0/8"]);
     for (line, address) in [
         ("203.0.113.9:46532", Some("203.0.113.9")),
@@ -697,7 +697,7 @@ fn where_several_say_who_the_peer_is_the_first_in_the_documented_order_counts() 
 }
 
 fn real_ip() -> ForwardingField {
-    OneAddress("X-Real-IP".into())
+    SingleAddress("X-Real-IP".into())
 }
 
 /// L31
@@ -777,7 +777,7 @@ fn a_name_that_no_field_with_one_address_has_is_found_by_the_check() {
             "\"FORWARDED\" is a list of addresses; use `ForwardingField::Forwarded`",
         ),
     ] {
-        let extractor = trusting(OneAddress(name.into()));
+        let extractor = trusting(SingleAddress(name.into()));
         assert_eq!(extractor.check().unwrap_err().to_string(), format!("key: {mistake}"));
         // A program that ignores the error believes no field.
         assert_eq!(
@@ -785,7 +785,7 @@ fn a_name_that_no_field_with_one_address_has_is_found_by_the_check() {
             Some(ip(PROXY))
         );
     }
-    let at_run_time = OneAddress(format!("X-{}-IP", "Edge").into());
+    let at_run_time = SingleAddress(format!("X-{}-IP", "Edge").into());
     assert!(trusting(at_run_time).check().is_ok());
 }
 

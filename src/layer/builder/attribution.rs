@@ -3,15 +3,15 @@
 use std::any::type_name_of_val;
 
 use super::RateLimitLayerBuilder;
-use crate::{key::KeyExtractor, layer::NoKey};
+use crate::{key::KeyExtractor, layer::MissingKey};
 
 /// # Advanced: attribution
 impl RateLimitLayerBuilder {
-    /// Another key, for policies that are [counted by](crate::QuotaPolicy::counted_by) it. Names must be unique and not
+    /// Another key, for policies that are [counted by](crate::QuotaPolicy::keyed_by) it. Names must be unique and not
     /// empty.
     ///
     /// A request then uses the quota of several partitions, in one decision: of all of them or of none. Where it has no
-    /// such key, [`no_key`](Self::no_key) says what happens: it shares the quota of all that have none, or these policies
+    /// such key, [`on_missing_key`](Self::on_missing_key) says what happens: it shares the quota of all that have none, or these policies
     /// do not apply to it, or it is rejected.
     ///
     /// ```
@@ -23,8 +23,8 @@ impl RateLimitLayerBuilder {
     ///     .named_key("team", key::header("x-team"))
     ///     .named_key("everybody", key::from_fn(|_| Some(PartitionKey::new("everybody", ""))))
     ///     .policy(QuotaPolicy::per_hour("user", 60))
-    ///     .policy(QuotaPolicy::per_hour("team", 100).counted_by("team"))
-    ///     .policy(QuotaPolicy::per_second("all", 5_000).counted_by("everybody"))
+    ///     .policy(QuotaPolicy::per_hour("team", 100).keyed_by("team"))
+    ///     .policy(QuotaPolicy::per_second("all", 5_000).keyed_by("everybody"))
     ///     .build()?;
     ///
     /// let request = |user| Request::get("/").header("x-user-id", user).header("x-team", "red");
@@ -40,8 +40,8 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Sets the treatment of requests without a key. Default: [`NoKey::Share`]. See [`NoKey`] for an example of each.
-    pub fn no_key(mut self, no_key: NoKey) -> Self {
+    /// Sets the treatment of requests without a key. Default: [`MissingKey::Share`]. See [`MissingKey`] for an example of each.
+    pub fn on_missing_key(mut self, no_key: MissingKey) -> Self {
         self.attribution.no_key = no_key;
         self
     }

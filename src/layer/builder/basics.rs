@@ -152,8 +152,8 @@ impl RateLimitLayerBuilder {
     /// # Errors
     ///
     /// The first mistake found: a scope, key or policy that is missing, a policy or setting out of its range, a
-    /// [fixed cost](Self::cost) above what a policy can ever hold, a [unit](QuotaPolicy::counting) without
-    /// a cost, a [named key](Self::named_key) or a [unit](Self::cost_of) that no policy counts by (unless
+    /// [fixed cost](Self::cost) above what a policy can ever hold, a [unit](QuotaPolicy::with_unit) without
+    /// a cost, a [named key](Self::named_key) or a [unit](Self::unit_cost) that no policy counts by (unless
     /// [rules](Self::rules) came as data, which may do so later). The message names the policy or setting, the value and the
     /// bound.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {

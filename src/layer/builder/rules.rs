@@ -21,7 +21,7 @@ impl RateLimitLayerBuilder {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
-    ///     .tiers(Tiers::by(|request| request.headers.get("x-plan")?.to_str().ok()))
+    ///     .tiers(Tiers::from_fn(|request| request.headers.get("x-plan")?.to_str().ok()))
     ///     .rules(rules)
     ///     .build()?;
     ///
@@ -95,7 +95,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Computes the cost of a request in a unit of [your own](crate::QuotaPolicy::counting), an estimate if nothing more is
+    /// Computes the cost of a request in a unit of [your own](crate::QuotaPolicy::with_unit), an estimate if nothing more is
     /// known: tokens of a prompt and of the longest answer, say. Each such unit needs one.
     ///
     /// All units of a request are charged in one decision, together with [`cost`](Self::cost). An amount of 0 passes while the
@@ -120,23 +120,23 @@ impl RateLimitLayerBuilder {
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_minute("requests", 60));
     /// let layer = builder()
-    ///     .policy(QuotaPolicy::per_minute("tokens", 6_000).counting("tokens"))
-    ///     .cost_of("tokens", |request| request.extensions.get().map_or(1_000, |Estimate(tokens)| *tokens))
+    ///     .policy(QuotaPolicy::per_minute("tokens", 6_000).with_unit("tokens"))
+    ///     .unit_cost("tokens", |request| request.extensions.get().map_or(1_000, |Estimate(tokens)| *tokens))
     ///     .build()?;
     ///
     /// let response = send(&layer, Request::post("/").extension(Estimate(1_500))).await;
     /// assert_eq!(response.headers()["ratelimit"], r#""requests";r=59;t=59, "tokens";r=4500;t=45"#);
     ///
-    /// let error = builder().cost_of("tokens", |_| 1).build().unwrap_err();
-    /// assert_eq!(error.to_string(), r#"unit "tokens": no policy counts it; use `counting`, or leave it out"#);
-    /// let error = builder().policy(QuotaPolicy::per_day("images", 9).counting("images")).build().unwrap_err();
+    /// let error = builder().unit_cost("tokens", |_| 1).build().unwrap_err();
+    /// assert_eq!(error.to_string(), r#"unit "tokens": no policy counts it; use `with_unit`, or leave it out"#);
+    /// let error = builder().policy(QuotaPolicy::per_day("images", 9).with_unit("images")).build().unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     r#"policy "images": unit "images" has no cost; `cost_of` has set those of []"#
+    ///     r#"policy "images": unit "images" has no cost; `unit_cost` has set those of []"#
     /// );
     /// # Ok(()) });
     /// ```
-    pub fn cost_of<F>(mut self, unit: &str, cost: F) -> Self
+    pub fn unit_cost<F>(mut self, unit: &str, cost: F) -> Self
     where
         F: Fn(&request::Parts) -> u64 + Send + Sync + 'static,
     {
@@ -155,7 +155,7 @@ impl RateLimitLayerBuilder {
     /// The closure also runs for responses of an inner [`RateLimitLayer`](crate::RateLimitLayer) that rejects the request.
     /// These stay charged by default, so that a client beyond the inner limit exhausts this one, too. A rejection has its
     /// [`Decision`](crate::Decision) in `response.extensions`, with an outcome that is no
-    /// [pass](crate::Outcome::is_pass). A closure that refunds other statuses than success, such as 5xx, should leave
+    /// [pass](crate::Outcome::is_admitted). A closure that refunds other statuses than success, such as 5xx, should leave
     /// rejections charged, as the second example does. The status of gRPC responses is 200 even if the call has failed.
     ///
     /// A refund adds the units that the policy has not regained by itself since, within a window of the
@@ -198,7 +198,7 @@ impl RateLimitLayerBuilder {
     /// let outer = builder("outer", 10)
     ///     .actual_cost(|response| {
     ///         let decision: Option<&Decision> = response.extensions.get();
-    ///         let is_rejected = decision.is_some_and(|decision| !decision.outcome().is_pass());
+    ///         let is_rejected = decision.is_some_and(|decision| !decision.outcome().is_admitted());
     ///         (response.status.is_server_error() && !is_rejected).then_some(0)
     ///     })
     ///     .build()?;

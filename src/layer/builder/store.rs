@@ -106,7 +106,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// The maximum number of partitions in the denial cache, from 0, which turns it off, to 1 048 576. Default: 16 384,
+    /// The maximum number of partitions in the rejection cache, from 0, which turns it off, to 1 048 576. Default: 16 384,
     /// which take up to 7 MB with one policy each, and up to 300 bytes more for each further one that rejects.
     ///
     /// The used amount determines exactly until when a charge is rejected; other charges only make it later.
@@ -157,13 +157,13 @@ impl RateLimitLayerBuilder {
     ///
     /// # tokio_test::block_on(async {
     /// // The number of calls to the store for 100 requests, of which 3 pass.
-    /// let asked = async |denial_cache| {
+    /// let asked = async |rejection_cache| {
     ///     let calls = Arc::new(AtomicUsize::new(0));
     ///     let layer = RateLimitLayer::builder(Remote(MemoryStore::new(), Arc::clone(&calls)))
     ///         .scope("api")
     ///         .key(key::header("x-user-id"))
     ///         .policy(QuotaPolicy::per_hour("hour", 3))
-    ///         .denial_cache(denial_cache)
+    ///         .rejection_cache(rejection_cache)
     ///         .decision_in_response()
     ///         .build()?;
     ///     # let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
@@ -173,7 +173,7 @@ impl RateLimitLayerBuilder {
     ///         let response = service.clone().oneshot(request).await?;
     ///         assert_eq!(response.status(), if number < 3 { 200 } else { 429 });
     ///         let is_cached = response.extensions().get::<Decision>().unwrap().is_cached();
-    ///         assert_eq!(is_cached, number >= 3 && denial_cache > 0);
+    ///         assert_eq!(is_cached, number >= 3 && rejection_cache > 0);
     ///     }
     ///     Ok::<_, Box<dyn std::error::Error>>(calls.load(Ordering::Relaxed))
     /// };
@@ -181,12 +181,12 @@ impl RateLimitLayerBuilder {
     /// assert_eq!(asked(0).await?, 100);
     ///
     /// let error = asked(2_000_000).await.unwrap_err();
-    /// assert_eq!(error.to_string(), "denial cache 2000000 is outside 0..=1048576");
+    /// assert_eq!(error.to_string(), "rejection cache 2000000 is outside 0..=1048576");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub fn denial_cache(mut self, partitions: usize) -> Self {
-        self.terms.denial_cache = partitions;
+    pub fn rejection_cache(mut self, partitions: usize) -> Self {
+        self.terms.rejection_cache = partitions;
         self
     }
 
@@ -221,7 +221,7 @@ impl RateLimitLayerBuilder {
     }
 
     /// The clock by which the circuit breaker waits before it tries again, by which rejections are
-    /// [remembered](Self::denial_cache), and by which [grants](crate::AdminHandle::grant) end. Default:
+    /// [remembered](Self::rejection_cache), and by which [grants](crate::AdminHandle::grant) end. Default:
     /// [`Clock::system`].
     ///
     /// You want another one in tests only, the one of the store most often. Stores have clocks of their own, and

@@ -32,7 +32,7 @@ use crate::{clock::Clock, error::ConfigError, telemetry::IssuerTelemetry};
 /// use http_body_util::BodyExt;
 /// use tower::ServiceExt;
 /// use tower_quota::{
-///     MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, ToPartitionKey, key,
+///     MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, ToPartitionKey, key,
 ///     privacy_pass::{CredentialRequest, Directory, Issuer, KeySet, Profile},
 /// };
 ///
@@ -51,7 +51,7 @@ use crate::{clock::Clock, error::ConfigError, telemetry::IssuerTelemetry};
 /// let ration = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("credentials")
 ///     .key(key::extension::<Account>())
-///     .no_key(NoKey::Reject)
+///     .on_missing_key(MissingKey::Reject)
 ///     .policy(QuotaPolicy::per_day("credentials", 1))
 ///     .build()?;
 /// let mut keys = KeySet::new();

@@ -240,7 +240,7 @@ async fn decided(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecis
             held: Some(body),
             repeat: None,
         })),
-        Some(outcome) if !outcome.is_pass() => {
+        Some(outcome) if !outcome.is_admitted() => {
             // The layer's own body, which is there as a whole.
             let content = collect(body, usize::MAX).await.unwrap_or_default();
             parts.headers.remove(http::header::CONTENT_LENGTH);

@@ -11,7 +11,7 @@ use crate::{
     clock::Clock,
     error::ConfigError,
     fields::{
-        OwnFields,
+        LayerFields,
         draft11::{PolicyItem, RateLimitPolicy},
     },
     guard::{FailureMode, Terms},
@@ -94,9 +94,9 @@ impl OriginLayerBuilder {
             policy: None,
             is_optional: false,
             store: None,
-            // The origin looks at its own memory before it asks the store, so a denial cache would hold nothing more.
+            // The origin looks at its own memory before it asks the store, so a rejection cache would hold nothing more.
             terms: Terms {
-                denial_cache: 0,
+                rejection_cache: 0,
                 ..Terms::default()
             },
             max_tags: 1 << 20,
@@ -402,11 +402,11 @@ impl OriginLayerBuilder {
 }
 
 /// The limit and the window. What is left is known to the client alone, so there is no `RateLimit`.
-fn policy_field(name: &str, limit: u32, window: Duration) -> Result<OwnFields, String> {
+fn policy_field(name: &str, limit: u32, window: Duration) -> Result<LayerFields, String> {
     let item = PolicyItem::new(name, limit.into()).and_then(|item| item.with_window(window));
     let field = item.and_then(|item| RateLimitPolicy::new([item]));
     let field = field.map_err(|cause| cause.to_string())?;
-    Ok(OwnFields::new().with_rate_limit_policy(&field))
+    Ok(LayerFields::new().with_rate_limit_policy(&field))
 }
 
 impl fmt::Debug for OriginLayerBuilder {

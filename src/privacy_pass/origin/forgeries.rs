@@ -52,7 +52,7 @@ impl Forgeries {
     /// Refunds proofs that were not verified, or that belong to a token with a right one.
     pub(super) fn give_back(&self, charges: impl IntoIterator<Item = Charge>) {
         for Charge(decision) in charges {
-            drop(self.store.settle(Settlement::unused(&decision)));
+            drop(self.store.settle(Settlement::refund_all(&decision)));
         }
     }
 }

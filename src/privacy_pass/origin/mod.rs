@@ -27,7 +27,7 @@ use super::{KeySet, settings, workers::Workers};
 use crate::{
     clock::Clock,
     error::ConfigError,
-    fields::{OwnFields, draft06, draft11, legacy},
+    fields::{LayerFields, draft06, draft11, legacy},
     key::ClientIp,
     telemetry::TokenTelemetry,
 };
@@ -177,7 +177,7 @@ struct Origin {
     skips_cors_preflight: bool,
     /// True if rejections of inner limits carry the challenge.
     challenges_rejected: bool,
-    policy_field: OwnFields,
+    policy_field: LayerFields,
     clock: Clock,
     log: TokenTelemetry,
 }

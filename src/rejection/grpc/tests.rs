@@ -110,7 +110,7 @@ fn each_outcome_has_a_status() {
             "capacity is temporarily reduced",
         ),
         (
-            Decision::unmeasured(Outcome::Unattributed),
+            Decision::unmeasured(Outcome::MissingKey),
             "7",
             "the request cannot be attributed to a caller",
         ),

@@ -70,7 +70,7 @@ struct WrittenPolicy<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     prefetch: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    blocking_seconds: Option<u64>,
+    lockout_seconds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hidden: Option<bool>,
     #[serde(skip_serializing_if = "is_false")]
@@ -113,9 +113,9 @@ impl<'a> WrittenPolicy<'a> {
             algorithm: (policy.algorithm() != usual).then_some(WrittenAlgorithm(policy.algorithm())),
             burst_capacity: policy.burst_capacity,
             unit: unit(policy)?,
-            key: policy.key(),
+            key: policy.key_name(),
             prefetch: policy.prefetch(),
-            blocking_seconds: whole_seconds("block", policy.blocks_for())?,
+            lockout_seconds: whole_seconds("block", policy.lockout())?,
             // A shadow is hidden unless it is shown.
             hidden: (policy.is_hidden() != policy.is_shadow()).then_some(policy.is_hidden()),
             shadow: policy.is_shadow(),

@@ -174,7 +174,7 @@ impl Drop for Granted<'_> {
     fn drop(&mut self) {
         for (_, measurement) in self.answers.drain(..) {
             // It runs without being waited for.
-            drop(self.store.settle(&Settlement::unused(&measurement.decide())));
+            drop(self.store.settle(&Settlement::refund_all(&measurement.decide())));
         }
     }
 }

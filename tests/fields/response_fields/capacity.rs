@@ -120,7 +120,7 @@ async fn exhausted_capacity_names_the_policies_of_the_caller_but_neither_hidden_
             QuotaPolicy::concurrent("slots", 9),
         ]
     };
-    let tiers = Tiers::by(|request| request.headers.get("x-tier")?.to_str().ok())
+    let tiers = Tiers::from_fn(|request| request.headers.get("x-tier")?.to_str().ok())
         .tier("free", policies())
         .tier("premium", [hourly()])
         .unlimited("admin");
@@ -158,7 +158,7 @@ async fn the_usual_policies_can_be_shown_beside_the_wait() {
     let scene = Scene::new();
     let (load, builder) = loaded(&scene, [hourly()]);
     let layer = builder
-        .response_fields(ResponseFields::draft11().with_usual_policies())
+        .response_fields(ResponseFields::draft11().with_unreduced_policies())
         .build()
         .unwrap();
     load.set(Capacity::reduced_to(1).unwrap());

@@ -49,7 +49,7 @@ async fn every_field_that_is_written_is_among_those_to_expose() {
         ResponseFields::in_between(),
         ResponseFields::draft06(),
         ResponseFields::draft07(),
-        ResponseFields::legacy(LegacyReset::Seconds),
+        ResponseFields::legacy(LegacyReset::DeltaSeconds),
     ] {
         let layer = scene.layer(settings, [minute(1)]);
         let cors = tower_http::cors::CorsLayer::permissive().expose_headers(fields::EXPOSED);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use futures_util::{FutureExt, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use tower_quota::{Direction, LegacyReset, RatioCap, ShownWhen, fields::Hints};
+use tower_quota::{Direction, EmitWhen, LegacyReset, RateCap, fields::Hints};
 
 use super::*;
 
@@ -53,19 +53,19 @@ async fn of_two_limits_with_as_many_left_draft_06_shows_the_one_that_resets_late
 #[tokio::test]
 async fn the_rules_hold_for_the_numbers_of_draft_06_too() {
     let scene = Scene::new();
-    let lowered = ResponseFields::draft06().lowered_by(|allowance| allowance.remaining() / 2);
+    let lowered = ResponseFields::draft06().map_remaining(|allowance| allowance.remaining() / 2);
     assert_eq!(
         take(&scene.layer(lowered, [minute(10)]), 0).await.fields(DRAFT06),
         ["10", "5", "60"]
     );
     scene.wait(50);
-    let capped = ResponseFields::draft06().with_ratio_cap(RatioCap::Once);
+    let capped = ResponseFields::draft06().with_rate_cap(RateCap::Nominal);
     assert_eq!(
         take(&scene.layer(capped, [minute(10)]), 0).await.fields(DRAFT06),
         ["10", "10", "60"]
     );
     let near = scene.layer(
-        ResponseFields::draft06().shown_when(ShownWhen::NearExhaustion(50)),
+        ResponseFields::draft06().emit_when(EmitWhen::NearExhaustion(50)),
         [minute(10)],
     );
     assert_eq!(take(&near, 4).await.fields(DRAFT06), ["", "", ""]);
@@ -197,12 +197,12 @@ fn the_dialect_in_between_rejects_names_that_are_no_tokens() {
     let scene = Scene::new();
     let requests = ["1st", "a b"].map(|name| QuotaPolicy::per_minute(name, 1));
     // `RateLimit-Policy` does not have it, and `RateLimit` does.
-    let tokens = QuotaPolicy::per_minute("of tokens", 1).counting("tokens");
+    let tokens = QuotaPolicy::per_minute("of tokens", 1).with_unit("tokens");
     for policy in requests.into_iter().chain([tokens]) {
         let name = policy.name().to_owned();
         let builder = scene
             .builder([policy])
-            .cost_of("tokens", |_| 1)
+            .unit_cost("tokens", |_| 1)
             .response_fields(ResponseFields::in_between());
         let error = builder.build().unwrap_err().to_string();
         assert!(
@@ -407,7 +407,7 @@ fn the_numbers_of_draft_06_are_added_to_no_other_dialect() {
     let error = scene.builder([minute(1)]).response_fields(fields).build().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "response fields: the limit of draft-06 is added to InBetween; it goes with draft-11 only"
+        "response fields: the limit of draft-06 is added to EditorsCopy; it goes with draft-11 only"
     );
 }
 
@@ -415,7 +415,7 @@ fn the_numbers_of_draft_06_are_added_to_no_other_dialect() {
 async fn legacy_fields_show_the_closest_limit_and_reset_in_seconds_or_at_a_unix_time() {
     let scene = Scene::new();
     let policies = || [minute(100), fixed(QuotaPolicy::per_hour("hour", 1_000))];
-    let seconds = scene.layer(ResponseFields::legacy(LegacyReset::Seconds), policies());
+    let seconds = scene.layer(ResponseFields::legacy(LegacyReset::DeltaSeconds), policies());
     let moment = scene.layer(ResponseFields::legacy(LegacyReset::UnixTime), policies());
     scene.wait(2);
     let answer = take(&seconds, 40).await;
@@ -450,7 +450,10 @@ async fn in_no_dialect_is_a_field_in_a_trailer_section_read_or_written() {
         (ResponseFields::in_between(), ["ratelimit", "ratelimit-policy"]),
         (ResponseFields::draft06(), ["ratelimit-limit", "ratelimit-remaining"]),
         (ResponseFields::draft07(), ["ratelimit", "ratelimit-policy"]),
-        (ResponseFields::legacy(LegacyReset::Seconds), [LEGACY[0], LEGACY[1]]),
+        (
+            ResponseFields::legacy(LegacyReset::DeltaSeconds),
+            [LEGACY[0], LEGACY[1]],
+        ),
     ] {
         let scene = Scene::new();
         let layer = scene.layer(fields, [minute(9)]);
@@ -514,7 +517,7 @@ async fn draft_07_shows_what_is_left_or_less_and_one_moment_with_the_wait() {
         "limit=100, remaining=60, reset=58"
     );
     scene.wait(2);
-    let lowered = scene.layer(draft07().lowered_by(|_| 20), [minute(100)]);
+    let lowered = scene.layer(draft07().map_remaining(|_| 20), [minute(100)]);
     assert_eq!(
         take(&lowered, 1).await.field("ratelimit"),
         "limit=100, remaining=20, reset=56"
@@ -598,7 +601,7 @@ async fn a_closed_policy_is_shown_in_every_dialect() {
     );
 
     let moment = (MIDNIGHT + 60).to_string();
-    for (reset, expected) in [(LegacyReset::Seconds, "60"), (LegacyReset::UnixTime, &moment)] {
+    for (reset, expected) in [(LegacyReset::DeltaSeconds, "60"), (LegacyReset::UnixTime, &moment)] {
         let legacy = take(&scene.layer(ResponseFields::legacy(reset), [minute(0)]), 1).await;
         assert_eq!(legacy.fields(LEGACY), ["0", "0", expected]);
     }

@@ -16,13 +16,13 @@ async fn draft_06_shows_what_is_left_or_less() {
     scene.wait(2);
     assert_eq!(take(&plain, 40).await.fields(DRAFT06), ["100", "60", "58"]);
     scene.wait(2);
-    let lowered = scene.layer(draft06().lowered_by(|_| 20), [minute(100)]);
+    let lowered = scene.layer(draft06().map_remaining(|_| 20), [minute(100)]);
     assert_eq!(take(&lowered, 1).await.fields(DRAFT06), ["100", "20", "56"]);
     scene.wait(6);
     let last = take(&plain, 59).await;
     assert_eq!((last.status.as_u16(), last.fields(DRAFT06)), (200, ["100", "0", "50"]));
     scene.wait(2);
-    let none = scene.layer(draft06().lowered_by(|_| 0), [minute(100)]);
+    let none = scene.layer(draft06().map_remaining(|_| 0), [minute(100)]);
     let served = take(&none, 0).await;
     assert_eq!(
         (served.status.as_u16(), served.fields(DRAFT06)),
@@ -56,7 +56,7 @@ async fn draft_06_shows_a_lowered_limit_beside_the_usual_policy() {
     let scene = Scene::new();
     let layer = scene
         .builder([minute(100)])
-        .response_fields(draft06().with_usual_policies())
+        .response_fields(draft06().with_unreduced_policies())
         .capacity(|_| Capacity::reduced_to(10).unwrap())
         .build()
         .unwrap();
@@ -91,7 +91,7 @@ async fn draft_06_and_draft_07_show_a_limit_of_zero_beside_a_policy() {
         ["limit=0, remaining=0, reset=20", "15;w=20"]
     );
     // No store was asked, so the time by its clock is not known.
-    for reset in [LegacyReset::Seconds, LegacyReset::UnixTime] {
+    for reset in [LegacyReset::DeltaSeconds, LegacyReset::UnixTime] {
         let answer = take(&exhausted(ResponseFields::legacy(reset)), 1).await;
         assert_eq!(answer.fields(LEGACY), ["", "", ""]);
     }

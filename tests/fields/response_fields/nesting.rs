@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue};
 use proptest::{collection::vec, prelude::*, sample::select};
 use tower_quota::{
-    LegacyReset, ShownWhen,
+    EmitWhen, LegacyReset,
     fields::{Hints, LimitHint},
 };
 
@@ -181,7 +181,7 @@ async fn a_dictionary_of_an_inner_service_becomes_an_item_named_upstream() {
             r#""upstream";q=5;w=60, "edge";q=9;w=60"#,
         ),
         (
-            ResponseFields::draft11().shown_when(ShownWhen::Rejected),
+            ResponseFields::draft11().emit_when(EmitWhen::Rejected),
             "limit=5, remaining=3, reset=60",
             "5;w=60",
         ),
@@ -243,7 +243,7 @@ async fn a_layer_that_writes_draft_07_is_upstream_of_one_that_writes_draft_11() 
 #[tokio::test]
 async fn a_gateway_of_the_service_itself_can_replace_what_it_says() {
     let scene = Scene::new();
-    let layer = scene.layer(ResponseFields::draft11().replacing(), [default(5)]);
+    let layer = scene.layer(ResponseFields::draft11().overwrite_upstream(), [default(5)]);
     let inner = with_fields([
         ("ratelimit", r#""internal";r=50;t=30"#),
         ("ratelimit-policy", r#""internal";q=100;w=60"#),
@@ -264,8 +264,8 @@ async fn a_gateway_of_the_service_itself_can_replace_what_it_says() {
 #[tokio::test]
 async fn what_is_replaced_is_hidden_also_where_the_layer_says_nothing_itself() {
     let scene = Scene::new();
-    let quiet = ResponseFields::draft11().shown_when(ShownWhen::Rejected);
-    for fields in [quiet.replacing(), ResponseFields::none().replacing()] {
+    let quiet = ResponseFields::draft11().emit_when(EmitWhen::Rejected);
+    for fields in [quiet.overwrite_upstream(), ResponseFields::none().overwrite_upstream()] {
         let layer = scene.layer(fields, [default(5)]);
         let inner = with_fields([("ratelimit", r#""internal";r=50;t=30"#), ("x-ratelimit-limit", "1")]);
         let answer = send(&layer, request(1), inner).await;
@@ -320,7 +320,7 @@ async fn two_layers_of_ours_give_one_list_in_which_each_policy_is_named_once() {
 async fn two_layers_of_ours_show_the_closer_limit_in_three_numbers() {
     for (fields, names) in [
         (ResponseFields::draft06(), DRAFT06),
-        (ResponseFields::legacy(LegacyReset::Seconds), LEGACY),
+        (ResponseFields::legacy(LegacyReset::DeltaSeconds), LEGACY),
     ] {
         let [generous, strict] = nested(&Scene::new(), &fields);
         assert_eq!(through_both(&generous, &strict).await.fields(names), ["5", "4", "60"]);
@@ -361,7 +361,7 @@ async fn numbers_of_draft_06_that_are_malformed_or_incomplete_are_left_alone() {
 /// J30: seconds and moments are not compared, though both are ours.
 #[tokio::test]
 async fn legacy_fields_of_two_layers_with_different_meanings_are_not_joined() {
-    let (seconds, moment) = (LegacyReset::Seconds, LegacyReset::UnixTime);
+    let (seconds, moment) = (LegacyReset::DeltaSeconds, LegacyReset::UnixTime);
     for (outer, inner) in [(seconds, moment), (moment, seconds)] {
         let scene = Scene::new();
         let [_, alone] = nested(&scene, &ResponseFields::legacy(inner));
@@ -383,7 +383,7 @@ async fn legacy_fields_of_two_layers_with_different_meanings_are_not_joined() {
 #[tokio::test]
 async fn legacy_fields_of_another_server_are_left_alone() {
     let scene = Scene::new();
-    let layer = scene.layer(ResponseFields::legacy(LegacyReset::Seconds), [default(5)]);
+    let layer = scene.layer(ResponseFields::legacy(LegacyReset::DeltaSeconds), [default(5)]);
     let inner = with_fields([("x-ratelimit-remaining", "50"), ("x-ratelimit-reset", "1700000000")]);
     assert_eq!(
         send(&layer, request(1), inner).await.fields(LEGACY),
@@ -464,7 +464,7 @@ proptest! {
             ResponseFields::in_between(),
             ResponseFields::draft06(),
             ResponseFields::draft07(),
-            ResponseFields::legacy(LegacyReset::Seconds),
+            ResponseFields::legacy(LegacyReset::DeltaSeconds),
             ResponseFields::legacy(LegacyReset::UnixTime),
         ] {
             let layer = scene.layer(fields.clone(), [default(quota)]);

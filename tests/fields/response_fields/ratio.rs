@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::UNIX_EPOCH};
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use tokio::runtime::{Builder, Runtime};
-use tower_quota::{LegacyReset, RatioCap, fields::Hints};
+use tower_quota::{LegacyReset, RateCap, fields::Hints};
 
 use super::*;
 use crate::remote_store::RemoteStore;
@@ -39,7 +39,7 @@ fn policy() -> impl Strategy<Value = (QuotaPolicy, u64)> {
         let is_closed = policy.quota() == 0;
         (
             if is_shadow && !is_closed {
-                policy.shadow().shown()
+                policy.shadow().visible()
             } else {
                 policy
             },
@@ -48,7 +48,7 @@ fn policy() -> impl Strategy<Value = (QuotaPolicy, u64)> {
     });
     let blocking = (1..10_000_u64, 1..100_u64).prop_map(|(quota, seconds)| {
         let policy = QuotaPolicy::per_hour("blocking", quota);
-        (policy.blocking_for(Duration::from_secs(seconds)), 3_600)
+        (policy.with_lockout(Duration::from_secs(seconds)), 3_600)
     });
     prop_oneof![7 => shadowed, 1 => blocking]
 }
@@ -70,12 +70,12 @@ fn step() -> impl Strategy<Value = (u64, u64)> {
 fn dialect() -> impl Strategy<Value = ResponseFields> {
     select(vec![
         ResponseFields::draft11(),
-        ResponseFields::draft11().closest_only(),
+        ResponseFields::draft11().tightest_only(),
         ResponseFields::draft11().with_draft06_limit(),
         ResponseFields::draft07(),
         ResponseFields::draft06(),
         ResponseFields::in_between(),
-        ResponseFields::legacy(LegacyReset::Seconds),
+        ResponseFields::legacy(LegacyReset::DeltaSeconds),
         ResponseFields::legacy(LegacyReset::UnixTime),
     ])
 }
@@ -153,7 +153,7 @@ proptest! {
             }
         }
         let (factor, fields) = match is_once {
-            true => (1, fields.with_ratio_cap(RatioCap::Once)),
+            true => (1, fields.with_rate_cap(RateCap::Nominal)),
             false => (2, fields),
         };
         let scene = Scene::new();
@@ -202,7 +202,7 @@ async fn a_short_wait_for_one_large_request_does_not_invite_to_all_that_is_left(
 /// D5, X43: the time of a shadow is no wait, so it is lengthened and its units stay.
 #[tokio::test]
 async fn a_shadow_that_would_reject_shows_all_of_its_units_for_a_longer_time() {
-    let shadow = QuotaPolicy::per_hour("shadow", 10_000).shadow().shown();
+    let shadow = QuotaPolicy::per_hour("shadow", 10_000).shadow().visible();
     let layer = Scene::new().layer(ResponseFields::draft11(), [shadow]);
     take(&layer, 5_000).await;
     let passed = take(&layer, 5_001).await;

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::UNIX_EPOCH};
 
 use http::Uri;
 use tower_quota::{
-    Direction, Outcome, PartitionKey, RatioCap, Scope, ShownWhen,
+    Direction, EmitWhen, Outcome, PartitionKey, RateCap, Scope,
     fields::{Hints, LimitHint, PolicyHint},
 };
 
@@ -21,7 +21,7 @@ fn told(answer: &Answer) -> bool {
 async fn the_closest_policy_alone_is_shown_of_each_unit() {
     let scene = Scene::new();
     let layer = scene.layer(
-        ResponseFields::draft11().closest_only(),
+        ResponseFields::draft11().tightest_only(),
         [
             minute(100),
             fixed(QuotaPolicy::per_day("day", 5_000)),
@@ -43,7 +43,7 @@ async fn the_closest_policy_alone_is_shown_of_each_unit() {
 #[tokio::test]
 async fn fields_near_exhaustion_begin_at_the_threshold() {
     let scene = Scene::new();
-    let fields = ResponseFields::draft11().shown_when(ShownWhen::NearExhaustion(10));
+    let fields = ResponseFields::draft11().emit_when(EmitWhen::NearExhaustion(10));
     let layer = scene.layer(fields, [minute(100), QuotaPolicy::per_day("day", 5_000)]);
     let silent = take(&layer, 89).await;
     assert_eq!(silent.fields(TOLD), ["", ""]);
@@ -60,7 +60,7 @@ async fn fields_near_exhaustion_begin_at_the_threshold() {
 #[tokio::test]
 async fn fields_on_rejections_only_are_on_rejections_only() {
     let scene = Scene::new();
-    let layer = scene.layer(ResponseFields::draft11().shown_when(ShownWhen::Rejected), [minute(1)]);
+    let layer = scene.layer(ResponseFields::draft11().emit_when(EmitWhen::Rejected), [minute(1)]);
     assert!(!told(&take(&layer, 1).await));
     assert_eq!(take(&layer, 1).await.field("ratelimit"), r#""minute";r=0;t=60"#);
 }
@@ -161,14 +161,14 @@ async fn a_redirect_does_not_show_a_low_limit() {
 
 /// D5, D6: ten seconds before its end, a window of a thousand seconds has all its units left.
 #[tokio::test]
-async fn the_ratio_cap_lengthens_the_time_and_leaves_the_units() {
+async fn the_rate_cap_lengthens_the_time_and_leaves_the_units() {
     let scene = Scene::new();
     let policy = || fixed(QuotaPolicy::new("long", 10_000, Duration::from_secs(1_000)));
     let windows = MIDNIGHT.div_ceil(1_000) * 1_000 - MIDNIGHT;
     scene.wait(windows + 990);
     let default = scene.layer(ResponseFields::draft11(), [policy()]);
     assert_eq!(take(&default, 0).await.field("ratelimit"), r#""long";r=10000;t=500"#);
-    let capped = scene.layer(ResponseFields::draft11().with_ratio_cap(RatioCap::Once), [policy()]);
+    let capped = scene.layer(ResponseFields::draft11().with_rate_cap(RateCap::Nominal), [policy()]);
     assert_eq!(take(&capped, 0).await.field("ratelimit"), r#""long";r=10000;t=1000"#);
     // A rejection that has to wait for nine seconds only.
     let rejected = take(&capped, 10_000).await;
@@ -183,9 +183,9 @@ async fn the_ratio_cap_lengthens_the_time_and_leaves_the_units() {
 
 /// D4, D6, X7: a request that costs more than is left of the window passes when the window ends, whatever the cap.
 #[tokio::test]
-async fn the_ratio_cap_lengthens_no_wait_and_lowers_the_units_of_a_violated_policy_instead() {
+async fn the_rate_cap_lengthens_no_wait_and_lowers_the_units_of_a_violated_policy_instead() {
     let scene = Scene::new();
-    let layer = scene.layer(ResponseFields::draft11().with_ratio_cap(RatioCap::Once), [minute(10)]);
+    let layer = scene.layer(ResponseFields::draft11().with_rate_cap(RateCap::Nominal), [minute(10)]);
     scene.wait(50);
     take(&layer, 2).await;
     let rejected = take(&layer, 9).await;
@@ -201,11 +201,11 @@ async fn the_ratio_cap_lengthens_no_wait_and_lowers_the_units_of_a_violated_poli
 #[tokio::test]
 async fn a_closure_can_lower_what_is_shown_and_never_raise_it() {
     let scene = Scene::new();
-    let lowered = ResponseFields::draft11().lowered_by(|allowance| allowance.remaining() / 3);
+    let lowered = ResponseFields::draft11().map_remaining(|allowance| allowance.remaining() / 3);
     let layer = scene.layer(lowered, [fixed(QuotaPolicy::per_minute("basic", 62))]);
     scene.wait(2);
     assert_eq!(take(&layer, 2).await.field("ratelimit"), r#""basic";r=20;t=58"#);
-    let raised = ResponseFields::draft11().lowered_by(|_| u64::MAX);
+    let raised = ResponseFields::draft11().map_remaining(|_| u64::MAX);
     let layer = scene.layer(raised, [fixed(QuotaPolicy::per_minute("basic", 62))]);
     assert_eq!(take(&layer, 0).await.field("ratelimit"), r#""basic";r=60;t=58"#);
 }
@@ -250,7 +250,7 @@ fn settings_out_of_their_range_are_rejected_and_named() {
         "response fields: jitter 999ms is not a number of whole seconds"
     );
     assert_eq!(
-        message(fields().shown_when(ShownWhen::NearExhaustion(101))),
+        message(fields().emit_when(EmitWhen::NearExhaustion(101))),
         "response fields: 101 percent is outside 0..=100"
     );
 }
@@ -332,9 +332,9 @@ async fn policies_of_several_partitions_show_each_its_own_key() {
         let policies = [
             minute(9).show_partition_key(),
             QuotaPolicy::per_minute("route", 90)
-                .counted_by("route")
+                .keyed_by("route")
                 .show_partition_key(),
-            QuotaPolicy::per_day("day", 900).counted_by("route"),
+            QuotaPolicy::per_day("day", 900).keyed_by("route"),
         ];
         let layer = scene
             .builder(policies)
@@ -497,7 +497,7 @@ async fn a_rejection_that_a_cache_could_store_says_not_to() {
 #[tokio::test]
 async fn a_client_that_is_told_of_nothing_left_is_served_all_the_same_if_there_is() {
     let scene = Scene::new();
-    let layer = scene.layer(ResponseFields::draft11().lowered_by(|_| 0), [minute(2)]);
+    let layer = scene.layer(ResponseFields::draft11().map_remaining(|_| 0), [minute(2)]);
     for _ in 0..2 {
         let served = take(&layer, 1).await;
         assert_eq!(

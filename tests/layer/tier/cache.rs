@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use http::Request;
 use tower_quota::{
     ResolvedTier,
-    tier::{TierLayer, WhileUnknown},
+    tier::{OnUnknownTier, TierLayer},
 };
 
 use super::support::{MILLISECOND, Mood, SECOND, Scene, UserId, request, settle, tier_of_request};
@@ -137,8 +137,8 @@ async fn in_the_last_quarter_of_its_time_an_answer_is_renewed_while_nobody_waits
 #[tokio::test(start_paused = true)]
 async fn the_age_of_an_answer_counts_from_the_question() {
     let scene = Scene::with(|builder| {
-        let wait = WhileUnknown::wait(5 * SECOND);
-        builder.while_unknown(wait).renewal_deadline(5 * SECOND)
+        let wait = OnUnknownTier::wait(5 * SECOND);
+        builder.on_unknown_tier(wait).renewal_deadline(5 * SECOND)
     });
     scene.source.set(1, "free");
     scene.source.mood(Mood::AnswersAfter(3 * SECOND));
@@ -331,7 +331,7 @@ async fn the_user_may_be_whatever_a_closure_finds_and_the_tier_any_text() {
         }
     }
 
-    let layer = TierLayer::by(
+    let layer = TierLayer::from_fn(
         |request| request.headers.get("x-user")?.to_str().ok().map(str::to_owned),
         async |user: String| Ok::<_, Infallible>((user == "alice").then_some(Plan::Premium)),
     );
@@ -361,7 +361,7 @@ fn an_answer_that_is_there_at_once_is_that_of_the_request_that_asked() {
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let layer = TierLayer::by_extension(|_: UserId| async { Ok::<_, Infallible>(Some("premium")) })
-        .while_unknown(WhileUnknown::wait(60 * SECOND))
+        .on_unknown_tier(OnUnknownTier::wait(60 * SECOND))
         .look_up_timeout(60 * SECOND)
         .build()
         .unwrap();
@@ -384,7 +384,7 @@ fn an_answer_that_is_there_at_once_is_that_of_the_request_that_asked() {
 fn a_look_up_that_has_answered_is_in_nobodys_way() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let layer = TierLayer::by_extension(|_: UserId| async { Ok::<_, Infallible>(Some("premium")) })
-        .while_unknown(WhileUnknown::wait(60 * SECOND))
+        .on_unknown_tier(OnUnknownTier::wait(60 * SECOND))
         .look_up_timeout(60 * SECOND)
         .max_look_ups(1)
         .build()

@@ -9,7 +9,7 @@ mod cache;
 mod contract;
 mod failures;
 mod limits;
+mod on_unknown_tier;
 mod properties;
 mod settings;
 mod support;
-mod while_unknown;

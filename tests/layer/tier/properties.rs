@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use tokio::task::JoinHandle;
 use tower_quota::{
     clock::{Clock, Timestamp},
-    tier::{TierLayer, WhileUnknown},
+    tier::{OnUnknownTier, TierLayer},
 };
 
 use super::support::{MILLISECOND, Time, UserId, request, settle};
@@ -180,7 +180,7 @@ impl Schedule {
         let layer = TierLayer::by_extension(move |user: UserId| resolver.clone().look_up(user))
             .time_to_live(TIME_TO_LIVE)
             .stale_for(STALE_FOR)
-            .while_unknown(WhileUnknown::wait(DEADLINE))
+            .on_unknown_tier(OnUnknownTier::wait(DEADLINE))
             .renewal_deadline(DEADLINE)
             .look_up_timeout(TIMEOUT)
             .failure_pause(PAUSE)

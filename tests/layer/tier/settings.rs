@@ -4,7 +4,7 @@ use std::{convert::Infallible, time::Duration};
 
 use tower_quota::{
     ConfigErrorKind,
-    tier::{TierLayer, TierLayerBuilder, WhileUnknown},
+    tier::{OnUnknownTier, TierLayer, TierLayerBuilder},
 };
 
 use super::support::{MILLISECOND, SECOND};
@@ -73,20 +73,20 @@ fn a_treatment_of_unknown_users_out_of_its_range_is_rejected_with_the_value_and_
     let micro = Duration::from_micros(1);
     for (builder, message) in [
         (
-            builder().while_unknown(WhileUnknown::wait(micro)),
-            "while_unknown: wait 1µs is outside 1ms..=60s",
+            builder().on_unknown_tier(OnUnknownTier::wait(micro)),
+            "on_unknown_tier: wait 1µs is outside 1ms..=60s",
         ),
         (
-            builder().while_unknown(WhileUnknown::wait(61 * SECOND).then_pass_uncounted()),
-            "while_unknown: wait 61s is outside 1ms..=60s",
+            builder().on_unknown_tier(OnUnknownTier::wait(61 * SECOND).then_admit_uncounted()),
+            "on_unknown_tier: wait 61s is outside 1ms..=60s",
         ),
         (
-            builder().while_unknown(WhileUnknown::tier("")),
-            "while_unknown: bytes of the tier's name 0 is outside 1..=256",
+            builder().on_unknown_tier(OnUnknownTier::tier("")),
+            "on_unknown_tier: bytes of the tier's name 0 is outside 1..=256",
         ),
         (
-            builder().while_unknown(WhileUnknown::wait(SECOND).then_tier("x".repeat(257))),
-            "while_unknown: bytes of the tier's name 257 is outside 1..=256",
+            builder().on_unknown_tier(OnUnknownTier::wait(SECOND).then_tier("x".repeat(257))),
+            "on_unknown_tier: bytes of the tier's name 257 is outside 1..=256",
         ),
     ] {
         assert_eq!(mistake(builder), format!("tier layer: {message}"));
@@ -120,7 +120,7 @@ fn settings_at_their_bounds_are_taken() {
             .time_to_live(MILLISECOND)
             .stale_for(Duration::ZERO)
             .renewal_deadline(MILLISECOND)
-            .while_unknown(WhileUnknown::wait(MILLISECOND).then_tier("x"))
+            .on_unknown_tier(OnUnknownTier::wait(MILLISECOND).then_tier("x"))
             .look_up_timeout(MILLISECOND)
             .failure_pause(MILLISECOND)
             .max_look_ups(1)
@@ -130,7 +130,7 @@ fn settings_at_their_bounds_are_taken() {
             .time_to_live(week)
             .stale_for(week)
             .renewal_deadline(60 * SECOND)
-            .while_unknown(WhileUnknown::wait(60 * SECOND).then_tier("x".repeat(256)))
+            .on_unknown_tier(OnUnknownTier::wait(60 * SECOND).then_tier("x".repeat(256)))
             .look_up_timeout(300 * SECOND)
             .failure_pause(3_600 * SECOND)
             .max_look_ups(65_536)

@@ -71,7 +71,7 @@ fn open_identity(policy: &QuotaPolicy) -> String {
 
 /// The time for which a policy blocks. One with quota 0 rejects everything already, and has no block while it does.
 fn block_time(policy: &QuotaPolicy) -> Option<Duration> {
-    policy.blocks_for().filter(|_| policy.quota() > 0)
+    policy.lockout().filter(|_| policy.quota() > 0)
 }
 
 /// A policy is used up.

@@ -2,7 +2,7 @@
 
 use super::{State, block::Block, numbers::is_slots};
 use std::time::Duration;
-use tower_quota::{Allowance, Decision, Forecast, Outcome, Passes, QuotaPolicy};
+use tower_quota::{Allowance, Availability, Decision, Forecast, Outcome, QuotaPolicy};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
@@ -59,9 +59,9 @@ impl Verdict {
     /// The verdict of a forecast, in which no request waits for its turn.
     pub fn forecast(forecast: &Forecast) -> Self {
         Self {
-            is_allowed: forecast.passes() == Passes::Now,
-            retry_after: match forecast.passes() {
-                Passes::In(wait) => Some(micros(wait)),
+            is_allowed: forecast.availability() == Availability::Now,
+            retry_after: match forecast.availability() {
+                Availability::After(wait) => Some(micros(wait)),
                 _ => None,
             },
             delay: 0,

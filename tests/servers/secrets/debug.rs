@@ -64,7 +64,7 @@ async fn what_clients_know_of_a_server_shows_no_secret() {
     let tokens = TokenClientLayer::builder().issuer(trusted);
     assert_hidden(&secrets(), "a builder", format!("{client:?} {tiers:?} {tokens:?}"));
     let watch = Watch::start();
-    let layer = client.patience(Duration::ZERO).build().unwrap();
+    let layer = client.queue_timeout(Duration::ZERO).build().unwrap();
     let server = service_fn(async |_: Request<()>| {
         let response = Response::builder().status(429).header("retry-after", "60");
         Ok::<_, Infallible>(response.body(()).unwrap())
@@ -80,7 +80,7 @@ async fn what_clients_know_of_a_server_shows_no_secret() {
             Ok(response) => format!("{:?}", response.status()),
             Err(error) => said_by(&error),
         };
-        shown += &format!("{:?} {layer:?}", layer.known(&parts));
+        shown += &format!("{:?} {layer:?}", layer.origin_status(&parts));
     }
     assert!(shown.contains("Throttled"), "{shown}");
     assert_hidden(&secrets(), "a client", shown);

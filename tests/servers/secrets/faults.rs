@@ -5,7 +5,7 @@ use super::*;
 /// All that an administrator can ask about a user, whether it is known or not.
 async fn administer(layer: &RateLimitLayer) -> String {
     let (admin, user) = (layer.admin(), User(USER));
-    let refund = Refund::new(1, Charged::Now).with_id(USER);
+    let refund = Refund::new(1, ChargeTime::Now).with_id(USER);
     let mut shown = format!("{admin:?} {:?}", admin.circuit());
     fn noted<T: std::fmt::Debug>(shown: &mut String, answer: Result<T, AdminError>) {
         *shown += &match answer {

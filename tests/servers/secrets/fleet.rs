@@ -28,7 +28,7 @@ async fn publish_everything(publisher: &RulesPublisher) -> String {
         Publication::roll_back(),
         Publication::rules(invalid),
         Publication::rules(day(5)),
-        Publication::rules(day(6)).to_percent(10),
+        Publication::rules(day(6)).rollout_percent(10),
         Publication::roll_back(),
         Publication::roll_back(),
         Publication::roll_back_to(99),
@@ -47,7 +47,7 @@ async fn publish_everything(publisher: &RulesPublisher) -> String {
     for control in [
         Control::switch_off().because("a test"),
         Control::switch_on(),
-        Control::block_network("203.0.113.9").lasting(HANG),
+        Control::block_network("203.0.113.9").expires_in(HANG),
         Control::block_network("no network"),
         Control::remove_access(AccessEntry::network("198.51.100.1", Access::Block)),
     ] {
@@ -72,7 +72,7 @@ async fn follow(server: &RedisServer) -> (RulesFollower, RateLimitLayer) {
     let builder = builder.access_list(AccessList::new(key::client_ip()));
     assert_hidden(&secrets(), "a builder", format!("{builder:?}"));
     let follower = builder.start().unwrap();
-    follower.first_rules().await;
+    follower.wait_for_rules().await;
     (follower, layer)
 }
 

@@ -8,7 +8,7 @@ const DIALECTS: [ResponseFields; 7] = [
     ResponseFields::in_between(),
     ResponseFields::draft07(),
     ResponseFields::draft06(),
-    ResponseFields::legacy(LegacyReset::Seconds),
+    ResponseFields::legacy(LegacyReset::DeltaSeconds),
     ResponseFields::none(),
 ];
 
@@ -51,7 +51,7 @@ async fn rejections_for_other_reasons_show_no_secret_of_the_request() {
     for (layer, status) in [
         (by_user().access_list(blocking), 403),
         (by_user().abnormal_usage(abnormal), 429),
-        (no_key.no_key(NoKey::Reject), 403),
+        (no_key.on_missing_key(MissingKey::Reject), 403),
     ] {
         assert_eq!(statuses(&layer.build().unwrap(), 1).await, [status]);
     }

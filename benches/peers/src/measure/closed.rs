@@ -59,7 +59,7 @@ impl Counts {
     }
 }
 
-struct Turn {
+struct Acquire {
     counts: Counts,
     seconds: f64,
     server_seconds: f64,
@@ -76,14 +76,14 @@ impl Bench<'_> {
             let counts = self.block_on(ask_all_the_time(limiter, tasks, users, self.options.length));
             let seconds = start.elapsed().as_secs_f64();
             let used = self.server.counters().since(before);
-            Turn {
+            Acquire {
                 counts,
                 seconds,
                 server_seconds: used.cpu_seconds,
                 commands: used.commands,
             }
         });
-        let rate = |turn: &Turn| turn.counts.decisions() / turn.seconds;
+        let rate = |turn: &Acquire| turn.counts.decisions() / turn.seconds;
         let rates: Vec<_> = turns.iter().map(|turns| Values::of(turns, rate)).collect();
         let sides = limiters.iter().zip(&turns).zip(&rates);
         let sides: Vec<_> = sides
@@ -111,7 +111,7 @@ struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn new(peer: &'a Peer, turns: &[Turn], rates: &'a Values) -> Self {
+    fn new(peer: &'a Peer, turns: &[Acquire], rates: &'a Values) -> Self {
         Self {
             peer,
             rates,

@@ -24,7 +24,7 @@ struct Side {
 }
 
 #[derive(Debug)]
-struct Turn {
+struct Acquire {
     rate: f64,
     /// Answers that were not 200, if `wrk` has seen any.
     others: u64,
@@ -101,7 +101,7 @@ impl Bench<'_> {
         address
     }
 
-    fn http_turn(&self, address: SocketAddr) -> Turn {
+    fn http_turn(&self, address: SocketAddr) -> Acquire {
         // It takes whole seconds only.
         let seconds = self.options.length.as_secs().max(1);
         let output = Command::new("wrk")
@@ -112,7 +112,7 @@ impl Bench<'_> {
             .expect("wrk starts");
         let printed = String::from_utf8_lossy(&output.stdout);
         let after = |name: &str| printed.split_once(name)?.1.split_whitespace().next();
-        Turn {
+        Acquire {
             rate: after("Requests/sec:")
                 .and_then(|rate| rate.parse().ok())
                 .unwrap_or_else(|| panic!("wrk: {output:?}")),

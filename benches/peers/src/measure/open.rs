@@ -15,7 +15,7 @@ use crate::{
     table::{self, Values},
 };
 
-struct Turn {
+struct Acquire {
     middle: Duration,
     p99: Duration,
     others: usize,
@@ -34,7 +34,7 @@ impl Bench<'_> {
             .map(|index| {
                 let middles = Values::of(&turns[index], |turn| turn.middle.as_secs_f64());
                 let (peer, own) = (limiters[index].0, &tails[index]);
-                let in_ms = |values: &[Turn], value: fn(&Turn) -> Duration| {
+                let in_ms = |values: &[Acquire], value: fn(&Acquire) -> Duration| {
                     Values::of(values, |turn| 1e3 * value(turn).as_secs_f64())
                 };
                 results.push(joined([
@@ -68,13 +68,13 @@ impl Bench<'_> {
         results
     }
 
-    fn open_turn(&self, limiter: &Limiter) -> Turn {
+    fn open_turn(&self, limiter: &Limiter) -> Acquire {
         let requests = ((f64::from(self.options.rate) * self.options.length.as_secs_f64()) as u32).max(1);
         let mut answers = self.send_when_due(limiter, requests);
         let others = answers.iter().filter(|(_, answer)| !answer.is_decision()).count();
         answers.sort_by_key(|(took, _)| *took);
         let at = |share: f64| answers[(share * (answers.len() - 1) as f64).round() as usize].0;
-        Turn {
+        Acquire {
             middle: at(0.5),
             p99: at(0.99),
             others,

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// The treatment of requests while the tier of their user is unknown: for how long they wait for the look-up, and how they
-/// go on without its answer. See [`while_unknown`](crate::tier::TierLayerBuilder::while_unknown).
+/// go on without its answer. See [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier).
 ///
 /// A tier is unknown if the source has never answered about the user, or so long ago that the answer is not even
 /// [stale](crate::tier::TierLayerBuilder::stale_for): after a start, after [`forget`](crate::tier::TierCache::forget), and
@@ -18,34 +18,34 @@ use crate::{
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::tier::WhileUnknown;
+/// use tower_quota::tier::OnUnknownTier;
 ///
 /// # run(async {
-/// let slow = |while_unknown| {
+/// let slow = |on_unknown_tier| {
 ///     let layer = TierLayer::by_extension(|_user: u64| async {
 ///         tokio::time::sleep(Duration::from_millis(200)).await; // a slow database
 ///         Ok::<_, Infallible>(Some("premium"))
 ///     });
-///     layer.while_unknown(while_unknown).build()
+///     layer.on_unknown_tier(on_unknown_tier).build()
 /// };
 ///
 /// // The default: the request waits, and has the tier of its user.
-/// let waits = slow(WhileUnknown::wait(Duration::from_secs(1)))?;
+/// let waits = slow(OnUnknownTier::wait(Duration::from_secs(1)))?;
 /// assert_eq!(tier_of(&waits, 7).await.as_deref(), Some("premium"));
 ///
 /// // It waits for less time than the source takes, and is of the first tier: it carries no name.
-/// let in_vain = slow(WhileUnknown::wait(Duration::from_millis(100)))?;
+/// let in_vain = slow(OnUnknownTier::wait(Duration::from_millis(100)))?;
 /// assert_eq!(tier_of(&in_vain, 7).await, None);
 ///
 /// // It does not wait. The look-up goes on, and the next request has its answer.
-/// let at_once = slow(WhileUnknown::tier("trial"))?;
+/// let at_once = slow(OnUnknownTier::tier("trial"))?;
 /// assert_eq!(tier_of(&at_once, 7).await.as_deref(), Some("trial"));
 /// tokio::time::sleep(Duration::from_millis(250)).await;
 /// assert_eq!(tier_of(&at_once, 7).await.as_deref(), Some("premium"));
 /// # Ok(()) });
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WhileUnknown {
+pub struct OnUnknownTier {
     /// `None` for requests that go on at once.
     pub(super) wait: Option<Duration>,
     then: Then,
@@ -59,9 +59,9 @@ enum Then {
     Uncounted,
 }
 
-impl WhileUnknown {
+impl OnUnknownTier {
     /// Waits for the look-up, from 1 ms to 60 s, then counts the request in the first tier, or as
-    /// [`then_tier`](Self::then_tier) or [`then_pass_uncounted`](Self::then_pass_uncounted) says.
+    /// [`then_tier`](Self::then_tier) or [`then_admit_uncounted`](Self::then_admit_uncounted) says.
     ///
     /// All requests of a user wait for the same look-up. Once a look-up has been waited for in vain, no other request
     /// waits for it. The number of requests that wait is [bounded](crate::tier::TierLayerBuilder::max_waiting): the others
@@ -94,11 +94,11 @@ impl WhileUnknown {
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::tier::WhileUnknown;
+    /// use tower_quota::tier::OnUnknownTier;
     ///
     /// # run(async {
     /// let tiers = TierLayer::by_extension(|_user: u64| async { Err::<Option<String>, _>("connection refused") })
-    ///     .while_unknown(WhileUnknown::pass_uncounted())
+    ///     .on_unknown_tier(OnUnknownTier::pass_uncounted())
     ///     .build()?;
     /// let limits = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
@@ -132,7 +132,7 @@ impl WhileUnknown {
 
     /// The same wait, then the request passes uncounted. See [`pass_uncounted`](Self::pass_uncounted) for the danger.
     #[must_use]
-    pub fn then_pass_uncounted(self) -> Self {
+    pub fn then_admit_uncounted(self) -> Self {
         let then = Then::Uncounted;
         Self { then, ..self }
     }
@@ -147,7 +147,7 @@ impl WhileUnknown {
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let setting = "tier layer: while_unknown";
+        let setting = "tier layer: on_unknown_tier";
         if let Some(wait) = self.wait {
             let range = Duration::from_millis(1)..=Duration::from_secs(60);
             ConfigError::check_range(Tier, format_args!("{setting}: wait"), wait, range)?;
@@ -163,7 +163,7 @@ impl WhileUnknown {
 }
 
 /// A second, then the first tier.
-impl Default for WhileUnknown {
+impl Default for OnUnknownTier {
     fn default() -> Self {
         Self::wait(Duration::from_secs(1))
     }

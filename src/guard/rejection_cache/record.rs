@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    algorithm::{Counter, Denial, Form, Limit, Moment, PolicyReading},
+    algorithm::{ChargeRejection, Counter, Form, Limit, Moment, PolicyReading},
     breaker::jittered,
     clock::{Clock, Timestamp},
     policy::{Algorithm, Policy, PolicySet},
@@ -52,9 +52,9 @@ struct Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It is rejected.
-    Rejected(Denial),
+    Rejected(ChargeRejection),
     /// It is rejected, and one request may ask whether it still is.
-    Stale(Denial),
+    Stale(ChargeRejection),
     /// It may pass.
     Open,
 }
@@ -69,7 +69,7 @@ impl Record {
     /// The record of a policy that would reject the next charge of the same weight.
     pub(super) fn of(finding: &Finding<'_>, clock: &Clock) -> Option<Self> {
         let (counter, weight, reading) = (finding.policy().counter(), finding.weight, finding.left());
-        finding.denial(reading)?;
+        finding.rejection(reading)?;
         if finding.is_charged && !counter.foretells(reading.counted, weight) {
             return None;
         }
@@ -132,9 +132,9 @@ impl Record {
         if self.is_expired(now) {
             return Standing::Open;
         }
-        match self.denial(self.known, weight, now) {
-            Some(denial) if now < self.asks_at => return Standing::Rejected(denial),
-            Some(denial) => return Standing::Stale(denial),
+        match self.rejection(self.known, weight, now) {
+            Some(rejection) if now < self.asks_at => return Standing::Rejected(rejection),
+            Some(rejection) => return Standing::Stale(rejection),
             None => {}
         }
         let held = match weight >= self.asked {
@@ -142,12 +142,12 @@ impl Record {
             false => 0,
         };
         let expected = self.expected.filter(|(_, until)| now < *until);
-        let expected = expected.and_then(|(known, _)| self.denial(known, weight, now));
+        let expected = expected.and_then(|(known, _)| self.rejection(known, weight, now));
         match (held, expected) {
             (0, None) => Standing::Open,
-            (held, None) => Standing::Rejected(Denial::For(held)),
-            (held, Some(Denial::For(wait))) => Standing::Rejected(Denial::For(wait.max(held))),
-            (_, Some(never @ Denial::Never { .. })) => Standing::Rejected(never),
+            (held, None) => Standing::Rejected(ChargeRejection::For(held)),
+            (held, Some(ChargeRejection::For(wait))) => Standing::Rejected(ChargeRejection::For(wait.max(held))),
+            (_, Some(never @ ChargeRejection::Never { .. })) => Standing::Rejected(never),
         }
     }
 
@@ -163,7 +163,7 @@ impl Record {
         }
         let hold = hold(&self.limit().counter);
         if only_asks {
-            if self.denial(self.known, weight, now).is_some() {
+            if self.rejection(self.known, weight, now).is_some() {
                 self.asks_at = now.saturating_add(hold);
             }
             return;
@@ -189,16 +189,16 @@ impl Record {
         self.expected = None;
     }
 
-    /// The denial of a charge by a reading.
+    /// The rejection of a charge by a reading.
     #[inline]
-    fn denial(&self, known: Known, weight: u64, now: Timestamp) -> Option<Denial> {
+    fn rejection(&self, known: Known, weight: u64, now: Timestamp) -> Option<ChargeRejection> {
         let elapsed = now.micros_since(known.goes_on_at);
         let at = known.at.as_micros();
-        let denial = self.limit().denial(known.reading, at, self.asked, weight, elapsed)?;
+        let rejection = self.limit().rejection(known.reading, at, self.asked, weight, elapsed)?;
         let until = |micros: u64| micros.saturating_add(known.goes_on_at.micros_since(now));
-        Some(match denial {
-            Denial::For(wait) => Denial::For(until(wait)),
-            Denial::Never { remaining, reset } => Denial::Never {
+        Some(match rejection {
+            ChargeRejection::For(wait) => ChargeRejection::For(until(wait)),
+            ChargeRejection::Never { remaining, reset } => ChargeRejection::Never {
                 remaining,
                 reset: reset.map(until),
             },
@@ -252,12 +252,12 @@ impl Finding<'_> {
 
     /// Returns `true` if the policy would admit the next charge of the same weight.
     pub(super) fn has_room(&self) -> bool {
-        self.next_denial().is_none()
+        self.next_rejection().is_none()
     }
 
-    /// The denial of the next charge of the same weight.
-    pub(super) fn next_denial(&self) -> Option<Denial> {
-        self.denial(self.left())
+    /// The rejection of the next charge of the same weight.
+    pub(super) fn next_rejection(&self) -> Option<ChargeRejection> {
+        self.rejection(self.left())
     }
 
     /// The reading with the charge that the store has made.
@@ -271,8 +271,8 @@ impl Finding<'_> {
         }
     }
 
-    fn denial(&self, reading: PolicyReading) -> Option<Denial> {
+    fn rejection(&self, reading: PolicyReading) -> Option<ChargeRejection> {
         let (weight, now) = (self.weight, self.at.now.as_micros());
-        self.policy().limit().denial(reading, now, weight, weight, 0)
+        self.policy().limit().rejection(reading, now, weight, weight, 0)
     }
 }

@@ -119,7 +119,7 @@ impl World {
     /// A moment at which a window of an hour begins.
     const START: Timestamp = Timestamp::from_micros(3_600_000_000);
 
-    fn new(instances: usize, one_way: Duration, denial_cache: usize) -> Self {
+    fn new(instances: usize, one_way: Duration, rejection_cache: usize) -> Self {
         let clock = Clock::manual(Self::START);
         let store = MemoryStore::on(clock.clone());
         let instance = |_| {
@@ -130,7 +130,7 @@ impl World {
                 calls: AtomicUsize::new(0),
             });
             let terms = Terms {
-                denial_cache,
+                rejection_cache,
                 ..Terms::default()
             };
             let guard = Guard::new(Arc::new(Arc::clone(&remote)), None, terms, clock.clone(), "world");
@@ -175,8 +175,8 @@ struct Attack {
 const OFFERED: u64 = 30_000;
 
 /// 30 000 requests a second in all, each of cost 1, to instances in turns.
-fn attack(policy: &QuotaPolicy, instances: usize, one_way: Duration, seconds: u64, denial_cache: usize) -> Attack {
-    let mut world = World::new(instances, one_way, denial_cache);
+fn attack(policy: &QuotaPolicy, instances: usize, one_way: Duration, seconds: u64, rejection_cache: usize) -> Attack {
+    let mut world = World::new(instances, one_way, rejection_cache);
     let _context = world.runtime.enter();
     let plan = Plan::new(checked([policy.clone()]), alice(), 1);
     let (mut admitted, mut vain_calls, mut calls) = (vec![0_usize; instances], Vec::new(), Vec::new());
@@ -258,8 +258,8 @@ fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
 /// L15: what is given back to others has nothing to do with who is under attack.
 #[test]
 fn refunds_to_many_others_do_not_make_a_hot_key_dear() {
-    for denial_cache in [64, Terms::default().denial_cache] {
-        let mut world = World::new(1, Duration::from_micros(500), denial_cache);
+    for rejection_cache in [64, Terms::default().rejection_cache] {
+        let mut world = World::new(1, Duration::from_micros(500), rejection_cache);
         let _context = world.runtime.enter();
         let policies = checked([QuotaPolicy::per_day("day", 10)]);
         let attack = Plan::new(policies.clone(), alice(), 1);
@@ -271,14 +271,14 @@ fn refunds_to_many_others_do_not_make_a_hot_key_dear() {
             let decision = world.store.decide(other).now_or_never().unwrap().unwrap();
             assert_eq!(decision.outcome(), Outcome::Allowed);
             let instance = &mut world.instances[0];
-            instance.guard.settle(&decision, Settlement::unused(&decision));
+            instance.guard.settle(&decision, Settlement::refund_all(&decision));
             instance.answers();
             instance.decide(attack.clone());
             if (number + 1) % 10_000 == 0 {
                 calls.push(instance.calls());
             }
         }
-        assert!(calls[1] - calls[0] <= 60, "{calls:?} with room for {denial_cache}");
+        assert!(calls[1] - calls[0] <= 60, "{calls:?} with room for {rejection_cache}");
     }
 }
 
@@ -372,7 +372,7 @@ fn a_flood_of_keys_that_come_once_does_not_push_out_a_caller_who_goes_on() {
 struct Memory {
     clock: Clock,
     store: MemoryStore,
-    cache: DenialCache,
+    cache: RejectionCache,
 }
 
 impl Memory {
@@ -383,7 +383,7 @@ impl Memory {
             Arc::new(StoreTelemetry::new("test", None)),
         );
         let guarded = GuardedStore::new(Arc::new(store.clone()), clock.clone(), Arc::clone(&log));
-        let cache = DenialCache::new(guarded, 8, clock.clone(), log);
+        let cache = RejectionCache::new(guarded, 8, clock.clone(), log);
         cache.asked();
         Self { clock, store, cache }
     }
@@ -445,7 +445,7 @@ fn a_refund_to_several_is_seen_by_all_of_them() {
     let charged = memory.ask(&both);
     let own = [alice(), user("bob")].map(|user| Plan::new(policies.clone(), user, 1));
     own.iter().for_each(|plan| memory.reject(plan));
-    drop(memory.cache.settle(Settlement::unused(&charged)));
+    drop(memory.cache.settle(Settlement::refund_all(&charged)));
     assert!(own.iter().all(|plan| !memory.has_cached(plan)));
 }
 
@@ -465,7 +465,7 @@ fn a_key_that_goes_on_is_rejected_without_a_lock_until_something_changes() {
     let wait = |decision: &Decision| decision.retry_after().unwrap();
     assert_eq!(wait(&first) - wait(&later), Duration::from_micros(5));
 
-    drop(memory.cache.settle(Settlement::unused(&charged)));
+    drop(memory.cache.settle(Settlement::refund_all(&charged)));
     assert!(!memory.has_cached(&plan));
 }
 
@@ -584,7 +584,7 @@ fn a_partition_takes_less_than_360_bytes() {
     let bytes = size_of::<(PartitionId, Records)>() + 8 + 2 * 9;
     assert!(bytes <= 360, "{bytes}");
     let moments = Shard::MOMENTS * size_of::<Option<Timestamp>>();
-    assert!(bytes * Terms::default().denial_cache + moments <= 7_000_000);
+    assert!(bytes * Terms::default().rejection_cache + moments <= 7_000_000);
 }
 
 /// The events in a world, in order.
@@ -637,7 +637,7 @@ fn policy(name: &'static str, random: &mut Sequence) -> QuotaPolicy {
         _ => policy,
     };
     match random.below(6) {
-        0 => policy.blocking_for(Duration::from_secs(random.within(1..5))),
+        0 => policy.with_lockout(Duration::from_secs(random.within(1..5))),
         _ => policy,
     }
 }
@@ -683,7 +683,7 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     assert!(cached.allowances().all(|own| is_eligible(own.policy())));
     let mut waiting = cached.allowances().filter(|own| own.retry_after().is_some());
     assert!(waiting.all(|own| own.remaining() == 0));
-    assert!(cached.admitted().is_none() && Settlement::unused(cached).is_empty());
+    assert!(cached.admitted().is_none() && Settlement::refund_all(cached).is_empty());
     assert!(within(watched.last_sent, now, 1_000), "cached for more than a second");
 
     let truth = world.store.peek(plan.clone()).now_or_never().unwrap().unwrap();

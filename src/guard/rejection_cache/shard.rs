@@ -7,7 +7,7 @@ use super::{
 use crate::{
     bounded_map::BoundedMap,
     clock::Timestamp,
-    exchange::{ChargeDenials, PartPlan},
+    exchange::{ChargeRejections, PartPlan},
     partition::PartitionId,
 };
 
@@ -21,7 +21,7 @@ pub(super) struct Shard {
 /// The state of the cache about a plan.
 #[derive(Default)]
 pub(super) struct Found {
-    pub(super) denials: ChargeDenials,
+    pub(super) rejections: ChargeRejections,
     pub(super) now: Timestamp,
     /// True if any policy rejects the plan.
     is_rejecting: bool,
@@ -38,7 +38,7 @@ impl Found {
     #[inline]
     pub(super) fn add(&mut self, part: PartPlan<'_>, records: Option<&Records>, now: Timestamp) {
         let Some(records) = records else {
-            self.denials.extend(part.charges().map(|_| None));
+            self.rejections.extend(part.charges().map(|_| None));
             return;
         };
         self.is_known = true;
@@ -57,8 +57,8 @@ impl Found {
             };
             self.is_rejecting |= matches!(standing, Standing::Rejected(_));
             self.is_stale |= matches!(standing, Standing::Stale(_));
-            self.denials.push(match standing {
-                Standing::Rejected(denial) | Standing::Stale(denial) => Some(denial),
+            self.rejections.push(match standing {
+                Standing::Rejected(rejection) | Standing::Stale(rejection) => Some(rejection),
                 Standing::Open => None,
             });
         }

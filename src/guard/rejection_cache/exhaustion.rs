@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::record::Finding;
 use crate::{
-    algorithm::{Denial, Form, Reading},
+    algorithm::{ChargeRejection, Form, Reading},
     clock::Timestamp,
     policy::PolicySet,
 };
@@ -45,7 +45,7 @@ impl Exhaustion {
     /// `None` if the partition is not exhausted, or was not charged.
     pub(super) fn of(findings: &[Finding<'_>], now: Timestamp) -> Option<Self> {
         let first = findings.first().filter(|first| first.is_charged)?;
-        let is_exhausted = |finding: &Finding<'_>| matches!(finding.next_denial(), Some(Denial::For(_)));
+        let is_exhausted = |finding: &Finding<'_>| matches!(finding.next_rejection(), Some(ChargeRejection::For(_)));
         if !findings.iter().any(is_exhausted) {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Rejections that are cached: how many a processor makes in a second, and what the cache costs those who pass.
 //!
-//!     cargo bench --bench denials
+//!     cargo bench --bench rejections
 //!
 //! One key, whose quota of one a day is used up, and a store that has to be waited for, as those of a server, but answers
 //! when it is first polled. All sides are whole requests through the layer, the making of the request included, in turns.
@@ -170,7 +170,7 @@ fn passed(rounds: usize) {
     let mut sides = [
         plenty(
             "without the cache",
-            layer(RemoteStore::<0>::default(), PLENTY).denial_cache(0),
+            layer(RemoteStore::<0>::default(), PLENTY).rejection_cache(0),
         ),
         plenty("with an empty cache", layer(RemoteStore::<0>::default(), PLENTY)),
         Side::new("while another key is rejected", move || {

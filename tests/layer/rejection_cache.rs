@@ -85,7 +85,7 @@ fn clock() -> Clock {
 fn builder(store: impl Store, clock: &Clock) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(store)
         .decision_in_response()
-        .scope("denials")
+        .scope("rejections")
         .key(key::from_fn(|request| Some(user(&request.headers).to_partition_key())))
         .clock(clock.clone())
         .cost_by(|request| {
@@ -167,11 +167,11 @@ async fn exhaust(layer: &RateLimitLayer, clock: &Clock) {
 fn dialects() -> [ResponseFields; 8] {
     [
         ResponseFields::draft11(),
-        ResponseFields::draft11().with_draft06_limit().closest_only(),
+        ResponseFields::draft11().with_draft06_limit().tightest_only(),
         ResponseFields::in_between(),
         ResponseFields::draft06(),
         ResponseFields::draft07(),
-        ResponseFields::legacy(LegacyReset::Seconds),
+        ResponseFields::legacy(LegacyReset::DeltaSeconds),
         ResponseFields::legacy(LegacyReset::UnixTime),
         ResponseFields::none(),
     ]
@@ -181,14 +181,14 @@ fn dialects() -> [ResponseFields; 8] {
 #[tokio::test]
 async fn tokens_that_a_handler_gives_back_are_there_for_the_next_request_at_once() {
     let clock = clock();
-    let tokens = QuotaPolicy::per_day("tokens", 1_000).counting("tokens");
+    let tokens = QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens");
     let layer = RateLimitLayer::builder(Remote::new(&clock))
-        .scope("denials")
+        .scope("rejections")
         .key(key::header("x-user-id"))
         .clock(clock.clone())
         .policy(QuotaPolicy::per_day("requests", 100))
         .policy(tokens)
-        .cost_of("tokens", |_| 800)
+        .unit_cost("tokens", |_| 800)
         .build()
         .unwrap();
     let service = layer.layer(service_fn(async |request: Request<()>| {
@@ -225,13 +225,13 @@ async fn a_remembered_rejection_looks_like_the_one_that_the_store_would_give() {
             let clock = clock();
             let store = Remote::new(&clock);
             let layer = |partitions| {
-                let builder = builder(store.clone(), &clock).denial_cache(partitions);
+                let builder = builder(store.clone(), &clock).rejection_cache(partitions);
                 let policy = QuotaPolicy::per_minute("minute", 20).show_partition_key();
                 builder.policy(policy).response_fields(fields.clone()).build().unwrap()
             };
             let (remembering, asking) = (layer(16), layer(0));
             for _ in 0..20 {
-                assert!(decision(&send(&remembering, request()).await).outcome().is_pass());
+                assert!(decision(&send(&remembering, request()).await).outcome().is_admitted());
             }
             for wait in [1, 499_999, 300_000] {
                 clock.advance(Duration::from_micros(wait));
@@ -428,7 +428,7 @@ async fn without_the_cache_every_rejection_asks_the_store() {
     let clock = clock();
     let store = Remote::new(&clock);
     let layer = builder(store.clone(), &clock)
-        .denial_cache(0)
+        .rejection_cache(0)
         .policy(QuotaPolicy::per_minute("minute", 1));
     let layer = layer.build().unwrap();
     for _ in 0..10 {
@@ -441,12 +441,12 @@ async fn without_the_cache_every_rejection_asks_the_store() {
 fn a_cache_beyond_its_bound_is_rejected() {
     let layer = |partitions| {
         let builder = builder(MemoryStore::new(), &clock()).policy(QuotaPolicy::per_minute("minute", 1));
-        builder.denial_cache(partitions).build()
+        builder.rejection_cache(partitions).build()
     };
     assert!([0, 1, 1 << 20].into_iter().all(|partitions| layer(partitions).is_ok()));
     let error = layer((1 << 20) + 1).unwrap_err();
-    assert_eq!(error.kind(), ConfigErrorKind::DenialCache);
-    assert_eq!(error.to_string(), "denial cache 1048577 is outside 0..=1048576");
+    assert_eq!(error.kind(), ConfigErrorKind::RejectionCache);
+    assert_eq!(error.to_string(), "rejection cache 1048577 is outside 0..=1048576");
 }
 
 #[tokio::test]
@@ -664,7 +664,7 @@ async fn of_several_partitions_the_one_that_rejects_is_cached_for_all_who_share_
     let layer = builder(store.clone(), &clock)
         .named_key("all", key::from_fn(|_| Some(tower_quota::PartitionKey::new("all", ""))))
         .policy(QuotaPolicy::per_hour("user", 5))
-        .policy(QuotaPolicy::per_hour("all", 2).counted_by("all"))
+        .policy(QuotaPolicy::per_hour("all", 2).keyed_by("all"))
         .build()
         .unwrap();
     let of = |user: u64| {

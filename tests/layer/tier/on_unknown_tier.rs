@@ -12,7 +12,7 @@ use http_body_util::Full;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_quota::{
     Decision, MemoryStore, Outcome, QuotaPolicy, RateLimitLayer, Tiers, key,
-    tier::{TierLayerBuilder, WhileUnknown},
+    tier::{OnUnknownTier, TierLayerBuilder},
 };
 
 use self::remote_store::RemoteStore;
@@ -245,14 +245,14 @@ async fn a_look_up_whose_requests_are_all_cancelled_leaves_the_queue_when_their_
 
 #[tokio::test(start_paused = true)]
 async fn a_tier_for_unknown_users_is_theirs_at_once_or_after_the_wait() {
-    for (while_unknown, wait) in [
-        (WhileUnknown::tier("trial"), Duration::ZERO),
+    for (on_unknown_tier, wait) in [
+        (OnUnknownTier::tier("trial"), Duration::ZERO),
         (
-            WhileUnknown::wait(300 * MILLISECOND).then_tier("trial"),
+            OnUnknownTier::wait(300 * MILLISECOND).then_tier("trial"),
             300 * MILLISECOND,
         ),
     ] {
-        let service = Limited::with(|builder| builder.while_unknown(while_unknown));
+        let service = Limited::with(|builder| builder.on_unknown_tier(on_unknown_tier));
         service.scene.source.set(1, "pro");
         service.scene.source.mood(Mood::AnswersAfter(400 * MILLISECOND));
         let responses = service.burst(1, 10).await;
@@ -272,11 +272,11 @@ async fn a_tier_for_unknown_users_is_theirs_at_once_or_after_the_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn unknown_users_pass_uncounted_only_where_the_application_says_so() {
-    for (while_unknown, wait) in [
-        (WhileUnknown::pass_uncounted(), Duration::ZERO),
-        (WhileUnknown::wait(SECOND).then_pass_uncounted(), SECOND),
+    for (on_unknown_tier, wait) in [
+        (OnUnknownTier::pass_uncounted(), Duration::ZERO),
+        (OnUnknownTier::wait(SECOND).then_admit_uncounted(), SECOND),
     ] {
-        let service = Limited::with(|builder| builder.while_unknown(while_unknown));
+        let service = Limited::with(|builder| builder.on_unknown_tier(on_unknown_tier));
         service.scene.source.mood(Mood::Hangs);
         let responses = service.burst(1, 10).await;
         let uncounted = Seen {
@@ -298,9 +298,9 @@ async fn unknown_users_pass_uncounted_only_where_the_application_says_so() {
 /// A layer with tiers by another source has no use for what a `TierLayer` says.
 #[tokio::test(start_paused = true)]
 async fn requests_that_pass_uncounted_are_still_counted_by_layers_that_know_the_tier_otherwise() {
-    let service = Limited::with(|builder| builder.while_unknown(WhileUnknown::pass_uncounted()));
+    let service = Limited::with(|builder| builder.on_unknown_tier(OnUnknownTier::pass_uncounted()));
     service.scene.source.mood(Mood::Hangs);
-    let by_closure = Tiers::by(|_| None).tier("all", [QuotaPolicy::per_minute("minute", 7)]);
+    let by_closure = Tiers::from_fn(|_| None).tier("all", [QuotaPolicy::per_minute("minute", 7)]);
     for limits in [
         RateLimitLayer::builder(MemoryStore::new())
             .decision_in_response()

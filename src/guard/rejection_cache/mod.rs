@@ -57,7 +57,7 @@ use crate::{
 };
 
 /// A store whose rejections are cached.
-pub(super) struct DenialCache {
+pub(super) struct RejectionCache {
     pub(super) store: GuardedStore,
     shards: Sharded<Shard>,
     hot: HotPartitions,
@@ -80,7 +80,7 @@ pub(super) struct CachedCall {
     partitions: SmallVec<[PartitionId; 1]>,
 }
 
-impl DenialCache {
+impl RejectionCache {
     /// A cache of at most so many partitions.
     pub(super) fn new(store: GuardedStore, capacity: usize, clock: Clock, log: Arc<StoreTelemetry>) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl DenialCache {
             return Err(plan);
         }
         self.log.remembered();
-        Ok(Decision::of_cache(Cached::new(plan, found.denials, found.now)))
+        Ok(Decision::of_cache(Cached::new(plan, found.rejections, found.now)))
     }
 
     fn look_up(&self, plan: &Plan, now: Timestamp) -> Found {
@@ -344,12 +344,12 @@ impl DenialCache {
 
 /// A reset, until it is over or its request is cancelled.
 struct Resetting<'a> {
-    cache: &'a DenialCache,
+    cache: &'a RejectionCache,
     partitions: SmallVec<[PartitionId; 1]>,
 }
 
 impl<'a> Resetting<'a> {
-    fn new(cache: &'a DenialCache, plan: &Plan) -> Self {
+    fn new(cache: &'a RejectionCache, plan: &Plan) -> Self {
         let partitions: SmallVec<[_; 1]> = plan.parts().map(|part| part.partition()).collect();
         cache.resets.lock().extend(partitions.iter().copied());
         Self { cache, partitions }
@@ -389,9 +389,9 @@ fn findings<'a>(
     findings.filter(|finding| is_cached(finding.policy()))
 }
 
-impl fmt::Debug for DenialCache {
+impl fmt::Debug for RejectionCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DenialCache")
+        f.debug_struct("RejectionCache")
             .field("store", &self.store)
             .field("partitions", &self.len)
             .finish_non_exhaustive()
