@@ -49,7 +49,7 @@ const RATE: u64 = 10_000;
 const CAPACITY: u64 = 2_000;
 const SHARES: [f64; 4] = [0.4, 0.3, 0.2, 0.1];
 const LOADS: [f64; 4] = [0.5, 0.9, 1.1, 2.0];
-const BLOCKS: [u64; 4] = [1, 10, 100, 1_000];
+const BATCHES: [u64; 4] = [1, 10, 100, 1_000];
 const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
 /// Counts what Redis is asked.
@@ -93,30 +93,30 @@ async fn main() {
     let millis = (rounds::setting("SECONDS", 3.0) * 1_000.0) as usize;
     println!(
         "{:>6} {:>6} {:>10} {:>18} {:>10}",
-        "load", "block", "requests", "calls per request", "admitted"
+        "load", "batch", "requests", "calls per request", "admitted"
     );
     for load in LOADS {
         let mut exact = None;
-        for block in BLOCKS {
+        for batch in BATCHES {
             let Outcomes {
                 requests,
                 admitted,
                 calls,
-            } = run(&server, load, block, millis).await;
+            } = run(&server, load, batch, millis).await;
             let exact = *exact.get_or_insert(admitted);
             let calls = calls as f64 / requests as f64;
             let share = 100.0 * admitted as f64 / exact as f64;
-            println!("{load:>6} {block:>6} {requests:>10} {calls:>18.4} {share:>8.1} %");
+            println!("{load:>6} {batch:>6} {requests:>10} {calls:>18.4} {share:>8.1} %");
         }
     }
     far::measure(&server).await;
 }
 
-async fn run(server: &RedisServer, load: f64, block: u64, millis: usize) -> Outcomes {
+async fn run(server: &RedisServer, load: f64, batch: u64, millis: usize) -> Outcomes {
     let (clock, calls) = (Clock::manual(START), Arc::new(AtomicUsize::default()));
     let instance = || {
         let store = RedisStore::builder(server.url())
-            .key_prefix(format!("{load} {block}:"))
+            .key_prefix(format!("{load} {batch}:"))
             .clock(clock.clone())
             .build()
             .expect("the URL is valid");
@@ -128,7 +128,7 @@ async fn run(server: &RedisServer, load: f64, block: u64, millis: usize) -> Outc
         .decision_in_response()
         .scope("bench")
         .key(key::extension::<String>())
-        .policy(policy.with_prefetch(block))
+        .policy(policy.with_prefetch(batch))
         .deadline(Duration::from_secs(30))
         .clock(clock.clone())
         .build()

@@ -167,9 +167,9 @@ async fn decide(server: &RedisServer, plan: impl Fn(u64) -> Plan, together: Opti
 }
 
 /// Requests through a layer with the three policies.
-async fn layer(server: &RedisServer, block: u64) -> Took {
+async fn layer(server: &RedisServer, batch: u64) -> Took {
     server.command(&["FLUSHALL"]);
-    send(server, POLICIES.to_vec(), block, USERS).await
+    send(server, POLICIES.to_vec(), batch, USERS).await
 }
 
 /// Requests of one caller, whose units are prefetched.
@@ -184,15 +184,15 @@ async fn layer_with_blocks(server: &RedisServer) -> Took {
     .await
 }
 
-async fn send(server: &RedisServer, policies: Vec<QuotaPolicy>, block: u64, users: u64) -> Took {
+async fn send(server: &RedisServer, policies: Vec<QuotaPolicy>, batch: u64, users: u64) -> Took {
     let store = RedisStore::new(server.url()).expect("the URL is valid");
     let builder = RateLimitLayer::builder(store)
         .scope("scale")
         .key(key::extension::<u64>())
         .deadline(Duration::from_secs(30));
-    let prefetched = policies.into_iter().map(|policy| match block {
+    let prefetched = policies.into_iter().map(|policy| match batch {
         1 => policy,
-        _ => policy.with_prefetch(block),
+        _ => policy.with_prefetch(batch),
     });
     let builder = prefetched.fold(builder, |builder, policy| builder.policy(policy));
     let layer = builder.build().expect("the settings are valid");

@@ -331,9 +331,9 @@
 //! attacker uses up what their own address may try on this name, and no other user's quota.
 //!
 //! [`with_lockout`](crate::QuotaPolicy::with_lockout) keeps an attacker out for longer than the window: after the third
-//! wrong password below, that address cannot try this name for 15 minutes. It makes the rule above harder: a block by the
+//! wrong password below, that address cannot try this name for 15 minutes. It makes the rule above harder: a lockout by the
 //! name alone would let any client lock out any user for 15 minutes at a time. A right password that was charged before it
-//! was looked at lifts the block that its own charge has begun.
+//! was looked at lifts the lockout that its own charge has begun.
 //!
 //! The price is that guesses from many addresses at one name are not counted together. Limit these by other means than
 //! rejecting the owner: a second factor, or an [`AccessList`](crate::AccessList) that blocks the addresses. Have a limit by

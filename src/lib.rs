@@ -129,7 +129,6 @@ pub mod fleet;
 mod guard;
 pub mod guide;
 pub mod key;
-mod lanes;
 mod last_turn;
 mod layer;
 mod lease;
@@ -137,6 +136,7 @@ pub mod ledger;
 mod mistake;
 mod mutex;
 mod partition;
+mod per_thread;
 mod policy;
 #[cfg(feature = "privacy-pass")]
 pub mod privacy_pass;

@@ -23,12 +23,12 @@ const INSTANCES: u64 = 4;
 const QUOTA: u64 = 60_000;
 /// 80 % of the quota: 200 requests a second to each instance.
 const PAUSE: Duration = Duration::from_millis(5);
-const BLOCK: u64 = 500;
+const BATCH: u64 = 500;
 
 /// The time that the layer has taken for each request, the shortest first.
 struct Waits {
     sorted: Vec<Duration>,
-    /// Without the first second of each instance, in which connections are opened and the first blocks are fetched.
+    /// Without the first second of each instance, in which connections are opened and the first batches are fetched.
     later: Vec<Duration>,
     failed_open: usize,
     calls: usize,
@@ -56,23 +56,23 @@ pub(crate) async fn measure(server: &RedisServer) {
     let seconds = rounds::setting("FAR_SECONDS", 20);
     println!(
         "\n{:>8} {:>6} {:>9} {:>18} {:>9} {:>9} {:>9} {:>9} {:>12}",
-        "distance", "block", "requests", "calls per request", "p50 ms", "p99 ms", "then p99", "most ms", "failed open"
+        "distance", "batch", "requests", "calls per request", "p50 ms", "p99 ms", "then p99", "most ms", "failed open"
     );
     let distances = std::env::var("FAR_MS").unwrap_or_else(|_| "80".to_owned());
     for distance in distances.split(',') {
         let distance = distance.parse().expect("FAR_MS is a list of milliseconds");
-        for block in [1, BLOCK] {
-            let waits = run(server, distance, block, seconds, None).await;
-            print(&format!("{distance} ms"), block, &waits);
+        for batch in [1, BATCH] {
+            let waits = run(server, distance, batch, seconds, None).await;
+            print(&format!("{distance} ms"), batch, &waits);
         }
     }
-    let waits = run(server, 80, BLOCK, seconds, Some(Duration::from_secs(seconds / 4))).await;
-    print("80, cut", BLOCK, &waits);
+    let waits = run(server, 80, BATCH, seconds, Some(Duration::from_secs(seconds / 4))).await;
+    print("80, cut", BATCH, &waits);
 }
 
-fn print(distance: &str, block: u64, waits: &Waits) {
+fn print(distance: &str, batch: u64, waits: &Waits) {
     println!(
-        "{distance:>8} {block:>6} {:>9} {:>18.4} {:>9.3} {:>9.3} {:>9.3} {:>9.1} {:>12}",
+        "{distance:>8} {batch:>6} {:>9} {:>18.4} {:>9.3} {:>9.3} {:>9.3} {:>9.1} {:>12}",
         waits.sorted.len(),
         waits.calls as f64 / waits.sorted.len() as f64,
         at(&waits.sorted, 0.5),
@@ -84,14 +84,14 @@ fn print(distance: &str, block: u64, waits: &Waits) {
 }
 
 /// The requests of one caller. If there is a time to cut the way to the server off, it is after half of the run.
-async fn run(server: &RedisServer, distance: u64, block: u64, seconds: u64, cut: Option<Duration>) -> Waits {
+async fn run(server: &RedisServer, distance: u64, batch: u64, seconds: u64, cut: Option<Duration>) -> Waits {
     let proxy = Arc::new(Proxy::start(server.port()).await);
     let way = Mode::Delay(Duration::from_micros(distance * 500));
     proxy.set_mode(way);
     let calls = Arc::new(AtomicUsize::default());
-    let prefix = format!("far {distance} {block} {}:", cut.is_some());
+    let prefix = format!("far {distance} {batch} {}:", cut.is_some());
     let layers: Vec<_> = (0..INSTANCES)
-        .map(|_| instance(proxy.url(), &prefix, block, &calls))
+        .map(|_| instance(proxy.url(), &prefix, batch, &calls))
         .collect();
     let requests = seconds * 1_000 / PAUSE.as_millis() as u64;
     let sent: Vec<_> = layers
@@ -120,7 +120,7 @@ async fn run(server: &RedisServer, distance: u64, block: u64, seconds: u64, cut:
     waits
 }
 
-fn instance(url: String, prefix: &str, block: u64, calls: &Arc<AtomicUsize>) -> RateLimitLayer {
+fn instance(url: String, prefix: &str, batch: u64, calls: &Arc<AtomicUsize>) -> RateLimitLayer {
     let store = RedisStore::builder(url).key_prefix(prefix).build();
     RateLimitLayer::builder(Counting {
         store: store.expect("the URL is valid"),
@@ -129,7 +129,7 @@ fn instance(url: String, prefix: &str, block: u64, calls: &Arc<AtomicUsize>) -> 
     .decision_in_response()
     .scope("far")
     .key(key::extension::<String>())
-    .policy(QuotaPolicy::per_minute("minute", QUOTA).with_prefetch(block))
+    .policy(QuotaPolicy::per_minute("minute", QUOTA).with_prefetch(batch))
     .deadline(Duration::from_secs(1))
     .build()
     .expect("the settings are valid")

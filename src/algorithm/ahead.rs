@@ -26,13 +26,13 @@ mod tests {
             asked: u64,
             charge: u64,
             elapsed: u64,
-            blocked: u64,
+            locked: u64,
         ) -> Option<ChargeRejection> {
             let limit = Limit {
                 counter: *self,
-                block: None,
+                lockout: None,
             };
-            limit.rejection(PolicyReading { counted, blocked }, now, asked, charge, elapsed)
+            limit.rejection(PolicyReading { counted, locked }, now, asked, charge, elapsed)
         }
     }
 
@@ -114,9 +114,9 @@ mod tests {
             sequence: 4,
         });
         assert_eq!(counter.rejection(with_room, 0, 3, 11, 100, 0), never(6, MINUTE / 2));
-        // A block makes the rejection certain for longer. The log may reject the charge after its end.
-        let blocked = |charge| counter.rejection(reading, 0, 3, charge, 600, 700);
-        assert_eq!(blocked(3), Some(ChargeRejection::For(100)));
-        assert_eq!(blocked(5), Some(ChargeRejection::For(MINUTE - 600)));
+        // A lockout makes the rejection certain for longer. The log may reject the charge after its end.
+        let locked = |charge| counter.rejection(reading, 0, 3, charge, 600, 700);
+        assert_eq!(locked(3), Some(ChargeRejection::For(100)));
+        assert_eq!(locked(5), Some(ChargeRejection::For(MINUTE - 600)));
     }
 }

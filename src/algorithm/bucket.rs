@@ -285,7 +285,7 @@ impl Arithmetic for Bucket {
         }
     }
 
-    fn foreseen(&self, used: u64, _now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
+    fn predict(&self, used: u64, _now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
         Some(self.charged(self.drained(used, elapsed), charge))
     }
 }

@@ -318,7 +318,7 @@ impl Arithmetic for Calendar {
         (charge <= self.limit).then(|| self.left(now))
     }
 
-    fn foreseen(&self, used: u64, now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
+    fn predict(&self, used: u64, now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
         let is_over = elapsed >= self.left(now);
         Some(self.charged(if is_over { 0 } else { used }, charge))
     }

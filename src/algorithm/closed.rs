@@ -81,7 +81,7 @@ impl Arithmetic for Closed {
         None
     }
 
-    fn foreseen(&self, _reading: Nothing, _now: u64, _elapsed: u64, _charge: u64, _hold: u64) -> Option<Nothing> {
+    fn predict(&self, _reading: Nothing, _now: u64, _elapsed: u64, _charge: u64, _hold: u64) -> Option<Nothing> {
         Some(Nothing)
     }
 }

@@ -112,7 +112,7 @@ impl Arithmetic for Concurrency {
         Some(1_000_000)
     }
 
-    fn foreseen(&self, held: u64, _now: u64, _elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
+    fn predict(&self, held: u64, _now: u64, _elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
         Some(self.charged(held, charge))
     }
 }

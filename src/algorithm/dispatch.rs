@@ -341,14 +341,13 @@ impl Counter {
         step!(self, |own| own.certain_wait(A::of(&reading), asked, charge, wait))
     }
 
-    pub(crate) fn foretells(&self, reading: Reading, asked: u64) -> bool {
-        step!(self, |own| own.foretells(A::of(&reading), asked))
+    pub(crate) fn predicts(&self, reading: Reading, asked: u64) -> bool {
+        step!(self, |own| own.predicts(A::of(&reading), asked))
     }
 
-    pub(crate) fn foreseen(&self, reading: Reading, now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<Reading> {
+    pub(crate) fn predict(&self, reading: Reading, now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<Reading> {
         step!(self, |own| {
-            own.foreseen(A::of(&reading), now, elapsed, charge, hold)
-                .map(A::reading)
+            own.predict(A::of(&reading), now, elapsed, charge, hold).map(A::reading)
         })
     }
 }

@@ -114,7 +114,7 @@ impl Arithmetic for FixedWindow {
         (charge <= self.0.limit).then(|| self.0.left(now))
     }
 
-    fn foreseen(&self, used: u64, now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
+    fn predict(&self, used: u64, now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
         Some(self.charged(self.counted(used, Times::since(now, elapsed)), charge))
     }
 }

@@ -4,7 +4,7 @@
 //! [`Reading`] what any store says about it at one moment, before a charge. All that is told to clients follows from the
 //! reading, so that it is computed in one place.
 //!
-//! A [`Limit`] is a counter with its [`Block`], if it has one. What is said to clients follows from the [`PolicyReading`] of
+//! A [`Limit`] is a counter with its [`Lockout`], if it has one. What is said to clients follows from the [`PolicyReading`] of
 //! both.
 //!
 //! [`Arithmetic`] is what an algorithm has to say, and [`dispatch`] gives a counter to the algorithm that it is of.
@@ -13,7 +13,6 @@
 //! + − × ÷, comparison, floor and ceil, so that doubles and integers give the same numbers.
 
 mod ahead;
-mod block;
 mod bucket;
 mod bytes;
 mod calendar;
@@ -22,6 +21,7 @@ mod concurrency;
 mod dispatch;
 mod fixed_window;
 mod limit;
+mod lockout;
 pub(crate) mod sliding_counter;
 pub(crate) mod sliding_log;
 mod window;
@@ -32,7 +32,6 @@ use smallvec::SmallVec;
 pub use self::calendar::{CalendarPeriod, Weekday};
 pub(crate) use self::{
     ahead::ChargeRejection,
-    block::Block,
     bucket::Bucket,
     bytes::{Reader, Writer},
     calendar::{Borders, Calendar, TIME_ZONE_DATA},
@@ -41,10 +40,11 @@ pub(crate) use self::{
     dispatch::{Counter, Reading, Settling, State},
     fixed_window::FixedWindow,
     limit::{Limit, PolicyReading},
+    lockout::Lockout,
     sliding_counter::SlidingCounter,
     sliding_log::SlidingLog,
     window::Window,
-    worth::Worth,
+    worth::EvictionPriority,
 };
 use crate::{
     clock::Timestamp,
@@ -56,7 +56,7 @@ pub(crate) const EXACT: u64 = 1 << 53;
 
 /// The microseconds by which the clock of a server may step back before that is believed: until the clock is there again,
 /// the time of a partition stands still. Otherwise each step over the border of a window would give its quota once more.
-pub(crate) const STANDSTILL: u64 = 5_000_000;
+pub(crate) const MAX_CLOCK_STEP: u64 = 5_000_000;
 
 /// The moment at which a partition was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -234,14 +234,13 @@ pub(crate) trait Arithmetic: Copy {
     }
 
     /// Returns `true` if a reading after a charge says for how long the same charge is rejected.
-    fn foretells(&self, _reading: Self::Reading, _asked: u64) -> bool {
+    fn predicts(&self, _reading: Self::Reading, _asked: u64) -> bool {
         true
     }
 
     /// The reading that a store would give `elapsed` later, once a charge is made, if no other request asks; `None` if that
     /// is unknown. In `hold`, one request asks the store.
-    fn foreseen(&self, reading: Self::Reading, now: u64, elapsed: u64, charge: u64, hold: u64)
-    -> Option<Self::Reading>;
+    fn predict(&self, reading: Self::Reading, now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<Self::Reading>;
 }
 
 /// The form in which stores keep the use of a policy.

@@ -184,7 +184,7 @@ impl Arithmetic for SlidingCounter {
         Some(passes_at - now)
     }
 
-    fn foreseen(&self, windows: Windows, now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<Windows> {
+    fn predict(&self, windows: Windows, now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<Windows> {
         Some(self.charged(self.rolled(windows, Times::since(now, elapsed)), charge))
     }
 }

@@ -22,7 +22,7 @@
         newest_entries = newest_entries or {}
         newest_entries[log_index] = newest
         local moment = newest[1] and tonumber(newest[2])
-        if moment and moment > now and moment - clock <= STANDSTILL and floor(moment) == moment then now = moment end
+        if moment and moment > now and moment - clock <= MAX_CLOCK_STEP and floor(moment) == moment then now = moment end
       end
     end
   end

@@ -258,12 +258,12 @@ impl Arithmetic for SlidingLog {
     }
 
     /// It is not known when more than one unit leaves the log.
-    fn foretells(&self, reading: LogReading, asked: u64) -> bool {
+    fn predicts(&self, reading: LogReading, asked: u64) -> bool {
         reading.used + asked == self.0.limit + 1
     }
 
     /// The number of units that have left the log is unknown. Soon after the first of them only one request asks.
-    fn foreseen(&self, reading: LogReading, _now: u64, elapsed: u64, _charge: u64, hold: u64) -> Option<LogReading> {
+    fn predict(&self, reading: LogReading, _now: u64, elapsed: u64, _charge: u64, hold: u64) -> Option<LogReading> {
         let first_leaves = reading.wait.max(reading.oldest_leaves);
         (elapsed < first_leaves.saturating_add(hold)).then_some(LogReading {
             used: self.0.limit,

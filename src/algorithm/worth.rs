@@ -9,14 +9,14 @@ use super::{Counter, Form, State, Times};
 /// measured in steps, because it shrinks: a bucket that was exhausted a while ago is to count more than another one
 /// that holds a single unit for a second, and was exhausted by one request just now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Worth {
+pub(crate) struct EvictionPriority {
     /// Used eighths of the quota, rounded up, or [`Self::HELD`].
     level: u8,
     /// The moment from which nothing is used any more.
     until: u64,
 }
 
-impl Worth {
+impl EvictionPriority {
     const EXHAUSTED: u8 = 8;
     /// The level of slots that are held: their holders will release them, and no other request must get them meanwhile.
     const HELD: u8 = u8::MAX;
@@ -40,24 +40,28 @@ impl Worth {
 
 impl Counter {
     /// Returns the worth of a state; `None` if nothing is used.
-    pub(crate) fn worth(&self, state: &State, times: Times) -> Option<Worth> {
+    pub(crate) fn worth(&self, state: &State, times: Times) -> Option<EvictionPriority> {
         let until = self.empty_at(state, times.last);
         if until <= times.now {
             return None;
         }
         let level = match self.form() {
-            Form::Slots => Worth::HELD,
+            Form::Slots => EvictionPriority::HELD,
             Form::Log | Form::Numbers => self.used_eighths(state, times),
         };
-        Some(Worth { level, until })
+        Some(EvictionPriority { level, until })
     }
 
     fn used_eighths(&self, state: &State, times: Times) -> u8 {
         let units = self.units();
         let remaining = self.remaining(self.read(state, times, 0, 0), times.now);
         let used = units.saturating_sub(remaining);
-        let eighths = used.saturating_mul(Worth::EXHAUSTED.into()).div_ceil(units.max(1));
-        u8::try_from(eighths).map_or(Worth::EXHAUSTED, |eighths| eighths.min(Worth::EXHAUSTED))
+        let eighths = used
+            .saturating_mul(EvictionPriority::EXHAUSTED.into())
+            .div_ceil(units.max(1));
+        u8::try_from(eighths).map_or(EvictionPriority::EXHAUSTED, |eighths| {
+            eighths.min(EvictionPriority::EXHAUSTED)
+        })
     }
 }
 
@@ -70,7 +74,7 @@ mod tests {
     const DAY: u64 = 86_400 * SECOND;
 
     /// The worth of so many used units of each counter, so long after the beginning of a window.
-    fn worths(used: u64, elapsed: u64) -> Vec<Option<Worth>> {
+    fn worths(used: u64, elapsed: u64) -> Vec<Option<EvictionPriority>> {
         let counters = [
             Counter::Bucket(Bucket::token(10, 86_400, 10).unwrap()),
             Counter::Bucket(Bucket::leaky(10, 86_400, 9).unwrap()),
@@ -144,11 +148,11 @@ mod tests {
         };
         let free = counter.read(&state, times, 1, 0);
         counter.charge(&mut state, DAY, &free, 1, Some(lease));
-        let slots = counter.worth(&state, times).map(Worth::of_one_request);
+        let slots = counter.worth(&state, times).map(EvictionPriority::of_one_request);
         for exhausted in worths(10, 0) {
             assert!(slots > exhausted);
             let level = exhausted.map(|exhausted| exhausted.of_one_request().level);
-            assert_eq!(level, Some(Worth::EXHAUSTED / 2));
+            assert_eq!(level, Some(EvictionPriority::EXHAUSTED / 2));
         }
     }
 }

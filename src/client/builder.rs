@@ -10,7 +10,7 @@ use std::{
 use http::request::Parts;
 
 use super::{
-    Caps, ClientLayer, NoRetries, Profile, Retries, Strategy, origin::Hall, origins::Origins, profile::Profiles,
+    Caps, ClientLayer, NoRetries, Profile, Retries, Strategy, origin::ClientConfig, origins::Origins, profile::Profiles,
 };
 use crate::{
     clock::Clock,
@@ -43,7 +43,7 @@ use crate::{
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct ClientLayerBuilder<R = NoRetries> {
-    hall: Hall,
+    config: ClientConfig,
     retries: u8,
     retry: R,
 }
@@ -51,7 +51,7 @@ pub struct ClientLayerBuilder<R = NoRetries> {
 impl ClientLayerBuilder {
     pub(super) fn new() -> Self {
         Self {
-            hall: Hall {
+            config: ClientConfig {
                 clock: Clock::tokio(),
                 caps: Caps::default(),
                 queue_timeout: Duration::from_secs(120),
@@ -95,7 +95,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn strategy(mut self, strategy: Strategy) -> Self {
-        self.hall.strategy = strategy;
+        self.config.strategy = strategy;
         self
     }
 
@@ -124,7 +124,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn wait_cap(mut self, wait: Duration) -> Self {
-        self.hall.caps.wait = wait;
+        self.config.caps.wait = wait;
         self
     }
 
@@ -150,7 +150,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn unit_cap(mut self, units: u64) -> Self {
-        self.hall.caps.units = units;
+        self.config.caps.units = units;
         self
     }
 
@@ -181,7 +181,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn trust_dates(mut self, trusts_dates: bool) -> Self {
-        self.hall.caps.trusts_dates = trusts_dates;
+        self.config.caps.trusts_dates = trusts_dates;
         self
     }
 
@@ -215,14 +215,14 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn queue_timeout(mut self, queue_timeout: Duration) -> Self {
-        self.hall.queue_timeout = queue_timeout;
+        self.config.queue_timeout = queue_timeout;
         self
     }
 
     /// The maximum number of waiting requests, in all clones and for all origins together, 1 to a million.
     /// Default: 1 024. One more fails at once: see [`ThrottledKind`](super::ThrottledKind) for an example.
     pub fn max_waiting(mut self, requests: usize) -> Self {
-        self.hall.max_waiting = requests;
+        self.config.max_waiting = requests;
         self
     }
 
@@ -250,7 +250,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn max_origins(mut self, origins: usize) -> Self {
-        self.hall.max_origins = origins;
+        self.config.max_origins = origins;
         self
     }
 
@@ -279,7 +279,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn jitter_percent(mut self, percent: u8) -> Self {
-        self.hall.jitter_percent = percent;
+        self.config.jitter_percent = percent;
         self
     }
 
@@ -322,7 +322,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn partition_by(mut self, partition_of: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
-        self.hall.partition_of = Some(Box::new(partition_of));
+        self.config.partition_of = Some(Box::new(partition_of));
         self
     }
 
@@ -383,7 +383,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```
     pub fn profile(mut self, origin: &str, profile: Profile) -> Self {
-        self.hall.profiles.set(origin, profile);
+        self.config.profiles.set(origin, profile);
         self
     }
 
@@ -418,7 +418,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn clock(mut self, clock: Clock) -> Self {
-        self.hall.clock = clock;
+        self.config.clock = clock;
         self
     }
 
@@ -465,7 +465,7 @@ impl<R> ClientLayerBuilder<R> {
         F: Fn(&B) -> Option<B>,
     {
         ClientLayerBuilder {
-            hall: self.hall,
+            config: self.config,
             retries: count,
             retry: Retries::new(count, clone_body),
         }
@@ -477,19 +477,19 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// The first setting that is out of its range. The message names the setting, the value and the bound.
     pub fn build(self) -> Result<ClientLayer<R>, ConfigError> {
-        let hall = self.hall;
-        hall.caps.checked()?;
-        hall.profiles.check()?;
-        if let Strategy::Pace { below_percent } = hall.strategy {
+        let config = self.config;
+        config.caps.checked()?;
+        config.profiles.check()?;
+        if let Strategy::Pace { below_percent } = config.strategy {
             ConfigError::check_range(Client, "client: pace below_percent", below_percent, 1..=100)?;
         }
-        ConfigError::check_range(Client, "client: queue_timeout", hall.queue_timeout, Self::PATIENCES)?;
-        ConfigError::check_range(Client, "client: max_waiting", hall.max_waiting, Self::COUNTS)?;
-        ConfigError::check_range(Client, "client: max_origins", hall.max_origins, Self::COUNTS)?;
-        ConfigError::check_range(Client, "client: jitter_percent", hall.jitter_percent, 0..=100)?;
+        ConfigError::check_range(Client, "client: queue_timeout", config.queue_timeout, Self::PATIENCES)?;
+        ConfigError::check_range(Client, "client: max_waiting", config.max_waiting, Self::COUNTS)?;
+        ConfigError::check_range(Client, "client: max_origins", config.max_origins, Self::COUNTS)?;
+        ConfigError::check_range(Client, "client: jitter_percent", config.jitter_percent, 0..=100)?;
         ConfigError::check_range(Client, "client: retries", self.retries, 0..=Retries::<()>::MAX)?;
         Ok(ClientLayer {
-            origins: Arc::new(Origins::new(hall)),
+            origins: Arc::new(Origins::new(config)),
             retry: self.retry,
         })
     }
@@ -498,9 +498,9 @@ impl<R> ClientLayerBuilder<R> {
 impl<R> fmt::Debug for ClientLayerBuilder<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientLayerBuilder")
-            .field("strategy", &self.hall.strategy)
-            .field("queue_timeout", &self.hall.queue_timeout)
-            .field("max_waiting", &self.hall.max_waiting)
+            .field("strategy", &self.config.strategy)
+            .field("queue_timeout", &self.config.queue_timeout)
+            .field("max_waiting", &self.config.max_waiting)
             .finish_non_exhaustive()
     }
 }

@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::{
     ClientError, ClientLayer, NoRetries, Retry, Throttled,
     advice::Advice,
-    origin::{Entry, Hall, Origin, Ticket, Waiting},
+    origin::{ClientConfig, Entry, Origin, Ticket, Waiting},
     retry::{clone_of, may_repeat},
 };
 use crate::clock::Timestamp;
@@ -50,7 +50,7 @@ pin_project! {
     pub struct ResponseFuture<S: Service<Request<B>>, B, R = NoRetries> {
         #[pin]
         state: State<S, B>,
-        journey: Journey<R>,
+        context: RequestContext<R>,
     }
 }
 
@@ -76,50 +76,50 @@ pin_project! {
 }
 
 /// The state of a request, however often it is sent.
-pub(super) struct Journey<R> {
+pub(super) struct RequestContext<R> {
     origin: Arc<Origin>,
-    hall: Arc<Hall>,
+    config: Arc<ClientConfig>,
     deadline: Timestamp,
     retries: u8,
     retry: R,
 }
 
-impl<R> Journey<R> {
+impl<R> RequestContext<R> {
     pub(super) fn new(layer: &ClientLayer<R>, retries: u8, request: &Parts, now: Timestamp) -> Self
     where
         R: Clone,
     {
         Self {
             origin: layer.origins.get_or_insert(request, now),
-            hall: Arc::clone(&layer.origins.hall),
-            deadline: now.saturating_add(layer.origins.hall.queue_timeout),
+            config: Arc::clone(&layer.origins.config),
+            deadline: now.saturating_add(layer.origins.config.queue_timeout),
             retries,
             retry: layer.retry.clone(),
         }
     }
 
     pub(super) fn enter(&self) -> Entry {
-        self.origin.enter(&self.hall, self.deadline)
+        self.origin.enter(&self.config, self.deadline)
     }
 
     /// Returns `true` if a request with this answer should be sent again, and can be in time.
     fn repeats<T>(&self, method: &Method, response: &Response<T>, advice: &Advice) -> bool {
         advice.retry_after().is_some()
             && may_repeat(method, response.status())
-            && self.origin.may_return(&self.hall, self.deadline)
+            && self.origin.may_return(&self.config, self.deadline)
     }
 }
 
 impl<S: Service<Request<B>>, B, R> ResponseFuture<S, B, R> {
-    pub(super) fn new(state: State<S, B>, journey: Journey<R>) -> Self {
-        Self { state, journey }
+    pub(super) fn new(state: State<S, B>, context: RequestContext<R>) -> Self {
+        Self { state, context }
     }
 }
 
 impl<S: Service<Request<B>>, B> State<S, B> {
     /// A request with a service that is not known to be ready asks for its turn.
-    fn enter<R>(journey: &Journey<R>, service: S, request: Request<B>) -> Self {
-        match journey.enter() {
+    fn enter<R>(context: &RequestContext<R>, service: S, request: Request<B>) -> Self {
+        match context.enter() {
             Entry::Go(ticket) => Self::readying(Ok(ticket), service, request),
             Entry::Wait(turn) => Self::waiting(turn, service, request),
             Entry::Throttled(error) => Self::throttled(error),
@@ -146,20 +146,20 @@ impl<S: Service<Request<B>>, B> State<S, B> {
     }
 
     /// Both the request and the service are ready; unless the server has asked for a wait in the meantime.
-    fn ready<R: Retry<B>>(journey: &Journey<R>, mut service: S, request: Request<B>, ticket: Ticket) -> Self
+    fn ready<R: Retry<B>>(context: &RequestContext<R>, mut service: S, request: Request<B>, ticket: Ticket) -> Self
     where
         S: Clone,
     {
         if ticket.is_outdated() {
             let clone = service.clone();
             drop((service, ticket));
-            return Self::enter(journey, clone, request);
+            return Self::enter(context, clone, request);
         }
-        Self::calling(journey, &mut service, request, ticket)
+        Self::calling(context, &mut service, request, ticket)
     }
 
     pub(super) fn calling<R: Retry<B>>(
-        journey: &Journey<R>,
+        context: &RequestContext<R>,
         service: &mut S,
         request: Request<B>,
         mut ticket: Ticket,
@@ -167,8 +167,8 @@ impl<S: Service<Request<B>>, B> State<S, B> {
     where
         S: Clone,
     {
-        let may_retry = journey.retries > 0;
-        let again = may_retry.then(|| clone_of(&request, &journey.retry)).flatten();
+        let may_retry = context.retries > 0;
+        let again = may_retry.then(|| clone_of(&request, &context.retry)).flatten();
         let again = again.map(|again| (service.clone(), again));
         let method = request.method().clone();
         ticket.send();
@@ -205,7 +205,7 @@ where
                     // If it has failed, nothing was sent: dropping the ticket gives back what it stands for.
                     let (service, request, ticket) = held.take().expect("a service gets ready once");
                     ready.map_err(ClientError::Inner)?;
-                    State::ready(this.journey, service, request, ticket)
+                    State::ready(this.context, service, request, ticket)
                 }
                 // ## Calling => (done | Readying | Waiting | Throttled)
                 StateProjection::Calling {
@@ -220,10 +220,10 @@ where
                     let again = again.take();
                     let mut response = response.map_err(ClientError::Inner)?;
                     let advice = ticket.answer(response.status(), response.headers());
-                    match again.filter(|_| this.journey.repeats(method, &response, &advice)) {
+                    match again.filter(|_| this.context.repeats(method, &response, &advice)) {
                         Some((service, request)) => {
-                            this.journey.retries -= 1;
-                            State::enter(this.journey, service, request)
+                            this.context.retries -= 1;
+                            State::enter(this.context, service, request)
                         }
                         None => {
                             keep(&mut response, advice);

@@ -86,7 +86,7 @@ impl<R> ClientLayer<R> {
     /// ```
     pub fn origin_status(&self, request: &Parts) -> Option<OriginStatus> {
         let origin = self.origins.get(request)?;
-        let now = self.origins.hall.clock.now();
+        let now = self.origins.config.clock.now();
         let state = origin.lock();
         let blocked_until = state.pacing.blocked_until(now);
         Some(OriginStatus {
@@ -180,8 +180,8 @@ impl<S, R: Clone> Layer<S> for ClientLayer<R> {
 impl<R> fmt::Debug for ClientLayer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientLayer")
-            .field("caps", &self.origins.hall.caps)
-            .field("queue_timeout", &self.origins.hall.queue_timeout)
+            .field("caps", &self.origins.config.caps)
+            .field("queue_timeout", &self.origins.config.queue_timeout)
             .field("origins", &self.origins())
             .finish_non_exhaustive()
     }

@@ -52,7 +52,7 @@ impl OriginState {
 }
 
 /// The settings of a client, and the count of all requests that wait.
-pub(super) struct Hall {
+pub(super) struct ClientConfig {
     pub(super) clock: Clock,
     pub(super) caps: Caps,
     pub(super) queue_timeout: Duration,
@@ -94,19 +94,19 @@ impl Origin {
     }
 
     /// Lets a request go, or has it wait until `deadline`. It does not overtake waiting requests.
-    pub(super) fn enter(self: &Arc<Self>, hall: &Arc<Hall>, deadline: Timestamp) -> Entry {
-        let now = hall.clock.now();
+    pub(super) fn enter(self: &Arc<Self>, config: &Arc<ClientConfig>, deadline: Timestamp) -> Entry {
+        let now = config.clock.now();
         let mut state = self.lock();
         if state.waiting == 0
             && let Acquire::Ready(dispatch) = state.pacing.try_acquire(now)
         {
-            return Entry::Go(self.ticket(hall, dispatch));
+            return Entry::Go(self.ticket(config, dispatch));
         }
         let obstacle = state.pacing.obstacle(now);
         if let Some(wait) = obstacle.filter(|wait| is_hopeless(*wait, now, deadline)) {
             return Entry::Throttled(Throttled::new(ThrottledKind::TooLong, now, Some(wait.until())));
         }
-        match Place::take(self, hall, &mut state) {
+        match Place::take(self, config, &mut state) {
             Some(place) => Entry::Wait(Box::pin(place.wait(deadline))),
             None => {
                 let until = obstacle.map(|wait| wait.until());
@@ -116,17 +116,17 @@ impl Origin {
     }
 
     /// Returns `true` if a rejected request may wait for another turn, and can get one before `deadline`.
-    pub(super) fn may_return(&self, hall: &Hall, deadline: Timestamp) -> bool {
-        let now = hall.clock.now();
+    pub(super) fn may_return(&self, config: &ClientConfig, deadline: Timestamp) -> bool {
+        let now = config.clock.now();
         let pacing = &self.lock().pacing;
         let is_hopeless = |wait| is_hopeless(wait, now, deadline);
-        !pacing.only_observes() && !pacing.obstacle(now).is_some_and(is_hopeless) && !hall.is_full()
+        !pacing.only_observes() && !pacing.obstacle(now).is_some_and(is_hopeless) && !config.is_full()
     }
 
-    fn ticket(self: &Arc<Self>, hall: &Arc<Hall>, dispatch: SendPermit) -> Ticket {
+    fn ticket(self: &Arc<Self>, config: &Arc<ClientConfig>, dispatch: SendPermit) -> Ticket {
         Ticket {
             origin: Arc::clone(self),
-            hall: Arc::clone(hall),
+            config: Arc::clone(config),
             dispatch: Some(dispatch),
             sent: None,
         }
@@ -138,7 +138,7 @@ fn is_hopeless(wait: Wait, now: Timestamp, deadline: Timestamp) -> bool {
     now >= deadline || (wait.is_certain() && wait.until() > deadline)
 }
 
-impl Hall {
+impl ClientConfig {
     /// The state of an origin, or of one of its partitions, before the first request.
     pub(super) fn pacing(&self, partition: Option<Vec<u8>>) -> Pacing {
         let pacing = Pacing::new(self.strategy, self.caps).with_jitter(self.jitter_percent);
@@ -156,35 +156,36 @@ impl Hall {
 /// The place of one who waits; dropping it leaves the line.
 struct Place {
     origin: Arc<Origin>,
-    hall: Arc<Hall>,
+    config: Arc<ClientConfig>,
 }
 
 impl Place {
-    fn take(origin: &Arc<Origin>, hall: &Arc<Hall>, state: &mut OriginState) -> Option<Self> {
-        let next = |waiting| (waiting < hall.max_waiting).then_some(waiting + 1);
-        hall.waiting
+    fn take(origin: &Arc<Origin>, config: &Arc<ClientConfig>, state: &mut OriginState) -> Option<Self> {
+        let next = |waiting| (waiting < config.max_waiting).then_some(waiting + 1);
+        config
+            .waiting
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
             .ok()?;
         state.waiting += 1;
         Some(Self {
             origin: Arc::clone(origin),
-            hall: Arc::clone(hall),
+            config: Arc::clone(config),
         })
     }
 
     async fn wait(self, deadline: Timestamp) -> Result<Ticket, Throttled> {
-        let Self { origin, hall } = &self;
+        let Self { origin, config } = &self;
         let left = |now: Timestamp| Duration::from_micros(deadline.micros_since(now));
-        let first = timeout(left(hall.clock.now()), origin.line.acquire()).await;
+        let first = timeout(left(config.clock.now()), origin.line.acquire()).await;
         loop {
-            let now = hall.clock.now();
+            let now = config.clock.now();
             let too_long = |until| Err(Throttled::new(ThrottledKind::TooLong, now, until));
             if first.is_err() {
                 return too_long(origin.lock().pacing.obstacle(now).map(|wait| wait.until()));
             }
             let turn = origin.lock().pacing.try_acquire(now);
             let wait = match turn {
-                Acquire::Ready(dispatch) => return Ok(origin.ticket(hall, dispatch)),
+                Acquire::Ready(dispatch) => return Ok(origin.ticket(config, dispatch)),
                 Acquire::Wait(wait) => wait,
             };
             if is_hopeless(wait, now, deadline) {
@@ -200,14 +201,14 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.origin.lock().waiting -= 1;
-        self.hall.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.config.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A request that may be sent. Dropping it tells that it was lost, or not sent at all.
 pub(super) struct Ticket {
     origin: Arc<Origin>,
-    hall: Arc<Hall>,
+    config: Arc<ClientConfig>,
     dispatch: Option<SendPermit>,
     sent: Option<Timestamp>,
 }
@@ -215,20 +216,20 @@ pub(super) struct Ticket {
 impl Ticket {
     /// The request is being sent.
     pub(super) fn send(&mut self) {
-        self.sent = Some(self.hall.clock.now());
+        self.sent = Some(self.config.clock.now());
     }
 
     /// Returns `true` if the server has asked for a wait since the ticket was issued.
     pub(super) fn is_outdated(&self) -> bool {
-        self.origin.lock().pacing.is_blocked(self.hall.clock.now())
+        self.origin.lock().pacing.is_blocked(self.config.clock.now())
     }
 
     /// The head of the response.
     pub(super) fn answer(mut self, status: StatusCode, headers: &HeaderMap) -> Advice {
-        let received = self.hall.clock.now();
+        let received = self.config.clock.now();
         let sent = self.sent.unwrap_or(received);
         let (profile, exchange) = (self.origin.profile, Exchange { sent, received });
-        let advice = Advice::read_as(profile, status, headers, exchange, &self.hall.caps);
+        let advice = Advice::read_as(profile, status, headers, exchange, &self.config.caps);
         if let Some(dispatch) = self.dispatch.take() {
             self.origin.lock().pacing.record_response(dispatch, &advice, received);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{header::HOST, request::Parts};
 
-use super::origin::{Hall, Origin};
+use super::origin::{ClientConfig, Origin};
 use crate::{
     bounded_map::BoundedMap,
     clock::Timestamp,
@@ -15,15 +15,15 @@ use crate::{
 pub(super) struct Origins {
     map: Mutex<BoundedMap<Arc<Origin>>>,
     scope: Scope,
-    pub(super) hall: Arc<Hall>,
+    pub(super) config: Arc<ClientConfig>,
 }
 
 impl Origins {
-    pub(super) fn new(hall: Hall) -> Self {
+    pub(super) fn new(config: ClientConfig) -> Self {
         Self {
-            map: Mutex::new(BoundedMap::new(hall.max_origins, || {})),
+            map: Mutex::new(BoundedMap::new(config.max_origins, || {})),
             scope: Scope::new("client"),
-            hall: Arc::new(hall),
+            config: Arc::new(config),
         }
     }
 
@@ -39,8 +39,8 @@ impl Origins {
         if let Some(origin) = map.visit(id) {
             return Arc::clone(origin);
         }
-        let profile = || self.hall.profiles.of(request);
-        let new = || Arc::new(Origin::new(self.hall.pacing(partition), profile()));
+        let profile = || self.config.profiles.of(request);
+        let new = || Arc::new(Origin::new(self.config.pacing(partition), profile()));
         Arc::clone(map.get_or_insert_with(id, |origin| is_idle(origin, now), worth, new))
     }
 
@@ -49,7 +49,7 @@ impl Origins {
     }
 
     fn identify(&self, request: &Parts) -> (PartitionId, Option<Vec<u8>>) {
-        let partition_of = self.hall.partition_of.as_ref();
+        let partition_of = self.config.partition_of.as_ref();
         let partition = partition_of.and_then(|partition_of| partition_of(request));
         let key = match &partition {
             Some(partition) => origin_key(request).and(PartitionKey::new("partition", partition)),

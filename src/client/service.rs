@@ -10,7 +10,7 @@ use tower_service::Service;
 
 use super::{
     ClientError, ClientLayer, NoRetries, ResponseFuture, Retry,
-    future::{Journey, State},
+    future::{RequestContext, State},
     origin::Entry,
 };
 use crate::ready::{ReadyService, take_ready};
@@ -86,15 +86,15 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B, R> {
-        let now = self.layer.origins.hall.clock.now();
+        let now = self.layer.origins.config.clock.now();
         let (parts, body) = request.into_parts();
         let ready = ReadyService::new(&mut self.inner);
-        let journey = Journey::new(&self.layer, self.layer.retry.count(), &parts, now);
+        let context = RequestContext::new(&self.layer, self.layer.retry.count(), &parts, now);
         let request = Request::from_parts(parts, body);
-        let entry = journey.enter();
+        let entry = context.enter();
         let inner = ready.keep();
         let state = match entry {
-            Entry::Go(ticket) => State::calling(&journey, inner, request, ticket),
+            Entry::Go(ticket) => State::calling(&context, inner, request, ticket),
             // The service that was polled ready may hold a place in a queue.
             Entry::Wait(turn) => {
                 drop(take_ready(inner));
@@ -105,7 +105,7 @@ where
                 State::throttled(error)
             }
         };
-        ResponseFuture::new(state, journey)
+        ResponseFuture::new(state, context)
     }
 }
 

@@ -70,7 +70,7 @@ impl<'a> Allowance<'a> {
 
     /// Whole units left, this request's charge taken off if it passed.
     ///
-    /// 0 while the policy [blocks](QuotaPolicy::with_lockout), and in a [cached](crate::Decision::is_cached) rejection with a
+    /// 0 during a [lockout](QuotaPolicy::with_lockout), and in a [cached](crate::Decision::is_cached) rejection with a
     /// [wait](Self::retry_after): fewer than the request costs are left, and others may have used those since.
     pub fn remaining(&self) -> u64 {
         self.left().0
@@ -80,7 +80,7 @@ impl<'a> Allowance<'a> {
     /// has none, and neither has a policy with quota 0.
     ///
     /// For a violated policy it is the wait until this request passes; with nothing left, the wait for the next unit, which
-    /// comes after the end of a [block](QuotaPolicy::with_lockout).
+    /// comes after the end of a [lockout](QuotaPolicy::with_lockout).
     /// Otherwise, for a bucket, the time in which it gives as many units as are left, so that a client that spends
     /// `remaining` units in this time never asks for more than the rate; and for a window, the time until it ends or its
     /// oldest unit leaves it, but never so short that such a client would ask for more than twice the rate.
@@ -136,7 +136,7 @@ impl<'a> Allowance<'a> {
     }
 
     /// The time until the policy is full again if no other request comes: then all of its units are there and no
-    /// [block](QuotaPolicy::with_lockout) is left, and a microsecond earlier that is not so.
+    /// [lockout](QuotaPolicy::with_lockout) is left, and a microsecond earlier that is not so.
     ///
     /// You want it to say when a whole quota is back, or to keep a record for as long as it differs from a new one. A
     /// client need not wait for it: see [`effective_window`](Self::effective_window).

@@ -64,7 +64,7 @@ pub(crate) type ChargeRejections = SmallVec<[Option<ChargeRejection>; 2]>;
 /// The origin of a decision.
 enum Source {
     /// No store was asked, or none has answered. The application may have named a wait.
-    Elsewhere(Option<Duration>),
+    NoStore(Option<Duration>),
     Cached(Cached),
     Store(Measurement),
 }
@@ -73,7 +73,7 @@ enum Source {
 impl Clone for Source {
     fn clone(&self) -> Self {
         match self {
-            Self::Elsewhere(wait) => Self::Elsewhere(*wait),
+            Self::NoStore(wait) => Self::NoStore(*wait),
             Self::Cached(cached) => Self::Cached(cached.clone()),
             Self::Store(measurement) => Self::Store(measurement.copy()),
         }
@@ -229,14 +229,14 @@ impl Decision {
             outcome,
             by_fallback: false,
             is_reduced: false,
-            source: Source::Elsewhere(None),
+            source: Source::NoStore(None),
         }
     }
 
     /// Decided by the application, which may say how long to wait.
     pub(crate) fn without_policies(outcome: Outcome, wait: Option<Duration>) -> Self {
         Self {
-            source: Source::Elsewhere(wait),
+            source: Source::NoStore(wait),
             ..Self::unmeasured(outcome)
         }
     }
@@ -263,7 +263,7 @@ impl Decision {
     /// The store's time.
     pub(crate) fn now(&self) -> Option<Timestamp> {
         match &self.source {
-            Source::Elsewhere(_) => None,
+            Source::NoStore(_) => None,
             Source::Cached(cached) => Some(cached.now()),
             Source::Store(measurement) => Some(measurement.moment(0).server_time()),
         }
@@ -274,7 +274,7 @@ impl Decision {
     pub(crate) fn measurement(&self) -> Option<&Measurement> {
         match &self.source {
             Source::Store(measurement) => Some(measurement),
-            Source::Elsewhere(_) | Source::Cached(_) => None,
+            Source::NoStore(_) | Source::Cached(_) => None,
         }
     }
 
@@ -282,7 +282,7 @@ impl Decision {
     fn cached(&self) -> Option<&Cached> {
         match &self.source {
             Source::Cached(cached) => Some(cached),
-            Source::Elsewhere(_) | Source::Store(_) => None,
+            Source::NoStore(_) | Source::Store(_) => None,
         }
     }
 
@@ -451,7 +451,7 @@ impl Decision {
         match self.outcome {
             Outcome::FailedClosed => return Some(Duration::from_secs(1)),
             Outcome::Abnormal | Outcome::Overloaded => match self.source {
-                Source::Elsewhere(wait) => return wait,
+                Source::NoStore(wait) => return wait,
                 Source::Cached(_) | Source::Store(_) => {}
             },
             outcome if outcome.is_admitted() => return None,

@@ -53,7 +53,7 @@ impl Plan {
             return error("partial plan: none of its policies counts requests, so there is no part to grant");
         }
         // A plan that takes nothing has no parts.
-        let has_parts = !self.asks_only() && self.charges().any(|charge| charge.cost() > 0);
+        let has_parts = !self.is_read_only() && self.charges().any(|charge| charge.cost() > 0);
         let mode = if has_parts { Mode::UpTo } else { Mode::Whole };
         Ok(PartialPlan(self.in_mode(mode)))
     }

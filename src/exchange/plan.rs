@@ -8,7 +8,7 @@ use super::{costs::Costs, measurement::Answer};
 use crate::{
     algorithm::{Moment, PolicyReading},
     partition::PartitionId,
-    policy::{BlockTerms, Policy, PolicySet, UnitId},
+    policy::{BatchTerms, Policy, PolicySet, UnitId},
 };
 
 /// The question to a store: all policies that apply to a request, the partitions whose quota it uses, and its cost.
@@ -330,8 +330,8 @@ impl Plan {
 
     /// Returns `true` if it takes nothing, whatever its policies are.
     #[inline]
-    pub(crate) fn asks_only(&self) -> bool {
-        self.question().asks_only()
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.question().is_read_only()
     }
 
     #[inline]
@@ -360,9 +360,9 @@ impl Plan {
 
     /// The terms on which units may be prefetched, if they may.
     #[inline]
-    pub(crate) fn block_terms(&self) -> Option<BlockTerms> {
+    pub(crate) fn batch_terms(&self) -> Option<BatchTerms> {
         match &*self.question().parts {
-            [part] if self.is_charged() => part.policies.block_terms(),
+            [part] if self.is_charged() => part.policies.batch_terms(),
             _ => None,
         }
     }
@@ -420,11 +420,11 @@ impl Question {
 
     #[inline]
     fn is_charged(&self) -> bool {
-        !self.asks_only() && self.parts.iter().any(|part| part.is_charged(&self.costs))
+        !self.is_read_only() && self.parts.iter().any(|part| part.is_charged(&self.costs))
     }
 
     #[inline]
-    pub(super) fn asks_only(&self) -> bool {
+    pub(super) fn is_read_only(&self) -> bool {
         self.costs.slots == 0 || self.mode == Mode::Question
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::timeout;
 
-use super::places::Places;
+use super::waiters::WaiterLimit;
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
@@ -75,7 +75,7 @@ pub(super) struct Fallback {
     pub(super) mode: FailureMode,
     /// Maximum time for the other store: that of the first one may be over.
     pub(super) time: Duration,
-    pub(super) places: Arc<Places>,
+    pub(super) waiters: Arc<WaiterLimit>,
     pub(super) clock: Clock,
     pub(super) log: Arc<StoreTelemetry>,
     pub(super) local: Local,
@@ -156,7 +156,7 @@ impl Fallback {
             FailureMode::Closed => Outcome::FailedClosed,
             FailureMode::Open => Outcome::FailedOpen,
         };
-        self.log.failed(self.clock.now(), error, outcome, self.places.begun());
+        self.log.failed(self.clock.now(), error, outcome, self.waiters.begun());
         Decision::unmeasured(outcome)
     }
 

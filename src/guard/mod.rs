@@ -8,17 +8,17 @@
 //! | circuit breaker and deadline | `guarded` | measurements, or an error of the store |
 //!
 //! A safeguard asks in two steps, `begin` and `finish`: a store that answers at once costs neither an allocation nor a task.
-//! A request that waits has a place (`places`), and its decision is made also when it is cancelled (`pending`).
+//! A request that waits has a permit (`waiters`), and its decision is made also when it is cancelled (`pending`).
 
+mod config;
 mod fallback;
 mod guarded;
 mod pending;
-mod places;
 mod prefetch;
 mod rejection_cache;
-mod terms;
 #[cfg(test)]
 mod tests;
+mod waiters;
 
 use std::{
     future::{Future, poll_fn},
@@ -31,14 +31,14 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 pub use self::fallback::FailureMode;
+pub(crate) use self::{config::GuardConfig, pending::PendingDecision};
 use self::{
     fallback::{Fallback, Local},
     guarded::GuardedStore,
-    places::Places,
     prefetch::Prefetch,
     rejection_cache::RejectionCache,
+    waiters::WaiterLimit,
 };
-pub(crate) use self::{pending::PendingDecision, terms::Terms};
 use crate::{
     breaker::{Breaker, CircuitState},
     clock::{Clock, Timestamp},
@@ -53,7 +53,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Guard {
     fallback: Fallback,
-    places: Arc<Places>,
+    waiters: Arc<WaiterLimit>,
     prefetch: Arc<Prefetch>,
     cache: Arc<RejectionCache>,
     /// Has a receiver for each decision that is under way and whose request was cancelled.
@@ -64,7 +64,7 @@ pub(crate) struct Guard {
 }
 
 /// A decision, now or later.
-pub(crate) enum Deciding {
+pub(crate) enum DecisionState {
     Decided(Decision),
     Pending(PendingDecision),
 }
@@ -73,29 +73,29 @@ impl Guard {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         fallback: Option<Arc<dyn Store>>,
-        terms: Terms,
+        config: GuardConfig,
         clock: Clock,
         scope: &str,
     ) -> Self {
         let log = Arc::new(StoreTelemetry::new(scope, store.identity()));
         let guarded = GuardedStore::new(store, clock.clone(), Arc::clone(&log));
-        let cache = RejectionCache::new(guarded, terms.rejection_cache, clock.clone(), Arc::clone(&log));
-        let (cache, places) = (Arc::new(cache), Arc::new(Places::new(terms.max_waiting)));
+        let cache = RejectionCache::new(guarded, config.rejection_cache, clock.clone(), Arc::clone(&log));
+        let (cache, waiters) = (Arc::new(cache), Arc::new(WaiterLimit::new(config.max_waiting)));
         Self {
             fallback: Fallback {
                 store: fallback,
-                mode: terms.failure_mode,
-                time: terms.deadline,
-                places: Arc::clone(&places),
+                mode: config.failure_mode,
+                time: config.deadline,
+                waiters: Arc::clone(&waiters),
                 clock: clock.clone(),
                 log: Arc::clone(&log),
                 local: Local::default(),
             },
-            places,
-            prefetch: Arc::new(Prefetch::new(Arc::clone(&cache), terms.deadline, clock.clone())),
+            waiters,
+            prefetch: Arc::new(Prefetch::new(Arc::clone(&cache), config.deadline, clock.clone())),
             cache,
             cancelled: watch::Sender::default(),
-            deadline: terms.deadline,
+            deadline: config.deadline,
             clock,
             log,
         }
@@ -103,22 +103,22 @@ impl Guard {
 
     /// Decides a plan, at once if no call is needed. A decision that has to be waited for is there by the deadline, which
     /// begins when the request begins to wait.
-    pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> Deciding {
+    pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> DecisionState {
         if plan.is_closed() {
-            return Deciding::Decided(Decision::of_cache(Cached::closed(plan, self.clock.now())));
+            return DecisionState::Decided(Decision::of_cache(Cached::closed(plan, self.clock.now())));
         }
-        let prefetch = plan.block_terms();
+        let prefetch = plan.batch_terms();
         let at_once = match prefetch {
             Some(terms) => self.prefetch.spend(&plan, terms).ok_or(plan),
             None => self.cache.reject(plan),
         };
         let plan = match at_once {
-            Ok(decision) => return Deciding::Decided(decision),
+            Ok(decision) => return DecisionState::Decided(decision),
             Err(plan) => plan,
         };
         let spare = self.fallback.spare(&plan);
-        if self.places.are_taken() {
-            return self.decide_without_store(spare, &self.places.overloaded());
+        if self.waiters.is_full() {
+            return self.decide_without_store(spare, &self.waiters.overloaded());
         }
         if let Some(terms) = prefetch {
             let guard = Arc::clone(self);
@@ -130,7 +130,7 @@ impl Guard {
             return PendingDecision::begin(self, decision);
         }
         match self.cache.begin(plan, self.deadline) {
-            Ok(Ok(decision)) => Deciding::Decided(decision),
+            Ok(Ok(decision)) => DecisionState::Decided(decision),
             Ok(Err(error)) => self.decide_without_store(spare, &error),
             Err(call) => {
                 let guard = Arc::clone(self);
@@ -139,20 +139,20 @@ impl Guard {
                     let decided = guard.cache.finish(call, deadline).await;
                     guard.or_without_store(decided, spare).await
                 };
-                Deciding::Pending(PendingDecision::new(self, decision))
+                DecisionState::Pending(PendingDecision::new(self, decision))
             }
         }
     }
 
     /// A request without a place waits for the fallback only if a place is free.
-    fn decide_without_store(self: &Arc<Self>, spare: Option<Plan>, error: &StoreError) -> Deciding {
+    fn decide_without_store(self: &Arc<Self>, spare: Option<Plan>, error: &StoreError) -> DecisionState {
         match self.fallback.begin(spare, error) {
-            Ok(decision) => Deciding::Decided(decision),
-            Err(_) if self.places.are_taken() => Deciding::Decided(self.fallback.failed(error)),
+            Ok(decision) => DecisionState::Decided(decision),
+            Err(_) if self.waiters.is_full() => DecisionState::Decided(self.fallback.failed(error)),
             Err(answer) => {
                 let (guard, error) = (Arc::clone(self), error.clone());
                 let decision = async move { guard.fallback.finish(answer, &error).await };
-                Deciding::Pending(PendingDecision::new(self, decision))
+                DecisionState::Pending(PendingDecision::new(self, decision))
             }
         }
     }

@@ -13,7 +13,7 @@ use std::{
 
 use tokio::runtime::Handle;
 
-use super::{Deciding, Guard, places::Place};
+use super::{DecisionState, Guard, waiters::WaiterPermit};
 use crate::{
     exchange::{Decision, Settlement},
     telemetry::InSpan,
@@ -25,7 +25,7 @@ type BoxedDecision = InSpan<Pin<Box<dyn Future<Output = Decision> + Send>>>;
 /// A decision that is not there yet.
 pub(crate) struct PendingDecision {
     /// `None` once it was there.
-    decision: Option<(BoxedDecision, Place)>,
+    decision: Option<(BoxedDecision, WaiterPermit)>,
     /// True once the store may have been asked.
     has_begun: bool,
 }
@@ -33,18 +33,21 @@ pub(crate) struct PendingDecision {
 impl PendingDecision {
     pub(super) fn new(guard: &Arc<Guard>, decision: impl Future<Output = Decision> + Send + 'static) -> Self {
         Self {
-            decision: Some((guard.log.waiting(Box::pin(decision)), Place::take(guard))),
+            decision: Some((guard.log.waiting(Box::pin(decision)), WaiterPermit::take(guard))),
             has_begun: false,
         }
     }
 
     /// Begins the decision. A store in this process answers at once, and takes no place.
-    pub(super) fn begin(guard: &Arc<Guard>, decision: impl Future<Output = Decision> + Send + 'static) -> Deciding {
+    pub(super) fn begin(
+        guard: &Arc<Guard>,
+        decision: impl Future<Output = Decision> + Send + 'static,
+    ) -> DecisionState {
         let mut decision: BoxedDecision = guard.log.waiting(Box::pin(decision));
         match Pin::new(&mut decision).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(decision) => Deciding::Decided(decision),
-            Poll::Pending => Deciding::Pending(Self {
-                decision: Some((decision, Place::take(guard))),
+            Poll::Ready(decision) => DecisionState::Decided(decision),
+            Poll::Pending => DecisionState::Pending(Self {
+                decision: Some((decision, WaiterPermit::take(guard))),
                 has_begun: true,
             }),
         }

@@ -54,10 +54,10 @@ struct Scene {
 impl Scene {
     fn new(failure_mode: FailureMode, fallback: Option<Arc<dyn Store>>) -> Self {
         let (store, clock) = (Arc::new(Moody::default()), Clock::manual(Timestamp::from_micros(1)));
-        let terms = Terms {
+        let terms = GuardConfig {
             failure_mode,
             max_waiting: 60,
-            ..Terms::default()
+            ..GuardConfig::default()
         };
         let decider = Arc::new(Arc::clone(&store));
         let guard = Guard::new(decider, fallback, terms, clock.clone(), "guard");
@@ -76,8 +76,8 @@ impl Scene {
 
     async fn decide(&self) -> Outcome {
         match self.guard.decide(Self::plan()) {
-            Deciding::Decided(decision) => decision.outcome(),
-            Deciding::Pending(decision) => decision.await.outcome(),
+            DecisionState::Decided(decision) => decision.outcome(),
+            DecisionState::Pending(decision) => decision.await.outcome(),
         }
     }
 
@@ -273,7 +273,7 @@ async fn beyond_the_bound_no_request_waits_and_the_store_is_not_asked_and_not_bl
     for _ in 0..3 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(scene.guard.places.taken(), 0);
+    assert_eq!(scene.guard.waiters.taken(), 0);
 }
 
 #[tokio::test(start_paused = true)]

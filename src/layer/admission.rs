@@ -10,13 +10,13 @@ use super::{
     charge::{OpenCharge, SlotHandle},
     content::Reader,
     cost::RequestCost,
-    neighbours::{Neighbour, Passed},
+    registry::{PassedLayers, RegisteredLayer},
     usage::UsageHandle,
 };
 use crate::{
     clock::Clock,
     exchange::{Allowance, Costs, Decision, Outcome, Plan},
-    guard::{Deciding, Guard},
+    guard::{DecisionState, Guard},
     mistake::Diagnostics,
     rejection::{Rejection, Responder},
     rules::{FollowUp, Policies, QuotaSet, ResolvedTier, Selection},
@@ -36,11 +36,11 @@ pub(crate) struct Limits {
     pub(super) decision_in_request: bool,
     pub(super) decision_in_response: bool,
     pub(super) log: LayerTelemetry,
-    pub(super) neighbour: Arc<Neighbour>,
+    pub(super) neighbour: Arc<RegisteredLayer>,
 }
 
 /// The judgement on a request.
-pub(super) enum Judgement {
+pub(super) enum Admission {
     /// The inner service is called now.
     Call(Admitted),
     /// The inner service is called when the request has waited for its turn.
@@ -58,11 +58,11 @@ pub(super) struct Admitted {
 
 impl Limits {
     /// Screening → rules → attribution → plan → guard.
-    pub(super) fn ask(&self, request: &Parts) -> (Deciding, Selection) {
+    pub(super) fn ask(&self, request: &Parts) -> (DecisionState, Selection) {
         let (question, selection) = self.question(request);
         let deciding = match question {
             Ok(plan) => self.guard.decide(plan),
-            Err(decision) => Deciding::Decided(decision),
+            Err(decision) => DecisionState::Decided(decision),
         };
         (deciding, selection)
     }
@@ -112,7 +112,7 @@ impl Limits {
     /// addresses. Keys are looked at where they are needed.
     pub(super) fn watch(&self, request: &mut Parts) {
         if self.log.is_watching() {
-            let passed = request.extensions.get_or_insert_default::<Passed>();
+            let passed = request.extensions.get_or_insert_default::<PassedLayers>();
             self.log.watched(self.scope_name(), passed.note(&self.neighbour));
             let mut findings = Diagnostics::default();
             self.screening.diagnose(request, &mut findings);
@@ -121,13 +121,13 @@ impl Limits {
     }
 
     /// Call, queue or reject: the only place where a decision becomes one of them.
-    pub(super) fn judge(&self, mut decision: Decision, selection: Selection, request: &mut Parts) -> Judgement {
+    pub(super) fn judge(&self, mut decision: Decision, selection: Selection, request: &mut Parts) -> Admission {
         self.log.decided(self.scope_name(), selection.tier(), &decision);
         if selection.set.as_ref().is_some_and(|set| set.is_reduced) {
             decision.set_reduced_capacity();
         }
         if !decision.outcome().is_admitted() {
-            return Judgement::Reject(self.reject(decision, &selection, request));
+            return Admission::Reject(self.reject(decision, &selection, request));
         }
         if self.log.is_watching()
             && self.policies.ask_for_no_tier()
@@ -140,10 +140,10 @@ impl Limits {
         // Without an open charge there would be no refund if the service failed meanwhile.
         let delay = admitted.charge.as_ref().map(|_| admitted.decision.delay());
         match delay.unwrap_or_default() {
-            Duration::ZERO => Judgement::Call(admitted),
+            Duration::ZERO => Admission::Call(admitted),
             delay => {
                 self.log.queued(Clock::system().now(), self.scope_name(), delay);
-                Judgement::Queue(delay, admitted)
+                Admission::Queue(delay, admitted)
             }
         }
     }

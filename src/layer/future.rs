@@ -17,9 +17,9 @@ use tower_service::Service;
 
 use super::{
     RateLimitBody,
-    admission::{Admitted, Judgement, Limits},
+    admission::{Admission, Admitted, Limits},
 };
-use crate::{guard::PendingDecision, lanes::LaneRef, rules::Selection};
+use crate::{guard::PendingDecision, per_thread::PerThreadRef, rules::Selection};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
@@ -63,7 +63,7 @@ pin_project! {
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
         pub(super) state: State<S, B>,
-        pub(super) limits: LaneRef<Limits>,
+        pub(super) limits: PerThreadRef<Limits>,
     }
 }
 
@@ -88,14 +88,14 @@ pin_project! {
 
 impl<S: Service<Request<B>> + Clone, B> State<S, B> {
     /// The request is judged: call the service, which is ready, wait for the request's turn, or answer with a rejection.
-    pub(super) fn judged(judgement: Judgement, service: &mut S, request: Request<B>) -> Self {
-        match judgement {
-            Judgement::Call(admitted) => Self::calling(service, request, admitted),
-            Judgement::Queue(delay, admitted) => Self::Queued {
+    pub(super) fn judged(admission: Admission, service: &mut S, request: Request<B>) -> Self {
+        match admission {
+            Admission::Call(admitted) => Self::calling(service, request, admitted),
+            Admission::Queue(delay, admitted) => Self::Queued {
                 sleep: sleep(delay),
                 held: Some((service.clone(), request, admitted)),
             },
-            Judgement::Reject(response) => Self::Rejected {
+            Admission::Reject(response) => Self::Rejected {
                 response: Some(response),
             },
         }
@@ -136,8 +136,8 @@ where
                 } => {
                     let decision = ready!(Pin::new(decision).poll(cx));
                     let (mut service, mut parts, body) = held.take().expect("a decision is polled to its end once");
-                    let judgement = this.limits.judge(decision, std::mem::take(selection), &mut parts);
-                    State::judged(judgement, &mut service, Request::from_parts(parts, body))
+                    let admission = this.limits.judge(decision, std::mem::take(selection), &mut parts);
+                    State::judged(admission, &mut service, Request::from_parts(parts, body))
                 }
                 // ## Queued => Calling
                 StateProjection::Queued { sleep, held } => {

@@ -12,8 +12,8 @@ mod charge;
 mod content;
 mod cost;
 mod future;
-mod neighbours;
 mod refund;
+mod registry;
 #[cfg(feature = "privacy-pass")]
 mod repeat;
 mod service;
@@ -41,7 +41,7 @@ pub use self::{
     service::RateLimit,
     usage::UsageHandle,
 };
-use crate::{lanes::Shared, rules::RulesHandle};
+use crate::{per_thread::Shared, rules::RulesHandle};
 
 /// Limits the requests of each caller. See the [crate documentation](crate) for a whole program.
 ///

@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::{RateLimitBody, RateLimitLayer, ResponseFuture, admission::Limits, future::State};
 use crate::{
     exchange::{Decision, Outcome, Plan, Settlement},
-    guard::{Deciding, Guard},
+    guard::{DecisionState, Guard},
     partition::{PartitionId, PartitionKey},
     policy::{Algorithm, PolicySet, QuotaPolicy},
 };
@@ -68,8 +68,8 @@ impl RateLimitLayer {
                 decision
             }
         };
-        let judgement = limits.judge(decision, selection, &mut request);
-        let state = State::judged(judgement, &mut service, Request::from_parts(request, ()));
+        let admission = limits.judge(decision, selection, &mut request);
+        let state = State::judged(admission, &mut service, Request::from_parts(request, ()));
         ResponseFuture { state, limits }.await.map(Once::First)
     }
 }
@@ -147,9 +147,9 @@ impl Repeat {
     }
 }
 
-async fn made(deciding: Deciding) -> Decision {
+async fn made(deciding: DecisionState) -> Decision {
     match deciding {
-        Deciding::Decided(decision) => decision,
-        Deciding::Pending(decision) => decision.await,
+        DecisionState::Decided(decision) => decision,
+        DecisionState::Pending(decision) => decision.await,
     }
 }

@@ -12,8 +12,8 @@ use tower_service::Service;
 
 use super::{RateLimitBody, ResponseFuture, admission::Limits, future::State};
 use crate::{
-    guard::Deciding,
-    lanes::Shared,
+    guard::DecisionState,
+    per_thread::Shared,
     ready::{ReadyService, take_ready},
 };
 
@@ -95,17 +95,17 @@ where
         limits.watch(&mut parts);
         let (deciding, selection) = limits.ask(&parts);
         let state = match deciding {
-            Deciding::Decided(decision) => {
-                let judgement = limits.judge(decision, selection, &mut parts);
+            DecisionState::Decided(decision) => {
+                let admission = limits.judge(decision, selection, &mut parts);
                 let inner = ready.keep();
-                let state = State::judged(judgement, inner, Request::from_parts(parts, body));
+                let state = State::judged(admission, inner, Request::from_parts(parts, body));
                 if !matches!(state, State::Calling { .. }) {
                     // A service that is ready may hold a permit that others need.
                     drop(take_ready(inner));
                 }
                 state
             }
-            Deciding::Pending(decision) => State::Deciding {
+            DecisionState::Pending(decision) => State::Deciding {
                 decision,
                 selection,
                 held: Some((take_ready(ready.keep()), parts, body)),

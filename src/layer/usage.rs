@@ -10,10 +10,10 @@ use crate::{
 
 /// The amounts that a handler has said, in the places of [`UnitCosts`].
 #[derive(Default)]
-pub(super) struct Usage([Said; MAX_UNITS]);
+pub(super) struct Usage([ReportedUsage; MAX_UNITS]);
 
 #[derive(Clone, Copy, Default)]
-struct Said {
+struct ReportedUsage {
     units: Option<u64>,
     /// True if no more is expected.
     is_final: bool,
@@ -45,7 +45,7 @@ impl Usage {
     /// The amount of each unit without a report is 0: the work that it was estimated for is not done.
     pub(super) fn waive_estimates(&mut self) {
         for said in self.0.iter_mut().filter(|said| said.units.is_none()) {
-            *said = Said {
+            *said = ReportedUsage {
                 units: Some(0),
                 is_final: true,
             };

@@ -1,4 +1,4 @@
-//! The states that the policies of a partition have: one each, and one more for each block.
+//! The states that the policies of a partition have: one each, and one more for each lockout.
 
 use crate::{algorithm::Counter, policy::Policy};
 
@@ -10,19 +10,19 @@ pub(super) struct Entry<'a> {
     pub(super) is_shadow: bool,
 }
 
-/// Those of policies, in their order, then those of their blocks.
+/// Those of policies, in their order, then those of their lockouts.
 pub(super) fn entries(policies: &[Policy]) -> impl Iterator<Item = Entry<'_>> {
     let own = policies.iter().map(|policy| Entry {
         id: policy.id(),
         counter: policy.counter(),
         is_shadow: policy.policy().is_shadow(),
     });
-    let blocks = policies.iter().filter_map(|policy| {
+    let lockouts = policies.iter().filter_map(|policy| {
         Some(Entry {
-            id: policy.block_id(),
-            counter: policy.block()?.counter(),
+            id: policy.lockout_id(),
+            counter: policy.lockout()?.counter(),
             is_shadow: false,
         })
     });
-    own.chain(blocks)
+    own.chain(lockouts)
 }

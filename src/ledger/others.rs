@@ -10,18 +10,18 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Others {
     pub(super) at: Timestamp,
-    pub(super) states: Vec<Foreign>,
+    pub(super) states: Vec<UnknownEntry>,
 }
 
 /// A state with the counter that it is of, so that it can be brought forward and converted without the policy.
 #[derive(Clone, Debug)]
-pub(super) struct Foreign {
+pub(super) struct UnknownEntry {
     pub(super) id: u32,
     pub(super) counter: Counter,
     pub(super) state: State,
 }
 
-impl Foreign {
+impl UnknownEntry {
     /// Takes the state of a policy out of some, or a new one if the policy was never charged.
     pub(super) fn taken(states: &mut Vec<Self>, id: u32, counter: &Counter) -> Self {
         let known = states.iter().position(|foreign| foreign.id == id);
@@ -67,7 +67,7 @@ impl Others {
     pub(super) fn rebase(&mut self, last: Timestamp, now: Timestamp) {
         // They have gone on until the last charge, too, although no write shows it.
         let times = times(self.at, last);
-        for Foreign { counter, state, .. } in &mut self.states {
+        for UnknownEntry { counter, state, .. } in &mut self.states {
             counter.advance(state, times);
         }
         self.at = now;
@@ -75,7 +75,7 @@ impl Others {
 
     pub(super) fn write(&self, birth: u32, bytes: &mut Writer) {
         bytes.write_all([self.at.as_micros(), birth.into(), self.states.len() as u64]);
-        for Foreign { id, counter, state } in &self.states {
+        for UnknownEntry { id, counter, state } in &self.states {
             bytes.write((*id).into());
             counter.write(state, bytes);
         }
@@ -89,7 +89,7 @@ impl Others {
         for _ in 0..bytes.any()? {
             let id = u32::try_from(bytes.any()?).ok()?;
             let (counter, state) = Counter::parse(bytes)?;
-            states.push(Foreign { id, counter, state });
+            states.push(UnknownEntry { id, counter, state });
         }
         Some((Self { at, states }, birth))
     }

@@ -6,13 +6,13 @@ use smallvec::SmallVec;
 
 use super::{
     entries::{Entry, entries},
-    others::{Foreign, Kept, Others, times},
+    others::{Kept, Others, UnknownEntry, times},
     settle::Settle,
 };
 use crate::{
     algorithm::{
-        Arithmetic, Block, Bucket, Counter, EXACT, Form, Moment, PolicyReading, Reader, Reading, STANDSTILL, State,
-        Worth, Writer,
+        Arithmetic, Bucket, Counter, EXACT, EvictionPriority, Form, Lockout, MAX_CLOCK_STEP, Moment, PolicyReading,
+        Reader, Reading, State, Writer,
     },
     clock::Timestamp,
     exchange::{PartPlan, PartSettlement, Read, Reads},
@@ -26,7 +26,7 @@ pub(crate) struct PartitionState {
     at: Timestamp,
     /// The birth of the states that are a few numbers; see [`Moment::birth`].
     birth: u32,
-    /// The policies of the last charge, and the state of each of them, then those of their blocks.
+    /// The policies of the last charge, and the state of each of them, then those of their lockouts.
     policies: Arc<[Policy]>,
     states: SmallVec<[State; 3]>,
     /// The states of policies that the last charge did not have.
@@ -181,13 +181,13 @@ impl PartitionState {
                 counter.advance(state, times);
             }
         }
-        if plan.policies().traits().has_blocks {
+        if plan.policies().traits().has_lockouts {
             let charged = plan.charges().zip(reads);
-            let charged = charged.filter(|(charge, _)| charge.policy().block().is_some());
-            for ((charge, read), block) in charged.zip(&mut self.states[plan.charges().len()..]) {
+            let charged = charged.filter(|(charge, _)| charge.policy().lockout().is_some());
+            for ((charge, read), lockout) in charged.zip(&mut self.states[plan.charges().len()..]) {
                 let limit = charge.policy().limit();
                 let after = limit.charged(read.reading, now.as_micros(), charge.weight());
-                *block = Block::state(after.blocked);
+                *lockout = Lockout::state(after.locked);
             }
         }
         (self.at, self.birth) = (now, found.moment.birth);
@@ -198,17 +198,20 @@ impl PartitionState {
     fn read(&self, now: Timestamp, clock: Timestamp, plan: PartPlan<'_>, call: u32, reads: &mut Reads) -> Found {
         let times = times(self.at, now);
         let (mut all_fit, mut is_used) = (true, false);
-        let mut blocks = self.states.iter().skip(plan.charges().len());
+        let mut lockouts = self.states.iter().skip(plan.charges().len());
         for (charge, state) in plan.charges().zip(&self.states) {
             let limit = charge.policy().limit();
             let measured = limit.counter.measure(state, times, charge.cost(), first_entry(call));
-            let state_of_block = limit.block.as_ref().and_then(|block| Some((block, blocks.next()?)));
-            let blocked = state_of_block.map_or(0, |(block, state)| block.left(state, times));
-            let fits = blocked == 0 && measured.fits;
+            let state_of_lockout = limit
+                .lockout
+                .as_ref()
+                .and_then(|lockout| Some((lockout, lockouts.next()?)));
+            let locked = state_of_lockout.map_or(0, |(lockout, state)| lockout.left(state, times));
+            let fits = locked == 0 && measured.fits;
             all_fit &= fits || charge.is_shadow();
-            is_used |= measured.is_counted || blocked > 0;
+            is_used |= measured.is_counted || locked > 0;
             let counted = measured.reading;
-            let reading = PolicyReading { counted, blocked };
+            let reading = PolicyReading { counted, locked };
             reads.push(Read { reading, fits });
         }
         let moment = Moment {
@@ -240,11 +243,11 @@ impl PartitionState {
         if !self.is_about(policies) {
             return self.settle_apart(now, settlement, &settle, call);
         }
-        let (states, blocks) = self.states.split_at_mut(policies.iter().len());
-        let (mut is_used, mut blocks) = (false, blocks.iter_mut());
+        let (states, lockouts) = self.states.split_at_mut(policies.iter().len());
+        let (mut is_used, mut lockouts) = (false, lockouts.iter_mut());
         for (adjustment, state) in settlement.adjustments().zip(states) {
-            let block = adjustment.policy.block().and_then(|_| blocks.next());
-            is_used |= settle.change(&adjustment, adjustment.policy.counter(), state, block);
+            let lockout = adjustment.policy.lockout().and_then(|_| lockouts.next());
+            is_used |= settle.change(&adjustment, adjustment.policy.counter(), state, lockout);
         }
         self.birth = self.birth_at(now, is_used, call);
         self.at = now;
@@ -261,20 +264,20 @@ impl PartitionState {
         };
         for adjustment in settlement.adjustments() {
             let policy = adjustment.policy;
-            let block = policy
-                .block()
-                .map(|block| Foreign::taken(&mut states, policy.block_id(), block.counter()));
-            let mut own = Foreign::taken(&mut states, policy.id(), policy.counter());
+            let lockout = policy
+                .lockout()
+                .map(|lockout| UnknownEntry::taken(&mut states, policy.lockout_id(), lockout.counter()));
+            let mut own = UnknownEntry::taken(&mut states, policy.id(), policy.counter());
             own.counter = own.counter.in_windows_of(policy.counter());
-            let mut block = block;
+            let mut lockout = lockout;
             settle.change(
                 &adjustment,
                 &own.counter,
                 &mut own.state,
-                block.as_mut().map(|block| &mut block.state),
+                lockout.as_mut().map(|lockout| &mut lockout.state),
             );
             states.push(own);
-            states.extend(block);
+            states.extend(lockout);
         }
         self.scatter(now, states);
         if !is_used {
@@ -297,7 +300,13 @@ impl PartitionState {
     }
 
     /// The states of shadows that would have rejected. They keep their numbers, as those of policies that have rejected do.
-    fn kept_by_shadows(&self, now: Timestamp, plan: PartPlan<'_>, reads: &[Read], changed: &Changes) -> Vec<Foreign> {
+    fn kept_by_shadows(
+        &self,
+        now: Timestamp,
+        plan: PartPlan<'_>,
+        reads: &[Read],
+        changed: &Changes,
+    ) -> Vec<UnknownEntry> {
         let mut kept = Vec::new();
         let violated = plan.charges().zip(reads).enumerate();
         let violated = violated.filter(|(_, (charge, read))| charge.is_shadow() && !read.fits);
@@ -321,7 +330,7 @@ impl PartitionState {
     }
 
     /// Puts states in the place of those that were converted.
-    fn keep(&mut self, now: Timestamp, kept: Vec<Foreign>) {
+    fn keep(&mut self, now: Timestamp, kept: Vec<UnknownEntry>) {
         let mut states = self.advanced(now);
         states.retain(|foreign| kept.iter().all(|kept| kept.id != foreign.id));
         states.extend(kept);
@@ -329,7 +338,7 @@ impl PartitionState {
     }
 
     /// Keeps states that were brought forward to now, each with its own numbers.
-    fn scatter(&mut self, now: Timestamp, states: Vec<Foreign>) {
+    fn scatter(&mut self, now: Timestamp, states: Vec<UnknownEntry>) {
         *self = Self {
             at: now,
             birth: self.birth,
@@ -404,7 +413,7 @@ impl PartitionState {
         }
     }
 
-    /// All states: of the policies of the last charge and of their blocks, then of others.
+    /// All states: of the policies of the last charge and of their lockouts, then of others.
     fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
         let own = entries(&self.policies).zip(&self.states).map(|(entry, state)| Kept {
             at: self.at,
@@ -417,12 +426,12 @@ impl PartitionState {
     }
 
     /// All states that are not empty yet, as they are now.
-    fn advanced(&self, now: Timestamp) -> Vec<Foreign> {
+    fn advanced(&self, now: Timestamp) -> Vec<UnknownEntry> {
         let advanced = self.kept().map(|kept| {
             let mut state = kept.state.clone();
             kept.counter.advance(&mut state, times(kept.at, now));
             let (id, counter) = (kept.id, *kept.counter);
-            Foreign { id, counter, state }
+            UnknownEntry { id, counter, state }
         });
         let now = now.as_micros();
         advanced
@@ -453,7 +462,7 @@ impl PartitionState {
         let named = own.chain(others).filter(|(id, ..)| is_named(*id));
         let logs: SmallVec<[(&Counter, &mut State); 4]> = named.map(|(_, counter, state)| (counter, state)).collect();
         let entries = logs.iter().filter_map(|(counter, state)| counter.newest_entry(state));
-        let (from, to) = (clock.as_micros(), clock.as_micros().saturating_add(STANDSTILL));
+        let (from, to) = (clock.as_micros(), clock.as_micros().saturating_add(MAX_CLOCK_STEP));
         let ahead = entries.chain(counted).filter(|moment| (from..=to).contains(moment));
         let now = Timestamp::from_micros(ahead.max().unwrap_or(from));
         for (counter, state) in logs {
@@ -483,7 +492,7 @@ impl PartitionState {
 
     /// Returns the worth of the partition, which is that of the policy of which the largest share is used. `None` if it has
     /// expired.
-    pub(crate) fn worth(&self, now: Timestamp, is_returning: bool) -> Option<Worth> {
+    pub(crate) fn worth(&self, now: Timestamp, is_returning: bool) -> Option<EvictionPriority> {
         let worths = self.kept().filter_map(|kept| {
             let worth = kept.counter.worth(kept.state, times(kept.at, now))?;
             Some(if kept.is_shadow { worth.of_shadow() } else { worth })

@@ -1,7 +1,7 @@
-//! The change of a charge that was made before, and of the block that it has begun.
+//! The change of a charge that was made before, and of the lockout that it has begun.
 
 use crate::{
-    algorithm::{Block, Counter, Settling, State, Times},
+    algorithm::{Counter, Lockout, Settling, State, Times},
     exchange::settlement::Adjustment,
 };
 
@@ -17,18 +17,18 @@ pub(super) struct Settle {
 }
 
 impl Settle {
-    /// Changes the charge of one policy in a state of `counter`, and the policy's block if it has one. Returns `true` if
+    /// Changes the charge of one policy in a state of `counter`, and the policy's lockout if it has one. Returns `true` if
     /// anything was used before.
     pub(super) fn change(
         &self,
         adjustment: &Adjustment<'_>,
         counter: &Counter,
         state: &mut State,
-        block: Option<&mut State>,
+        lockout: Option<&mut State>,
     ) -> bool {
         let times = self.times;
         let is_used = counter.is_used(state, times.last, times.now);
-        let Some((block, its_state)) = adjustment.policy.block().zip(block) else {
+        let Some((lockout, its_state)) = adjustment.policy.lockout().zip(lockout) else {
             self.change_alone(adjustment, counter, state);
             return is_used;
         };
@@ -39,16 +39,16 @@ impl Settle {
             ..times
         };
         let after = counter.read(state, now, 0, self.first);
-        let left = block.left(its_state, times);
+        let left = lockout.left(its_state, times);
         let left_after = match before == after {
             true => left,
             false => {
                 let own = adjustment.policy.counter();
                 let after = own.read(&own.convert(state, counter), now, 0, self.first);
-                block.settled(left, adjustment.delta < 0, own.remaining(after, times.now) == 0)
+                lockout.settled(left, adjustment.delta < 0, own.remaining(after, times.now) == 0)
             }
         };
-        *its_state = Block::state(left_after);
+        *its_state = Lockout::state(left_after);
         is_used || left > 0
     }
 

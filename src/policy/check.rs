@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{Algorithm, MAX_NAME, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit};
 use crate::{
     algorithm::{
-        Block, Bucket, Calendar, Closed, Concurrency, Counter, FixedWindow, Limit, SlidingCounter, SlidingLog,
+        Bucket, Calendar, Closed, Concurrency, Counter, FixedWindow, Limit, Lockout, SlidingCounter, SlidingLog,
     },
     error::{ConfigError, ConfigErrorKind},
 };
@@ -20,8 +20,8 @@ pub(super) fn check(policy: &QuotaPolicy) -> Result<Limit, ConfigError> {
     }
     let counter = counter(policy)?;
     check_prefetch(policy)?;
-    let block = block(policy)?;
-    Ok(Limit { counter, block })
+    let lockout = lockout(policy)?;
+    Ok(Limit { counter, lockout })
 }
 
 fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
@@ -117,8 +117,8 @@ fn check_name(name: &str) -> Result<(), ConfigError> {
     Err(ConfigError::new(ConfigErrorKind::PolicyName, message))
 }
 
-fn block(policy: &QuotaPolicy) -> Result<Option<Block>, ConfigError> {
-    let Some(time) = policy.block else {
+fn lockout(policy: &QuotaPolicy) -> Result<Option<Lockout>, ConfigError> {
+    let Some(time) = policy.lockout else {
         return Ok(None);
     };
     let error = |message| Err(ConfigError::new(ConfigErrorKind::Lockout, message));
@@ -130,14 +130,14 @@ fn block(policy: &QuotaPolicy) -> Result<Option<Block>, ConfigError> {
         _ => None,
     };
     if let Some(other) = other {
-        return error(format!("a block of {time:?} does not apply to {other}"));
+        return error(format!("a lockout of {time:?} does not apply to {other}"));
     }
     if time.subsec_nanos() != 0 || !(1..=MAX_WINDOW).contains(&time.as_secs()) {
         return error(format!(
-            "block {time:?} is not a whole number of seconds in 1..={MAX_WINDOW}"
+            "lockout {time:?} is not a whole number of seconds in 1..={MAX_WINDOW}"
         ));
     }
-    Ok((!policy.is_closed()).then(|| Block::new(time.as_secs())))
+    Ok((!policy.is_closed()).then(|| Lockout::new(time.as_secs())))
 }
 
 fn check_prefetch(policy: &QuotaPolicy) -> Result<(), ConfigError> {

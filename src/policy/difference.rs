@@ -35,8 +35,8 @@ impl QuotaPolicy {
             of("key", |policy| {
                 policy.key.as_deref().unwrap_or("the main one").to_owned()
             }),
-            of("blocking", |policy| {
-                or_none(policy.block.map(|time| seconds(time.as_secs())))
+            of("lockout", |policy| {
+                or_none(policy.lockout.map(|time| seconds(time.as_secs())))
             }),
             of("prefetch", |policy| or_none(policy.prefetch)),
             of("shadow", |policy| yes_or_no(policy.is_shadow)),

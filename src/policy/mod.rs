@@ -18,7 +18,7 @@ pub use self::{
     unit::UnitName,
 };
 pub(crate) use self::{
-    set::{BlockTerms, MAX_POLICIES, MAX_UNITS},
+    set::{BatchTerms, MAX_POLICIES, MAX_UNITS},
     unit::UnitId,
 };
 pub use crate::algorithm::{CalendarPeriod, Weekday};

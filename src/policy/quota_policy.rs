@@ -69,7 +69,7 @@ use crate::fields::ExtensionValue;
 /// and `r=0` (draft-11, section "Quota Parameter", allows that), and no `t`; the problem says that the limit is closed.
 /// You want it to close a tier or a route, most often by [rules that change](crate::RulesHandle). Units that were used
 /// before stay used when it is opened again. Neither a [grant](crate::AdminHandle::grant) nor
-/// [capacity](crate::Capacity) opens it. Its other settings (a burst capacity, prefetch, a block) have no effect until it
+/// [capacity](crate::Capacity) opens it. Its other settings (a burst capacity, prefetch, a lockout) have no effect until it
 /// is opened, and a [shadow](Self::shadow) rejects nothing.
 ///
 /// ```
@@ -124,7 +124,7 @@ pub struct QuotaPolicy {
     /// The number of units that an instance may prefetch at once.
     pub(super) prefetch: Option<u64>,
     /// The time for which it rejects everything once it is used up.
-    pub(super) block: Option<Duration>,
+    pub(super) lockout: Option<Duration>,
     pub(super) is_hidden: bool,
     pub(super) is_shadow: bool,
     pub(crate) shows_partition_key: bool,
@@ -223,7 +223,7 @@ impl QuotaPolicy {
             burst_capacity: None,
             unit: QuotaUnit::Requests,
             prefetch: None,
-            block: None,
+            lockout: None,
             is_hidden: false,
             is_shadow: false,
             shows_partition_key: false,
@@ -355,13 +355,13 @@ impl QuotaPolicy {
     /// Lets an instance charge up to `units` units in one call, spend them without asking the store, and give back what it
     /// does not use: for callers that are hotter than what one Redis can decide, and for a Redis that is far away.
     ///
-    /// An instance begins with single charges. While a caller keeps asking, its blocks double until one lasts for most of its
+    /// An instance begins with single charges. While a caller keeps asking, its batches double until one lasts for most of its
     /// lifetime: four round trips to the store (the shortest of the last minute), at least 1 s, and at most 5 s or a tenth of the
-    /// window. A block is never larger than `units`, and never more than a quarter of what the store has left, so that the
+    /// window. A batch is never larger than `units`, and never more than a quarter of what the store has left, so that the
     /// last units are charged one by one again. Units that are not spent within the lifetime are given back.
     ///
-    /// The next block is fetched *ahead*: by a call in the background, two round trips before the caller has used up what is
-    /// held. So the requests of a busy caller wait twice, for the first answer and for the first block, and then no more,
+    /// The next batch is fetched *ahead*: by a call in the background, two round trips before the caller has used up what is
+    /// held. So the requests of a busy caller wait twice, for the first answer and for the first batch, and then no more,
     /// however far away the store is. They wait again where a fixed window ends, for one round trip; where the caller is
     /// suddenly much faster; and near the end of a quota.
     ///
@@ -371,16 +371,16 @@ impl QuotaPolicy {
     /// - **At times less.** What one instance holds, the others cannot spend meanwhile: at most instances × `units` for
     ///   each caller and for one lifetime, what is under way included. Keep that far below the quota; a tenth is a good choice.
     ///   A caller whose requests are spread evenly over 20 instances gets 99 % of a fixed window or more.
-    /// - **A block that is answered late is not lost.** Its units are spent, or given back if their lifetime is over. Lost are at
-    ///   most `units` for each caller of an instance that is killed, and a block that is not answered within 5 s after the
-    ///   deadline or whose connection ends. `tower_quota_late_blocks_total` [counts](crate::telemetry) all of them.
-    /// - **The size of a block.** As many units as one instance spends on one caller in a second: fewer need more calls.
+    /// - **A batch that is answered late is not lost.** Its units are spent, or given back if their lifetime is over. Lost are at
+    ///   most `units` for each caller of an instance that is killed, and a batch that is not answered within 5 s after the
+    ///   deadline or whose connection ends. `tower_quota_late_batches_total` [counts](crate::telemetry) all of them.
+    /// - **The size of a batch.** As many units as one instance spends on one caller in a second: fewer need more calls.
     ///   With 500 and 200 requests a second, there is one call for about 60 requests. With fewer than the caller uses in two
     ///   round trips, requests wait.
     /// - **The distance.** Three round trips within the [deadline](crate::RateLimitLayerBuilder::deadline): near the end of
-    ///   a quota a request asks for a block, for itself, and once more when a rest was given back. Where a tenth of the window
+    ///   a quota a request asks for a batch, for itself, and once more when a rest was given back. Where a tenth of the window
     ///   is less than four round trips, as with a window of a second and a store 80 ms away, requests wait.
-    /// - **The remaining units that are shown** are those that the store had left when the block was charged, less what this
+    /// - **The remaining units that are shown** are those that the store had left when the batch was charged, less what this
     ///   instance has charged since.
     /// - **While a quota is used up**, each request is charged or rejected for itself again, as without the setting.
     /// - **While the store is unavailable**, prefetched units are still spent; then it is up to the
@@ -415,24 +415,24 @@ impl QuotaPolicy {
     /// Rejects every request for so long after the policy was used up: against guesses, where a window is too short a
     /// punishment.
     ///
-    /// The block begins with the charge that leaves less than one unit, and ends `time` after it; a request that finds a
-    /// block is rejected, also one that costs nothing. `t` and `Retry-After` say when the block is over *and* there are
+    /// The lockout begins with the charge that leaves less than one unit, and ends `time` after it; a request that finds a
+    /// lockout is rejected, also one that costs nothing. `t` and `Retry-After` say when the lockout is over *and* there are
     /// enough units again.
     ///
     /// - **Rejections do not lengthen it**, and a request that another policy rejects begins none.
     /// - **A charge that is given back lifts it** if it restores a unit: a login that was charged before the password was
     ///   looked at, say, and then turns out to be right. So does a [reset](crate::AdminHandle::reset). A cost that is known
     ///   late begins one, as any other charge does.
-    /// - **It outlives other settings.** A new quota, window, algorithm or `time` changes no block that has begun. An
+    /// - **It outlives other settings.** A new quota, window, algorithm or `time` changes no lockout that has begun. An
     ///   instance whose rules have none does not enforce it, and keeps it for those that do. Reduced
     ///   [capacity](crate::Capacity) leaves the policy as it is.
     /// - **A client that can use up the quota of another caller can lock that caller out.** The account that a login names
-    ///   is only a claim: never block by it alone, but by address *and* account, as the
+    ///   is only a claim: never lock out by it alone, but by address *and* account, as the
     ///   [guide](crate::guide#guesses-that-lock-no-user-out) does.
     ///
     /// Whole seconds, from 1 to 1 000 000 000. `build()` rejects it for limits of concurrent requests, for a
     /// [leaky bucket as a queue](crate::Algorithm::LeakyBucketQueue), whose requests have a moment at which they leave, for
-    /// a [shadow](Self::shadow), and together with [prefetch](Self::with_prefetch), which would begin blocks with units that
+    /// a [shadow](Self::shadow), and together with [prefetch](Self::with_prefetch), which would begin lockouts with units that
     /// no request has used. With quota 0 it has no effect.
     ///
     /// ```
@@ -447,7 +447,7 @@ impl QuotaPolicy {
     /// for _ in 0..5 {
     ///     assert_eq!(store.decide(attempt.clone()).await?.outcome(), Outcome::Allowed);
     /// }
-    /// // Without the block, one would pass every 12 seconds.
+    /// // Without the lockout, one would pass every 12 seconds.
     /// clock.advance(Duration::from_secs(60));
     /// let rejected = store.decide(attempt.clone()).await?;
     /// assert_eq!(rejected.retry_after(), Some(Duration::from_secs(14 * 60)));
@@ -455,14 +455,14 @@ impl QuotaPolicy {
     /// assert_eq!(store.decide(attempt).await?.outcome(), Outcome::Allowed);
     ///
     /// let error = PolicySet::new([policy.shadow()]).unwrap_err();
-    /// assert_eq!(error.to_string(), r#"policy "failures": a block of 900s does not apply to a shadow"#);
+    /// assert_eq!(error.to_string(), r#"policy "failures": a lockout of 900s does not apply to a shadow"#);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<_, Box<dyn Error>>(())
     /// ```
     #[must_use]
     pub const fn with_lockout(mut self, time: Duration) -> Self {
-        self.block = Some(time);
+        self.lockout = Some(time);
         self
     }
 
@@ -690,9 +690,9 @@ impl QuotaPolicy {
         self.prefetch
     }
 
-    /// The time for which it rejects every request once it is used up, if it [blocks](Self::with_lockout).
+    /// The time for which the policy rejects every request once its quota is exhausted, if it has a [lockout](Self::with_lockout).
     pub const fn lockout(&self) -> Option<Duration> {
-        self.block
+        self.lockout
     }
 
     /// Returns `true` if responses do not show the policy.
@@ -716,9 +716,9 @@ impl QuotaPolicy {
     }
 
     /// Returns `true` if reduced capacity lowers it. One that is closed has nothing to lower, and with fewer units one that
-    /// blocks would lock out callers who have done nothing wrong.
+    /// lockouts would lock out callers who have done nothing wrong.
     pub(crate) const fn is_reducible(&self) -> bool {
-        !self.is_closed() && self.block.is_none()
+        !self.is_closed() && self.lockout.is_none()
     }
 
     /// The same policy with this part of its numbers, but at least one unit; itself if it cannot be

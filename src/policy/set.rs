@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 
 use super::{Algorithm, Direction, QuotaPolicy, QuotaUnit, UnitName, check};
 use crate::{
-    algorithm::{Block, Counter, Form, Limit},
+    algorithm::{Counter, Form, Limit, Lockout},
     error::{ConfigError, ConfigErrorKind},
-    lanes::Line,
+    per_thread::CachePadded,
 };
 
 /// A policy that `build()` has found valid, with the numbers that stores compute with.
@@ -25,8 +25,8 @@ use crate::{
 pub struct Policy {
     policy: QuotaPolicy,
     id: u32,
-    /// That of its block, whether it has one or not.
-    block_id: u32,
+    /// That of its lockout, whether it has one or not.
+    lockout_id: u32,
     limit: Limit,
 }
 
@@ -37,7 +37,7 @@ impl Policy {
         Ok(Self {
             limit,
             id: policy_id(&policy),
-            block_id: block_id(&policy),
+            lockout_id: lockout_id(&policy),
             policy,
         })
     }
@@ -60,10 +60,10 @@ impl Policy {
         is_log.then(|| open_id(&self.policy))
     }
 
-    /// Identifies the block of this policy in the same way. It outlives changes of the algorithm and of the window, too.
+    /// Identifies the lockout of this policy in the same way. It outlives changes of the algorithm and of the window, too.
     #[inline]
-    pub(crate) fn block_id(&self) -> u32 {
-        self.block_id
+    pub(crate) fn lockout_id(&self) -> u32 {
+        self.lockout_id
     }
 
     #[inline]
@@ -77,14 +77,14 @@ impl Policy {
     }
 
     #[inline]
-    pub(crate) fn block(&self) -> Option<&Block> {
-        self.limit.block.as_ref()
+    pub(crate) fn lockout(&self) -> Option<&Lockout> {
+        self.limit.lockout.as_ref()
     }
 
     /// Returns `true` if a store may take a part of one for a part of the other, or a client one for the other.
     fn is_confused_with(&self, other: &Self) -> bool {
-        let ids = [other.id, other.block_id];
-        ids.contains(&self.id) || ids.contains(&self.block_id) || self.policy.name == other.policy.name
+        let ids = [other.id, other.lockout_id];
+        ids.contains(&self.id) || ids.contains(&self.lockout_id) || self.policy.name == other.policy.name
     }
 
     /// Returns `true` if it lets nothing pass.
@@ -112,7 +112,7 @@ impl Policy {
 /// # }).unwrap();
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct PolicySet(Arc<Line<Listed>>);
+pub struct PolicySet(Arc<CachePadded<Listed>>);
 
 /// The policies, and what follows from them. Clones of a set are counted where this is, apart from those of other lanes.
 #[derive(Clone, PartialEq, Eq)]
@@ -132,22 +132,22 @@ pub(crate) struct Traits {
     pub(crate) counts_requests: bool,
     /// True if any of them keeps a log.
     pub(crate) has_logs: bool,
-    /// True if any of them blocks.
-    pub(crate) has_blocks: bool,
+    /// True if any of them has a lockout.
+    pub(crate) has_lockouts: bool,
     /// True if units of all of them may be prefetched.
     has_prefetch: bool,
 }
 
 /// On which terms an instance may take units in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BlockTerms {
+pub(crate) struct BatchTerms {
     /// The most units that are held at a time.
     pub(crate) units: u64,
     /// The maximum time in which they may be spent.
     pub(crate) lifetime: Duration,
 }
 
-impl BlockTerms {
+impl BatchTerms {
     /// However far the store is.
     const LONGEST: Duration = Duration::from_secs(5);
 
@@ -225,11 +225,11 @@ impl PolicySet {
             is_closed: checked.iter().any(Policy::is_closed),
             counts_requests: checked.iter().any(takes_a_request),
             has_logs: has_form(Form::Log),
-            has_blocks: checked.iter().any(|policy| policy.block().is_some()),
-            has_prefetch: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
+            has_lockouts: checked.iter().any(|policy| policy.lockout().is_some()),
+            has_prefetch: checked.iter().all(|policy| BatchTerms::of(&policy.policy).is_some()),
         };
         let policies = checked.into();
-        Self(Arc::new(Line(Listed { policies, traits })))
+        Self(Arc::new(CachePadded(Listed { policies, traits })))
     }
 
     #[inline]
@@ -289,7 +289,7 @@ impl PolicySet {
 
     /// The same policies, of which clones are counted apart, for another lane.
     pub(crate) fn apart(&self) -> Self {
-        Self(Arc::new(Line(Listed::clone(&self.0))))
+        Self(Arc::new(CachePadded(Listed::clone(&self.0))))
     }
 
     /// The policies, in the order in which they were given.
@@ -300,12 +300,12 @@ impl PolicySet {
 
     /// On which terms units of all of them may be taken in advance.
     #[inline]
-    pub(crate) fn block_terms(&self) -> Option<BlockTerms> {
+    pub(crate) fn batch_terms(&self) -> Option<BatchTerms> {
         if !self.traits().has_prefetch {
             return None;
         }
-        let terms = self.iter().filter_map(|policy| BlockTerms::of(&policy.policy));
-        terms.reduce(BlockTerms::and)
+        let terms = self.iter().filter_map(|policy| BatchTerms::of(&policy.policy));
+        terms.reduce(BatchTerms::and)
     }
 }
 
@@ -375,8 +375,8 @@ fn open_id(policy: &QuotaPolicy) -> u32 {
     id_of(&algorithm, policy)
 }
 
-/// Policies share a block if all of this is equal.
-fn block_id(policy: &QuotaPolicy) -> u32 {
+/// Policies share a lockout if all of this is equal.
+fn lockout_id(policy: &QuotaPolicy) -> u32 {
     id_of("block", policy)
 }
 

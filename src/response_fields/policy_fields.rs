@@ -10,7 +10,7 @@ use super::{Form, ResponseFields, limit_members::LimitMembers};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     fields::{FieldError, draft06, draft11, in_between},
-    lanes::Line,
+    per_thread::CachePadded,
     policy::{PolicySet, QuotaPolicy, QuotaUnit},
 };
 
@@ -60,7 +60,7 @@ impl PolicyFields {
 }
 
 fn apart(value: &HeaderValue) -> HeaderValue {
-    let bytes = Bytes::from_owner(Line(value.as_bytes().to_vec()));
+    let bytes = Bytes::from_owner(CachePadded(value.as_bytes().to_vec()));
     HeaderValue::from_maybe_shared(bytes).expect("it was a value before")
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use super::{Candidate, Frame, Policies, Rules, RulesHandle, Sets, Tiers, switch::Holder};
+use super::{Candidate, LayerConfig, Policies, Rules, RulesHandle, Sets, Tiers, switch::Holder};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     partition::PartitionId,
@@ -20,18 +20,18 @@ pub(crate) fn check_rules(rules: &Rules) -> Result<(), ConfigError> {
         _ => None,
     };
     let units: Vec<UnitName> = policies().filter_map(unit).collect();
-    let mut frame = Frame {
+    let mut config = LayerConfig {
         keys: policies()
             .filter_map(QuotaPolicy::key_name)
             .map(str::to_owned)
             .collect(),
         units,
-        ..Frame::default()
+        ..LayerConfig::default()
     };
     if rules.policies().is_empty() && !rules.tiers.is_empty() {
-        frame.tiers = Tiers::from_fn(|_| None).source;
+        config.tiers = Tiers::from_fn(|_| None).source;
     }
-    Sets::new(rules.clone(), &frame).map(drop)
+    Sets::new(rules.clone(), &config).map(drop)
 }
 
 /// Rules of a fleet for one layer.

@@ -238,6 +238,6 @@ impl RulesHandle {
     }
 
     pub(super) fn sets(&self, rules: Rules) -> Result<Arc<Sets>, ConfigError> {
-        Sets::new(rules, &self.0.frame).map(Arc::new)
+        Sets::new(rules, &self.0.config).map(Arc::new)
     }
 }

@@ -49,8 +49,8 @@ use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
     exchange::Outcome,
-    lanes::Lanes,
     partition::PartitionId,
+    per_thread::PerThread,
     policy::{Policy, QuotaPolicy, QuotaUnit, UnitName},
     response_fields::ResponseFields,
     telemetry::SwitchMeter,
@@ -58,14 +58,14 @@ use crate::{
 
 /// The rules of a layer, which may be replaced while requests are under way.
 pub(crate) struct Policies {
-    frame: Frame,
+    config: LayerConfig,
     active: ArcSwap<Active>,
     switch_meter: SwitchMeter,
 }
 
 /// The settings of the layer that rules must fit: they stay when rules are replaced.
 #[derive(Default)]
-struct Frame {
+struct LayerConfig {
     tiers: TierSource,
     /// The names of all keys but the main one.
     keys: Vec<String>,
@@ -91,7 +91,7 @@ pub(crate) struct Active {
 struct Sets {
     rules: Rules,
     /// One without a name if all callers have the same policies.
-    tiers: Lanes<Vec<CheckedTier>>,
+    tiers: PerThread<Vec<CheckedTier>>,
 }
 
 /// The policies that apply to a request.
@@ -135,12 +135,12 @@ impl Selection {
 
 impl Policies {
     pub(crate) fn fields(&self) -> &ResponseFields {
-        &self.frame.fields
+        &self.config.fields
     }
 
     /// A set with so many percent of its quotas.
     pub(crate) fn at_capacity(&self, set: Arc<QuotaSet>, percent: u8) -> Arc<QuotaSet> {
-        set.at_capacity(percent, &self.frame)
+        set.at_capacity(percent, &self.config)
     }
 
     /// The policies of a caller, raised if there is a grant that is not over.
@@ -152,7 +152,7 @@ impl Policies {
         now: impl FnOnce() -> Timestamp,
     ) -> Arc<QuotaSet> {
         let raised = active.grants.get(&partition).and_then(|grant| {
-            let raise = |set: &QuotaSet, units| set.raised_by(units, &self.frame).ok();
+            let raise = |set: &QuotaSet, units| set.raised_by(units, &self.config).ok();
             grant.raise(&set, now(), raise)
         });
         raised.unwrap_or(set)
@@ -188,8 +188,8 @@ impl Policies {
     pub(crate) fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
         let tiers = active.sets(partition).tiers();
         let has_tiers = tiers[0].0.is_some();
-        let name = has_tiers.then(|| self.frame.tiers.tier_of(request)).flatten();
-        if has_tiers && name.is_none() && self.frame.tiers.is_uncounted(request) {
+        let name = has_tiers.then(|| self.config.tiers.tier_of(request)).flatten();
+        if has_tiers && name.is_none() && self.config.tiers.is_uncounted(request) {
             return Selection::default();
         }
         let known = name.map(|name| tiers.iter().find(|(tier, _)| tier.as_deref() == Some(name)));
@@ -198,19 +198,19 @@ impl Policies {
             tier: tier.clone(),
             set: set.clone(),
             is_unknown: known.is_some_and(|known| known.is_none()),
-            is_unresolved: has_tiers && name.is_none() && self.frame.tiers.has_not_asked(request),
+            is_unresolved: has_tiers && name.is_none() && self.config.tiers.has_not_asked(request),
             violated: Vec::new(),
         }
     }
 
     /// Returns `true` if the layer has no tiers, so that it does not ask for the tier of a request.
     pub(crate) fn ask_for_no_tier(&self) -> bool {
-        self.frame.tiers.is_none()
+        self.config.tiers.is_none()
     }
 
     /// The names of all keys but the main one.
     pub(crate) fn keys(&self) -> &[String] {
-        &self.frame.keys
+        &self.config.keys
     }
 
     /// The policies of a tier, or of the first one without a name; `None` if it is not limited. A name that rules with tiers
@@ -287,17 +287,17 @@ impl Active {
 }
 
 impl Sets {
-    fn new(rules: Rules, frame: &Frame) -> Result<Self, ConfigError> {
+    fn new(rules: Rules, config: &LayerConfig) -> Result<Self, ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
-        let can_tell = frame.tiers.select.is_some();
+        let can_tell = config.tiers.select.is_some();
         let tiers = match (&*rules.policies, &*rules.tiers) {
             ([], []) if can_tell => return error("tiers: there is none; at least one is needed"),
-            (policies, []) => vec![(None, Some(Arc::new(frame.check(policies)?)))],
-            ([], tiers) if can_tell => frame.check_tiers(tiers)?,
+            (policies, []) => vec![(None, Some(Arc::new(config.check(policies)?)))],
+            ([], tiers) if can_tell => config.check_tiers(tiers)?,
             ([], _) => return error("tiers: nothing says of which tier a request is; set `Tiers::from_fn`"),
             _ => return error("policies: both `policy` and `tiers` are set; put the policies into the tiers"),
         };
-        let tiers = Lanes::new(tiers);
+        let tiers = PerThread::new(tiers);
         Ok(Self { rules, tiers })
     }
 
@@ -320,7 +320,7 @@ impl Sets {
 /// A tier's name and its policies, if it has any.
 type CheckedTier = (Option<Arc<str>>, Option<Arc<QuotaSet>>);
 
-impl Frame {
+impl LayerConfig {
     /// Policies that hold together, if they are valid and leave room for what every request costs.
     fn check(&self, policies: &[QuotaPolicy]) -> Result<QuotaSet, ConfigError> {
         let set = QuotaSet::new(policies.to_vec(), self)?;
@@ -373,7 +373,7 @@ mod tests {
 
     fn candidate(percent: u8) -> Candidate {
         let rules = Rules::new().policy(QuotaPolicy::per_minute("minute", 1));
-        let sets = Sets::new(rules, &Frame::default());
+        let sets = Sets::new(rules, &LayerConfig::default());
         Candidate {
             percent,
             partitions: Arc::default(),

@@ -7,10 +7,10 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::Frame;
+use super::LayerConfig;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    lanes::Lanes,
+    per_thread::PerThread,
     policy::{Algorithm, Direction, MAX_UNITS, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
     response_fields::PolicyFields,
 };
@@ -45,7 +45,7 @@ pub(crate) struct SetPart {
 /// Positions of units.
 pub(crate) type Units = SmallVec<[usize; MAX_UNITS]>;
 
-type Reduced = [OnceLock<Lanes<Arc<QuotaSet>>>; 99];
+type Reduced = [OnceLock<PerThread<Arc<QuotaSet>>>; 99];
 
 /// The parts of a request that are followed after it was admitted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -125,11 +125,11 @@ impl FollowUp {
 }
 
 impl QuotaSet {
-    pub(super) fn new(policies: Vec<QuotaPolicy>, frame: &Frame) -> Result<Self, ConfigError> {
+    pub(super) fn new(policies: Vec<QuotaPolicy>, config: &LayerConfig) -> Result<Self, ConfigError> {
         let policies = PolicySet::new(policies)?;
-        let parts = parts(&policies, &frame.keys)?;
-        let units = units(&policies, &frame.units)?;
-        let fields = frame.fields.prepare(&policies)?;
+        let parts = parts(&policies, &config.keys)?;
+        let units = units(&policies, &config.units)?;
+        let fields = config.fields.prepare(&policies)?;
         Ok(Self::of(policies, parts, units, Arc::new(fields)))
     }
 
@@ -172,18 +172,18 @@ impl QuotaSet {
     }
 
     /// The same policies with so many percent of their quotas.
-    pub(super) fn at_capacity(self: Arc<Self>, percent: u8, frame: &Frame) -> Arc<Self> {
+    pub(super) fn at_capacity(self: Arc<Self>, percent: u8, config: &LayerConfig) -> Arc<Self> {
         let index = match percent {
             100.. => return self,
             percent => usize::from(percent.max(1)) - 1,
         };
         let reduced = self.reduced.get_or_init(|| Box::new([const { OnceLock::new() }; 99]));
-        let reduced = reduced[index].get_or_init(|| Lanes::new(Arc::new(self.reduced_to(percent.max(1), frame))));
+        let reduced = reduced[index].get_or_init(|| PerThread::new(Arc::new(self.reduced_to(percent.max(1), config))));
         Arc::clone(reduced.here(|set| Arc::new(set.apart())))
     }
 
     /// The same policies with so many units more for the caller of the main key, of those that count requests over time.
-    pub(super) fn raised_by(&self, units: u64, frame: &Frame) -> Result<Self, ConfigError> {
+    pub(super) fn raised_by(&self, units: u64, config: &LayerConfig) -> Result<Self, ConfigError> {
         let policies = self.policies().map(|policy| {
             let raised = policy.clone().raised_by(units);
             let is_meant = policy.key_name().is_none() && policy.unit() == QuotaUnit::Requests;
@@ -191,15 +191,15 @@ impl QuotaSet {
             let is_sound = is_meant && PolicySet::new([raised.clone()]).is_ok();
             if is_sound { raised } else { policy.clone() }
         });
-        let mut raised = Self::new(policies.collect(), frame)?;
+        let mut raised = Self::new(policies.collect(), config)?;
         raised.is_reduced = self.is_reduced;
         Ok(raised)
     }
 
-    fn reduced_to(&self, percent: u8, frame: &Frame) -> Self {
+    fn reduced_to(&self, percent: u8, config: &LayerConfig) -> Self {
         let reduced = |percent| {
             let reduced = self.policies().map(|policy| policy.clone().reduced_to(percent));
-            Self::new(reduced.collect(), frame)
+            Self::new(reduced.collect(), config)
         };
         // An odd number may be one that cannot be counted exactly, or equal to another where dialects forbid that. The
         // next lower ones are as good.
@@ -209,7 +209,7 @@ impl QuotaSet {
             Self::of(policies, parts, units, Arc::clone(&self.fields))
         };
         let mut found = found.unwrap_or_else(same);
-        if frame.fields.shows_usual_policies() {
+        if config.fields.shows_usual_policies() {
             found.fields = Arc::clone(&self.fields);
         }
         found.is_reduced = true;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::{
-    Active, Frame, Policies, Rules, Sets, Tiers,
+    Active, LayerConfig, Policies, Rules, Sets, Tiers,
     switch::{Holder, Switch},
 };
 use crate::{
@@ -49,17 +49,17 @@ impl RulesSettings {
         }
         let (tiers, rules) = tiers.unwrap_or_default();
         self.rules.append(rules);
-        let frame = Frame {
+        let config = LayerConfig {
             tiers,
             keys,
             units,
             fixed_cost,
             fields,
         };
-        let sets = Sets::new(self.rules, &frame)?;
+        let sets = Sets::new(self.rules, &config)?;
         if !self.has_data {
-            check_keys_are_used(&frame.keys, &sets)?;
-            check_units_are_used(&frame.units, &sets)?;
+            check_keys_are_used(&config.keys, &sets)?;
+            check_units_are_used(&config.units, &sets)?;
         }
         let active = Active {
             switch: Switch::default(),
@@ -69,7 +69,7 @@ impl RulesSettings {
             grants: Arc::default(),
         };
         Ok(Policies {
-            frame,
+            config,
             switch_meter: SwitchMeter::new(scope),
             active: ArcSwap::from_pointee(active),
         })

@@ -24,8 +24,8 @@ catalog! {
         FAILED_WHILE_CLOSED "tower_quota_failed_while_closed_total"
             "Requests that no store decided although the circuit was closed, by the failure mode";
         FLEET_UNREAD "tower_quota_rules_unread_total" "Polls that the source of the rules did not answer";
-        LATE_BLOCKS "tower_quota_late_blocks_total"
-            "Blocks of prefetched units whose call missed the deadline or failed, by what became of them";
+        LATE_BATCHES "tower_quota_late_batches_total"
+            "Batches of prefetched units whose call missed the deadline or failed, by what became of them";
         NEW_PARTITIONS "tower_quota_new_partitions_total" "Charges to partitions of which a remote store had no state";
         NEVER_FITS "tower_quota_never_fits_total" "Requests that cost more than a policy ever lets pass";
         REFUNDS "tower_quota_refunds_total" "Refunds through the admin handle, by what became of them";

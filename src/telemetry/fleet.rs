@@ -2,15 +2,15 @@
 
 use std::fmt::Display;
 
-use super::{meters::FleetMeters, throttle::Sparse};
+use super::{meters::FleetMeters, throttle::EventThrottle};
 use crate::clock::Timestamp;
 
 /// Telemetry of one follower.
 #[derive(Debug)]
 pub(crate) struct FleetTelemetry {
     name: Box<str>,
-    unread: Sparse,
-    unreported: Sparse,
+    unread: EventThrottle,
+    unreported: EventThrottle,
     meters: FleetMeters,
 }
 
@@ -21,8 +21,8 @@ impl FleetTelemetry {
     pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.into(),
-            unread: Sparse::default(),
-            unreported: Sparse::default(),
+            unread: EventThrottle::default(),
+            unreported: EventThrottle::default(),
             meters: FleetMeters::new(name),
         }
     }

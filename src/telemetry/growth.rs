@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::throttle::Sparse;
+use super::throttle::EventThrottle;
 use crate::{
     clock::{Clock, Timestamp},
     error::StoreError,
@@ -12,7 +12,7 @@ use crate::{
 /// Of all layers in this process: a store is full for all of them at once.
 static ALL: Mutex<Vec<Weak<Growth>>> = Mutex::new(Vec::new());
 
-static OUT_OF_MEMORY: Sparse = Sparse::new();
+static OUT_OF_MEMORY: EventThrottle = EventThrottle::new();
 
 /// The partitions that one layer has created.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::{
 use super::{
     builds,
     meters::LayerMeters,
-    throttle::{Sparse, Told},
+    throttle::{EventThrottle, OnceFlags},
     watch::Watch,
 };
 use crate::{
@@ -22,11 +22,11 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct LayerTelemetry {
     scope: String,
-    told: Told,
-    told_private: Told,
+    told: OnceFlags,
+    told_private: OnceFlags,
     watch: Watch,
-    queue: Sparse,
-    shadow: Sparse,
+    queue: EventThrottle,
+    shadow: EventThrottle,
     meters: LayerMeters,
 }
 

@@ -28,13 +28,13 @@ pub(super) use self::tokens::TokenMeters;
 use super::tier::Unresolved;
 use super::{
     catalog::{
-        CIRCUIT_OPEN, DECISIONS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BLOCKS, LIMITS_OFF, NEVER_FITS,
+        CIRCUIT_OPEN, DECISIONS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BATCHES, LIMITS_OFF, NEVER_FITS,
         NEW_PARTITIONS, QUEUE_WAIT, REFUNDS, REJECTION_CACHE_HITS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE,
         UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER, register,
     },
     layer::{LayerCount, outcome_name, rejecting_policy},
     series::Series,
-    store::LateBlock,
+    store::LateBatch,
 };
 use crate::{
     clock::{Clock, Timestamp},
@@ -283,7 +283,7 @@ struct StoreHandles {
     circuit_open: Gauge,
     rejection_cache_hits: Counter,
     failed_while_closed: Each<Outcome, 2>,
-    late_blocks: Each<LateBlock, 3>,
+    late_batches: Each<LateBatch, 3>,
     new_partitions: Counter,
     seconds: Histogram,
     slots_held: Gauge,
@@ -305,15 +305,15 @@ impl StoreHandles {
             (StoreErrorKind::Unreachable, "unreachable"),
         ];
         let fates = [
-            (LateBlock::Kept, "kept"),
-            (LateBlock::Returned, "returned"),
-            (LateBlock::Unknown, "unknown"),
+            (LateBatch::Kept, "kept"),
+            (LateBatch::Returned, "returned"),
+            (LateBatch::Unknown, "unknown"),
         ];
         Self {
             circuit_open: gauge!(CIRCUIT_OPEN, labels(scope, [])),
             rejection_cache_hits: counter!(REJECTION_CACHE_HITS, labels(scope, [])),
             failed_while_closed: by_mode(FAILED_WHILE_CLOSED, scope),
-            late_blocks: Each::new(fates, |fate| counter!(LATE_BLOCKS, labels(scope, [("fate", fate)]))),
+            late_batches: Each::new(fates, |fate| counter!(LATE_BATCHES, labels(scope, [("fate", fate)]))),
             new_partitions: counter!(NEW_PARTITIONS, labels(scope, [])),
             seconds: histogram!(STORE, labels(scope, [])),
             slots_held: gauge!(SLOTS_HELD, labels(scope, [])),
@@ -354,8 +354,8 @@ impl StoreMeters {
         self.handles(scope).rejection_cache_hits.increment(1);
     }
 
-    pub(super) fn late_block(&self, scope: &str, fate: LateBlock) {
-        self.handles(scope).late_blocks.count(fate);
+    pub(super) fn late_batch(&self, scope: &str, fate: LateBatch) {
+        self.handles(scope).late_batches.count(fate);
     }
 
     pub(super) fn created(&self, scope: &str) {

@@ -20,7 +20,7 @@
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests that the store gave no decision for, before the fallback is asked |
 //! | `tower_quota_store_seconds` | histogram | `scope` | time until the store has answered, with a decision or an error, or the deadline has passed; 0 for a store that answers at once, as one in memory does; calls of the fallback are left out |
 //! | `tower_quota_rejection_cache_hits_total` | counter | `scope` | requests that were rejected without asking the store, because it is [remembered](crate::RateLimitLayerBuilder::rejection_cache) that it would reject them; the decisions have them, too |
-//! | `tower_quota_late_blocks_total` | counter | `scope`, `fate` | blocks of [prefetched units](crate::QuotaPolicy::with_prefetch) whose call missed the deadline or failed: `kept` (they arrived, and are spent), `returned` (they arrived too late, and went back), `unknown` (no answer: if they were charged, no instance can use them) |
+//! | `tower_quota_late_batches_total` | counter | `scope`, `fate` | batches of [prefetched units](crate::QuotaPolicy::with_prefetch) whose call missed the deadline or failed: `kept` (they arrived, and are spent), `returned` (they arrived too late, and went back), `unknown` (no answer: if they were charged, no instance can use them) |
 //! | `tower_quota_state_lost_total` | counter | `scope` | exhausted callers who were found with a full quota too early, because the store has [lost](crate::docs::alerts#the-store-loses-state) their state |
 //! | `tower_quota_new_partitions_total` | counter | `scope` | charges to partitions of which a remote store had no state: callers who are new, or had used nothing for a while. Each takes memory of Redis until its windows end |
 //! | `tower_quota_server_memory_ratio` | gauge | | the highest share of its `maxmemory` that one of the [polled](crate::RedisStoreBuilder::poll_server_info) Redis servers uses, 0 without a limit. Which one it is says the event |
@@ -215,7 +215,7 @@ pub(crate) use self::tokens::{IssuerTelemetry, TokenTelemetry};
 pub(crate) use self::{
     layer::LayerTelemetry,
     meters::{OneMore as HeldSlots, Stopwatch, SwitchMeter},
-    store::{LateBlock, StoreTelemetry},
+    store::{LateBatch, StoreTelemetry},
 };
 #[cfg(feature = "axum")]
 use crate::mistake::Mistake;
@@ -277,7 +277,7 @@ pub(crate) fn partition_evicted() {
 /// Settlements that a store has dropped: charges stand as they are, and leases end by themselves.
 #[cfg(feature = "redis")]
 #[derive(Debug, Default)]
-pub(crate) struct UnsettledTelemetry(throttle::Sparse);
+pub(crate) struct UnsettledTelemetry(throttle::EventThrottle);
 
 #[cfg(feature = "redis")]
 impl UnsettledTelemetry {
@@ -292,7 +292,7 @@ impl UnsettledTelemetry {
 /// The body of a rejection is a stream.
 #[cfg(feature = "axum")]
 #[derive(Debug, Default)]
-pub(crate) struct StreamTelemetry(throttle::Told);
+pub(crate) struct StreamTelemetry(throttle::OnceFlags);
 
 #[cfg(feature = "axum")]
 impl StreamTelemetry {

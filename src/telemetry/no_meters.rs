@@ -114,7 +114,7 @@ impl StoreMeters {
 
     pub(super) fn remembered(&self, _: &str) {}
 
-    pub(super) fn late_block(&self, _: &str, _: super::LateBlock) {}
+    pub(super) fn late_batch(&self, _: &str, _: super::LateBatch) {}
 
     pub(super) fn created(&self, _: &str) {}
 

@@ -6,7 +6,7 @@ use super::{
     HeldSlots, InSpan, Stopwatch,
     growth::Growth,
     meters::StoreMeters,
-    throttle::{Sparse, Told},
+    throttle::{EventThrottle, OnceFlags},
 };
 use crate::{
     breaker::CircuitTelemetry,
@@ -21,17 +21,17 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct StoreTelemetry {
     scope: Box<str>,
-    told: Told,
-    undecided: Sparse,
-    state_lost: Sparse,
+    told: OnceFlags,
+    undecided: EventThrottle,
+    state_lost: EventThrottle,
     leak: Mutex<Leak>,
     growth: Arc<Growth>,
     meters: StoreMeters,
 }
 
-/// The fate of a block of prefetched units whose call missed the deadline, or failed.
+/// The fate of a batch of prefetched units whose call missed the deadline, or failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LateBlock {
+pub(crate) enum LateBatch {
     /// It arrived, and may be spent.
     Kept,
     /// It arrived too late, and went back.
@@ -78,9 +78,9 @@ impl StoreTelemetry {
     pub(crate) fn new(scope: &str, identity: Option<u64>) -> Self {
         Self {
             scope: scope.into(),
-            told: Told::default(),
-            undecided: Sparse::default(),
-            state_lost: Sparse::default(),
+            told: OnceFlags::default(),
+            undecided: EventThrottle::default(),
+            state_lost: EventThrottle::default(),
             leak: Mutex::default(),
             growth: Growth::new(scope, identity),
             meters: StoreMeters::new(scope),
@@ -102,8 +102,8 @@ impl StoreTelemetry {
         self.meters.remembered(&self.scope);
     }
 
-    pub(crate) fn late_block(&self, fate: LateBlock) {
-        self.meters.late_block(&self.scope, fate);
+    pub(crate) fn late_batch(&self, fate: LateBatch) {
+        self.meters.late_batch(&self.scope, fate);
     }
 
     /// A remote store had no state of a partition before this charge.

@@ -6,9 +6,9 @@ use crate::{clock::Timestamp, mistake::Mistake};
 
 /// The mistakes that a layer has told: each is told once.
 #[derive(Debug, Default)]
-pub(super) struct Told(AtomicU32);
+pub(super) struct OnceFlags(AtomicU32);
 
-impl Told {
+impl OnceFlags {
     pub(super) fn is_first(&self, mistake: Mistake) -> bool {
         let bit = 1 << mistake as u32;
         self.0.load(Ordering::Relaxed) & bit == 0 && self.0.fetch_or(bit, Ordering::Relaxed) & bit == 0
@@ -17,12 +17,12 @@ impl Told {
 
 /// At most one line in ten seconds about the same thing, with the number of those that had none.
 #[derive(Debug, Default)]
-pub(super) struct Sparse {
+pub(super) struct EventThrottle {
     next: AtomicU64,
     suppressed: AtomicU64,
 }
 
-impl Sparse {
+impl EventThrottle {
     const PAUSE_MICROS: u64 = 10_000_000;
 
     pub(super) const fn new() -> Self {

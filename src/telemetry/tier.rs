@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::{meters::TierMeters, throttle::Sparse};
+use super::{meters::TierMeters, throttle::EventThrottle};
 use crate::clock::Timestamp;
 
 /// The reason why a request goes on although the tier of its user is unknown.
@@ -19,7 +19,7 @@ pub(crate) enum Unresolved {
 /// Telemetry of one layer that looks up tiers.
 #[derive(Debug, Default)]
 pub(crate) struct TierTelemetry {
-    failures: Sparse,
+    failures: EventThrottle,
     meters: TierMeters,
 }
 

@@ -2,16 +2,16 @@
 
 use super::{
     meters::TokenMeters,
-    throttle::{Sparse, Told},
+    throttle::{EventThrottle, OnceFlags},
 };
 use crate::{clock::Timestamp, mistake::Mistake};
 
 /// Events and counters of one origin. They say nothing about whose a token is.
 #[derive(Debug, Default)]
 pub(crate) struct TokenTelemetry {
-    told: Told,
-    full: Sparse,
-    overloaded: Sparse,
+    told: OnceFlags,
+    full: EventThrottle,
+    overloaded: EventThrottle,
     meters: TokenMeters,
 }
 
@@ -56,7 +56,7 @@ impl TokenTelemetry {
 /// Events and counters of one issuer. They say nothing about who gets a credential.
 #[derive(Debug, Default)]
 pub(crate) struct IssuerTelemetry {
-    overloaded: Sparse,
+    overloaded: EventThrottle,
     meters: TokenMeters,
 }
 

@@ -102,7 +102,7 @@ fn sets() -> Vec<PolicySet> {
     let checked = sets
         .into_iter()
         .chain(dated())
-        .chain(closed_or_blocking())
+        .chain(closed_or_locking())
         .map(PolicySet::new);
     checked.collect::<Result<_, _>>().expect("the policies are valid")
 }
@@ -122,8 +122,8 @@ fn dated() -> impl Iterator<Item = Vec<QuotaPolicy>> {
     dated.into_iter().filter(|_| cfg!(feature = "calendar"))
 }
 
-/// Policies without quota, and policies that block.
-fn closed_or_blocking() -> [Vec<QuotaPolicy>; 5] {
+/// Policies without quota, and policies that lockout.
+fn closed_or_locking() -> [Vec<QuotaPolicy>; 5] {
     let of = |name, algorithm| QuotaPolicy::new(name, 5, Duration::from_secs(10)).with_algorithm(algorithm);
     let blocking = |name, algorithm| of(name, algorithm).with_lockout(Duration::from_secs(20));
     let second = QuotaPolicy::per_second("second", 3);

@@ -315,6 +315,6 @@ fn used_up(limit: &Limit, charge: u64) -> PolicyReading {
     PolicyReading {
         // Slots are taken by those who hold them.
         counted: counter.charged(reading, counter.remaining(reading, now.now)),
-        blocked: limit.block.map_or(0, |block| block.micros),
+        locked: limit.lockout.map_or(0, |lockout| lockout.micros),
     }
 }

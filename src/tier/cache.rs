@@ -65,11 +65,11 @@ pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> 
 /// The tier with which a request goes on.
 pub(super) type TierOfRequest = Result<ResolvedTier, NoTier>;
 /// The same, of a user who is being looked up.
-pub(super) type FoundLater = Pin<Box<dyn Future<Output = TierOfRequest> + Send>>;
+pub(super) type PendingLookup = Pin<Box<dyn Future<Output = TierOfRequest> + Send>>;
 
 /// The way to the tier of a request's user.
 pub(super) enum Found {
-    Later(FoundLater),
+    Later(PendingLookup),
     Now(TierOfRequest),
 }
 

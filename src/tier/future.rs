@@ -11,7 +11,7 @@ use http::Request;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::cache::{FoundLater, TierOfRequest};
+use super::cache::{PendingLookup, TierOfRequest};
 
 pin_project! {
     /// The future of [`ResolveTier`](crate::tier::ResolveTier).
@@ -49,7 +49,7 @@ pin_project! {
     #[project = StateProjection]
     pub(super) enum State<S: Service<Request<B>>, B> {
         Resolving {
-            tier: FoundLater,
+            tier: PendingLookup,
             // The service that was ready when the request came, and the request; taken when the tier is known.
             held: Option<(S, Request<B>)>,
         },

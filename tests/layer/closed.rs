@@ -200,7 +200,7 @@ fn settings_of_a_closed_policy_that_no_quota_would_make_valid_are_mistakes() {
         (minute(0).with_prefetch(0), "prefetch 0 is outside 1..="),
         (
             minute(0).with_lockout(Duration::ZERO),
-            "block 0ns is not a whole number of seconds",
+            "lockout 0ns is not a whole number of seconds",
         ),
         (
             QuotaPolicy::concurrent("minute", 0).with_prefetch(1),

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-mod blocking;
 mod calendar;
 mod closed;
 mod content;
 mod contract;
 mod costs;
 mod floods;
+mod lockout;
 mod mistakes;
 mod nested;
 mod queue;

@@ -105,7 +105,7 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     (
         "lockout_seconds",
         "0",
-        r#"policy "a": block 0ns is not a whole number of seconds in 1..=1000000000"#,
+        r#"policy "a": lockout 0ns is not a whole number of seconds in 1..=1000000000"#,
     ),
     (
         "lockout_seconds",

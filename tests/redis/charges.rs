@@ -156,7 +156,7 @@ async fn assert_that_thousands_are_counted_exactly(thousands: u64, layer: &RateL
             .count();
         assert!((850..950).contains(&asked), "{asked}");
         expected[0] -= asked as u64;
-        // The rest of a block is given back after a second.
+        // The rest of a batch is given back after a second.
         clock.advance(Duration::from_secs(2));
         until_left(layer, &expected).await;
     }
@@ -170,7 +170,7 @@ async fn of_20_000_requests_in_memory_those_that_have_asked_are_charged_and_no_o
     assert_that_thousands_are_counted_exactly(20, &layer, &clock).await;
 }
 
-/// Alone, where slots are taken; in shared calls; and by blocks of units.
+/// Alone, where slots are taken; in shared calls; and by batches of units.
 #[tokio::test]
 async fn of_21_000_requests_in_redis_those_that_have_asked_are_charged_and_no_other() {
     let (server, clock) = (RedisServer::start(), clock());
@@ -178,7 +178,7 @@ async fn of_21_000_requests_in_redis_those_that_have_asked_are_charged_and_no_ot
     for (prefix, policies) in [
         ("alone", with_slots),
         ("shared", vec![daily(100_000)]),
-        ("blocks", vec![daily(100_000).with_prefetch(64)]),
+        ("batches", vec![daily(100_000).with_prefetch(64)]),
     ] {
         let store = RedisStore::builder(server.url())
             .key_prefix(prefix)
@@ -447,11 +447,11 @@ async fn what_was_given_back_is_there_for_the_next_request_of_each_of_many_users
     }
 }
 
-/// Units that wait in a block are not lost to those who come behind a refund.
+/// Units that wait in a batch are not lost to those who come behind a refund.
 #[tokio::test]
 async fn what_was_given_back_is_there_for_the_next_request_also_where_units_are_prefetched() {
     let server = RedisServer::start();
     let store = RedisStore::new(server.url()).unwrap();
-    let layer = refunding(store, "blocks", [QuotaPolicy::per_day("day", 8).with_prefetch(4)]);
+    let layer = refunding(store, "batches", [QuotaPolicy::per_day("day", 8).with_prefetch(4)]);
     assert_eq!(rejected(&[layer], "alice", 1_000).await, 0);
 }

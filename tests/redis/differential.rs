@@ -113,15 +113,15 @@ fn policy(name: &'static str) -> impl Strategy<Value = QuotaPolicy> {
     let policy = prop_oneof![32 => timed(name), 4 => dated(name), 4 => concurrent, 1 => closed];
     let policy = (policy, prop_oneof![5 => Just(false), 1 => Just(true)])
         .prop_map(|(policy, is_shadow)| if is_shadow { policy.shadow() } else { policy });
-    (policy, blocks()).prop_map(|(policy, block)| blocking(policy, block))
+    (policy, lockouts()).prop_map(|(policy, lockout)| blocking(policy, lockout))
 }
 
-/// For how many seconds a policy blocks, if it does.
-fn blocks() -> impl Strategy<Value = Option<u64>> {
+/// For how many seconds a policy lockouts, if it does.
+fn lockouts() -> impl Strategy<Value = Option<u64>> {
     prop_oneof![2 => Just(None), 1 => select(vec![1, 7, 60, 900, 86_400]).prop_map(Some)]
 }
 
-/// A policy that blocks for so many seconds, if it can.
+/// A policy that lockouts for so many seconds, if it can.
 fn blocking(policy: QuotaPolicy, seconds: Option<u64>) -> QuotaPolicy {
     let blocking = seconds.map(|seconds| policy.clone().with_lockout(Duration::from_secs(seconds)));
     blocking.filter(is_sound).unwrap_or(policy)
@@ -134,7 +134,7 @@ enum Change {
     Numbers {
         quota: u64,
         capacity: Option<u64>,
-        block: Option<u64>,
+        lockout: Option<u64>,
     },
     Other(QuotaPolicy),
     Same,
@@ -146,7 +146,11 @@ impl Change {
             Self::Gone => return None,
             Self::Same => old.clone(),
             Self::Other(other) => other.clone(),
-            Self::Numbers { quota, capacity, block } => blocking(renumbered(old, *quota, *capacity), *block),
+            Self::Numbers {
+                quota,
+                capacity,
+                lockout,
+            } => blocking(renumbered(old, *quota, *capacity), *lockout),
         };
         // Doubles round where the weights of both are large; another test compares the stores with each other there.
         let is_usable = is_sound(&new) && is_converted_exactly(old, &new);
@@ -183,11 +187,11 @@ fn configurations() -> impl Strategy<Value = [Vec<QuotaPolicy>; 2]> {
     let named = |position: usize| {
         let name = NAMES[position];
         let numbers = prop_oneof![3 => 0..=60_u64, 1 => 1..=6_000_u64];
-        let numbers = (numbers, proptest::option::of(1..=40_u64), blocks());
+        let numbers = (numbers, proptest::option::of(1..=40_u64), lockouts());
         let change = prop_oneof![
             2 => Just(Change::Same),
             1 => Just(Change::Gone),
-            4 => numbers.prop_map(|(quota, capacity, block)| Change::Numbers { quota, capacity, block }),
+            4 => numbers.prop_map(|(quota, capacity, lockout)| Change::Numbers { quota, capacity, lockout }),
             2 => policy(name).prop_map(Change::Other),
         ];
         (policy(name), change)
@@ -622,13 +626,13 @@ proptest! {
     #[test]
     fn waiting_for_retry_after_is_enough_and_one_microsecond_less_is_not(
         policies in (1..=4_usize).prop_flat_map(|count| (0..count).map(|name| timed(NAMES[name])).collect::<Vec<_>>()),
-        blocks in proptest::collection::vec(blocks(), 4),
+        lockouts in proptest::collection::vec(lockouts(), 4),
         before in proptest::collection::vec((0..5_000_000_u64, requests(), proptest::option::of(0..60_u64)), 0..40),
         request in (1..=30_u64, 0..=30_u64, 0..=30_u64, 0..=30_u64),
     ) {
         let (cost, request_bytes, response_bytes, tokens) = request;
         let request = Request { cost, request_bytes, response_bytes, tokens };
-        let policies: Vec<_> = policies.into_iter().zip(blocks).map(|(policy, block)| blocking(policy, block)).collect();
+        let policies: Vec<_> = policies.into_iter().zip(lockouts).map(|(policy, lockout)| blocking(policy, lockout)).collect();
         block_on(async {
             let (clock, memory, redis) = stores();
             let scope = fresh_scope();

@@ -471,16 +471,16 @@ fn waiting_for_retry_after_is_enough_after_a_step_back_too() {
         (-5_000_000..4_000_000_i64, 0..=7_u64, proptest::option::of(0..9_u64)),
         1..12,
     );
-    let blocks = prop_oneof![1 => Just(None), 1 => select(vec![1_u64, 5, 90]).prop_map(Some)];
-    let policies = (0..7_usize, select(vec![1_u64, 2, 7, 60]), 1..=20_u64, blocks);
+    let lockouts = prop_oneof![1 => Just(None), 1 => select(vec![1_u64, 5, 90]).prop_map(Some)];
+    let policies = (0..7_usize, select(vec![1_u64, 2, 7, 60]), 1..=20_u64, lockouts);
     for_any(
         150,
         (policies, charges, 0..=5_000_000_i64, 1..=10_u64),
         async |(policy, charges, back, cost)| {
-            let (which, seconds, quota, block) = policy;
+            let (which, seconds, quota, lockout) = policy;
             let algorithm = all_algorithms()[which].algorithm();
             let mut policy = QuotaPolicy::new("any", quota, Duration::from_secs(seconds)).with_algorithm(algorithm);
-            if let Some(seconds) = block.filter(|_| !matches!(algorithm, Algorithm::LeakyBucketQueue { .. })) {
+            if let Some(seconds) = lockout.filter(|_| !matches!(algorithm, Algorithm::LeakyBucketQueue { .. })) {
                 policy = policy.with_lockout(Duration::from_secs(seconds));
             }
             for caller in Caller::of_each_store() {

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-mod blocks;
 mod calendar;
 mod changes;
 mod charges;
@@ -13,6 +12,7 @@ mod garbage;
 mod ledger;
 #[path = "../support/load.rs"]
 mod load;
+mod lockouts;
 mod longest_call;
 mod maxima;
 mod model;

@@ -262,14 +262,14 @@ fn paused() -> Runtime {
         .unwrap()
 }
 
-const fn daily(quota: u64, block: u64) -> QuotaPolicy {
+const fn daily(quota: u64, batch: u64) -> QuotaPolicy {
     QuotaPolicy::per_day("daily", quota)
         .with_algorithm(Algorithm::FixedWindow)
-        .with_prefetch(block)
+        .with_prefetch(batch)
 }
 
 #[test]
-fn a_block_that_cannot_be_is_rejected_with_its_bound() {
+fn a_batch_that_cannot_be_is_rejected_with_its_bound() {
     let error = |policy| PolicySet::new([policy]).unwrap_err();
     let minute = QuotaPolicy::per_minute("minute", 60);
     let cases = [
@@ -321,7 +321,7 @@ async fn an_instance_alone_lets_exactly_the_quota_pass_with_few_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_setting_and_with_blocks_of_one_unit_every_request_that_passes_asks_the_store() {
+async fn without_the_setting_and_with_batches_of_one_unit_every_request_that_passes_asks_the_store() {
     for policy in [daily(100, 1), QuotaPolicy::per_day("daily", 100)] {
         let scene = Scene::new(Timing::Later);
         let layer = scene.layer([policy]);
@@ -343,7 +343,7 @@ async fn a_caller_who_does_not_come_back_soon_costs_one_call_for_each_request() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn policies_without_blocks_and_shadows_have_every_request_ask_the_store() {
+async fn policies_without_batches_and_shadows_have_every_request_ask_the_store() {
     let others = [
         QuotaPolicy::per_hour("hourly", 50),
         QuotaPolicy::per_hour("hourly", 50).with_prefetch(10).shadow(),
@@ -378,7 +378,7 @@ async fn what_is_not_spent_within_a_second_is_given_back_and_the_task_ends() {
     let spent = allowed(&layers[0], 70).await + allowed(&layers[1], 40).await;
     assert!(
         left(&layers[0]).await < 1_000 - spent as u64,
-        "a part of a block is held"
+        "a part of a batch is held"
     );
     assert!(Handle::current().metrics().num_alive_tasks() > 0);
 
@@ -401,7 +401,7 @@ async fn what_is_left_of_a_fixed_window_is_not_spent_in_the_next_one() {
     assert_eq!(left(&layer).await, 93);
     scene.advance(Duration::from_millis(50)).await;
     assert_eq!(allowed(&layer, 2).await, 2);
-    // A new block, of 8 units.
+    // A new batch, of 8 units.
     assert_eq!(left(&layer).await, 92);
 }
 
@@ -471,7 +471,7 @@ async fn new_rules_are_not_served_from_old_blocks() {
         .replace(Rules::new().policy(hourly.clone()))
         .unwrap();
     assert_eq!(allowed(&layer, 30).await, 30);
-    assert!(left(&layer).await < 20, "a part of a block is held");
+    assert!(left(&layer).await < 20, "a part of a batch is held");
     layer
         .rules_handle()
         .replace(Rules::new().policy(hourly).policy(daily(200, 100)))
@@ -495,7 +495,7 @@ async fn a_reset_leaves_nothing_in_advance_and_nothing_to_give_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_block_that_is_under_way_during_a_reset_is_not_spent() {
+async fn a_batch_that_is_under_way_during_a_reset_is_not_spent() {
     let (scene, layer, permits) = waiting_scene().await;
     let requests = tokio::spawn({
         let layer = layer.clone();
@@ -515,7 +515,7 @@ async fn a_block_that_is_under_way_during_a_reset_is_not_spent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_block_that_is_taken_while_a_reset_is_under_way_does_not_outlive_it() {
+async fn a_batch_that_is_taken_while_a_reset_is_under_way_does_not_outlive_it() {
     let scene = Scene::new(Timing::Later);
     let (layer, other) = (scene.layer([daily(1_000, 100)]), scene.layer([daily(1_000, 100)]));
     assert_eq!(allowed(&layer, 70).await, 70);
@@ -534,13 +534,13 @@ async fn a_block_that_is_taken_while_a_reset_is_under_way_does_not_outlive_it() 
     let spent = allowed(&layer, 20).await + allowed(&other, 50).await;
     let calls = scene.store.calls();
     assert_eq!(allowed(&layer, 200).await, 200);
-    assert!(scene.store.calls() < calls + 10, "it takes blocks again");
+    assert!(scene.store.calls() < calls + 10, "it takes batches again");
     drop(layer);
     scene.advance(GIVEN_BACK).await;
     assert_eq!(left(&other).await, 1_000 - spent as u64 - 200);
 }
 
-/// A layer that takes its next block of 16 units when there is a permit.
+/// A layer that takes its next batch of 16 units when there is a permit.
 async fn waiting_scene() -> (Scene, RateLimitLayer, Arc<Semaphore>) {
     let scene = Scene::new(Timing::AtOnce);
     let layer = scene.layer([daily(1_000, 16)]);
@@ -552,7 +552,7 @@ async fn waiting_scene() -> (Scene, RateLimitLayer, Arc<Semaphore>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_come_while_a_block_is_taken_wait_for_the_same_call() {
+async fn requests_that_come_while_a_batch_is_taken_wait_for_the_same_call() {
     let (scene, layer, permits) = waiting_scene().await;
     let calls = scene.store.calls();
     permits.add_permits(1);
@@ -562,7 +562,7 @@ async fn requests_that_come_while_a_block_is_taken_wait_for_the_same_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_for_which_a_block_has_no_units_do_not_wait_for_it() {
+async fn requests_for_which_a_batch_has_no_units_do_not_wait_for_it() {
     let (scene, layer, permits) = waiting_scene().await;
     let calls = scene.store.calls();
     let mut requests: Vec<_> = (0..20).map(|_| Box::pin(outcome(&layer))).collect();
@@ -580,7 +580,7 @@ async fn requests_for_which_a_block_has_no_units_do_not_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_request_that_takes_a_block_is_cancelled_the_others_have_it_all_the_same() {
+async fn when_the_request_that_takes_a_batch_is_cancelled_the_others_have_it_all_the_same() {
     let (scene, layer, permits) = waiting_scene().await;
     let calls = scene.store.calls();
     let mut requests: Vec<_> = (0..10).map(|_| Box::pin(outcome(&layer))).collect();
@@ -596,7 +596,7 @@ async fn when_the_request_that_takes_a_block_is_cancelled_the_others_have_it_all
     assert_eq!(left(&layer).await, 1_000 - 31 - 16);
     permits.add_permits(1);
     assert_eq!(allowed(&layer, 1).await, 1);
-    assert_eq!(scene.store.calls(), calls + 2, "the block is used up");
+    assert_eq!(scene.store.calls(), calls + 2, "the batch is used up");
 }
 
 #[tokio::test(start_paused = true)]
@@ -615,7 +615,7 @@ async fn a_request_that_asks_for_itself_and_is_cancelled_stays_charged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_block_for_which_no_request_waits_any_more_is_not_lost_but_for_what_was_asked_for() {
+async fn a_batch_for_which_no_request_waits_any_more_is_not_lost_but_for_what_was_asked_for() {
     let (scene, layer, permits) = waiting_scene().await;
     let mut request = Box::pin(outcome(&layer));
     assert!(futures_util::poll!(&mut request).is_pending());
@@ -627,9 +627,9 @@ async fn a_block_for_which_no_request_waits_any_more_is_not_lost_but_for_what_wa
     assert_eq!(left(&layer).await, 1_000 - 31 - 1);
 }
 
-/// The rejection of the block was decided before the refund, and the request has come after it.
+/// The rejection of the batch was decided before the refund, and the request has come after it.
 #[tokio::test(start_paused = true)]
-async fn what_was_given_back_is_there_for_a_request_that_joins_a_block_afterwards() {
+async fn what_was_given_back_is_there_for_a_request_that_joins_a_batch_afterwards() {
     let scene = Scene::new(Timing::AtOnce);
     let (layer, other) = (scene.layer([daily(100, 16)]), scene.layer([daily(100, 16)]));
     assert_eq!(allowed(&layer, 31).await, 31);
@@ -664,7 +664,7 @@ async fn what_was_given_back_is_there_for_a_request_that_joins_a_block_afterward
     let mut before = Box::pin(outcome(&layer));
     assert!(futures_util::poll!(&mut before).is_pending());
     tokio::task::yield_now().await;
-    assert!(scene.store.asked() > 1, "it takes a block");
+    assert!(scene.store.asked() > 1, "it takes a batch");
     scene.clock.advance(Duration::from_millis(1));
     gate.add_permits(1);
     assert!(refunded.await.unwrap().is_ok());
@@ -676,7 +676,7 @@ async fn what_was_given_back_is_there_for_a_request_that_joins_a_block_afterward
 
 /// L9
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_past_the_deadline_for_a_block_and_the_failure_mode_holds() {
+async fn nobody_waits_past_the_deadline_for_a_batch_and_the_failure_mode_holds() {
     for (timing, wait) in [(Timing::Hanging, 50), (Timing::Failing, 0)] {
         let (scene, layer, _) = waiting_scene().await;
         scene.store.set(timing);
@@ -691,7 +691,7 @@ async fn nobody_waits_past_the_deadline_for_a_block_and_the_failure_mode_holds()
 
 /// L9: also if a request is told too late that it has to ask for itself.
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_block_and_asking_alone_end_together_at_the_deadline() {
+async fn waiting_for_a_batch_and_asking_alone_end_together_at_the_deadline() {
     let (scene, layer, permits) = waiting_scene().await;
     let start = Instant::now();
     let requests = tokio::spawn({
@@ -699,7 +699,7 @@ async fn waiting_for_a_block_and_asking_alone_end_together_at_the_deadline() {
         async move { join_all((0..10).map(|_| outcome(&layer))).await }
     });
     pass(Duration::from_millis(30)).await;
-    // The block is void, and the store answers no more.
+    // The batch is void, and the store answers no more.
     layer.admin().reset("alice").await.unwrap();
     scene.store.set(Timing::Hanging);
     permits.add_permits(1);
@@ -714,7 +714,7 @@ async fn waiting_for_a_block_and_asking_alone_end_together_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_block_is_spent_while_the_circuit_is_open() {
+async fn a_batch_is_spent_while_the_circuit_is_open() {
     let scene = Scene::new(Timing::Later);
     let layer = scene.layer([daily(1_000, 16)]);
     // 1, 2, 4 and 8 units, and one of 16.
@@ -759,19 +759,19 @@ async fn a_fallback_decides_about_each_request_and_not_about_blocks() {
 
 /// A request with an impossible cost does not make the others ask the store again.
 #[tokio::test(start_paused = true)]
-async fn a_cost_that_does_not_fit_with_what_is_held_either_leaves_the_block_alone() {
+async fn a_cost_that_does_not_fit_with_what_is_held_either_leaves_the_batch_alone() {
     for cost in [2_000, 990] {
         let scene = Scene::new(Timing::Later);
         let layer = scene.layer([daily(1_000, 100)]);
         assert_eq!(allowed(&layer, 130).await, 130);
         let (before, calls) = (left(&layer).await, scene.store.calls());
-        assert!(before < 870, "a part of a block is held");
+        assert!(before < 870, "a part of a batch is held");
         for _ in 0..5 {
             assert_eq!(send(&layer, cost).await.outcome(), Outcome::Rejected);
         }
         assert_eq!((left(&layer).await, scene.store.settlements()), (before, 0), "{cost}");
         assert_eq!(scene.store.calls(), calls + 1, "{cost}");
-        // The cached rejection does not say how much is left: the next call takes a block again.
+        // The cached rejection does not say how much is left: the next call takes a batch again.
         while scene.store.calls() == calls + 1 {
             assert_eq!(outcome(&layer).await, Outcome::Allowed);
         }
@@ -783,12 +783,12 @@ async fn a_cost_that_does_not_fit_with_what_is_held_either_leaves_the_block_alon
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_rejected_once_the_block_is_used_up_asks_once() {
+async fn a_request_that_is_rejected_once_the_batch_is_used_up_asks_once() {
     let scene = Scene::new(Timing::AtOnce);
     let (layer, other) = (scene.layer([daily(1_000, 16)]), scene.layer([daily(1_000, 16)]));
     assert_eq!(allowed(&layer, 31).await, 31);
     assert_eq!(send(&other, 1_000 - 31).await.outcome(), Outcome::Allowed);
-    // The next block is rejected to it, and the one after that is none any more.
+    // The next batch is rejected to it, and the one after that is none any more.
     assert_eq!(outcome(&layer).await, Outcome::Rejected);
     let calls = scene.store.calls();
     assert_eq!(outcome(&layer).await, Outcome::Rejected);
@@ -796,10 +796,10 @@ async fn a_request_that_is_rejected_once_the_block_is_used_up_asks_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rest_and_what_the_store_has_left_are_enough_together_also_when_a_block_is_rejected() {
+async fn a_rest_and_what_the_store_has_left_are_enough_together_also_when_a_batch_is_rejected() {
     let scene = Scene::new(Timing::AtOnce);
     let (layer, other) = (scene.layer([daily(1_000, 16)]), scene.layer([daily(1_000, 16)]));
-    // Blocks of 1, 2, 4, 8 and 16, and 13 of another 16.
+    // Batches of 1, 2, 4, 8 and 16, and 13 of another 16.
     assert_eq!(allowed(&layer, 31 + 13).await, 44);
     assert_eq!(send(&other, 1_000 - 47 - 3).await.outcome(), Outcome::Allowed);
     let calls = scene.store.calls();
@@ -807,13 +807,13 @@ async fn a_rest_and_what_the_store_has_left_are_enough_together_also_when_a_bloc
     assert_eq!(
         scene.store.calls(),
         calls + 3,
-        "a block, alone, and alone with the rest"
+        "a batch, alone, and alone with the rest"
     );
     assert_eq!(allowed(&layer, 5).await, 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rest_counts_towards_the_block_that_may_be_held() {
+async fn a_rest_counts_towards_the_batch_that_may_be_held() {
     let scene = Scene::new(Timing::AtOnce);
     let layer = scene.layer([daily(1_000, 16)]);
     assert_eq!(allowed(&layer, 31 + 13).await, 44);
@@ -827,7 +827,7 @@ async fn what_a_bucket_is_given_back_late_is_what_was_not_spent() {
     let scene = Scene::new(Timing::AtOnce);
     let policy = QuotaPolicy::per_second("p", 100).with_burst_capacity(60);
     let layer = scene.layer([policy.with_prefetch(20)]);
-    // Blocks of 1, 2 and 4, and one of another 8.
+    // Batches of 1, 2 and 4, and one of another 8.
     assert_eq!(allowed(&layer, 8).await, 8);
     assert_eq!((scene.store.asked(), left(&layer).await), (8, 45));
     // Ten units later, of which two were not needed.
@@ -884,7 +884,7 @@ fn the_task_that_gives_back_may_end_with_its_runtime_and_is_started_anew() {
 }
 
 #[test]
-fn a_block_that_was_under_way_when_its_runtime_ended_keeps_nobody_waiting() {
+fn a_batch_that_was_under_way_when_its_runtime_ended_keeps_nobody_waiting() {
     let (first, second) = (paused(), paused());
     let (scene, layer, _) = first.block_on(waiting_scene());
     let mut requests: Vec<_> = (0..3).map(|_| Box::pin(outcome(&layer))).collect();
@@ -961,14 +961,14 @@ proptest! {
 
     /// L11
     #[test]
-    fn no_fixed_window_sees_more_than_its_quota_and_no_more_is_held_than_a_block_by_each_instance(
+    fn no_fixed_window_sees_more_than_its_quota_and_no_more_is_held_than_a_batch_by_each_instance(
         events in events(4_000),
         is_later: bool,
     ) {
-        let block = 40;
+        let batch = 40;
         let policy = QuotaPolicy::new("p", 200, Duration::from_secs(10))
             .with_algorithm(Algorithm::FixedWindow)
-            .with_prefetch(block);
+            .with_prefetch(batch);
         let timing = if is_later { Timing::Later } else { Timing::AtOnce };
         paused().block_on(async {
             let mut spent_in = HashMap::new();
@@ -978,7 +978,7 @@ proptest! {
                 let charged = 200 - left(layer).await;
                 assert!(*used <= charged, "{used} of {charged}");
                 let held = charged - *used;
-                assert!(held <= INSTANCES as u64 * block, "{held} are held");
+                assert!(held <= INSTANCES as u64 * batch, "{held} are held");
             })
             .await;
         });
@@ -986,12 +986,12 @@ proptest! {
 
     /// L11
     #[test]
-    fn a_bucket_lets_no_more_pass_than_it_holds_and_its_rate_gives_with_the_time_of_a_block_before(
+    fn a_bucket_lets_no_more_pass_than_it_holds_and_its_rate_gives_with_the_time_of_a_batch_before(
         events in events(400),
         is_later: bool,
     ) {
-        let (capacity, rate, block) = (60, 100, 20);
-        let policy = QuotaPolicy::per_second("p", rate).with_burst_capacity(capacity).with_prefetch(block);
+        let (capacity, rate, batch) = (60, 100, 20);
+        let policy = QuotaPolicy::per_second("p", rate).with_burst_capacity(capacity).with_prefetch(batch);
         let timing = if is_later { Timing::Later } else { Timing::AtOnce };
         paused().block_on(async {
             let mut spent_at: Vec<(u64, u64)> = Vec::new();
@@ -1007,7 +1007,7 @@ proptest! {
                     sum += spent;
                     let given = |micros: u64| rate * micros / 1_000_000;
                     let by_time = capacity + given(to - from + lifetime);
-                    let by_number = capacity + given(to - from) + INSTANCES as u64 * block;
+                    let by_number = capacity + given(to - from) + INSTANCES as u64 * batch;
                     assert!(sum <= by_time.min(by_number), "{sum} in {} µs", to - from);
                 }
             }

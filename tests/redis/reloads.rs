@@ -74,12 +74,12 @@ fn ample(number: u64) -> Vec<QuotaPolicy> {
     ]
 }
 
-fn blocks(number: u64) -> Vec<QuotaPolicy> {
+fn batches(number: u64) -> Vec<QuotaPolicy> {
     let window = counted("window", 1_000_000 + number % 5, Algorithm::FixedWindow);
     vec![window.with_prefetch(10 + number % 4)]
 }
 
-/// One process: its own store, its own memory of rejections, its own blocks.
+/// One process: its own store, its own memory of rejections, its own batches.
 struct Instance {
     layer: RateLimitLayer,
     /// The rules that may have come into force so far, and those that have certainly.
@@ -231,8 +231,8 @@ async fn for_30_seconds_nobody_is_rejected_whom_old_and_new_rules_let_pass_and_n
     let never = |_: RangeInclusive<u64>| 1_000_000;
     let greedy = Service::start("greedy", greedy::policies, lowest);
     let ample = Service::start("ample", self::ample, never);
-    let blocks = Service::start("blocks", self::blocks, never);
-    let (allowed, passed, from_blocks) = tokio::join!(greedy.run(), ample.run(), blocks.run());
+    let batches = Service::start("batches", self::batches, never);
+    let (allowed, passed, from_batches) = tokio::join!(greedy.run(), ample.run(), batches.run());
 
     assert!(
         greedy.rejected.load(SeqCst) > RELOADS,
@@ -253,12 +253,12 @@ async fn for_30_seconds_nobody_is_rejected_whom_old_and_new_rules_let_pass_and_n
     assert_eq!(greedy.used().await, *greedy.charged.lock().unwrap());
     assert_eq!(greedy.charged.lock().unwrap().len(), 5);
 
-    assert!(passed > RELOADS && from_blocks > RELOADS, "{passed} {from_blocks}");
+    assert!(passed > RELOADS && from_batches > RELOADS, "{passed} {from_batches}");
     let expected = [("slots".to_owned(), 0), ("window".to_owned(), passed)].into();
     until("all slots are given back", async || ample.used().await == expected).await;
-    // The rest of a block is given back within a second.
-    let expected = [("window".to_owned(), from_blocks)].into();
-    until("all blocks are given back", async || blocks.used().await == expected).await;
+    // The rest of a batch is given back within a second.
+    let expected = [("window".to_owned(), from_batches)].into();
+    until("all batches are given back", async || batches.used().await == expected).await;
 }
 
 /// Low rates and higher ones, some of them twice in a row.

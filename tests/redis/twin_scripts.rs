@@ -146,7 +146,7 @@ fn configurations(chance: &mut Chance) -> [PolicySet; 4] {
     other.push(QuotaPolicy::per_calendar_day("day", 40, "UTC"));
     other.push(QuotaPolicy::per_hour("s", 30).with_algorithm(Algorithm::SlidingWindowCounter));
     let minutes = Duration::from_secs(60 * chance.of(&[1, 100]));
-    other.push(QuotaPolicy::per_minute("blocks", 2).with_lockout(minutes));
+    other.push(QuotaPolicy::per_minute("lockouts", 2).with_lockout(minutes));
     let wide = [QuotaPolicy::per_second("odd", 7), narrow("a", chance)];
     let keys = [
         QuotaPolicy::per_minute("l", 9).with_algorithm(Algorithm::SlidingWindowLog),

@@ -14,7 +14,7 @@ mod handlers;
 mod holder;
 mod hostile;
 mod hyper_server;
-mod late_blocks;
+mod late_batches;
 mod llm_gateway;
 #[path = "../support/load.rs"]
 mod load;

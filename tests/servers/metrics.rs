@@ -208,7 +208,7 @@ async fn as_soon_as_a_layer_is_built_all_that_can_be_known_is_there_with_a_zero(
     for (name, label, values) in [
         ("failed_total", "mode", &["closed", "open"][..]),
         ("failed_while_closed_total", "mode", &["closed", "open"]),
-        ("late_blocks_total", "fate", &["kept", "returned", "unknown"]),
+        ("late_batches_total", "fate", &["kept", "returned", "unknown"]),
         ("undecided_total", "reason", &REASONS),
     ] {
         for labelled in values {
@@ -865,7 +865,7 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     let expected = [
         "tower_quota_connection_failures_total",
         "tower_quota_failed_while_closed_total",
-        "tower_quota_late_blocks_total",
+        "tower_quota_late_batches_total",
         "tower_quota_refunds_total",
         "tower_quota_rejection_cache_hits_total",
         "tower_quota_rules_overridden",

@@ -58,7 +58,7 @@ impl Lowest {
         }
     }
 
-    fn hear(&mut self, remaining: u64, answer: &Answer) {
+    fn observe(&mut self, remaining: u64, answer: &Answer) {
         if self.last != answer.last {
             *self = Self::before(answer.last, remaining);
         }
@@ -93,12 +93,12 @@ impl Item {
             heard_at: 0,
             lowest: Lowest::before(answer.last, remaining),
         };
-        item.hear(limit, answer, now, until);
+        item.observe(limit, answer, now, until);
         Some(item)
     }
 
     /// The limit is heard of again.
-    pub(super) fn hear(&mut self, limit: &Limit, answer: &Answer, now: Timestamp, until: Timestamp) {
+    pub(super) fn observe(&mut self, limit: &Limit, answer: &Answer, now: Timestamp, until: Timestamp) {
         if let Some(unit) = &limit.unit {
             self.unit = unit.clone();
         }
@@ -118,7 +118,7 @@ impl Item {
         self.forget_at = self.until.saturating_add(memory);
         self.heard_at = answer.last;
         self.without = 0;
-        self.lowest.hear(remaining, answer);
+        self.lowest.observe(remaining, answer);
     }
 
     fn hear_of_requests(&mut self, remaining: u64, answer: &Answer, is_newer: bool) {

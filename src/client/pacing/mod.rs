@@ -387,7 +387,7 @@ impl Pacing {
         {
             self.rejected_at = None;
         }
-        self.hear(&dispatch, advice, now);
+        self.observe(&dispatch, advice, now);
         if wait.is_some() {
             // The fields say how much is left, and `Retry-After` says how long it has to last.
             self.items.iter_mut().for_each(|item| item.end_at(self.blocked_until));
@@ -522,7 +522,7 @@ impl Pacing {
         }
     }
 
-    fn hear(&mut self, dispatch: &SendPermit, advice: &Advice, now: Timestamp) {
+    fn observe(&mut self, dispatch: &SendPermit, advice: &Advice, now: Timestamp) {
         if advice.limits().is_empty() {
             return;
         }
@@ -538,7 +538,7 @@ impl Pacing {
         for limit in advice.limits() {
             let until = now.saturating_add(self.jittered(limit.reset.unwrap_or_default()));
             match self.items.iter_mut().find(|item| item.is_of(limit)) {
-                Some(item) => item.hear(limit, &answer, now, until),
+                Some(item) => item.observe(limit, &answer, now, until),
                 None => self.keep(Item::new(limit, &answer, now, until)),
             }
         }

@@ -1,4 +1,4 @@
-//! The call that charges a block.
+//! The call that charges a batch.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,23 +7,23 @@ use tokio::{sync::watch, time::Instant};
 use super::{
     super::rejection_cache::CachedCall,
     Prefetch,
-    block::Block,
+    batch::Batch,
     fetching::{Fetching, Order, Verdicts},
-    holding::{Blocks, Holding},
+    pool::{BatchPool, Batches},
 };
 use crate::{
     bounded_map::BoundedMap,
     error::{StoreError, StoreErrorKind},
     exchange::{Decision, Plan},
-    policy::BlockTerms,
-    telemetry::LateBlock,
+    policy::BatchTerms,
+    telemetry::LateBatch,
 };
 
-/// A block that is to be fetched. When it is dropped, no request waits for it any more.
+/// A batch that is to be fetched. When it is dropped, no request waits for it any more.
 pub(super) struct Fetch {
     prefetch: Arc<Prefetch>,
     plan: Plan,
-    terms: BlockTerms,
+    terms: BatchTerms,
     order: Order,
     /// True once its deadline has passed.
     is_late: bool,
@@ -35,7 +35,7 @@ impl Fetch {
     const LATE: Duration = Duration::from_secs(5);
 
     /// `plan` is a request as those that are to be spent from it.
-    pub(super) fn new(prefetch: &Arc<Prefetch>, plan: &Plan, terms: BlockTerms, order: Order) -> Self {
+    pub(super) fn new(prefetch: &Arc<Prefetch>, plan: &Plan, terms: BatchTerms, order: Order) -> Self {
         Self {
             prefetch: Arc::clone(prefetch),
             plan: plan.costing(order.units),
@@ -91,30 +91,30 @@ impl Fetch {
         let Self { prefetch, plan, .. } = self;
         let partition = plan.partition();
         // Units that are not spent are given back in any case, and where no lock is held.
-        let block = Block::new(
+        let batch = Batch::new(
             plan.clone(),
             decision.clone(),
             self.terms,
             self.order.at,
             &prefetch.cache,
         );
-        let block = block.map(Box::new);
+        let batch = batch.map(Box::new);
         let (_dropped, is_held);
-        let is_charged = block.is_some();
+        let is_charged = batch.is_some();
         let mut shard = prefetch.holdings.lock(partition);
         match (self.end(&mut shard), shard.get_mut(partition)) {
-            (Some(mut fetching), Some(holding)) => {
+            (Some(mut fetching), Some(pool)) => {
                 fetching.is_stale = prefetch.cache.may_have_refunded(partition, self.order.at);
-                _dropped = holding.landed(fetching, &decision, block, prefetch.clock.now(), verdicts);
-                is_held = holding.has_blocks();
+                _dropped = pool.landed(fetching, &decision, batch, prefetch.clock.now(), verdicts);
+                is_held = pool.has_batches();
             }
-            _ => (_dropped, is_held) = (Blocks::from_iter(block), false),
+            _ => (_dropped, is_held) = (Batches::from_iter(batch), false),
         }
         drop(shard);
         if self.is_late && is_charged {
             prefetch
                 .cache
-                .late_block(if is_held { LateBlock::Kept } else { LateBlock::Returned });
+                .late_batch(if is_held { LateBatch::Kept } else { LateBatch::Returned });
         }
         if is_held {
             prefetch.watch();
@@ -124,26 +124,26 @@ impl Fetch {
     fn failed(&self, error: &StoreError, verdicts: &mut Verdicts) {
         let Self { prefetch, plan, .. } = self;
         let mut shard = prefetch.holdings.lock(plan.partition());
-        if let (Some(fetching), Some(holding)) = (self.end(&mut shard), shard.get_mut(plan.partition())) {
+        if let (Some(fetching), Some(pool)) = (self.end(&mut shard), shard.get_mut(plan.partition())) {
             let paused_until = prefetch.clock.now().saturating_add(self.terms.lifetime / 8);
-            holding.failed(fetching, error, paused_until, verdicts);
+            pool.failed(fetching, error, paused_until, verdicts);
         }
         drop(shard);
         if !matches!(error.kind(), StoreErrorKind::CircuitOpen | StoreErrorKind::Overloaded) {
-            prefetch.cache.late_block(LateBlock::Unknown);
+            prefetch.cache.late_batch(LateBatch::Unknown);
         }
     }
 
-    fn under_way<'a>(&self, shard: &'a mut BoundedMap<Holding>) -> Option<&'a mut Fetching> {
-        let holding = shard.get_mut(self.plan.partition())?;
-        let fetching = holding.fetching.as_mut();
+    fn under_way<'a>(&self, shard: &'a mut BoundedMap<BatchPool>) -> Option<&'a mut Fetching> {
+        let pool = shard.get_mut(self.plan.partition())?;
+        let fetching = pool.fetching.as_mut();
         fetching.filter(|fetching| fetching.order.id == self.order.id)
     }
 
     /// From now on no request can join. Returns `None` if the partition was evicted meanwhile, or has other policies.
-    fn end(&self, shard: &mut BoundedMap<Holding>) -> Option<Fetching> {
-        let holding = shard.get_mut(self.plan.partition())?;
-        holding.fetching.take_if(|fetching| fetching.order.id == self.order.id)
+    fn end(&self, shard: &mut BoundedMap<BatchPool>) -> Option<Fetching> {
+        let pool = shard.get_mut(self.plan.partition())?;
+        pool.fetching.take_if(|fetching| fetching.order.id == self.order.id)
     }
 }
 

@@ -1,15 +1,15 @@
-//! A block that is under way, and the requests that wait for it.
+//! A batch that is under way, and the requests that wait for it.
 
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
-use super::block::Block;
+use super::batch::Batch;
 use crate::{
     clock::Timestamp,
     error::StoreError,
     exchange::{Decision, Outcome, Plan},
 };
 
-/// A block that is being fetched, and the requests that wait for it.
+/// A batch that is being fetched, and the requests that wait for it.
 pub(super) struct Fetching {
     pub(super) order: Order,
     /// Units that no request waits for.
@@ -25,13 +25,13 @@ pub(super) struct Fetching {
     pub(super) is_stale: bool,
 }
 
-/// The answer to a request that has waited for a block. `Ok(None)`: the block was not for it, and it asks for itself.
+/// The answer to a request that has waited for a batch. `Ok(None)`: the batch was not for it, and it asks for itself.
 pub(super) type Verdict = Result<Option<Decision>, StoreError>;
 
 /// The answers to requests that have waited. They are sent where no lock is held.
 pub(super) type Verdicts = Vec<(Sender<Verdict>, Verdict)>;
 
-/// A block that is to be fetched.
+/// A batch that is to be fetched.
 #[derive(Clone, Copy)]
 pub(super) struct Order {
     pub(super) id: u64,
@@ -64,21 +64,21 @@ impl Fetching {
         Some(verdict)
     }
 
-    /// The block is there. Returns the units that were spent of it.
-    pub(super) fn serve(self, block: &mut Block, verdicts: &mut Verdicts) -> u64 {
-        block.charged_apart = self.charged_apart;
+    /// The batch is there. Returns the units that were spent of it.
+    pub(super) fn serve(self, batch: &mut Batch, verdicts: &mut Verdicts) -> u64 {
+        batch.charged_apart = self.charged_apart;
         if self.is_void {
-            block.forget();
+            batch.forget();
         }
-        let before = block.rest();
+        let before = batch.rest();
         for (plan, verdict) in self.waiters {
             // A request that has missed its deadline was not counted: it leaves its units to others. One that was cancelled
             // still listens.
             if !verdict.is_closed() {
-                verdicts.push((verdict, Ok(block.spend(&plan))));
+                verdicts.push((verdict, Ok(batch.spend(&plan))));
             }
         }
-        before - block.rest()
+        before - batch.rest()
     }
 
     /// Less is left than was asked for, perhaps enough for a single request.

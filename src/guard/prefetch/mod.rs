@@ -1,27 +1,27 @@
-//! Prefetched units: an instance charges a *block* of units at once, spends them by itself, and gives back the rest.
+//! Prefetched units: an instance charges a *batch* of units at once, spends them by itself, and gives back the rest.
 //!
 //! A request takes the first of these ways that it can:
 //!
-//! 1. A block of its partition decides it. It does not wait. If the units will be used up or expire soon, it has the next
-//!    block fetched *ahead*: two times of a call before that, so that no request of a busy caller waits, however far the
+//! 1. A batch of its partition decides it. It does not wait. If the units will be used up or expire soon, it has the next
+//!    batch fetched *ahead*: two times of a call before that, so that no request of a busy caller waits, however far the
 //!    store is. At most one call for each partition is under way, and what is held and under way is never more than the
 //!    policy allows.
-//! 2. It waits for a block that is being fetched and has units which no other request waits for.
-//! 3. It fetches a block if that pays: blocks double until they last for most of their lifetime, and none is larger than a
+//! 2. It waits for a batch that is being fetched and has units which no other request waits for.
+//! 3. It fetches a batch if that pays: batches double until they last for most of their lifetime, and none is larger than a
 //!    share of what the store has left.
 //! 4. It is charged alone, as without prefetch. So requests never queue behind each other for single units.
 //!
-//! A task of its own fetches a block: the requests that wait for it may miss their deadlines, and the units are not lost.
-//! Another task gives back units that were not spent in time. It runs while there are blocks.
+//! A task of its own fetches a batch: the requests that wait for it may miss their deadlines, and the units are not lost.
+//! Another task gives back units that were not spent in time. It runs while there are batches.
 //!
 //! A call ahead that fails harms no request: what is held is spent, and the next one is made after an eighth of the lifetime
-//! of a block.
+//! of a batch.
 
-mod block;
+mod batch;
 mod fetch;
 mod fetching;
-mod holding;
 mod pace;
+mod pool;
 
 use std::{
     fmt,
@@ -41,7 +41,7 @@ use tokio::{
 
 use self::{
     fetch::Fetch,
-    holding::{Holding, Step},
+    pool::{BatchPool, Step},
 };
 use super::rejection_cache::RejectionCache;
 use crate::{
@@ -51,19 +51,19 @@ use crate::{
     exchange::{Decision, Outcome, Plan},
     mutex::Mutex,
     partition::PartitionId,
-    policy::BlockTerms,
+    policy::BatchTerms,
     round_trips::RoundTrips,
     sharded::Sharded,
 };
 
 /// All units that an instance has prefetched. They are given back when it is dropped.
 pub(super) struct Prefetch {
-    holdings: Sharded<BoundedMap<Holding>>,
+    holdings: Sharded<BoundedMap<BatchPool>>,
     cache: Arc<RejectionCache>,
     /// Maximum time of a call that no request waits for.
     deadline: Duration,
     round_trips: Mutex<RoundTrips>,
-    /// The time in which a block may be spent, in microseconds: it follows the distance of the store.
+    /// The time in which a batch may be spent, in microseconds: it follows the distance of the store.
     lifetime: AtomicU64,
     clock: Clock,
     next_id: AtomicU64,
@@ -82,7 +82,7 @@ impl Prefetch {
     const CAP: usize = 1 << 14;
     /// The pause between two searches for units that were not spent in time.
     const TICK: Duration = Duration::from_millis(50);
-    /// The time in which a block may be spent, unless the store is so far away that fetching the next one takes too much of it.
+    /// The time in which a batch may be spent, unless the store is so far away that fetching the next one takes too much of it.
     const LIFETIME: Duration = Duration::from_secs(1);
     /// One for the call itself, two for the next one, which is begun two round trips ahead, and one to spend.
     const LIFETIME_ROUND_TRIPS: u32 = 4;
@@ -107,19 +107,19 @@ impl Prefetch {
     }
 
     /// Decides a plan by units that are there, and has more fetched if they will not last.
-    pub(super) fn spend(self: &Arc<Self>, plan: &Plan, terms: BlockTerms) -> Option<Decision> {
+    pub(super) fn spend(self: &Arc<Self>, plan: &Plan, terms: BatchTerms) -> Option<Decision> {
         let terms = self.terms(terms);
         let part = plan.only_part()?;
         let mut shard = self.holdings.lock(part.partition());
-        let holding = shard.visit(part.partition())?;
-        if !holding.is_about(part.policies()) {
+        let pool = shard.visit(part.partition())?;
+        if !pool.is_about(part.policies()) {
             return None;
         }
         let now = self.clock.now();
-        let decision = holding.spend(plan, now)?;
+        let decision = pool.spend(plan, now)?;
         let order = match self.is_flushing() {
             true => None,
-            false => holding.order_ahead(terms, now, || self.next_id()),
+            false => pool.order_ahead(terms, now, || self.next_id()),
         };
         drop(shard);
         // Without a runtime, no task could wait for the answer. A fetch that is dropped has ended.
@@ -131,11 +131,11 @@ impl Prefetch {
     }
 
     /// The terms with the lifetime that suits the distance of the store.
-    fn terms(&self, terms: BlockTerms) -> BlockTerms {
+    fn terms(&self, terms: BatchTerms) -> BatchTerms {
         terms.with_lifetime(Duration::from_micros(self.lifetime.load(Ordering::Relaxed)))
     }
 
-    /// A call that fetched a block has taken so long.
+    /// A call that fetched a batch has taken so long.
     fn answered_after(&self, time: Duration) {
         let mut round_trips = self.round_trips.lock();
         round_trips.record(time, Instant::now());
@@ -153,7 +153,7 @@ impl Prefetch {
     pub(super) async fn decide(
         self: &Arc<Self>,
         plan: Plan,
-        terms: BlockTerms,
+        terms: BatchTerms,
         deadline: Instant,
     ) -> Result<Decision, StoreError> {
         let terms = self.terms(terms);
@@ -167,7 +167,7 @@ impl Prefetch {
             Step::Wait(verdict) => verdict,
         };
         match self.cache.store.within(deadline, verdict).await {
-            // Without a verdict, the runtime of the task that fetched the block has ended.
+            // Without a verdict, the runtime of the task that fetched the batch has ended.
             Ok(verdict) => match verdict.unwrap_or(Ok(None))? {
                 Some(decision) => Ok(decision),
                 None => self.decide_alone(&plan, terms, deadline).await,
@@ -181,7 +181,7 @@ impl Prefetch {
     async fn decide_alone(
         self: &Arc<Self>,
         plan: &Plan,
-        terms: BlockTerms,
+        terms: BatchTerms,
         deadline: Instant,
     ) -> Result<Decision, StoreError> {
         let decision = self.charge_apart(plan, deadline).await?;
@@ -191,13 +191,13 @@ impl Prefetch {
         if let Some(decision) = self.spend(plan, terms) {
             return Ok(decision);
         }
-        let rest = self.with_holding(plan, |holding| holding.take_rest(&decision));
-        let rest = rest.filter(|blocks| !blocks.is_empty());
+        let rest = self.with_holding(plan, |pool| pool.take_rest(&decision));
+        let rest = rest.filter(|batches| !batches.is_empty());
         let Some(rest) = rest else {
             return Ok(decision);
         };
-        for mut block in rest {
-            match self.cache.store.within(deadline, block.give_back()).await {
+        for mut batch in rest {
+            match self.cache.store.within(deadline, batch.give_back()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) | Err(_) => return Ok(decision),
             }
@@ -208,8 +208,8 @@ impl Prefetch {
 
     async fn charge_apart(&self, plan: &Plan, deadline: Instant) -> Result<Decision, StoreError> {
         let decision = self.cache.decide(plan.clone(), deadline).await?;
-        self.with_holding(plan, |holding| {
-            holding.charged_apart(plan.costs().requests, &decision);
+        self.with_holding(plan, |pool| {
+            pool.charged_apart(plan.costs().requests, &decision);
         });
         Ok(decision)
     }
@@ -220,13 +220,13 @@ impl Prefetch {
         let (prefetch, partition) = (self, plan.partition());
         self.resets.lock().push(partition);
         let _resetting = Resetting { prefetch, partition };
-        if let Some(holding) = self.holdings.lock(partition).get_mut(partition) {
-            holding.forget();
+        if let Some(pool) = self.holdings.lock(partition).get_mut(partition) {
+            pool.forget();
         }
         self.cache.reset(plan).await
     }
 
-    fn step(&self, plan: &Plan, terms: BlockTerms) -> Step {
+    fn step(&self, plan: &Plan, terms: BatchTerms) -> Step {
         // Without a runtime, no task could give back what is not spent.
         let Some(part) = plan.only_part().filter(|_| Handle::try_current().is_ok()) else {
             return Step::Alone;
@@ -236,23 +236,23 @@ impl Prefetch {
         let (_expired, _older);
         let mut shard = self.holdings.lock(partition);
         let now = self.clock.now();
-        let new = || Holding::new(part.policies().clone());
-        let is_expired = |holding: &Holding| holding.is_expired(now, terms);
-        let holding = shard.get_or_insert_with(partition, is_expired, Holding::worth, new);
-        _older = (!holding.is_about(part.policies())).then(|| std::mem::replace(holding, new()));
-        _expired = holding.take_expired(now);
+        let new = || BatchPool::new(part.policies().clone());
+        let is_expired = |pool: &BatchPool| pool.is_expired(now, terms);
+        let pool = shard.get_or_insert_with(partition, is_expired, BatchPool::worth, new);
+        _older = (!pool.is_about(part.policies())).then(|| std::mem::replace(pool, new()));
+        _expired = pool.take_expired(now);
         if self.is_flushing() || self.resets.lock().contains(&partition) {
             return Step::Alone;
         }
-        holding.step(plan, terms, now, id)
+        pool.step(plan, terms, now, id)
     }
 
     /// Does something with the holding of a plan's partition, if there is one about the same policies.
-    fn with_holding<T>(&self, plan: &Plan, act: impl FnOnce(&mut Holding) -> T) -> Option<T> {
+    fn with_holding<T>(&self, plan: &Plan, act: impl FnOnce(&mut BatchPool) -> T) -> Option<T> {
         let part = plan.only_part()?;
         let mut shard = self.holdings.lock(part.partition());
-        let holding = shard.get_mut(part.partition())?;
-        holding.is_about(part.policies()).then(|| act(holding))
+        let pool = shard.get_mut(part.partition())?;
+        pool.is_about(part.policies()).then(|| act(pool))
     }
 
     /// Starts the task that gives back, unless it runs.
@@ -266,13 +266,13 @@ impl Prefetch {
         }
     }
 
-    /// Gives back what was not spent in time. Returns `true` if blocks are left.
+    /// Gives back what was not spent in time. Returns `true` if batches are left.
     fn sweep(&self) -> bool {
         let now = self.clock.now();
         let mut is_any_left = false;
         for mut shard in self.holdings.lock_each() {
             let expired: Vec<_> = shard.values_mut().flat_map(|held| held.take_expired(now)).collect();
-            is_any_left |= shard.values_mut().any(|holding| holding.has_blocks());
+            is_any_left |= shard.values_mut().any(|pool| pool.has_batches());
             drop(shard);
             drop(expired);
         }
@@ -301,8 +301,8 @@ impl Prefetch {
             let were_over = self.fetches() == 0;
             let mut is_fetching = false;
             for mut shard in self.holdings.lock_each() {
-                let held: Vec<_> = shard.values_mut().map(Holding::take_all).collect();
-                is_fetching |= shard.values_mut().any(|holding| holding.fetching.is_some());
+                let held: Vec<_> = shard.values_mut().map(BatchPool::take_all).collect();
+                is_fetching |= shard.values_mut().any(|pool| pool.fetching.is_some());
                 drop(shard);
                 drop(held);
             }
@@ -320,7 +320,7 @@ impl Prefetch {
             return false;
         }
         let mut task = self.task.lock();
-        // A request that landed a block before this lock was taken has found the task running.
+        // A request that landed a batch before this lock was taken has found the task running.
         let is_done = !self.sweep();
         if is_done {
             *task = None;

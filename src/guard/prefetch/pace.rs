@@ -1,6 +1,6 @@
 //! The pace at which a caller uses units, and the time that a call takes: how many units to fetch, and when.
 
-use crate::{clock::Timestamp, policy::BlockTerms};
+use crate::{clock::Timestamp, policy::BatchTerms};
 
 /// Units and time between the charges of one caller. A period ends with each charge, and counts twice as much as the one
 /// before it.
@@ -34,7 +34,7 @@ impl Pace {
     }
 
     /// Returns `true` if it says no more than a new one.
-    pub(super) fn is_expired(&self, now: Timestamp, terms: BlockTerms) -> bool {
+    pub(super) fn is_expired(&self, now: Timestamp, terms: BatchTerms) -> bool {
         now.micros_since(self.since) >= 2 * terms.micros()
     }
 
@@ -42,18 +42,18 @@ impl Pace {
         self.used = self.used.saturating_add(units);
     }
 
-    /// A call that has fetched a block was answered after so many microseconds.
+    /// A call that has fetched a batch was answered after so many microseconds.
     pub(super) fn answered(&mut self, micros: u64) {
         self.call = micros.max(self.call - self.call / 8);
     }
 
-    /// The size of the block that is to be charged now, of which a request takes `cost` at once: what is used in the time of
-    /// a block, and at most twice as much as last time.
-    pub(super) fn charge(&mut self, cost: u64, terms: BlockTerms, now: Timestamp) -> u64 {
+    /// The size of the batch that is to be charged now, of which a request takes `cost` at once: what is used in the time of
+    /// a batch, and at most twice as much as last time.
+    pub(super) fn charge(&mut self, cost: u64, terms: BatchTerms, now: Timestamp) -> u64 {
         if self.is_expired(now, terms) {
             (self.before, self.demand) = ((0.0, 0.0), 0);
         } else {
-            // A block is begun one `ahead` after it was charged, and is to be used up before it expires.
+            // A batch is begun one `ahead` after it was charged, and is to be used up before it expires.
             let lasting = (terms.micros() * 7 / 8).saturating_sub(self.ahead(terms));
             let used = self.used_in(lasting.max(terms.micros() / 4), now);
             let doubled = self.demand.saturating_mul(2);
@@ -67,15 +67,15 @@ impl Pace {
 
     /// Returns `true` if a call that begins later would be answered too late: `rest` units are left, to be spent within
     /// `lasting` microseconds.
-    pub(super) fn is_due(&self, rest: u64, lasting: u64, terms: BlockTerms, now: Timestamp) -> bool {
+    pub(super) fn is_due(&self, rest: u64, lasting: u64, terms: BatchTerms, now: Timestamp) -> bool {
         let ahead = self.ahead(terms);
         let used = || self.used_in(ahead, now).unwrap_or(0.0);
         ahead > 0 && (lasting <= ahead || (rest as f64) < used())
     }
 
-    /// The time before a block is needed at which it is asked for: that of two calls, because neither calls nor requests are
+    /// The time before a batch is needed at which it is asked for: that of two calls, because neither calls nor requests are
     /// even.
-    fn ahead(&self, terms: BlockTerms) -> u64 {
+    fn ahead(&self, terms: BatchTerms) -> u64 {
         self.call.saturating_mul(2).min(terms.micros() / 2)
     }
 

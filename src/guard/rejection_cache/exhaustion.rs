@@ -54,7 +54,7 @@ impl Exhaustion {
         for finding in findings {
             let (limit, reading) = (finding.policy().limit(), finding.left());
             if let (Reading::SlidingLog(counted), Form::Log) = (finding.reading.counted, limit.counter.form()) {
-                used = used.max(reading.blocked);
+                used = used.max(reading.locked);
                 if finding.weight > 0 {
                     log = Some(LogTrace {
                         policy: finding.policy().id(),

@@ -53,7 +53,7 @@ use crate::{
     partition::PartitionId,
     sharded::Sharded,
     store::StoreFuture,
-    telemetry::{LateBlock, StoreTelemetry},
+    telemetry::{LateBatch, StoreTelemetry},
 };
 
 /// A store whose rejections are cached.
@@ -205,8 +205,8 @@ impl RejectionCache {
         Ok(self.learned(measurement, asked_at))
     }
 
-    pub(super) fn late_block(&self, fate: LateBlock) {
-        self.log.late_block(fate);
+    pub(super) fn late_batch(&self, fate: LateBatch) {
+        self.log.late_batch(fate);
     }
 
     fn learned(&self, measurement: Measurement, asked_at: Timestamp) -> Decision {

@@ -70,7 +70,7 @@ impl Record {
     pub(super) fn of(finding: &Finding<'_>, clock: &Clock) -> Option<Self> {
         let (counter, weight, reading) = (finding.policy().counter(), finding.weight, finding.left());
         finding.rejection(reading)?;
-        if finding.is_charged && !counter.foretells(reading.counted, weight) {
+        if finding.is_charged && !counter.predicts(reading.counted, weight) {
             return None;
         }
         let held_until = match finding.is_charged {
@@ -173,14 +173,14 @@ impl Record {
         let (at, elapsed) = (known.at.as_micros(), now.micros_since(known.goes_on_at));
         let (limit, longest) = (self.limit(), HOLD.as_micros() as u64);
         self.expected = limit
-            .foreseen(known.reading, at, elapsed, weight, longest)
+            .predict(known.reading, at, elapsed, weight, longest)
             .map(|reading| {
-                let foreseen = Known {
+                let predict = Known {
                     reading,
                     at: known.at.saturating_add(Duration::from_micros(elapsed)),
                     goes_on_at: now.max(known.goes_on_at),
                 };
-                (foreseen, until)
+                (predict, until)
             });
     }
 

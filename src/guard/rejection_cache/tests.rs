@@ -17,7 +17,7 @@ use futures_util::FutureExt;
 use super::*;
 use crate::{
     MemoryStore, Outcome,
-    guard::{Deciding, Guard, PendingDecision, Terms},
+    guard::{DecisionState, Guard, GuardConfig, PendingDecision},
     partition::{PartitionKey, Scope},
     policy::{Algorithm, MAX_POLICIES, PolicySet, QuotaPolicy},
     random::{Sequence, for_many},
@@ -78,8 +78,8 @@ impl Instance {
     /// A decision that is there at once; the others are sent.
     fn decide(&mut self, plan: Plan) -> Option<Decision> {
         match self.guard.decide(plan) {
-            Deciding::Decided(decision) => Some(decision),
-            Deciding::Pending(decision) => {
+            DecisionState::Decided(decision) => Some(decision),
+            DecisionState::Pending(decision) => {
                 self.under_way.push(decision);
                 self.answers = self.answers();
                 None
@@ -129,9 +129,9 @@ impl World {
                 one_way,
                 calls: AtomicUsize::new(0),
             });
-            let terms = Terms {
+            let terms = GuardConfig {
                 rejection_cache,
-                ..Terms::default()
+                ..GuardConfig::default()
             };
             let guard = Guard::new(Arc::new(Arc::clone(&remote)), None, terms, clock.clone(), "world");
             Instance {
@@ -258,7 +258,7 @@ fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
 /// L15: what is given back to others has nothing to do with who is under attack.
 #[test]
 fn refunds_to_many_others_do_not_make_a_hot_key_dear() {
-    for rejection_cache in [64, Terms::default().rejection_cache] {
+    for rejection_cache in [64, GuardConfig::default().rejection_cache] {
         let mut world = World::new(1, Duration::from_micros(500), rejection_cache);
         let _context = world.runtime.enter();
         let policies = checked([QuotaPolicy::per_day("day", 10)]);
@@ -584,7 +584,7 @@ fn a_partition_takes_less_than_360_bytes() {
     let bytes = size_of::<(PartitionId, Records)>() + 8 + 2 * 9;
     assert!(bytes <= 360, "{bytes}");
     let moments = Shard::MOMENTS * size_of::<Option<Timestamp>>();
-    assert!(bytes * Terms::default().rejection_cache + moments <= 7_000_000);
+    assert!(bytes * GuardConfig::default().rejection_cache + moments <= 7_000_000);
 }
 
 /// The events in a world, in order.
@@ -646,7 +646,7 @@ fn policies(random: &mut Sequence) -> PolicySet {
     loop {
         let count = random.below(3) + 1;
         let policies = ["a", "b", "c"].into_iter().take(count).map(|name| policy(name, random));
-        // A strict bucket above its quota is none, and not every policy can block.
+        // A strict bucket above its quota is none, and not every policy can lockout.
         if let Ok(policies) = PolicySet::new(policies.collect::<Vec<_>>()) {
             return policies;
         }

@@ -10,8 +10,8 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     guard::{FailureMode, Guard},
     key::KeyExtractor,
-    lanes::Shared,
-    layer::{RateLimitLayer, admission::Limits, attribution::Attribution, neighbours::Neighbour},
+    layer::{RateLimitLayer, admission::Limits, attribution::Attribution, registry::RegisteredLayer},
+    per_thread::Shared,
     policy::QuotaPolicy,
     rejection::{Rejection, Responder},
     rules::{Policies, Tiers},
@@ -169,8 +169,8 @@ impl RateLimitLayerBuilder {
         ConfigError::check_range(ConfigErrorKind::RejectionStatus, "rejection status", status, 400..=599)?;
         warn(&attribution, &policies);
         let scope = &attribution.scope_name;
-        let neighbour = Neighbour::new(self.store.identity(), &attribution, &policies);
-        if let Some(policy) = neighbour.move_in() {
+        let neighbour = RegisteredLayer::new(self.store.identity(), &attribution, &policies);
+        if let Some(policy) = neighbour.register() {
             telemetry::two_quotas(scope, &policy);
         }
         let log = LayerTelemetry::new(scope);

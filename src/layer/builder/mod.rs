@@ -18,7 +18,7 @@ use tower_layer::Layer;
 
 use super::{RateLimit, RateLimitLayer, attribution::AttributionSettings, cost::RequestCost};
 use crate::{
-    clock::Clock, guard::Terms, rejection::Responder, response_fields::ResponseFields, rules::RulesSettings,
+    clock::Clock, guard::GuardConfig, rejection::Responder, response_fields::ResponseFields, rules::RulesSettings,
     screening::Screening, store::Store,
 };
 
@@ -47,7 +47,7 @@ pub struct RateLimitLayerBuilder {
     store: Arc<dyn Store>,
     attribution: AttributionSettings,
     rules: RulesSettings,
-    terms: Terms,
+    terms: GuardConfig,
     clock: Clock,
     fallback: Option<Arc<dyn Store>>,
     responder: Responder,
@@ -67,7 +67,7 @@ impl RateLimitLayer {
             store: Arc::new(store),
             attribution: AttributionSettings::default(),
             rules: RulesSettings::default(),
-            terms: Terms::default(),
+            terms: GuardConfig::default(),
             clock: Clock::system(),
             fallback: None,
             responder: Responder::default(),

@@ -20,7 +20,7 @@ use tower_service::Service;
 use super::{
     error::{BoxError, NoToken},
     origin_state::OriginState,
-    transport::{Answer, By, Transport},
+    transport::{Answer, ServiceTransport, Transport},
 };
 use crate::{
     clock::{Clock, Timestamp},
@@ -103,7 +103,7 @@ impl TrustedIssuer {
     {
         Self {
             name: name.into(),
-            transport: Box::new(By(Mutex::new(service))),
+            transport: Box::new(ServiceTransport(Mutex::new(service))),
             request_url: None,
             pinned_keys: Vec::new(),
             pinned_limit: None,

@@ -40,9 +40,9 @@ pub(super) trait Transport: Send + Sync {
 type Sending = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
 
 /// Behind a lock only because not every service can be cloned by two threads at once.
-pub(super) struct By<S>(pub(super) Mutex<S>);
+pub(super) struct ServiceTransport<S>(pub(super) Mutex<S>);
 
-impl<S, B> Transport for By<S>
+impl<S, B> Transport for ServiceTransport<S>
 where
     S: Service<Request<Bytes>, Response = Response<B>> + Clone + Send + 'static,
     S::Error: Into<BoxError>,

@@ -14,7 +14,7 @@ use crate::{
         LayerFields,
         draft11::{PolicyItem, RateLimitPolicy},
     },
-    guard::{FailureMode, Terms},
+    guard::{FailureMode, GuardConfig},
     key::{self, ClientIp, KeyExtractor},
     policy::{PolicySet, QuotaPolicy},
     privacy_pass::{
@@ -63,7 +63,7 @@ pub struct OriginLayerBuilder {
     policy: Option<(String, u32, Duration)>,
     is_optional: bool,
     store: Option<Arc<dyn Store>>,
-    terms: Terms,
+    terms: GuardConfig,
     max_tags: usize,
     grace: Option<Duration>,
     skew: Option<Duration>,
@@ -95,9 +95,9 @@ impl OriginLayerBuilder {
             is_optional: false,
             store: None,
             // The origin looks at its own memory before it asks the store, so a rejection cache would hold nothing more.
-            terms: Terms {
+            terms: GuardConfig {
                 rejection_cache: 0,
-                ..Terms::default()
+                ..GuardConfig::default()
             },
             max_tags: 1 << 20,
             grace: None,

@@ -14,7 +14,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{AcceptedToken, Origin, judgement::Judgement};
+use super::{AcceptedToken, Origin, outcome::TokenOutcome};
 use crate::{layer::RateLimitBody, privacy_pass::Token};
 
 pin_project! {
@@ -49,7 +49,7 @@ pin_project! {
     }
 }
 
-type Judging = Pin<Box<dyn Future<Output = Judgement> + Send>>;
+type Judging = Pin<Box<dyn Future<Output = TokenOutcome> + Send>>;
 
 pin_project! {
     #[project = StateProjection]
@@ -67,7 +67,7 @@ pin_project! {
 impl<S: Service<Request<B>>, B> OriginFuture<S, B> {
     pub(super) fn judging(
         origin: Arc<Origin>,
-        judging: impl Future<Output = Judgement> + Send + 'static,
+        judging: impl Future<Output = TokenOutcome> + Send + 'static,
         service: S,
         request: Request<B>,
     ) -> Self {
@@ -102,13 +102,13 @@ impl<S: Service<Request<B>>, B> OriginFuture<S, B> {
 }
 
 impl<S: Service<Request<B>>, B> State<S, B> {
-    fn judged(judgement: Judgement, mut service: S, mut request: Request<B>, origin: &Origin) -> Self {
-        if judgement != Judgement::Accepted {
+    fn judged(outcome: TokenOutcome, mut service: S, mut request: Request<B>, origin: &Origin) -> Self {
+        if outcome != TokenOutcome::Accepted {
             return Self::Rejected {
-                response: Some(origin.reject(judgement, request.headers())),
+                response: Some(origin.reject(outcome, request.headers())),
             };
         }
-        origin.log.judged(&origin.policy, judgement.name());
+        origin.log.judged(&origin.policy, outcome.name());
         Token::remove_from(request.headers_mut());
         let accepted = AcceptedToken::new(&origin.issuer, &origin.policy);
         request.extensions_mut().insert(accepted);
@@ -132,9 +132,9 @@ where
             let next = match this.state.as_mut().project() {
                 // ## Judging => (Calling | Rejected)
                 StateProjection::Judging { judging, held } => {
-                    let judgement = ready!(judging.as_mut().poll(cx));
-                    let (service, request) = held.take().expect("a judgement is polled to its end once");
-                    State::judged(judgement, service, request, this.origin)
+                    let outcome = ready!(judging.as_mut().poll(cx));
+                    let (service, request) = held.take().expect("a outcome is polled to its end once");
+                    State::judged(outcome, service, request, this.origin)
                 }
                 // ## Calling => done
                 StateProjection::Calling { future, is_accepted } => {

@@ -8,7 +8,7 @@ use http::{
     header::{CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 
-use super::{Origin, judgement::Judgement};
+use super::{Origin, outcome::TokenOutcome};
 use crate::{
     exchange::{Decision, Outcome},
     fields::{RetryAfter, merge_into},
@@ -24,28 +24,28 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 impl Origin {
     /// The response to a request with these fields that does not pass.
-    pub(super) fn reject(&self, judgement: Judgement, request: &HeaderMap) -> Response<Bytes> {
-        self.log.judged(&self.policy, judgement.name());
-        let (status, problem, wait) = match judgement {
-            Judgement::Spent => (
+    pub(super) fn reject(&self, outcome: TokenOutcome, request: &HeaderMap) -> Response<Bytes> {
+        self.log.judged(&self.policy, outcome.name());
+        let (status, problem, wait) = match outcome {
+            TokenOutcome::Spent => (
                 StatusCode::TOO_MANY_REQUESTS,
                 ProblemType::QuotaExceeded,
                 Some(self.windows.left(self.clock.now())),
             ),
-            Judgement::TooManyFailures(wait) => (StatusCode::TOO_MANY_REQUESTS, ProblemType::TooManyRequests, wait),
-            Judgement::Unavailable => (
+            TokenOutcome::TooManyFailures(wait) => (StatusCode::TOO_MANY_REQUESTS, ProblemType::TooManyRequests, wait),
+            TokenOutcome::Unavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 ProblemType::TemporaryReducedCapacity,
                 Some(WHEN_UNAVAILABLE),
             ),
-            Judgement::Accepted | Judgement::Invalid | Judgement::NoToken => {
+            TokenOutcome::Accepted | TokenOutcome::Invalid | TokenOutcome::NoToken => {
                 (StatusCode::UNAUTHORIZED, ProblemType::Unauthorized, None)
             }
         };
         let notice = Notice {
             problem,
             status,
-            violated: (judgement == Judgement::Spent)
+            violated: (outcome == TokenOutcome::Spent)
                 .then(|| self.violation())
                 .into_iter()
                 .collect(),

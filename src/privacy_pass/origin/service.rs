@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{Origin, future::OriginFuture, judgement::Glance};
+use super::{Origin, future::OriginFuture, outcome::PreCheck};
 use crate::{layer::RateLimitBody, ready::take_ready};
 
 /// The service that [`OriginLayer`](super::OriginLayer) makes: passes a request on to `S` if its token is valid and
@@ -84,19 +84,19 @@ where
         let origin = Arc::clone(&self.origin);
         let (parts, body) = request.into_parts();
         match origin.glance(&parts) {
-            Glance::Pass => {
+            PreCheck::Pass => {
                 let request = Request::from_parts(parts, body);
                 OriginFuture::calling(origin, self.inner.call(request))
             }
-            Glance::Proof(claim) => {
+            PreCheck::Proof(claim) => {
                 let judging = Arc::clone(&origin).judge(*claim);
                 let service = take_ready(&mut self.inner);
                 OriginFuture::judging(origin, judging, service, Request::from_parts(parts, body))
             }
-            Glance::Rejected(judgement) => {
+            PreCheck::Rejected(outcome) => {
                 // A service that is ready may hold a place in a queue.
                 drop(take_ready(&mut self.inner));
-                let response = origin.reject(judgement, &parts.headers);
+                let response = origin.reject(outcome, &parts.headers);
                 OriginFuture::rejected(origin, response)
             }
         }

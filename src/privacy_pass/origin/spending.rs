@@ -7,7 +7,7 @@ use crate::{
     clock::{Clock, Timestamp},
     error::ConfigError,
     exchange::{Outcome, Plan},
-    guard::{Deciding, Guard, Terms},
+    guard::{DecisionState, Guard, GuardConfig},
     partition::{PartitionId, PartitionKey, Scope},
     policy::{Algorithm, PolicySet, QuotaPolicy},
     store::Store,
@@ -40,7 +40,7 @@ impl Spending {
     pub(super) fn new(
         tags: Tags,
         store: Option<Arc<dyn Store>>,
-        terms: Terms,
+        terms: GuardConfig,
         clock: &Clock,
         (policy, lifetime): (&str, Duration),
     ) -> Result<Self, ConfigError> {
@@ -82,8 +82,8 @@ impl Spending {
             return self.spend_here(reservation, now, log);
         };
         let decision = match guard.decide(Plan::new(once.clone(), tag, 1)) {
-            Deciding::Decided(decision) => decision,
-            Deciding::Pending(decision) => decision.await,
+            DecisionState::Decided(decision) => decision,
+            DecisionState::Pending(decision) => decision.await,
         };
         match decision.outcome() {
             // The store knows it now; so does this process, as long as it has room.

@@ -115,7 +115,7 @@ impl<'a> WrittenPolicy<'a> {
             unit: unit(policy)?,
             key: policy.key_name(),
             prefetch: policy.prefetch(),
-            lockout_seconds: whole_seconds("block", policy.lockout())?,
+            lockout_seconds: whole_seconds("lockout", policy.lockout())?,
             // A shadow is hidden unless it is shown.
             hidden: (policy.is_hidden() != policy.is_shadow()).then_some(policy.is_hidden()),
             shadow: policy.is_shadow(),

@@ -6,12 +6,12 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
 
-mod block;
 mod closed;
 mod concurrency;
 mod counts;
 mod fixed_window;
 mod leaky_bucket;
+mod lockout;
 mod numbers;
 mod partition;
 mod sliding_counter;
@@ -28,7 +28,7 @@ pub use self::{
 
 use self::numbers::is_slots;
 use self::{
-    block::Block, closed::Closed, concurrency::Concurrency, fixed_window::FixedWindow, leaky_bucket::LeakyBucket,
+    closed::Closed, concurrency::Concurrency, fixed_window::FixedWindow, leaky_bucket::LeakyBucket, lockout::Lockout,
     sliding_counter::SlidingCounter, sliding_log::SlidingLog, token_bucket::TokenBucket,
 };
 use tower_quota::{Algorithm, QuotaPolicy};
@@ -108,7 +108,7 @@ fn first_time(is_true: impl Fn(i128) -> bool) -> Option<i128> {
 /// The state of one policy.
 #[derive(Clone, Debug)]
 enum State {
-    Block(Block),
+    Lockout(Lockout),
     Closed(Closed),
     Concurrency(Concurrency),
     FixedWindow(FixedWindow),
@@ -140,7 +140,7 @@ impl State {
 
     fn get(&self) -> &dyn Counter {
         match self {
-            Self::Block(state) => state,
+            Self::Lockout(state) => state,
             Self::Closed(state) => state,
             Self::Concurrency(state) => state,
             Self::FixedWindow(state) => state,
@@ -168,7 +168,7 @@ impl State {
 
     fn get_mut(&mut self) -> &mut dyn Counter {
         match self {
-            Self::Block(state) => state,
+            Self::Lockout(state) => state,
             Self::Closed(state) => state,
             Self::Concurrency(state) => state,
             Self::FixedWindow(state) => state,
@@ -199,7 +199,7 @@ impl State {
     /// Gives back units of which only the moment of their charge is known.
     fn give_back_any(&mut self, now: i128, units: i128, policy: &QuotaPolicy, charged_at: i128, latest: i128) {
         match self {
-            Self::Block(_) | Self::Closed(_) => {}
+            Self::Lockout(_) | Self::Closed(_) => {}
             Self::FixedWindow(state) => state.give_back(now, units, charged_at),
             Self::SlidingCounter(state) => state.give_back(now, units, charged_at),
             Self::TokenBucket(state) => state.give_back_any(now, units, policy, charged_at),

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use super::{
     Charge, Counter, Late, State, Verdict,
-    block::Block,
+    lockout::Lockout,
     numbers::{Actual, Request, is_slots, window},
 };
 use tower_quota::{Algorithm, QuotaPolicy, QuotaUnit};
@@ -69,30 +69,30 @@ fn open_identity(policy: &QuotaPolicy) -> String {
     format!("{} {kind} {:?}", policy.name(), policy.unit())
 }
 
-/// The time for which a policy blocks. One with quota 0 rejects everything already, and has no block while it does.
-fn block_time(policy: &QuotaPolicy) -> Option<Duration> {
+/// The time for which a policy lockouts. One with quota 0 rejects everything already, and has no lockout while it does.
+fn lockout_time(policy: &QuotaPolicy) -> Option<Duration> {
     policy.lockout().filter(|_| policy.quota() > 0)
 }
 
 /// A policy is used up.
-fn begin(block: &mut Block, policy: &QuotaPolicy, now: i128) {
-    if let Some(time) = block_time(policy) {
-        block.begin(now, time.as_micros() as i128);
+fn begin(lockout: &mut Lockout, policy: &QuotaPolicy, now: i128) {
+    if let Some(time) = lockout_time(policy) {
+        lockout.begin(now, time.as_micros() as i128);
     }
 }
 
 /// The policies that a charge has used up.
-fn begin_used_up(blocks: &mut [Block], policies: &[QuotaPolicy], after: &[State], costs: &[i128], now: i128) {
-    for (((block, policy), state), cost) in blocks.iter_mut().zip(policies).zip(after).zip(costs) {
+fn begin_used_up(lockouts: &mut [Lockout], policies: &[QuotaPolicy], after: &[State], costs: &[i128], now: i128) {
+    for (((lockout, policy), state), cost) in lockouts.iter_mut().zip(policies).zip(after).zip(costs) {
         if *cost > 0 && state.get().left(now) == 0 {
-            begin(block, policy, now);
+            begin(lockout, policy, now);
         }
     }
 }
 
-/// The name of a policy's block.
+/// The name of a policy's lockout.
 fn blocking(policy: &QuotaPolicy) -> String {
-    format!("block {} {:?}", policy.name(), policy.unit())
+    format!("lockout {} {:?}", policy.name(), policy.unit())
 }
 
 /// Leases end by the clock.
@@ -104,12 +104,12 @@ fn moment(policy: &QuotaPolicy, (clock, now): (i128, i128)) -> i128 {
 fn each_fits<'a>(
     times: (i128, i128),
     policies: &[QuotaPolicy],
-    known: impl Iterator<Item = (&'a State, &'a Block)>,
+    known: impl Iterator<Item = (&'a State, &'a Lockout)>,
     costs: &[i128],
 ) -> Vec<bool> {
     let each = policies.iter().zip(known).zip(costs);
-    let fits = each.map(|((policy, (state, block)), cost)| {
-        state.get().fits(moment(policy, times), *cost) && block.rest(times.1) == 0
+    let fits = each.map(|((policy, (state, lockout)), cost)| {
+        state.get().fits(moment(policy, times), *cost) && lockout.rest(times.1) == 0
     });
     fits.collect()
 }
@@ -138,11 +138,11 @@ impl Partition {
         let life = self.life_at(now);
         let costs: Vec<i128> = policies.iter().map(|policy| request.cost_for(policy)).collect();
         let before: Vec<State> = policies.iter().map(|policy| self.state(now, set, policy)).collect();
-        let blocks: Vec<Block> = policies.iter().map(|policy| self.block(now, policy)).collect();
-        let each_fits = each_fits((clock, now), policies, before.iter().zip(&blocks), &costs);
+        let lockouts: Vec<Lockout> = policies.iter().map(|policy| self.lockout(now, policy)).collect();
+        let each_fits = each_fits((clock, now), policies, before.iter().zip(&lockouts), &costs);
         let fits = (policies.iter().zip(&each_fits)).all(|(policy, fits)| *fits || policy.is_shadow());
         let shown = self.shown(now, set, policies, &costs);
-        let (mut after, mut blocks_after) = (before.clone(), blocks.clone());
+        let (mut after, mut lockouts_after) = (before.clone(), lockouts.clone());
         // Nothing is charged to a policy with quota 0, so the partition's time is not written either.
         let is_charged = (policies.iter().zip(&costs)).any(|(policy, cost)| *cost > 0 && policy.quota() > 0);
         if is_charged && !fits {
@@ -153,8 +153,8 @@ impl Partition {
             for ((policy, (state, cost)), _) in taken.filter(|((_, (_, cost)), fits)| **fits && **cost > 0) {
                 state.get_mut().take(moment(policy), *cost, self.requests);
             }
-            begin_used_up(&mut blocks_after, policies, &after, &costs, now);
-            self.write_charged(now, (set, policies), &after, &each_fits, &blocks_after);
+            begin_used_up(&mut lockouts_after, policies, &after, &costs, now);
+            self.write_charged(now, (set, policies), &after, &each_fits, &lockouts_after);
             self.life = life;
         }
         let charged = |(number, after)| {
@@ -165,7 +165,7 @@ impl Partition {
             }
         };
         let shown_after = after.iter().enumerate().map(charged);
-        let told = shown.iter().zip(&blocks).zip(shown_after.zip(&blocks_after));
+        let told = shown.iter().zip(&lockouts).zip(shown_after.zip(&lockouts_after));
         let told = policies.iter().zip(&costs).zip(told);
         let told = told.map(|((policy, cost), (old, new))| (policy, moment(policy), *cost, old, new));
         let verdict = Verdict::expected(clock, told);
@@ -187,7 +187,7 @@ impl Partition {
         (set, policies): (usize, &[QuotaPolicy]),
         after: &[State],
         each_fits: &[bool],
-        blocks: &[Block],
+        lockouts: &[Lockout],
     ) {
         let mut is_kept = false;
         let written = policies
@@ -205,7 +205,7 @@ impl Partition {
             });
         let written: Vec<State> = written.collect();
         let set = if is_kept { self.set_after(set) } else { set };
-        self.write(now, set, policies, &written, blocks);
+        self.write(now, set, policies, &written, lockouts);
     }
 
     /// The verdict that a request would get, without a charge.
@@ -213,11 +213,14 @@ impl Partition {
         let now = self.look(clock, policies);
         let costs: Vec<i128> = policies.iter().map(|policy| request.cost_for(policy)).collect();
         let states = self.shown(now, set, policies, &costs);
-        let blocks: Vec<Block> = policies.iter().map(|policy| self.block(now, policy)).collect();
-        let told = policies.iter().zip(states.iter().zip(&blocks)).map(|(policy, known)| {
-            let moment = if is_slots(policy) { clock } else { now };
-            (policy, moment, request.cost_for(policy), known, known)
-        });
+        let lockouts: Vec<Lockout> = policies.iter().map(|policy| self.lockout(now, policy)).collect();
+        let told = policies
+            .iter()
+            .zip(states.iter().zip(&lockouts))
+            .map(|(policy, known)| {
+                let moment = if is_slots(policy) { clock } else { now };
+                (policy, moment, request.cost_for(policy), known, known)
+            });
         Verdict::expected(clock, told).of_forecast(policies)
     }
 
@@ -230,7 +233,7 @@ impl Partition {
         let passes = |cost| {
             let request = Request { cost, ..request };
             states.iter().all(|(policy, state)| {
-                if self.block(now, policy).rest(now) > 0 {
+                if self.lockout(now, policy).rest(now) > 0 {
                     return false;
                 }
                 let moment = if is_slots(policy) { clock } else { now };
@@ -274,11 +277,11 @@ impl Partition {
             if units > 0 && (policy.window().is_none() || now - charged_at < window(policy)) {
                 state.give_back_any(now, units, policy, charged_at, latest);
             }
-            let block = self.settled(now, policy, used, &state);
-            (state, block)
+            let lockout = self.settled(now, policy, used, &state);
+            (state, lockout)
         });
-        let (states, blocks): (Vec<State>, Vec<Block>) = returned.unzip();
-        self.write(now, self.set_after(set), policies, &states, &blocks);
+        let (states, lockouts): (Vec<State>, Vec<Lockout>) = returned.unzip();
+        self.write(now, self.set_after(set), policies, &states, &lockouts);
         self.life = life;
     }
 
@@ -300,7 +303,7 @@ impl Partition {
         let now = self.look(clock, &receipt.policies);
         let life = self.life_at(now);
         let settled = receipt.policies.iter().zip(&receipt.charges).zip(deltas);
-        let (states, blocks): (Vec<State>, Vec<Block>) = settled
+        let (states, lockouts): (Vec<State>, Vec<Lockout>) = settled
             .map(|((policy, charge), delta)| {
                 let mut state = self.stored(now, receipt.set, policy);
                 let used = state.get().used(now);
@@ -318,11 +321,11 @@ impl Partition {
                 } else if delta < 0 && is_due && is_alive {
                     state.give_back(now, -delta, charge);
                 }
-                let block = self.settled(now, policy, used, &state);
-                (state, block)
+                let lockout = self.settled(now, policy, used, &state);
+                (state, lockout)
             })
             .unzip();
-        self.write(now, self.set_after(receipt.set), &receipt.policies, &states, &blocks);
+        self.write(now, self.set_after(receipt.set), &receipt.policies, &states, &lockouts);
         self.life = life;
     }
 
@@ -420,8 +423,8 @@ impl Partition {
         });
         let (policies, states): (Vec<QuotaPolicy>, Vec<State>) = named.unzip();
         if !policies.is_empty() && set != self.set {
-            let blocks: Vec<Block> = policies.iter().map(|policy| self.block(now, policy)).collect();
-            self.write(now, NO_SET, &policies, &states, &blocks);
+            let lockouts: Vec<Lockout> = policies.iter().map(|policy| self.lockout(now, policy)).collect();
+            self.write(now, NO_SET, &policies, &states, &lockouts);
         }
     }
 
@@ -431,28 +434,28 @@ impl Partition {
         if is_first || set == self.set { set } else { NO_SET }
     }
 
-    /// The block of a policy of which so much was used before a charge was changed.
-    fn settled(&self, now: i128, policy: &QuotaPolicy, used: i128, state: &State) -> Block {
-        let mut block = self.block(now, policy);
+    /// The lockout of a policy of which so much was used before a charge was changed.
+    fn settled(&self, now: i128, policy: &QuotaPolicy, used: i128, state: &State) -> Lockout {
+        let mut lockout = self.lockout(now, policy);
         let mut own = state.clone();
         own.get_mut().adopt(policy);
         let (is_used_up, used_now) = (own.get().left(now) == 0, state.get().used(now));
         if used_now > used && is_used_up {
-            begin(&mut block, policy, now);
+            begin(&mut lockout, policy, now);
         } else if used_now < used && !is_used_up {
-            block.lift();
+            lockout.lift();
         }
-        block
+        lockout
     }
 
-    /// The block of a policy; one that has none does not look at what others have begun.
-    fn block(&self, now: i128, policy: &QuotaPolicy) -> Block {
-        let mut block = match self.states.get(&blocking(policy)) {
-            Some(State::Block(block)) if block_time(policy).is_some() => block.clone(),
-            _ => Block::default(),
+    /// The lockout of a policy; one that has none does not look at what others have begun.
+    fn lockout(&self, now: i128, policy: &QuotaPolicy) -> Lockout {
+        let mut lockout = match self.states.get(&blocking(policy)) {
+            Some(State::Lockout(lockout)) if lockout_time(policy).is_some() => lockout.clone(),
+            _ => Lockout::default(),
         };
-        block.pass_to(now);
-        block
+        lockout.pass_to(now);
+        lockout
     }
 
     /// A log that is over is dropped by other policies than those before, if it lies with them.
@@ -461,18 +464,18 @@ impl Partition {
         is_over && self.kept == Kept::Together && (set != self.set || set == NO_SET)
     }
 
-    fn write(&mut self, now: i128, set: usize, policies: &[QuotaPolicy], states: &[State], blocks: &[Block]) {
+    fn write(&mut self, now: i128, set: usize, policies: &[QuotaPolicy], states: &[State], lockouts: &[Lockout]) {
         let mut kept = std::mem::take(&mut self.states);
         kept.retain(|_, state| !self.is_dropped(now, set, state));
         for state in kept.values_mut() {
             state.get_mut().pass_to(now);
         }
         kept.extend(policies.iter().map(identity).zip(states.iter().cloned()));
-        let blocks = policies
+        let lockouts = policies
             .iter()
-            .zip(blocks)
-            .filter(|(policy, _)| block_time(policy).is_some());
-        kept.extend(blocks.map(|(policy, block)| (blocking(policy), State::Block(block.clone()))));
+            .zip(lockouts)
+            .filter(|(policy, _)| lockout_time(policy).is_some());
+        kept.extend(lockouts.map(|(policy, lockout)| (blocking(policy), State::Lockout(lockout.clone()))));
         let is_used = |state: &State| state.is_number() && state.get().used(now) > 0;
         self.written = kept.values().any(is_used).then_some(now);
         self.states = kept;

@@ -1,6 +1,6 @@
 //! The content of a decision, in numbers that can be compared.
 
-use super::{State, block::Block, numbers::is_slots};
+use super::{State, lockout::Lockout, numbers::is_slots};
 use std::time::Duration;
 use tower_quota::{Allowance, Availability, Decision, Forecast, Outcome, QuotaPolicy};
 
@@ -24,21 +24,21 @@ struct Told {
     full_after: Option<i128>,
 }
 
-/// A policy's state and its block.
-type Known<'a> = (&'a State, &'a Block);
+/// A policy's state and its lockout.
+type Known<'a> = (&'a State, &'a Lockout);
 
-/// Until the units are there and the block is over.
-fn wait((state, block): Known<'_>, now: i128, cost: i128) -> Option<i128> {
+/// Until the units are there and the lockout is over.
+fn wait((state, lockout): Known<'_>, now: i128, cost: i128) -> Option<i128> {
     let units = match state.get().fits(now, cost) {
         true => 0,
         false => state.get().wait(now, cost)?,
     };
-    Some(units.max(block.rest(now)))
+    Some(units.max(lockout.rest(now)))
 }
 
-/// Until all units are there and the block is over.
-fn full_after((state, block): Known<'_>, now: i128) -> Option<i128> {
-    let rest = block.rest(now);
+/// Until all units are there and the lockout is over.
+fn full_after((state, lockout): Known<'_>, now: i128) -> Option<i128> {
+    let rest = lockout.rest(now);
     state.get().full_after(now).max((rest > 0).then_some(rest))
 }
 
@@ -134,9 +134,9 @@ impl Told {
         after: Known<'_>,
         (clock, now): (i128, i128),
     ) -> Self {
-        let is_blocked = |(_, block): Known<'_>| block.rest(now) > 0;
-        let is_violated = is_blocked(before) || !before.0.get().fits(now, cost);
-        let remaining = if is_blocked(after) { 0 } else { after.0.get().left(now) };
+        let is_locked = |(_, lockout): Known<'_>| lockout.rest(now) > 0;
+        let is_violated = is_locked(before) || !before.0.get().fits(now, cost);
+        let remaining = if is_locked(after) { 0 } else { after.0.get().left(now) };
         let retry_after = if is_violated {
             wait(before, now, cost).map(|wait| wait + now - clock)
         } else {

@@ -1,4 +1,4 @@
-//! Blocks that are fetched before the last one is used up: no request of a busy caller waits for a store that is far away.
+//! Batches that are fetched before the last one is used up: no request of a busy caller waits for a store that is far away.
 
 use std::task::Poll;
 
@@ -8,7 +8,7 @@ use crate::support::{Mode, Proxy, shared_server};
 /// One way to the store. There and back it is 80 ms.
 const WAY: Duration = Duration::from_millis(40);
 const INSTANCES: usize = 4;
-const BLOCK: u64 = 500;
+const BATCH: u64 = 500;
 const DEADLINE: Duration = Duration::from_millis(250);
 /// For stores that are farther away.
 const PATIENT: Duration = Duration::from_secs(5);
@@ -86,7 +86,7 @@ fn instance(store: impl Store, clock: &Clock, deadline: Duration, policies: &[Qu
 }
 
 fn bucket(quota: u64) -> QuotaPolicy {
-    QuotaPolicy::per_minute("p", quota).with_prefetch(BLOCK)
+    QuotaPolicy::per_minute("p", quota).with_prefetch(BATCH)
 }
 
 fn window(quota: u64) -> QuotaPolicy {
@@ -114,7 +114,7 @@ async fn no_request_of_a_busy_caller_waits_after_two_round_trips_and_there_are_f
         ] {
             let fleet = Fleet::far(Duration::from_millis(way), INSTANCES, PATIENT, policies).await;
             let first = fleet.send(&ALL, 2).await;
-            // One round trip until the store has answered the first request of an instance, and one until its first block is
+            // One round trip until the store has answered the first request of an instance, and one until its first batch is
             // there. A request comes each 5 ms.
             let most = INSTANCES * 2 * (2 * way / 5 + 1) as usize;
             assert!(waited(&first) <= most, "{way}: {}", waited(&first));
@@ -157,7 +157,7 @@ async fn the_farther_the_store_is_the_longer_units_are_held() {
         (800, 600, 2_500, 5_000),
     ] {
         let policy = QuotaPolicy::new("p", 60_000, Duration::from_secs(window_secs));
-        let policy = policy.with_algorithm(Algorithm::FixedWindow).with_prefetch(BLOCK);
+        let policy = policy.with_algorithm(Algorithm::FixedWindow).with_prefetch(BATCH);
         let fleet = Fleet::far(Duration::from_millis(way), 1, PATIENT, [policy]).await;
         let [before, after] = held_after(&fleet, [shortest, longest + 60]).await;
         assert!(before > 0 && after == 0, "{way} {window_secs}: {before} {after}");
@@ -180,10 +180,10 @@ async fn units_are_held_no_longer_because_a_few_answers_were_slow() {
 /// L11
 #[tokio::test(start_paused = true)]
 async fn a_caller_who_is_spread_over_twenty_instances_has_at_least_99_of_100_units_of_a_fixed_window() {
-    for (way, quota, block) in [(0, 6_000, 600), (40, 6_000, 100), (125, 6_000, 600)] {
+    for (way, quota, batch) in [(0, 6_000, 600), (40, 6_000, 100), (125, 6_000, 600)] {
         let policy = QuotaPolicy::per_minute("p", quota)
             .with_algorithm(Algorithm::FixedWindow)
-            .with_prefetch(block);
+            .with_prefetch(batch);
         let fleet = Fleet::far(Duration::from_millis(way), 20, PATIENT, [policy]).await;
         // Twice the quota within 50 s, evenly.
         let pause = Duration::from_secs(50) * 20 / (2 * quota as u32);
@@ -199,13 +199,13 @@ async fn a_caller_who_is_spread_over_twenty_instances_has_at_least_99_of_100_uni
             passed(&requests) as u64
         });
         let passed: u64 = join_all(requests).await.into_iter().sum();
-        assert!((quota * 99 / 100..=quota).contains(&passed), "{way} {block}: {passed}");
+        assert!((quota * 99 / 100..=quota).contains(&passed), "{way} {batch}: {passed}");
     }
 }
 
 /// Found with stalls of 0.12 s and a deadline of 50 ms: a tenth of a window was charged and out of reach of all instances.
 #[tokio::test(start_paused = true)]
-async fn a_block_that_arrives_after_the_deadline_is_spent_or_goes_back() {
+async fn a_batch_that_arrives_after_the_deadline_is_spent_or_goes_back() {
     for (late, is_spent) in [(100, true), (400, true), (800, false), (4_000, false)] {
         let fleet = busy().await;
         let told = Arc::new(Semaphore::new(0));
@@ -281,7 +281,7 @@ async fn what_is_held_and_under_way_is_no_more_than_a_block() {
         used += passed(&join_all((0..3).map(|_| async { (Duration::ZERO, outcome(&fleet.layers[0]).await) })).await);
         pass(Duration::from_millis(7)).await;
         let held = 60_000 - fleet.left().await as usize - used;
-        assert!(held <= BLOCK as usize, "{held}");
+        assert!(held <= BATCH as usize, "{held}");
     }
 }
 
@@ -294,14 +294,14 @@ async fn a_caller_who_stops_leaves_nothing_held_and_no_task() {
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
 }
 
-/// An instance in the middle of its load: a block is there, and the next one is under way.
+/// An instance in the middle of its load: a batch is there, and the next one is under way.
 async fn busy() -> Fleet {
     let fleet = Fleet::new([window(60_000)]).await;
     fleet.send(&[0], 3).await;
     fleet
 }
 
-/// Sends until the instance has asked for a block. Returns how many passed without a wait.
+/// Sends until the instance has asked for a batch. Returns how many passed without a wait.
 async fn until_it_asks(fleet: &Fleet) -> usize {
     let calls = fleet.store.calls();
     let mut requests = 0;
@@ -363,7 +363,7 @@ async fn while_the_store_is_unavailable_what_is_held_is_spent_with_few_calls_and
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_ends_while_a_block_is_under_way_gives_all_back() {
+async fn an_instance_that_ends_while_a_batch_is_under_way_gives_all_back() {
     let mut fleet = busy().await;
     let used = 600 + until_it_asks(&fleet).await as u64;
     fleet.layers.remove(0);
@@ -373,7 +373,7 @@ async fn an_instance_that_ends_while_a_block_is_under_way_gives_all_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_block_that_is_under_way_while_a_window_ends_is_charged_to_one_window_and_spent_in_that_one() {
+async fn a_batch_that_is_under_way_while_a_window_ends_is_charged_to_one_window_and_spent_in_that_one() {
     for before in (0..120).step_by(5) {
         let fleet = Fleet::new([window(600)]).await;
         fleet.send(&[0], 2).await;
@@ -404,7 +404,7 @@ async fn a_block_that_is_under_way_while_a_window_ends_is_charged_to_one_window_
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_of_other_costs_spend_from_both_blocks_and_each_unit_once() {
+async fn requests_of_other_costs_spend_from_both_batches_and_each_unit_once() {
     let fleet = Fleet::new([window(60_000)]).await;
     let mut used = 0;
     for number in 0..2_000 {
@@ -423,7 +423,7 @@ async fn requests_of_other_costs_spend_from_both_blocks_and_each_unit_once() {
 
 /// The fields may show less than is left, by the units that other instances hold, and never more than was left before.
 #[tokio::test(start_paused = true)]
-async fn what_is_shown_never_grows_within_a_window_whichever_block_a_request_is_spent_from() {
+async fn what_is_shown_never_grows_within_a_window_whichever_batch_a_request_is_spent_from() {
     let fleet = Fleet::new([window(60_000)]).await;
     let (mut used, mut shown) = (0, u64::MAX);
     for number in 0..3_000 {
@@ -438,14 +438,14 @@ async fn what_is_shown_never_grows_within_a_window_whichever_block_a_request_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_while_a_block_is_under_way_leaves_nothing_of_it() {
+async fn a_reset_while_a_batch_is_under_way_leaves_nothing_of_it() {
     let fleet = busy().await;
     until_it_asks(&fleet).await;
     fleet.layers[0].admin().reset("alice").await.unwrap();
     pass(Duration::from_millis(1_200)).await;
     // The call has reached the store after the reset: its units stay charged, and are not given back to it.
     let charged = 60_000 - fleet.left().await;
-    assert!(charged <= BLOCK, "{charged}");
+    assert!(charged <= BATCH, "{charged}");
     let settlements = fleet.store.settlements();
     fleet.send(&[0], 1).await;
     pass(Duration::from_millis(1_200)).await;
@@ -454,7 +454,7 @@ async fn a_reset_while_a_block_is_under_way_leaves_nothing_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_rules_are_not_served_by_a_block_that_was_under_way() {
+async fn new_rules_are_not_served_by_a_batch_that_was_under_way() {
     let fleet = busy().await;
     let used = 600 + until_it_asks(&fleet).await as u64;
     let new = Rules::new().policy(window(1_000));
@@ -465,7 +465,7 @@ async fn new_rules_are_not_served_by_a_block_that_was_under_way() {
 
 /// Their clients have gone before there is an answer.
 #[tokio::test(start_paused = true)]
-async fn cancelled_requests_stay_charged_and_keep_no_block_from_the_others() {
+async fn cancelled_requests_stay_charged_and_keep_no_batch_from_the_others() {
     let fleet = busy().await;
     let mut used = 600;
     for number in 0..600 {
@@ -482,7 +482,7 @@ async fn cancelled_requests_stay_charged_and_keep_no_block_from_the_others() {
     assert_eq!(fleet.left().await, 60_000 - used);
 }
 
-/// As little as one block in a second of such a caller.
+/// As little as one batch in a second of such a caller.
 #[tokio::test(start_paused = true)]
 async fn a_slow_caller_is_charged_by_each_request_and_nothing_is_fetched_ahead() {
     let fleet = Fleet::new([window(60_000)]).await;
@@ -497,7 +497,7 @@ async fn a_slow_caller_is_charged_by_each_request_and_nothing_is_fetched_ahead()
 /// The time of a call would be longer than that in which its units may be spent.
 #[tokio::test(start_paused = true)]
 async fn with_windows_of_a_second_and_a_store_so_far_away_requests_wait_and_limits_hold() {
-    let policy = QuotaPolicy::per_second("p", 1_000).with_prefetch(BLOCK);
+    let policy = QuotaPolicy::per_second("p", 1_000).with_prefetch(BATCH);
     let fleet = Fleet::new([policy]).await;
     let requests = fleet.send(&ALL, 20).await;
     assert_eq!(passed(&requests), requests.len());
@@ -526,13 +526,13 @@ proptest! {
     #[test]
     fn no_window_sees_more_than_its_quota_and_no_unit_is_lost_however_far_the_store_is(
         bursts in bursts(),
-        // A request asks up to three times within its deadline: for a block, alone, and alone with the rest of a block.
+        // A request asks up to three times within its deadline: for a batch, alone, and alone with the rest of a batch.
         way in prop_oneof![Just(0_u64), 1..40_u64],
     ) {
-        let (quota, block) = (600, 80);
+        let (quota, batch) = (600, 80);
         let policy = QuotaPolicy::new("p", quota, Duration::from_secs(1_000_000_000))
             .with_algorithm(Algorithm::FixedWindow)
-            .with_prefetch(block);
+            .with_prefetch(batch);
         paused().block_on(async {
             let fleet = Fleet::new([policy]).await;
             fleet.store.set(Timing::Far(Duration::from_millis(way)));
@@ -566,7 +566,7 @@ fn far_instance(proxy: &Proxy, prefix: &str) -> (Arc<Probe<RedisStore>>, RateLim
         .decision_in_response()
         .scope("ahead")
         .key(key::extension::<String>())
-        .policy(policy.with_prefetch(BLOCK))
+        .policy(policy.with_prefetch(BATCH))
         .deadline(Duration::from_secs(30))
         .build();
     (store, layer.unwrap())

@@ -87,7 +87,7 @@ impl Health {
 }
 
 /// A caller that cancels a call sooner was in a hurry, which says nothing about the server.
-pub(crate) const IMPATIENT_MICROS: u64 = 1_000;
+pub(crate) const MIN_CANCEL_MICROS: u64 = 1_000;
 
 /// The reason why a call has no reply.
 pub(crate) enum Unanswered {
@@ -135,7 +135,7 @@ impl Drop for PendingReply<'_> {
         let has_answered_others = self.health.answers.load(Ordering::Relaxed) != self.answers;
         if !self.is_answered
             && !has_answered_others
-            && Clock::system().now().micros_since(self.since) >= IMPATIENT_MICROS
+            && Clock::system().now().micros_since(self.since) >= MIN_CANCEL_MICROS
         {
             self.health.missed();
         }

@@ -22,15 +22,15 @@ const SLIDING_LOG: f64 = -2.0;
 const CONCURRENCY: f64 = -3.0;
 const SLIDING_COUNTER: f64 = -4.0;
 const CALENDAR: f64 = -5.0;
-const BLOCK: f64 = -6.0;
+const LOCKOUT: f64 = -6.0;
 
-/// The number of charges of one partition, those of blocks included. A layer has at most 16 policies, and no other plan
+/// The number of charges of one partition, those of lockouts included. A layer has at most 16 policies, and no other plan
 /// needs more than 255 charges.
 pub(super) fn size_of(part: PartPlan<'_>) -> u8 {
     let charges = part
         .policies()
         .iter()
-        .map(|policy| 1 + usize::from(policy.block().is_some()));
+        .map(|policy| 1 + usize::from(policy.lockout().is_some()));
     u8::try_from(charges.sum::<usize>()).unwrap_or(u8::MAX)
 }
 
@@ -57,21 +57,21 @@ impl Charges {
         self.are_usual &= others.all(|(number, key)| !keys[..number].contains(key));
     }
 
-    /// A policy with a block is followed by that, with what the policy may use at most.
+    /// A policy with a lockout is followed by that, with what the policy may use at most.
     fn push(&mut self, mut numbers: Numbers, policy: &Policy, charge: f64) {
         if let Some(place) = self.calendars.place(policy) {
             numbers.weight = place as f64;
         }
-        self.are_usual &= numbers.is_narrow_bucket() && policy.block().is_none();
+        self.are_usual &= numbers.is_narrow_bucket() && policy.lockout().is_none();
         numbers.write(&mut self.bytes, policy.id(), charge);
-        if let Some(block) = policy.block() {
+        if let Some(lockout) = policy.lockout() {
             let numbers = Numbers {
                 short: short(1),
-                weight: block.micros as f64,
-                drain: BLOCK,
+                weight: lockout.micros as f64,
+                drain: LOCKOUT,
                 ..Numbers::of(policy, 0)
             };
-            numbers.write(&mut self.bytes, policy.block_id(), charge);
+            numbers.write(&mut self.bytes, policy.lockout_id(), charge);
         }
     }
 
@@ -125,7 +125,7 @@ pub(super) fn question(plan: &Plan) -> Option<Vec<u8>> {
                     true => policy.counter().weigh(1),
                     false => 0,
                 };
-                iter::once(unit).chain(policy.block().map(|_| unit))
+                iter::once(unit).chain(policy.lockout().map(|_| unit))
             });
             let numbers = iter::once(wanted).chain(units);
             Some(numbers.flat_map(|number| (number as f64).to_le_bytes()).collect())

@@ -135,7 +135,7 @@ impl Call {
     pub(super) fn work(plan: &Plan) -> usize {
         let work = |policy: &Policy| match policy.counter() {
             Counter::SlidingLog(_) => 8,
-            _ => 1 + usize::from(policy.block().is_some()),
+            _ => 1 + usize::from(policy.lockout().is_some()),
         };
         plan.policies().map(work).sum()
     }
@@ -188,8 +188,8 @@ impl Call {
             }
             charges.push_adjustment(&adjustment);
             receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());
-            if adjustment.policy.block().is_some() {
-                // A block needs none, but has its place.
+            if adjustment.policy.lockout().is_some() {
+                // A lockout needs none, but has its place.
                 receipt.extend_from_slice(&0_f64.to_le_bytes());
             }
         }

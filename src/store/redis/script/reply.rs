@@ -82,7 +82,7 @@ pub(super) fn part_width(part: PartPlan<'_>) -> usize {
             Counter::SlidingCounter(_) => 2,
             Counter::SlidingLog(_) => 5,
         };
-        of_counter + usize::from(policy.block().is_some())
+        of_counter + usize::from(policy.lockout().is_some())
     });
     MOMENT + widths.sum::<usize>()
 }
@@ -173,11 +173,11 @@ impl Numbers<'_> {
 
     fn policy_reading(&mut self, policy: &Policy) -> Option<PolicyReading> {
         let counted = self.reading(policy.counter())?;
-        let blocked = match policy.block() {
+        let locked = match policy.lockout() {
             Some(_) => self.next()?,
             None => 0,
         };
-        Some(PolicyReading { counted, blocked })
+        Some(PolicyReading { counted, locked })
     }
 
     fn reading(&mut self, counter: &Counter) -> Option<Reading> {

@@ -5,7 +5,7 @@
 -- ARGV[1]   for each policy: its id, its weight in three bytes, limit, bound, the charge, weight and drain; the limit is
 --           negative for a shadow, which rejects nothing and takes no charge that is above it. After them the eight
 --           bytes of the call's number, which is random: what begins with this call takes its own number from it. A
---           policy with a block is followed by that, with the block's length as its weight
+--           policy with a lockout is followed by that, with the lockout's length as its weight
 -- ARGV[2]   who holds the slots that are taken or given back; empty if none are
 -- ARGV[3]   to settle: the moment of the charge, the birth of what was charged, negative if it is unknown, and for each
 --           policy what a refund has to know; empty to decide
@@ -23,7 +23,7 @@
 -- to write the level in the numbers of the plan.
 --
 -- Returns as doubles the server's time, and of each partition by how much its own time is ahead of that, its birth, and
--- what each policy had used before, and after it what is left of its block: the reading of src/algorithm. The reply begins with the first half of the call's
+-- what each policy had used before, and after it what is left of its lockout: the reading of src/algorithm. The reply begins with the first half of the call's
 -- number and ends with the second half: a reply that has lost bytes, or is another call's, is found out.
 --
 -- The time of a partition stands still while the server's is behind it by a few seconds at most, so that a step of the

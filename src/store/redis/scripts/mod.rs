@@ -3,7 +3,7 @@
 //! A piece stands beside the Rust file of its algorithm and has sections, each with a heading `--- name`: *charge* decides
 //! about a charge, *carry* brings forward a level whose policy only another instance has, *left* says how much is left of a
 //! policy, and *borders* looks at what a call has for calendars, before anything is done. All scripts that decide have all
-//! *carry* sections, so that none needs another one; a block
+//! *carry* sections, so that none needs another one; a lockout
 //! is carried as the bucket that it is. Comments and indentation stay here.
 
 const BUCKET: &str = include_str!("../../../algorithm/bucket.lua");
@@ -12,7 +12,7 @@ const SLIDING_COUNTER: &str = include_str!("../../../algorithm/sliding_counter.l
 const SLIDING_LOG: &str = include_str!("../../../algorithm/sliding_log.lua");
 const CONCURRENCY: &str = include_str!("../../../algorithm/concurrency.lua");
 const CALENDAR: &str = include_str!("../../../algorithm/calendar.lua");
-const BLOCK: &str = include_str!("../../../algorithm/block.lua");
+const LOCKOUT: &str = include_str!("../../../algorithm/lockout.lua");
 
 const HEAD: &str = include_str!("head.lua");
 const USUAL: &str = include_str!("usual.lua");
@@ -31,7 +31,7 @@ const EVERY_ALGORITHM: [&str; 7] = [
     SLIDING_LOG,
     CONCURRENCY,
     CALENDAR,
-    BLOCK,
+    LOCKOUT,
 ];
 
 /// The maximum number of buckets of a partition in the usual case.
@@ -82,7 +82,7 @@ fn decision(first: &str, pieces: &[&str], questions: &str) -> String {
         &with_section(WRITE, "write", &all("write")),
         TAIL,
     ];
-    // A block asks once more what the counter has asked before its charge.
+    // A lockout asks once more what the counter has asked before its charge.
     let mut source = source.concat().replace("@over\n", section(SLIDING_COUNTER, "over"));
     if !questions.is_empty() {
         let [before, after] = ["before what is left", "after what is left"].map(|name| section(questions, name));

@@ -7,9 +7,9 @@ local WITH_BIRTH = 4
 -- Layouts up to this one are of this release or of newer ones.
 local LAST_LAYOUT = 31
 -- For so many microseconds at most, a partition's time stands still.
-local STANDSTILL = 5000000
+local MAX_CLOCK_STEP = 5000000
 -- Values of a drain that stand for something else.
-local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY, SLIDING_COUNTER, CALENDAR, BLOCK = -1, -2, -3, -4, -5, -6
+local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY, SLIDING_COUNTER, CALENDAR, LOCKOUT = -1, -2, -3, -4, -5, -6
 -- The kinds of levels.
 local BUCKET, WINDOW, COUNTER, DATED = 0, 1, 2, 3
 local EXACT, floor, frexp, ldexp = 9007199254740992, math.floor, math.frexp, math.ldexp

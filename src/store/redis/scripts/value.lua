@@ -20,7 +20,7 @@
     if its_layout == layout and (#value - header) % size == 0 then
       last, birth, at = #value, its_birth, its_moment
       if at > clock then
-        if at - clock <= STANDSTILL then now = at else is_later = true end
+        if at - clock <= MAX_CLOCK_STEP then now = at else is_later = true end
       end
     else
       is_old, header = false, HEADER

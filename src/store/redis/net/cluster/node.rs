@@ -7,7 +7,7 @@ use ::redis::RedisError;
 use super::{
     super::{
         super::script::{Call, Reply},
-        connection::{IMPATIENT_MICROS, SharedConnection, code, store_error},
+        connection::{MIN_CANCEL_MICROS, SharedConnection, code, store_error},
         opener::at,
         pool::{Endpoint, Lane, Pool},
     },
@@ -132,7 +132,7 @@ impl NodeAttempt {
 impl Drop for NodeAttempt {
     fn drop(&mut self) {
         if let Some(admission) = self.admission.take()
-            && Clock::system().now().micros_since(self.since) >= IMPATIENT_MICROS
+            && Clock::system().now().micros_since(self.since) >= MIN_CANCEL_MICROS
         {
             let error = StoreError::new(StoreErrorKind::TimedOut, "no answer before the call was cancelled");
             self.breaker.record(admission, Some(&error));

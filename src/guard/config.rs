@@ -10,7 +10,7 @@ use crate::{
 
 /// Settings of a guard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct GuardConfig {
     pub(crate) failure_mode: FailureMode,
     pub(crate) deadline: Duration,
     /// Maximum number of requests that wait for the store at the same time.
@@ -19,7 +19,7 @@ pub(crate) struct Terms {
     pub(crate) rejection_cache: usize,
 }
 
-impl Default for Terms {
+impl Default for GuardConfig {
     fn default() -> Self {
         Self {
             failure_mode: FailureMode::default(),
@@ -30,7 +30,7 @@ impl Default for Terms {
     }
 }
 
-impl Terms {
+impl GuardConfig {
     const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Plan::LONGEST_DEADLINE;
     const MAX_WAITING: RangeInclusive<u32> = 1..=1 << 16;
     const REJECTION_CACHE: RangeInclusive<usize> = 0..=1 << 20;

@@ -1,18 +1,18 @@
-//! A block: for some time after it was used up, a policy rejects every request.
+//! A lockout: for some time after it was used up, a policy rejects every request.
 //!
-//! The rest of a block is kept as a bucket of microseconds, which drains one of them in each. So every store and every
-//! instance carries it as it carries any bucket, also one whose rules have no block, and one that is older than blocks.
+//! The rest of a lockout is kept as a bucket of microseconds, which drains one of them in each. So every store and every
+//! instance carries it as it carries any bucket, also one whose rules have no lockout, and one that is older than lockouts.
 
 use super::{Bucket, Counter, EXACT, Reading, State, Times};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub(crate) struct Lockout {
     /// Its length.
     pub(crate) micros: u64,
     counter: Counter,
 }
 
-impl Block {
+impl Lockout {
     pub(crate) fn new(secs: u64) -> Self {
         Self {
             micros: secs * 1_000_000,
@@ -45,7 +45,7 @@ impl Block {
         State::Bucket(left)
     }
 
-    /// The rest after a charge that was changed late. One that uses the policy up begins a block, unless there is one; a
+    /// The rest after a charge that was changed late. One that uses the policy up begins a lockout, unless there is one; a
     /// refund that leaves a unit lifts it.
     pub(crate) fn settled(&self, left: u64, is_refund: bool, is_used_up: bool) -> u64 {
         match (is_refund, is_used_up) {

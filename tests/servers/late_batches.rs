@@ -1,4 +1,4 @@
-//! Blocks of prefetched units whose replies miss the deadline.
+//! Batches of prefetched units whose replies miss the deadline.
 
 #![allow(clippy::disallowed_methods, reason = "Redis does not follow virtual time")]
 
@@ -34,7 +34,7 @@ fn outcomes(page: &PrometheusHandle, outcome: &str) -> u64 {
 }
 
 fn late(page: &PrometheusHandle, fate: &str) -> u64 {
-    let series = format!(r#"tower_quota_late_blocks_total{{scope="test",fate="{fate}"}}"#);
+    let series = format!(r#"tower_quota_late_batches_total{{scope="test",fate="{fate}"}}"#);
     value(&page.render(), &series) as u64
 }
 
@@ -52,7 +52,7 @@ async fn load(instances: &[RateLimitLayer], millis: u64) {
     }
 }
 
-/// At least four stalls, and so many that a block was late.
+/// At least four stalls, and so many that a batch was late.
 async fn load_with_stalls(instances: &[RateLimitLayer], server: &RedisServer, is_late: impl Fn() -> bool) {
     load(instances, 500).await;
     for stalls in 0..12 {
@@ -68,7 +68,7 @@ async fn load_with_stalls(instances: &[RateLimitLayer], server: &RedisServer, is
 
 /// Found with a proxy: of 1 500 units, up to 449 were charged and out of reach of all instances, and no counter showed it.
 #[tokio::test]
-async fn of_a_window_with_stalls_at_most_one_unit_in_a_hundred_is_lost_and_late_blocks_are_counted() {
+async fn of_a_window_with_stalls_at_most_one_unit_in_a_hundred_is_lost_and_late_batches_are_counted() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
     let server = RedisServer::start();

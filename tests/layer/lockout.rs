@@ -1,4 +1,4 @@
-//! Policies that block: what clients are told, and where the layer stands between them and the store.
+//! Policies with a lockout: what clients are told, and where the layer stands between them and the store.
 
 use http::{StatusCode, header::RETRY_AFTER};
 use tower::{ServiceExt, service_fn};
@@ -62,7 +62,7 @@ async fn a_blocked_client_is_told_when_the_block_ends_from_the_response_on_that_
     assert_eq!(log_in(&layer, true).await.status(), StatusCode::OK);
 }
 
-/// The fifth attempt is charged before its password is looked at, and begins a block until it turns out to be right.
+/// The fifth attempt is charged before its password is looked at, and begins a lockout until it turns out to be right.
 #[tokio::test]
 async fn a_login_that_turns_out_to_be_right_blocks_nobody() {
     let scene = Scene::new([logins(5)]);
@@ -147,21 +147,21 @@ async fn older_dialects_show_the_end_of_a_block() {
 }
 
 #[test]
-fn a_block_that_cannot_be_is_an_error_with_policy_value_and_bound() {
+fn a_lockout_that_cannot_be_is_an_error_with_policy_value_and_bound() {
     let whole = "is not a whole number of seconds in 1..=1000000000";
-    let applies = "a block of 900s does not apply to";
+    let applies = "a lockout of 900s does not apply to";
     let minute = |time| QuotaPolicy::per_minute("p", 5).with_lockout(time);
     let queue = Algorithm::LeakyBucketQueue { max_waiting: 3 };
     for (policy, message) in [
-        (minute(Duration::ZERO), format!("block 0ns {whole}")),
-        (minute(Duration::from_millis(1_500)), format!("block 1.5s {whole}")),
+        (minute(Duration::ZERO), format!("lockout 0ns {whole}")),
+        (minute(Duration::from_millis(1_500)), format!("lockout 1.5s {whole}")),
         (
             minute(Duration::from_secs(1_000_000_001)),
-            format!("block 1000000001s {whole}"),
+            format!("lockout 1000000001s {whole}"),
         ),
         (
             minute(Duration::MAX),
-            format!("block 18446744073709551615.999999999s {whole}"),
+            format!("lockout 18446744073709551615.999999999s {whole}"),
         ),
         (minute(BLOCK).shadow(), format!("{applies} a shadow")),
         (minute(BLOCK).with_prefetch(2), format!("{applies} prefetched units")),

@@ -1,4 +1,4 @@
-//! The units that an instance holds of one partition, and the size of the next block.
+//! The units that an instance holds of one partition, and the size of the next batch.
 
 use std::mem;
 
@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot::Receiver;
 
 use super::{
-    block::Block,
+    batch::Batch,
     fetching::{Fetching, Order, Verdict, Verdicts},
     pace::Pace,
 };
@@ -14,46 +14,46 @@ use crate::{
     clock::Timestamp,
     error::StoreError,
     exchange::{Allowance, Decision, Outcome, Plan},
-    policy::{BlockTerms, PolicySet},
+    policy::{BatchTerms, PolicySet},
 };
 
-/// The units of one partition that an instance has prefetched, and what it knows for the next block.
-pub(super) struct Holding {
+/// The units of one partition that an instance has prefetched, and what it knows for the next batch.
+pub(super) struct BatchPool {
     policies: PolicySet,
     /// The oldest is first, and is spent first.
-    blocks: Blocks,
+    batches: Batches,
     pub(super) fetching: Option<Fetching>,
     pace: Pace,
     /// The units that the store had left when it was last asked.
     left: Option<u64>,
-    /// Until then, no block is fetched ahead: the last call has failed.
+    /// Until then, no batch is fetched ahead: the last call has failed.
     paused_until: Timestamp,
 }
 
-/// Blocks of one partition. Those that are taken out are to be dropped where no lock is held.
-pub(super) type Blocks = SmallVec<[Box<Block>; Holding::MAX_BLOCKS]>;
+/// Batches of one partition. Those that are taken out are to be dropped where no lock is held.
+pub(super) type Batches = SmallVec<[Box<Batch>; BatchPool::MAX_BATCHES]>;
 
 /// The next step of a request.
 pub(super) enum Step {
     /// It asks the store for itself.
     Alone,
     Decided(Decision),
-    /// It fetches a block, and waits for it.
+    /// It fetches a batch, and waits for it.
     Fetch(Order, Receiver<Verdict>),
-    /// It waits for a block that is being fetched.
+    /// It waits for a batch that is being fetched.
     Wait(Receiver<Verdict>),
 }
 
-impl Holding {
+impl BatchPool {
     /// The one that is spent, and the one that was fetched ahead.
-    const MAX_BLOCKS: usize = 2;
+    const MAX_BATCHES: usize = 2;
     /// An instance fetches at most one in so many of the units that are left.
     const SHARE: u64 = 4;
 
     pub(super) fn new(policies: PolicySet) -> Self {
         Self {
             policies,
-            blocks: Blocks::new(),
+            batches: Batches::new(),
             fetching: None,
             pace: Pace::new(),
             left: None,
@@ -66,13 +66,13 @@ impl Holding {
         self.policies.is_same(policies)
     }
 
-    pub(super) fn has_blocks(&self) -> bool {
-        !self.blocks.is_empty()
+    pub(super) fn has_batches(&self) -> bool {
+        !self.batches.is_empty()
     }
 
     /// Returns `true` if it says no more than a new one.
-    pub(super) fn is_expired(&self, now: Timestamp, terms: BlockTerms) -> bool {
-        !self.has_blocks() && self.fetching.is_none() && self.pace.is_expired(now, terms)
+    pub(super) fn is_expired(&self, now: Timestamp, terms: BatchTerms) -> bool {
+        !self.has_batches() && self.fetching.is_none() && self.pace.is_expired(now, terms)
     }
 
     /// The loss if it was evicted.
@@ -81,54 +81,54 @@ impl Holding {
     }
 
     fn rest(&self) -> u64 {
-        self.blocks.iter().map(|block| block.rest()).sum()
+        self.batches.iter().map(|batch| batch.rest()).sum()
     }
 
-    fn take_blocks(&mut self, is_taken: impl Fn(&Block) -> bool) -> Blocks {
-        let (taken, kept) = mem::take(&mut self.blocks)
+    fn take_batches(&mut self, is_taken: impl Fn(&Batch) -> bool) -> Batches {
+        let (taken, kept) = mem::take(&mut self.batches)
             .into_iter()
-            .partition(|block| is_taken(block));
-        self.blocks = kept;
+            .partition(|batch| is_taken(batch));
+        self.batches = kept;
         taken
     }
 
-    pub(super) fn take_all(&mut self) -> Blocks {
-        mem::take(&mut self.blocks)
+    pub(super) fn take_all(&mut self) -> Batches {
+        mem::take(&mut self.batches)
     }
 
-    /// Takes out the blocks that have expired.
-    pub(super) fn take_expired(&mut self, now: Timestamp) -> Blocks {
-        match self.blocks.iter().any(|block| block.is_expired(now)) {
-            true => self.take_blocks(|block| block.is_expired(now)),
-            false => Blocks::new(),
+    /// Takes out the batches that have expired.
+    pub(super) fn take_expired(&mut self, now: Timestamp) -> Batches {
+        match self.batches.iter().any(|batch| batch.is_expired(now)) {
+            true => self.take_batches(|batch| batch.is_expired(now)),
+            false => Batches::new(),
         }
     }
 
-    /// Takes the blocks out if they were too small for a request, and may be enough with what the store had left when it
+    /// Takes the batches out if they were too small for a request, and may be enough with what the store had left when it
     /// rejected that. A cached rejection knows of nothing left: that was looked at when the store gave it.
-    pub(super) fn take_rest(&mut self, rejection: &Decision) -> Blocks {
+    pub(super) fn take_rest(&mut self, rejection: &Decision) -> Batches {
         let rest = self.rest();
         let suffices = |violated: Allowance<'_>| violated.remaining().saturating_add(rest) >= violated.cost();
         match rest > 0 && rejection.violated().all(suffices) {
-            true => mem::take(&mut self.blocks),
-            false => Blocks::new(),
+            true => mem::take(&mut self.batches),
+            false => Batches::new(),
         }
     }
 
     /// Decides a plan by units that are there.
     pub(super) fn spend(&mut self, plan: &Plan, now: Timestamp) -> Option<Decision> {
         let cost = plan.costs().requests;
-        let mut blocks = self.blocks.iter();
-        let index = blocks.position(|block| block.rest() >= cost && !block.is_expired(now))?;
-        let (older, from) = self.blocks.split_at_mut(index);
+        let mut batches = self.batches.iter();
+        let index = batches.position(|batch| batch.rest() >= cost && !batch.is_expired(now))?;
+        let (older, from) = self.batches.split_at_mut(index);
         let decision = from.first_mut()?.spend(plan)?;
         apart_from(older, cost);
         self.pace.used(cost);
         Some(decision)
     }
 
-    /// The next step of a request that was not decided yet. `id` is the name of a block that it fetches.
-    pub(super) fn step(&mut self, plan: &Plan, terms: BlockTerms, now: Timestamp, id: u64) -> Step {
+    /// The next step of a request that was not decided yet. `id` is the name of a batch that it fetches.
+    pub(super) fn step(&mut self, plan: &Plan, terms: BatchTerms, now: Timestamp, id: u64) -> Step {
         if let Some(decision) = self.spend(plan, now) {
             return Step::Decided(decision);
         }
@@ -148,12 +148,12 @@ impl Holding {
         verdict.map_or(Step::Alone, |verdict| Step::Fetch(order, verdict))
     }
 
-    /// The block that is to be fetched now, so that no request has to wait when those that are held are used up or expire.
-    pub(super) fn order_ahead(&mut self, terms: BlockTerms, now: Timestamp, id: impl FnOnce() -> u64) -> Option<Order> {
+    /// The batch that is to be fetched now, so that no request has to wait when those that are held are used up or expire.
+    pub(super) fn order_ahead(&mut self, terms: BatchTerms, now: Timestamp, id: impl FnOnce() -> u64) -> Option<Order> {
         if self.fetching.is_some() || now < self.paused_until {
             return None;
         }
-        let lasting = self.blocks.last()?.lasting(now);
+        let lasting = self.batches.last()?.lasting(now);
         let room = self.room(terms);
         if room == 0 || !self.pace.is_due(self.rest(), lasting, terms, now) {
             return None;
@@ -169,8 +169,8 @@ impl Holding {
         Some(order)
     }
 
-    /// Maximum size of the next block: with it, the instance holds no more than it may, and leaves enough to others.
-    fn room(&self, terms: BlockTerms) -> u64 {
+    /// Maximum size of the next batch: with it, the instance holds no more than it may, and leaves enough to others.
+    fn room(&self, terms: BatchTerms) -> u64 {
         // Until the store has answered once, it is not known what is left.
         let share = self.left.unwrap_or(0) / Self::SHARE;
         share.min(terms.units.saturating_sub(self.rest()))
@@ -180,7 +180,7 @@ impl Holding {
     pub(super) fn charged_apart(&mut self, cost: u64, decision: &Decision) {
         self.learn(decision);
         if decision.outcome() == Outcome::Allowed {
-            apart_from(&mut self.blocks, cost);
+            apart_from(&mut self.batches, cost);
             if let Some(fetching) = &mut self.fetching {
                 fetching.charged_apart = fetching.charged_apart.saturating_add(cost);
             }
@@ -197,8 +197,8 @@ impl Holding {
 
     /// Drops what is held or under way without a refund.
     pub(super) fn forget(&mut self) {
-        for mut block in self.blocks.drain(..) {
-            block.forget();
+        for mut batch in self.batches.drain(..) {
+            batch.forget();
         }
         if let Some(fetching) = &mut self.fetching {
             fetching.is_void = true;
@@ -206,36 +206,36 @@ impl Holding {
         (self.pace, self.left) = (Pace::new(), None);
     }
 
-    /// A block was fetched, or `decision` says why it was not.
+    /// A batch was fetched, or `decision` says why it was not.
     pub(super) fn landed(
         &mut self,
         fetching: Fetching,
         decision: &Decision,
-        block: Option<Box<Block>>,
+        batch: Option<Box<Batch>>,
         now: Timestamp,
         verdicts: &mut Verdicts,
-    ) -> Blocks {
+    ) -> Batches {
         if !fetching.is_void {
             self.learn(decision);
         }
         self.pace.answered(now.micros_since(fetching.order.at));
-        let Some(mut block) = block else {
+        let Some(mut batch) = batch else {
             // A rest that is too small for one request may be enough with what the store has left.
             let is_alone = fetching.is_void || fetching.is_stale || self.rest() > 0;
             fetching.reject(decision, is_alone, verdicts);
-            return Blocks::new();
+            return Batches::new();
         };
-        let spent = fetching.serve(&mut block, verdicts);
-        apart_from(&mut self.blocks, spent);
-        self.blocks.push(block);
-        let mut dropped = self.take_blocks(|block| block.rest() == 0 || block.is_expired(now));
-        if self.blocks.len() > Self::MAX_BLOCKS {
-            dropped.push(self.blocks.remove(0));
+        let spent = fetching.serve(&mut batch, verdicts);
+        apart_from(&mut self.batches, spent);
+        self.batches.push(batch);
+        let mut dropped = self.take_batches(|batch| batch.rest() == 0 || batch.is_expired(now));
+        if self.batches.len() > Self::MAX_BATCHES {
+            dropped.push(self.batches.remove(0));
         }
         dropped
     }
 
-    /// A block could not be fetched, and blocks are not fetched ahead for some time.
+    /// A batch could not be fetched, and batches are not fetched ahead for some time.
     pub(super) fn failed(
         &mut self,
         fetching: Fetching,
@@ -248,9 +248,9 @@ impl Holding {
     }
 }
 
-/// Units were charged that are not of these blocks.
-fn apart_from(blocks: &mut [Box<Block>], units: u64) {
-    for block in blocks {
-        block.charged_apart = block.charged_apart.saturating_add(units);
+/// Units were charged that are not of these batches.
+fn apart_from(batches: &mut [Box<Batch>], units: u64) {
+    for batch in batches {
+        batch.charged_apart = batch.charged_apart.saturating_add(units);
     }
 }

@@ -1,15 +1,15 @@
-//! A block: a moment until which a policy rejects everything.
+//! A lockout: a moment until which a policy rejects everything.
 
 use super::{Counter, Late, State};
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Block {
+pub(super) struct Lockout {
     until: i128,
     at: i128,
 }
 
-impl Block {
+impl Lockout {
     pub(super) fn rest(&self, moment: i128) -> i128 {
         (self.until - moment).max(0)
     }
@@ -25,9 +25,9 @@ impl Block {
     }
 }
 
-impl Counter for Block {
+impl Counter for Lockout {
     fn left(&self, _moment: i128) -> i128 {
-        panic!("a block has no units")
+        panic!("a lockout has no units")
     }
 
     fn fits(&self, moment: i128, _cost: i128) -> bool {
@@ -35,7 +35,7 @@ impl Counter for Block {
     }
 
     fn time_for(&self, _now: i128, _left: i128) -> i128 {
-        panic!("a block has no units")
+        panic!("a lockout has no units")
     }
 
     fn used(&self, moment: i128) -> i128 {
@@ -43,11 +43,11 @@ impl Counter for Block {
     }
 
     fn take(&mut self, _now: i128, _cost: i128, _request: u64) {
-        panic!("a block has no units")
+        panic!("a lockout has no units")
     }
 
     fn take_late(&mut self, _now: i128, _late: &Late<'_>) {
-        panic!("a block has no units")
+        panic!("a lockout has no units")
     }
 
     fn pass_to(&mut self, now: i128) {
@@ -64,6 +64,6 @@ impl Counter for Block {
     fn adopt(&mut self, _policy: &QuotaPolicy) {}
 
     fn shown(&self, _now: i128, _policy: &QuotaPolicy, _cost: i128) -> State {
-        State::Block(self.clone())
+        State::Lockout(self.clone())
     }
 }

@@ -1,7 +1,7 @@
--- A block: what is left of it is a bucket of microseconds, so that every script carries it.
+-- A lockout: what is left of it is a bucket of microseconds, so that every script carries it.
 
 --- charge
-    elseif drain == BLOCK then
+    elseif drain == LOCKOUT then
       -- About the policy before it.
       local left = 0
       if kind == BUCKET and c == 1 and b < EXACT then
@@ -39,6 +39,6 @@
       if left > longest then longest = left end
 
 --- left
-      elseif drain == BLOCK then
+      elseif drain == LOCKOUT then
         left = most
 

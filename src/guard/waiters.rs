@@ -13,13 +13,13 @@ use super::Guard;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// All places of one layer.
-pub(super) struct Places {
+pub(super) struct WaiterLimit {
     /// The lower half counts the places that are taken, the upper half those ever taken, modulo 2³²: one write for both.
     taken: AtomicU64,
     max: u32,
 }
 
-impl Places {
+impl WaiterLimit {
     const ONE: u64 = 1;
     const ONE_BEGUN: u64 = 1 << 32;
 
@@ -32,7 +32,7 @@ impl Places {
 
     /// Returns `true` if no other request may wait. Requests of several threads at the same moment may be a few more.
     #[inline]
-    pub(super) fn are_taken(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.taken() >= self.max
     }
 
@@ -51,19 +51,19 @@ impl Places {
     }
 }
 
-impl fmt::Debug for Places {
+impl fmt::Debug for WaiterLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Places({} of {})", self.taken(), self.max)
+        write!(f, "WaiterLimit({} of {})", self.taken(), self.max)
     }
 }
 
 /// The place of one request, until it is dropped.
-pub(super) struct Place(Arc<Guard>);
+pub(super) struct WaiterPermit(Arc<Guard>);
 
-impl Place {
+impl WaiterPermit {
     pub(super) fn take(guard: &Arc<Guard>) -> Self {
-        let one = Places::ONE_BEGUN + Places::ONE;
-        guard.places.taken.fetch_add(one, Ordering::Relaxed);
+        let one = WaiterLimit::ONE_BEGUN + WaiterLimit::ONE;
+        guard.waiters.taken.fetch_add(one, Ordering::Relaxed);
         Self(Arc::clone(guard))
     }
 
@@ -72,8 +72,8 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for WaiterPermit {
     fn drop(&mut self) {
-        self.0.places.taken.fetch_sub(Places::ONE, Ordering::Relaxed);
+        self.0.waiters.taken.fetch_sub(WaiterLimit::ONE, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! Policies that block, in memory and in Redis.
+//! Policies that lockout, in memory and in Redis.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use tower_quota::{
 
 use super::ledger::{Caller, SECOND, all_algorithms, for_any, remaining, somebody};
 
-const BLOCK: Duration = Duration::from_secs(15 * 60);
-const BLOCK_MICROS: i64 = BLOCK.as_micros() as i64;
+const LOCKOUT: Duration = Duration::from_secs(15 * 60);
+const BLOCK_MICROS: i64 = LOCKOUT.as_micros() as i64;
 const WINDOW: u64 = 60 * SECOND;
 
-/// All that can block, each with ten a minute.
+/// All that can lockout, each with ten a minute.
 fn blocking() -> impl Iterator<Item = QuotaPolicy> {
     let can_block = |policy: &QuotaPolicy| !matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. });
     all_algorithms()
         .into_iter()
         .filter(can_block)
-        .map(|policy| policy.with_lockout(BLOCK))
+        .map(|policy| policy.with_lockout(LOCKOUT))
 }
 
 /// The same without the meter, of which a single unit is all that there is.
@@ -50,7 +50,7 @@ async fn use_up(caller: &Caller, policy: &QuotaPolicy) -> Decision {
     caller.allowed(policy, 1).await
 }
 
-/// Each has a block of its own, also where policies without one stand between them.
+/// Each has a lockout of its own, also where policies without one stand between them.
 #[tokio::test]
 async fn of_several_policies_each_has_its_own_block() {
     let per_minute = |name, quota| QuotaPolicy::per_minute(name, quota);
@@ -89,7 +89,7 @@ async fn of_several_policies_each_has_its_own_block() {
 
 /// Until the end to the microsecond, whatever comes meanwhile, also what costs nothing.
 #[tokio::test]
-async fn the_charge_that_leaves_less_than_a_unit_begins_a_block_which_rejections_do_not_lengthen() {
+async fn the_charge_that_leaves_less_than_a_unit_begins_a_lockout_which_rejections_do_not_lengthen() {
     for policy in blocking() {
         for caller in Caller::of_each_store() {
             let last = use_up(&caller, &policy).await;
@@ -97,7 +97,7 @@ async fn the_charge_that_leaves_less_than_a_unit_begins_a_block_which_rejections
             let allowance = last.allowances().next().unwrap();
             assert_eq!(
                 (allowance.remaining(), allowance.effective_window()),
-                (0, Some(BLOCK)),
+                (0, Some(LOCKOUT)),
                 "{context}"
             );
             for (step, left) in [(0, BLOCK_MICROS), (1, BLOCK_MICROS - 1), (BLOCK_MICROS - 2, 1)] {
@@ -119,9 +119,9 @@ async fn the_charge_that_leaves_less_than_a_unit_begins_a_block_which_rejections
     }
 }
 
-/// A block that is shorter than the time in which a unit comes back.
+/// A lockout that is shorter than the time in which a unit comes back.
 #[tokio::test]
-async fn a_wait_lasts_until_the_block_is_over_and_there_are_units_again() {
+async fn a_wait_lasts_until_the_lockout_is_over_and_there_are_units_again() {
     for caller in Caller::of_each_store() {
         let policy = QuotaPolicy::per_minute("minute", 2).with_lockout(Duration::from_secs(40));
         use_up(&caller, &policy).await;
@@ -165,7 +165,7 @@ async fn a_request_that_is_rejected_begins_no_block() {
 }
 
 #[tokio::test]
-async fn a_refund_that_restores_a_unit_lifts_a_block_and_any_other_does_not() {
+async fn a_refund_that_restores_a_unit_lifts_a_lockout_and_any_other_does_not() {
     for policy in of_ten() {
         for caller in Caller::of_each_store() {
             let context = format!("{:?} of {:?}", policy.algorithm(), caller.store);
@@ -202,7 +202,7 @@ async fn a_reset_lifts_a_block() {
     }
 }
 
-/// An overdraft, too; and one that comes during a block does not lengthen it.
+/// An overdraft, too; and one that comes during a lockout does not lengthen it.
 #[tokio::test]
 async fn a_cost_that_is_known_late_begins_a_block() {
     for policy in of_ten() {
@@ -213,19 +213,23 @@ async fn a_cost_that_is_known_late_begins_a_block() {
                 let later = caller.allowed(&policy, 1).await;
                 caller.step(1);
                 caller.settle(Settlement::new(&early, cost - 1)).await;
-                assert_eq!(caller.decide(&policy, 1).await.retry_after(), Some(BLOCK), "{context}");
+                assert_eq!(
+                    caller.decide(&policy, 1).await.retry_after(),
+                    Some(LOCKOUT),
+                    "{context}"
+                );
                 caller.step(10);
                 caller.settle(Settlement::new(&later, 3)).await;
-                let rest = BLOCK - Duration::from_micros(10);
+                let rest = LOCKOUT - Duration::from_micros(10);
                 assert_eq!(caller.decide(&policy, 1).await.retry_after(), Some(rest), "{context}");
             }
         }
     }
 }
 
-/// Each algorithm in turn is that of the rules without a block; narrow buckets have the smaller script.
+/// Each algorithm in turn is that of the rules without a lockout; narrow buckets have the smaller script.
 #[tokio::test]
-async fn instances_whose_rules_have_no_block_or_another_keep_the_one_that_has_begun() {
+async fn instances_whose_rules_have_no_lockout_or_another_keep_the_one_that_has_begun() {
     for policy in blocking() {
         for caller in Caller::of_each_store() {
             let context = format!("{:?} of {:?}", policy.algorithm(), caller.store);
@@ -234,8 +238,8 @@ async fn instances_whose_rules_have_no_block_or_another_keep_the_one_that_has_be
             caller.step(WINDOW as i64);
             caller.allowed(&without_block(&policy), 1).await;
             caller.allowed(&QuotaPolicy::per_hour("another", 7), 1).await;
-            let rest = BLOCK - Duration::from_micros(2 * WINDOW);
-            let longer = policy.clone().with_lockout(10 * BLOCK);
+            let rest = LOCKOUT - Duration::from_micros(2 * WINDOW);
+            let longer = policy.clone().with_lockout(10 * LOCKOUT);
             for policy in [&policy, &longer] {
                 assert_eq!(caller.decide(policy, 1).await.retry_after(), Some(rest), "{context}");
             }
@@ -247,7 +251,7 @@ async fn instances_whose_rules_have_no_block_or_another_keep_the_one_that_has_be
 
 /// Days are longer than a narrow value has room for.
 #[tokio::test]
-async fn a_block_of_a_year_is_exact_to_the_microsecond() {
+async fn a_lockout_of_a_year_is_exact_to_the_microsecond() {
     let year = Duration::from_secs(365 * 86_400);
     for policy in blocking() {
         let policy = policy.with_lockout(year);
@@ -267,7 +271,7 @@ async fn a_block_of_a_year_is_exact_to_the_microsecond() {
 
 /// With a manual clock, keys stay for an hour longer.
 #[tokio::test]
-async fn a_key_does_not_expire_before_its_block_ends() {
+async fn a_key_does_not_expire_before_its_lockout_ends() {
     let server = crate::support::RedisServer::start();
     let clock = Clock::manual(Timestamp::from_micros(1_700_006_400 * SECOND));
     let redis = RedisStore::builder(server.url()).clock(clock.clone()).build().unwrap();
@@ -286,7 +290,7 @@ async fn a_key_does_not_expire_before_its_block_ends() {
             let life = server.command(&["PTTL", key]);
             let life: u128 = life.trim().trim_start_matches(':').parse().unwrap();
             assert!(
-                life > BLOCK.as_millis() + 3_600_000 - 60_000,
+                life > LOCKOUT.as_millis() + 3_600_000 - 60_000,
                 "{life} of {:?}",
                 policy.algorithm()
             );
@@ -295,10 +299,10 @@ async fn a_key_does_not_expire_before_its_block_ends() {
 }
 
 fn somebody_else() -> PartitionId {
-    Scope::new("blocks").partition(&tower_quota::PartitionKey::new("user", "carol"))
+    Scope::new("lockouts").partition(&tower_quota::PartitionKey::new("user", "carol"))
 }
 
-/// Between the charge that begins a block and its end, nothing passes unless something was given back or reset, whatever is
+/// Between the charge that begins a lockout and its end, nothing passes unless something was given back or reset, whatever is
 /// charged and asked for.
 #[test]
 fn nothing_passes_during_a_block() {
@@ -335,7 +339,7 @@ fn nothing_passes_during_a_block() {
     });
 }
 
-/// The block begins once: all that pass have taken a unit.
+/// The lockout begins once: all that pass have taken a unit.
 #[tokio::test]
 async fn of_many_requests_at_once_as_many_pass_as_there_are_units_and_the_rest_is_blocked() {
     for policy in of_ten() {
@@ -346,16 +350,16 @@ async fn of_many_requests_at_once_as_many_pass_as_there_are_units_and_the_rest_i
                 .filter(|decision| decision.outcome() == Outcome::Allowed);
             assert_eq!(allowed.count(), 10);
             let waits = decisions.iter().filter_map(Decision::retry_after);
-            assert_eq!(waits.filter(|wait| *wait == BLOCK).count(), 40);
+            assert_eq!(waits.filter(|wait| *wait == LOCKOUT).count(), 40);
         }
     }
 }
 
-/// Alice's block is hers, and a plan that finds it takes nothing of the others.
+/// Alice's lockout is hers, and a plan that finds it takes nothing of the others.
 #[tokio::test]
-async fn a_block_in_one_partition_rejects_a_plan_of_several() {
+async fn a_lockout_in_one_partition_rejects_a_plan_of_several() {
     for caller in Caller::of_each_store() {
-        let policy = QuotaPolicy::per_minute("pair", 2).with_lockout(BLOCK);
+        let policy = QuotaPolicy::per_minute("pair", 2).with_lockout(LOCKOUT);
         let wide = PolicySet::new([QuotaPolicy::per_minute("account", 100)]).unwrap();
         let account = somebody();
         let plan = || caller.plan([policy.clone()], 1).and(wide.clone(), account);
@@ -365,6 +369,6 @@ async fn a_block_in_one_partition_rejects_a_plan_of_several() {
         }
         let rejected = caller.store.decide(plan()).await.unwrap();
         let violated: Vec<_> = rejected.violated().map(|by| by.policy().name()).collect();
-        assert_eq!((violated, rejected.retry_after()), (vec!["pair"], Some(BLOCK)));
+        assert_eq!((violated, rejected.retry_after()), (vec!["pair"], Some(LOCKOUT)));
     }
 }

@@ -1,4 +1,4 @@
-//! A block of units: charged at one moment, as if a row of requests had come then, and spent by later requests.
+//! A batch of units: charged at one moment, as if a row of requests had come then, and spent by later requests.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use super::RejectionCache;
 use crate::{
     clock::Timestamp,
     exchange::{Decision, Outcome, Plan, Settlement},
-    policy::BlockTerms,
+    policy::BatchTerms,
     store::StoreFuture,
 };
 
 /// Units of one partition that are charged and not yet spent. When it is dropped, the rest is given back.
 ///
-/// Each request that is spent from it gets the decision that the store would have made when the block was charged, after
+/// Each request that is spent from it gets the decision that the store would have made when the batch was charged, after
 /// the requests before it. So the fields of its response and its settlement are right without another call.
-pub(super) struct Block {
+pub(super) struct Batch {
     /// The decision of the store about all of it.
     decision: Decision,
     plan: Plan,
@@ -26,13 +26,13 @@ pub(super) struct Block {
     cache: Arc<RejectionCache>,
 }
 
-impl Block {
+impl Batch {
     /// Returns `None` if the store has rejected the plan. `began` is the local time before the call, so that the store's clock
     /// has gone on by no more than this one.
     pub(super) fn new(
         plan: Plan,
         decision: Decision,
-        terms: BlockTerms,
+        terms: BatchTerms,
         began: Timestamp,
         cache: &Arc<RejectionCache>,
     ) -> Option<Self> {
@@ -99,7 +99,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for Batch {
     fn drop(&mut self) {
         drop(self.give_back());
     }

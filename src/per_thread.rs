@@ -28,12 +28,12 @@ fn number() -> usize {
 
 /// A value, and a copy of it for each lane that has asked for one.
 #[derive(Debug)]
-pub(crate) struct Lanes<T> {
+pub(crate) struct PerThread<T> {
     first: T,
     copies: Box<[OnceLock<T>; LANES]>,
 }
 
-impl<T> Lanes<T> {
+impl<T> PerThread<T> {
     pub(crate) fn new(first: T) -> Self {
         Self {
             first,
@@ -58,9 +58,9 @@ impl<T> Lanes<T> {
 /// lines of 64 bytes in pairs.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[repr(align(128))]
-pub(crate) struct Line<T>(pub(crate) T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
 
-impl<T> Deref for Line<T> {
+impl<T> Deref for CachePadded<T> {
     type Target = T;
 
     #[inline]
@@ -69,28 +69,28 @@ impl<T> Deref for Line<T> {
     }
 }
 
-impl<T: AsRef<[u8]>> AsRef<[u8]> for Line<T> {
+impl<T: AsRef<[u8]>> AsRef<[u8]> for CachePadded<T> {
     fn as_ref(&self) -> &[u8] {
         self.0.as_ref()
     }
 }
 
 /// A reference to a value that all lanes share. Its clones are counted in the lane that it was taken for.
-pub(crate) type LaneRef<T> = Arc<Line<Arc<T>>>;
+pub(crate) type PerThreadRef<T> = Arc<CachePadded<Arc<T>>>;
 
 /// A shared value, with a reference to it for each lane.
 #[derive(Debug)]
-pub(crate) struct Shared<T>(Arc<Lanes<LaneRef<T>>>);
+pub(crate) struct Shared<T>(Arc<PerThread<PerThreadRef<T>>>);
 
 impl<T> Shared<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self(Arc::new(Lanes::new(Arc::new(Line(Arc::new(value))))))
+        Self(Arc::new(PerThread::new(Arc::new(CachePadded(Arc::new(value))))))
     }
 
     /// A reference that is counted in this thread's lane.
     #[inline]
-    pub(crate) fn here(&self) -> LaneRef<T> {
-        let reference = self.0.here(|first| Arc::new(Line(Arc::clone(first))));
+    pub(crate) fn here(&self) -> PerThreadRef<T> {
+        let reference = self.0.here(|first| Arc::new(CachePadded(Arc::clone(first))));
         Arc::clone(reference)
     }
 
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn each_lane_has_a_copy_of_its_own_which_its_threads_keep() {
-        let lanes = Lanes::new(Arc::new(7));
-        let here = || Arc::as_ptr(lanes.here(|first| Arc::new(**first))).addr();
+        let per_thread = PerThread::new(Arc::new(7));
+        let here = || Arc::as_ptr(per_thread.here(|first| Arc::new(**first))).addr();
         // Threads of other tests take numbers, too, so two of these may meet in a lane.
         let copies: Vec<(usize, [usize; 2])> = thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
@@ -134,7 +134,7 @@ mod tests {
         });
         for (index, (lane, [copy, again])) in copies.iter().enumerate() {
             assert_eq!(copy, again);
-            assert_ne!(*copy, Arc::as_ptr(lanes.first()).addr());
+            assert_ne!(*copy, Arc::as_ptr(per_thread.first()).addr());
             let mut others = copies[..index].iter();
             assert!(
                 others.all(|(other, [copied, _])| (other == lane) == (copied == copy)),

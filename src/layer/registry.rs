@@ -15,7 +15,7 @@ pub(super) type Place = (u64, PartitionId);
 
 /// The part of a layer that its neighbours look at. It lives as long as the layer.
 #[derive(Debug)]
-pub(super) struct Neighbour {
+pub(super) struct RegisteredLayer {
     place: Option<Place>,
     /// Sorted, so that equal policies are equal here.
     policies: Vec<Numbers>,
@@ -51,21 +51,21 @@ impl Numbers {
 }
 
 /// The layers of this process.
-static NEIGHBOURS: Mutex<Neighbours> = Mutex::new(Neighbours {
+static NEIGHBOURS: Mutex<LayerRegistry> = Mutex::new(LayerRegistry {
     by_place: BTreeMap::new(),
     swept_at: 64,
 });
 
-struct Neighbours {
-    by_place: BTreeMap<Place, Vec<Weak<Neighbour>>>,
+struct LayerRegistry {
+    by_place: BTreeMap<Place, Vec<Weak<RegisteredLayer>>>,
     /// With so many places, those whose layers are gone are removed.
     swept_at: usize,
 }
 
-impl Neighbours {
+impl LayerRegistry {
     /// The layers at a place before this one.
-    fn add(&mut self, place: Place, layer: &Arc<Neighbour>) -> Vec<Arc<Neighbour>> {
-        let is_alive = |layer: &Weak<Neighbour>| layer.strong_count() > 0;
+    fn add(&mut self, place: Place, layer: &Arc<RegisteredLayer>) -> Vec<Arc<RegisteredLayer>> {
+        let is_alive = |layer: &Weak<RegisteredLayer>| layer.strong_count() > 0;
         if self.by_place.len() >= self.swept_at {
             self.by_place.retain(|_, layers| layers.iter().any(is_alive));
             self.swept_at = 64.max(2 * self.by_place.len());
@@ -78,7 +78,7 @@ impl Neighbours {
     }
 }
 
-impl Neighbour {
+impl RegisteredLayer {
     pub(super) fn new(store: Option<u64>, attribution: &Attribution, policies: &Policies) -> Arc<Self> {
         let sets = policies.all_sets();
         let parts = sets.iter().flat_map(|set| &set.parts);
@@ -96,7 +96,7 @@ impl Neighbour {
     }
 
     /// Puts the layer beside the others. Returns the name of a policy that one of them has with other numbers.
-    pub(super) fn move_in(self: &Arc<Self>) -> Option<String> {
+    pub(super) fn register(self: &Arc<Self>) -> Option<String> {
         let others = NEIGHBOURS.lock().add(self.place?, self);
         others.iter().find_map(|other| self.differs_from(other))
     }
@@ -123,11 +123,11 @@ impl Neighbour {
 
 /// The layers that a request has passed, in its extensions.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Passed(Vec<Arc<Neighbour>>);
+pub(super) struct PassedLayers(Vec<Arc<RegisteredLayer>>);
 
-impl Passed {
+impl PassedLayers {
     /// Notes one more. Returns `true` if it charges the request again.
-    pub(super) fn note(&mut self, layer: &Arc<Neighbour>) -> bool {
+    pub(super) fn note(&mut self, layer: &Arc<RegisteredLayer>) -> bool {
         let was_here = self.0.iter().any(|passed| layer.charges_again(passed));
         self.0.push(Arc::clone(layer));
         was_here

@@ -17,7 +17,7 @@ const WIDE_PREFIX: u8 = 48;
 
 /// The judgement of an origin about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judgement {
+pub(super) enum TokenOutcome {
     /// Its token is valid, and was not spent before.
     Accepted,
     /// There is a token, and it is not valid. The client does not learn the reason.
@@ -32,7 +32,7 @@ pub(super) enum Judgement {
     Unavailable,
 }
 
-impl Judgement {
+impl TokenOutcome {
     /// The name that operators read.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -47,12 +47,12 @@ impl Judgement {
 }
 
 /// The result of the checks before a proof is verified.
-pub(super) enum Glance {
+pub(super) enum PreCheck {
     /// It has no token, and needs none.
     Pass,
     /// Its proof is to be verified.
     Proof(Box<Claim>),
-    Rejected(Judgement),
+    Rejected(TokenOutcome),
 }
 
 /// A token that may be valid.
@@ -73,29 +73,29 @@ struct Contexts {
 
 impl Origin {
     /// Type, length, key, context and nonce, and whether the tag is known: no curve is needed for that.
-    pub(super) fn glance(&self, request: &Parts) -> Glance {
+    pub(super) fn glance(&self, request: &Parts) -> PreCheck {
         match Token::from_headers(&request.headers) {
-            Ok(None) if self.is_optional || self.skips_cors_preflight && is_cors_preflight(request) => Glance::Pass,
-            Ok(None) => Glance::Rejected(Judgement::NoToken),
+            Ok(None) if self.is_optional || self.skips_cors_preflight && is_cors_preflight(request) => PreCheck::Pass,
+            Ok(None) => PreCheck::Rejected(TokenOutcome::NoToken),
             Ok(Some(token)) => self
                 .claim(token, request)
-                .map_or_else(Glance::Rejected, |claim| Glance::Proof(claim.into())),
-            Err(_) => Glance::Rejected(Judgement::Invalid),
+                .map_or_else(PreCheck::Rejected, |claim| PreCheck::Proof(claim.into())),
+            Err(_) => PreCheck::Rejected(TokenOutcome::Invalid),
         }
     }
 
-    fn claim(&self, token: Token, request: &Parts) -> Result<Claim, Judgement> {
+    fn claim(&self, token: Token, request: &Parts) -> Result<Claim, TokenOutcome> {
         let keys = self.keys.load();
         let known = keys.get(*token.key());
         let key = known.filter(|key| key.profile() == token.profile() && token.nonce() < self.limit);
-        let key = key.ok_or(Judgement::Invalid)?.clone();
+        let key = key.ok_or(TokenOutcome::Invalid)?.clone();
         let contexts = self.contexts(&token);
         if contexts.is_empty() {
-            return Err(Judgement::Invalid);
+            return Err(TokenOutcome::Invalid);
         }
         // A client that sends a token again and again must not keep the verifier busy.
         if contexts.iter().any(|contexts| self.spending.knows(contexts.tag)) {
-            return Err(Judgement::Spent);
+            return Err(TokenOutcome::Spent);
         }
         let network = self.address.network(request);
         if network.is_none() {
@@ -128,7 +128,7 @@ impl Origin {
     }
 
     /// Verifies the proof, and spends the tag.
-    pub(super) async fn judge(self: Arc<Self>, claim: Claim) -> Judgement {
+    pub(super) async fn judge(self: Arc<Self>, claim: Claim) -> TokenOutcome {
         let mut charges = Vec::new();
         for contexts in &claim.contexts {
             let verified = self.verify(&claim, contexts, &mut charges).await;
@@ -138,13 +138,13 @@ impl Origin {
                     return self.spend(&claim, contexts.tag).await;
                 }
                 Ok(false) => {}
-                Err(judgement) => return judgement,
+                Err(outcome) => return outcome,
             }
         }
         if let Some((known, network)) = self.known(&claim) {
             known.failed(&network, self.clock.now());
         }
-        Judgement::Invalid
+        TokenOutcome::Invalid
     }
 
     fn known(&self, claim: &Claim) -> Option<(&KnownGroups, IpNet)> {
@@ -152,11 +152,20 @@ impl Origin {
     }
 
     /// Failures count while the verifier is busy only: whoever else is behind an address needs it for honest tokens.
-    async fn verify(&self, claim: &Claim, contexts: &Contexts, charges: &mut Vec<Charge>) -> Result<bool, Judgement> {
+    async fn verify(
+        &self,
+        claim: &Claim,
+        contexts: &Contexts,
+        charges: &mut Vec<Charge>,
+    ) -> Result<bool, TokenOutcome> {
         let wide = claim.network.map(widened);
         let is_busy = self.workers.is_half_full();
         if let Some(wide) = wide.filter(|_| is_busy) {
-            let charge = self.forgeries.charge(&wide).await.map_err(Judgement::TooManyFailures)?;
+            let charge = self
+                .forgeries
+                .charge(&wide)
+                .await
+                .map_err(TokenOutcome::TooManyFailures)?;
             self.forgeries.give_back(charge);
         }
         let group = if is_busy { wide } else { claim.network };
@@ -168,7 +177,7 @@ impl Origin {
         if let Some(wide) = wide {
             match self.forgeries.charge(&wide).await {
                 Ok(charge) => charges.extend(charge),
-                Err(wait) if self.workers.is_half_full() => return Err(Judgement::TooManyFailures(wait)),
+                Err(wait) if self.workers.is_half_full() => return Err(TokenOutcome::TooManyFailures(wait)),
                 Err(_) => {}
             }
         }
@@ -176,22 +185,22 @@ impl Origin {
         verified.map_err(|Overloaded| self.overloaded())
     }
 
-    async fn spend(&self, claim: &Claim, tag: PartitionId) -> Judgement {
+    async fn spend(&self, claim: &Claim, tag: PartitionId) -> TokenOutcome {
         match self.spending.spend(tag, &self.log).await {
-            Spent::Before => Judgement::Spent,
+            Spent::Before => TokenOutcome::Spent,
             Spent::Now => {
                 if let Some((known, network)) = self.known(claim) {
                     known.accepted(&network, self.clock.now());
                 }
-                Judgement::Accepted
+                TokenOutcome::Accepted
             }
-            Spent::Unknown => Judgement::Unavailable,
+            Spent::Unknown => TokenOutcome::Unavailable,
         }
     }
 
-    fn overloaded(&self) -> Judgement {
+    fn overloaded(&self) -> TokenOutcome {
         self.log.overloaded(self.clock.now());
-        Judgement::Unavailable
+        TokenOutcome::Unavailable
     }
 }
 
