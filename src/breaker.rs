@@ -14,8 +14,7 @@ use std::{
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
-    mutex::Mutex,
-    random,
+    sync::{mutex::Mutex, random},
 };
 
 /// Receives the changes of a circuit.

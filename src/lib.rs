@@ -114,44 +114,36 @@
 #[macro_use]
 pub mod telemetry;
 
+mod access;
 mod algorithm;
-mod bounded_map;
 mod breaker;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod clock;
+mod decision;
 pub mod docs;
 mod error;
-mod exchange;
 pub mod fields;
 #[cfg(all(feature = "redis", feature = "serde"))]
 pub mod fleet;
 mod guard;
 pub mod guide;
 pub mod key;
-mod last_turn;
 mod layer;
 mod lease;
 pub mod ledger;
 mod mistake;
-mod mutex;
 mod partition;
-mod per_thread;
 mod policy;
 #[cfg(feature = "privacy-pass")]
 pub mod privacy_pass;
-mod random;
-mod ready;
 #[cfg(feature = "redis")]
 pub mod redis;
-mod rejection;
-mod response_fields;
+mod response;
 mod round_trips;
 mod rules;
-mod scratch;
-mod screening;
-mod sharded;
 mod store;
+mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 #[cfg(feature = "tier")]
@@ -162,12 +154,13 @@ pub use self::layer::MissingDecision;
 #[cfg(feature = "redis")]
 pub use self::store::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{
+    access::{AbnormalUsage, Access, AccessList, AccessRules, Capacity, Exemption},
     breaker::CircuitState,
-    error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
-    exchange::{
+    decision::{
         Allowance, Availability, Charge, ChargeTime, Decision, Forecast, MeasuredCharge, Measurement, Outcome,
         PartialPlan, Plan, Settlement,
     },
+    error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     guard::FailureMode,
     layer::{
         ActualCost, AdminError, AdminHandle, HeldSlot, MissingKey, RateLimit, RateLimitBody, RateLimitLayer,
@@ -179,10 +172,11 @@ pub use self::{
         Algorithm, CalendarPeriod, CalendarWindow, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName,
         Weekday,
     },
-    rejection::Rejection,
-    response_fields::{EmitWhen, LegacyReset, RateCap, ResponseFields},
+    response::{
+        fields::{EmitWhen, LegacyReset, RateCap, ResponseFields},
+        rejection::Rejection,
+    },
     rules::{ChangeKind, ResolvedTier, Rules, RulesChange, RulesDiff, RulesHandle, Tiers},
-    screening::{AbnormalUsage, Access, AccessList, AccessRules, Capacity, Exemption},
     store::{
         AcquireFuture, Store, StoreFuture,
         memory::{MemoryStore, MemoryStoreBuilder},

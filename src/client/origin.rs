@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, Timestamp},
-    mutex::Mutex,
+    sync::mutex::Mutex,
 };
 
 /// One server, and what is known of it.

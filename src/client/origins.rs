@@ -6,10 +6,9 @@ use http::{header::HOST, request::Parts};
 
 use super::origin::{ClientConfig, Origin};
 use crate::{
-    bounded_map::BoundedMap,
     clock::Timestamp,
-    mutex::Mutex,
     partition::{PartitionId, PartitionKey, Scope},
+    sync::{bounded_map::BoundedMap, mutex::Mutex},
 };
 
 pub(super) struct Origins {

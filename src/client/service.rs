@@ -13,7 +13,7 @@ use super::{
     future::{RequestContext, State},
     origin::Entry,
 };
-use crate::ready::{ReadyService, take_ready};
+use crate::sync::ready::{ReadyService, take_ready};
 
 /// The service that [`ClientLayer`] makes: sends a request with `S` when its turn has come.
 ///

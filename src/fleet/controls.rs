@@ -11,7 +11,7 @@ use super::{
     document::{AccessEntry, RulesDocumentError, RulesDocumentErrorKind, check_length},
     version::RulesVersion,
 };
-use crate::{error::ConfigError, screening::AccessRules};
+use crate::{access::AccessRules, error::ConfigError};
 
 /// The state of a fleet's kill switch, as the last [`Control`] set it.
 ///

@@ -13,9 +13,9 @@ pub use self::{
 };
 use super::{controls::access_rules, version::RulesVersion};
 use crate::{
+    access::AccessRules,
     error::ConfigError,
     rules::{Rules, check_rules},
-    screening::AccessRules,
 };
 
 /// The rules that all instances of a service follow, with their version, the roll-out, the kill switch and an access list.

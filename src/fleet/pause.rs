@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::random;
+use crate::sync::random;
 
 /// The mean time between two polls.
 const POLL: Duration = Duration::from_secs(1);

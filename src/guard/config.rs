@@ -4,8 +4,8 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use super::FailureMode;
 use crate::{
+    decision::Plan,
     error::{ConfigError, ConfigErrorKind},
-    exchange::Plan,
 };
 
 /// Settings of a guard.

@@ -13,8 +13,8 @@ use tokio::time::timeout;
 use super::waiters::WaiterLimit;
 use crate::{
     clock::{Clock, Timestamp},
+    decision::{Decision, Measurement, Outcome, Plan},
     error::{StoreError, StoreErrorKind},
-    exchange::{Decision, Measurement, Outcome, Plan},
     store::{BoxedAnswer, Store, StoreFuture, memory::MemoryStore},
     telemetry::StoreTelemetry,
 };

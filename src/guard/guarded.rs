@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use crate::{
     breaker::{Admission, Breaker, CircuitTelemetry},
     clock::Clock,
+    decision::{Measurement, Plan},
     error::{StoreError, StoreErrorKind},
-    exchange::{Measurement, Plan},
-    last_turn::{self, Late},
     store::{BoxedAnswer, Store},
+    sync::last_turn::{self, Late},
     telemetry::{Stopwatch, StoreTelemetry},
 };
 

@@ -42,10 +42,10 @@ use self::{
 use crate::{
     breaker::{Breaker, CircuitState},
     clock::{Clock, Timestamp},
+    decision::{Cached, Decision, Plan, Settlement},
     error::{StoreError, StoreErrorKind},
-    exchange::{Cached, Decision, Plan, Settlement},
-    last_turn,
     store::{Store, StoreFuture},
+    sync::last_turn,
     telemetry::{HeldSlots, StoreTelemetry},
 };
 

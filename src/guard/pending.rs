@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use super::{DecisionState, Guard, waiters::WaiterPermit};
 use crate::{
-    exchange::{Decision, Settlement},
+    decision::{Decision, Settlement},
     telemetry::InSpan,
 };
 

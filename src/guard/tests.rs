@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::*;
 use crate::{
     MemoryStore,
-    exchange::Outcome,
+    decision::Outcome,
     partition::{PartitionKey, Scope},
     policy::{PolicySet, QuotaPolicy},
     store::{AcquireFuture, StoreFuture},

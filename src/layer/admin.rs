@@ -5,8 +5,8 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 use super::{admission::Limits, attribution::Holder};
 use crate::{
     breaker::CircuitState,
+    decision::{Decision, Plan},
     error::{ConfigError, StoreError},
-    exchange::{Decision, Plan},
     partition::ToPartitionKey,
     rules::{Grant, Policies, QuotaSet},
 };

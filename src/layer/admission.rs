@@ -14,13 +14,13 @@ use super::{
     usage::UsageHandle,
 };
 use crate::{
+    access::{Caller, Screened, Screening},
     clock::Clock,
-    exchange::{Allowance, Costs, Decision, Outcome, Plan},
+    decision::{Allowance, Costs, Decision, Outcome, Plan},
     guard::{DecisionState, Guard},
     mistake::Diagnostics,
-    rejection::{Rejection, Responder},
+    response::rejection::{Rejection, Responder},
     rules::{FollowUp, Policies, QuotaSet, ResolvedTier, Selection},
-    screening::{Caller, Screened, Screening},
     telemetry::LayerTelemetry,
 };
 

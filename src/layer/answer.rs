@@ -10,8 +10,8 @@ use super::{
     charge::OpenCharge,
 };
 use crate::{
-    exchange::{Decision, Outcome, Settlement},
-    response_fields::Times,
+    decision::{Decision, Outcome, Settlement},
+    response::fields::Times,
     rules::QuotaSet,
 };
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use http::request::Parts;
 
 use crate::{
+    access::Caller,
+    decision::Outcome,
     error::{ConfigError, ConfigErrorKind},
-    exchange::Outcome,
     key::KeyExtractor,
     mistake::Diagnostics,
     partition::{PartitionId, PartitionKey, Scope},
     policy::MAX_NAME,
-    screening::Caller,
     telemetry::LayerTelemetry,
 };
 

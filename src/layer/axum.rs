@@ -10,7 +10,7 @@ use axum::{
 use http::{Response, StatusCode, request::Parts};
 
 use super::UsageHandle;
-use crate::exchange::Decision;
+use crate::decision::Decision;
 
 /// The decision about the request, for handlers: what is left for this caller. Needs
 /// [`decision_in_request`](crate::RateLimitLayerBuilder::decision_in_request), without which the answer is 500; an

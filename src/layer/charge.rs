@@ -10,10 +10,10 @@ use smallvec::SmallVec;
 
 use super::usage::{Report, Usage};
 use crate::{
-    exchange::{Costs, Decision, Measurement, Plan, Settlement},
+    decision::{Costs, Decision, Measurement, Plan, Settlement},
     guard::Guard,
-    mutex::Mutex,
     policy::{MAX_UNITS, QuotaUnit, UnitId},
+    sync::mutex::Mutex,
     telemetry::HeldSlots,
 };
 

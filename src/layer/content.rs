@@ -16,7 +16,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::charge::OpenCharge;
-use crate::mutex::Mutex;
+use crate::sync::mutex::Mutex;
 
 /// Counts the bytes of request bodies as they are read, for policies that count
 /// [the content of requests](crate::Direction::Request).

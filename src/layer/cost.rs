@@ -3,8 +3,8 @@
 use http::{request, response};
 
 use crate::{
+    decision::Plan,
     error::{ConfigError, ConfigErrorKind},
-    exchange::Plan,
     policy::UnitName,
 };
 

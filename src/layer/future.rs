@@ -19,7 +19,7 @@ use super::{
     RateLimitBody,
     admission::{Admission, Admitted, Limits},
 };
-use crate::{guard::PendingDecision, per_thread::PerThreadRef, rules::Selection};
+use crate::{guard::PendingDecision, rules::Selection, sync::per_thread::PerThreadRef};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).

@@ -41,7 +41,7 @@ pub use self::{
     service::RateLimit,
     usage::UsageHandle,
 };
-use crate::{per_thread::Shared, rules::RulesHandle};
+use crate::{rules::RulesHandle, sync::per_thread::Shared};
 
 /// Limits the requests of each caller. See the [crate documentation](crate) for a whole program.
 ///

@@ -7,7 +7,7 @@ use super::{
     attribution::Holder,
 };
 use crate::{
-    exchange::{ChargeTime, Forecast, Outcome, Plan, Settlement},
+    decision::{ChargeTime, Forecast, Outcome, Plan, Settlement},
     partition::ToPartitionKey,
     policy::{PolicySet, QuotaPolicy},
 };

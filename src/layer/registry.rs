@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::attribution::Attribution;
-use crate::{mutex::Mutex, partition::PartitionId, policy::Policy, rules::Policies};
+use crate::{partition::PartitionId, policy::Policy, rules::Policies, sync::mutex::Mutex};
 
 /// Whose used units a layer shares: the store, and a partition that only layers of the same scope have.
 pub(super) type Place = (u64, PartitionId);

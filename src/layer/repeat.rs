@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::{RateLimitBody, RateLimitLayer, ResponseFuture, admission::Limits, future::State};
 use crate::{
-    exchange::{Decision, Outcome, Plan, Settlement},
+    decision::{Decision, Outcome, Plan, Settlement},
     guard::{DecisionState, Guard},
     partition::{PartitionId, PartitionKey},
     policy::{Algorithm, PolicySet, QuotaPolicy},

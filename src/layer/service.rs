@@ -13,8 +13,10 @@ use tower_service::Service;
 use super::{RateLimitBody, ResponseFuture, admission::Limits, future::State};
 use crate::{
     guard::DecisionState,
-    per_thread::Shared,
-    ready::{ReadyService, take_ready},
+    sync::{
+        per_thread::Shared,
+        ready::{ReadyService, take_ready},
+    },
 };
 
 /// The service that [`RateLimitLayer`](crate::RateLimitLayer) makes: passes a request on to `S` if all of its

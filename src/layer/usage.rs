@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::charge::{OpenCharge, OpenCharges};
 use crate::{
-    exchange::UnitCosts,
+    decision::UnitCosts,
     policy::{MAX_UNITS, UnitId},
 };
 

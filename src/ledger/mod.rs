@@ -27,10 +27,10 @@ pub(crate) use self::partition::{Found, PartitionState, Step};
 use crate::{
     algorithm::{Moments, Reader, Writer},
     clock::Timestamp,
-    exchange::{Measurement, Mode, PartPlan, Plan, Reads, Settlement},
+    decision::{Measurement, Mode, PartPlan, Plan, Reads, Settlement},
     lease::{Lease, LeaseId},
     partition::PartitionId,
-    random,
+    sync::random,
 };
 
 /// The state of some partitions at one moment; see [the module](self) for an example.

@@ -15,7 +15,7 @@ use crate::{
         Reader, Reading, State, Writer,
     },
     clock::Timestamp,
-    exchange::{PartPlan, PartSettlement, Read, Reads},
+    decision::{PartPlan, PartSettlement, Read, Reads},
     lease::Lease,
     policy::{Policy, PolicySet},
 };

@@ -2,7 +2,7 @@
 
 use crate::{
     algorithm::{Counter, Lockout, Settling, State, Times},
-    exchange::settlement::Adjustment,
+    decision::settlement::Adjustment,
 };
 
 /// Settles charges, under the circumstances of one moment.

@@ -8,7 +8,7 @@ use super::{Algorithm, Direction, QuotaPolicy, QuotaUnit, UnitName, check};
 use crate::{
     algorithm::{Counter, Form, Limit, Lockout},
     error::{ConfigError, ConfigErrorKind},
-    per_thread::CachePadded,
+    sync::per_thread::CachePadded,
 };
 
 /// A policy that `build()` has found valid, with the numbers that stores compute with.

@@ -11,7 +11,7 @@ use std::{
 use ipnet::IpNet;
 use tokio::{sync::oneshot, task};
 
-use crate::mutex::Mutex;
+use crate::sync::mutex::Mutex;
 
 /// The addresses that share one line. Requests without an address share one, too.
 type Group = Option<IpNet>;
@@ -286,7 +286,7 @@ mod tests {
     use tokio_test::task::{Spawn, spawn};
 
     use super::*;
-    use crate::random::for_many;
+    use crate::sync::random::for_many;
 
     type Waiting = Spawn<Pin<Box<dyn Future<Output = Result<Turn, Overloaded>> + Send>>>;
 

@@ -6,8 +6,8 @@ use super::QuotaSet;
 use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
-    mutex::Mutex,
     partition::PartitionId,
+    sync::mutex::Mutex,
 };
 
 /// The maximum number of callers with a grant: they are exceptions.

@@ -47,12 +47,12 @@ pub(crate) use self::{
 };
 use crate::{
     clock::Timestamp,
+    decision::Outcome,
     error::{ConfigError, ConfigErrorKind},
-    exchange::Outcome,
     partition::PartitionId,
-    per_thread::PerThread,
     policy::{Policy, QuotaPolicy, QuotaUnit, UnitName},
-    response_fields::ResponseFields,
+    response::fields::ResponseFields,
+    sync::per_thread::PerThread,
     telemetry::SwitchMeter,
 };
 
@@ -368,7 +368,7 @@ mod tests {
     use super::*;
     use crate::{
         partition::{PartitionKey, Scope},
-        random::for_many,
+        sync::random::for_many,
     };
 
     fn candidate(percent: u8) -> Candidate {

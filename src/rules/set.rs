@@ -10,9 +10,9 @@ use smallvec::SmallVec;
 use super::LayerConfig;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    per_thread::PerThread,
     policy::{Algorithm, Direction, MAX_UNITS, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
-    response_fields::PolicyFields,
+    response::fields::PolicyFields,
+    sync::per_thread::PerThread,
 };
 
 /// Policies that one decision holds together, with the field that shows them.

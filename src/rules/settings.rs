@@ -11,7 +11,7 @@ use super::{
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     policy::{QuotaPolicy, UnitName},
-    response_fields::ResponseFields,
+    response::fields::ResponseFields,
     telemetry::SwitchMeter,
 };
 

@@ -14,8 +14,8 @@ use std::{
 };
 
 use crate::{
+    decision::{Decision, Forecast, Measurement, PartialPlan, Plan, Settlement},
     error::StoreError,
-    exchange::{Decision, Forecast, Measurement, PartialPlan, Plan, Settlement},
 };
 
 /// A store of quota. It decides a whole [`Plan`] at once: every policy is charged, or none.

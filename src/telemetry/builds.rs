@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::EVENTS;
-use crate::mutex::Mutex;
+use crate::sync::mutex::Mutex;
 
 /// More layers of one scope than a program replaces.
 const MOST: u32 = 100;

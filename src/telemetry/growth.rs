@@ -6,7 +6,7 @@ use super::throttle::EventThrottle;
 use crate::{
     clock::{Clock, Timestamp},
     error::StoreError,
-    mutex::Mutex,
+    sync::mutex::Mutex,
 };
 
 /// Of all layers in this process: a store is full for all of them at once.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    exchange::{Decision, Outcome},
+    decision::{Decision, Outcome},
     mistake::{Diagnostics, Finding, Mistake},
     policy::QuotaPolicy,
 };

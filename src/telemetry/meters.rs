@@ -38,9 +38,9 @@ use super::{
 };
 use crate::{
     clock::{Clock, Timestamp},
+    decision::{Decision, Outcome},
     error::StoreErrorKind,
-    exchange::{Decision, Outcome},
-    mutex::Mutex,
+    sync::mutex::Mutex,
 };
 
 /// One more of something that is rare and that no layer is known of.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::layer::LayerCount;
 use crate::{
     clock::Clock,
+    decision::{Decision, Outcome},
     error::StoreErrorKind,
-    exchange::{Decision, Outcome},
 };
 
 #[cfg(feature = "redis")]

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use super::meters;
-use crate::mutex::Mutex;
+use crate::sync::mutex::Mutex;
 
 /// The servers that this process polls.
 static ALL: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());

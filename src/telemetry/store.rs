@@ -11,10 +11,10 @@ use super::{
 use crate::{
     breaker::CircuitTelemetry,
     clock::{Clock, Timestamp},
+    decision::Outcome,
     error::{StoreError, StoreErrorKind},
-    exchange::Outcome,
     mistake::Mistake,
-    mutex::Mutex,
+    sync::mutex::Mutex,
 };
 
 /// Telemetry of one layer about its store.

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use super::EVENTS;
-use crate::{mistake::KeyPart, mutex::Mutex};
+use crate::{mistake::KeyPart, sync::mutex::Mutex};
 
 /// Later requests cost no more than the load of a flag. What is looked for does not come and go: it shows in the first
 /// requests, or it is no mistake.

@@ -4,7 +4,7 @@ use std::{fmt::Write, time::Duration};
 
 use http::Response;
 
-use crate::exchange::{Allowance, Decision, Outcome};
+use crate::decision::{Allowance, Decision, Outcome};
 
 /// The decision about the request of this response: that of the innermost layer that has rejected it, or else of the
 /// outermost one.

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     clock::{Clock, Timestamp},
-    exchange::{ChargeTime, Decision, Measurement, Outcome, Plan, Settlement},
+    decision::{ChargeTime, Decision, Measurement, Outcome, Plan, Settlement},
     partition::{PartitionId, PartitionKey, Scope},
     policy::{Algorithm, Direction, PolicySet, QuotaPolicy},
-    random::Sequence,
     store::{Store, memory::MemoryStore},
+    sync::random::Sequence,
 };
 
 /// Checks a [`Store`] of your own against the [`MemoryStore`]: some thousand decisions, settlements, resets and looks, with

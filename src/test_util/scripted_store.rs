@@ -8,8 +8,8 @@ use std::{
 use crate::{
     algorithm::{Limit, Moment, PolicyReading, Times},
     clock::{Clock, Timestamp},
+    decision::{Measurement, Plan, Settlement},
     error::{StoreError, StoreErrorKind},
-    exchange::{Measurement, Plan, Settlement},
     lease::LeaseId,
     store::{AcquireFuture, Store, StoreFuture, memory::MemoryStore},
 };

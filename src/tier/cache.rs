@@ -14,7 +14,7 @@ use crate::{
     clock::Clock,
     partition::{PartitionKey, Scope, ToPartitionKey},
     rules::{NoTier, ResolvedTier},
-    sharded::Sharded,
+    sync::sharded::Sharded,
     telemetry::{TierTelemetry, Unresolved},
 };
 

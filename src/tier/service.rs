@@ -6,7 +6,7 @@ use http::Request;
 use tower_service::Service;
 
 use super::{ResponseFuture, TierLayer, cache::Found, future::State};
-use crate::ready::{ReadyService, take_ready};
+use crate::sync::ready::{ReadyService, take_ready};
 
 /// The service that [`TierLayer`](crate::tier::TierLayer) makes: passes each request on to `S` with the tier of its user.
 ///

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use foldhash::fast::RandomState;
 
 use super::{cache::Answer, look_up::LookUp};
-use crate::{bounded_map::BoundedMap, clock::Timestamp, partition::PartitionId};
+use crate::{clock::Timestamp, partition::PartitionId, sync::bounded_map::BoundedMap};
 
 /// The times to live of answers and of failures.
 #[derive(Clone, Copy, Debug)]

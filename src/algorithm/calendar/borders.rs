@@ -3,7 +3,7 @@
 use std::{fmt, sync::OnceLock};
 
 use super::{CalendarPeriod, TimeZone};
-use crate::{algorithm::EXACT, mutex::Mutex};
+use crate::{algorithm::EXACT, sync::mutex::Mutex};
 
 pub(super) const SECOND: u64 = 1_000_000;
 

@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone as Zone};
 
 use super::*;
-use crate::random::for_many;
+use crate::sync::random::for_many;
 
 const HOUR: u64 = 3_600 * SECOND;
 const DAY: u64 = 24 * HOUR;

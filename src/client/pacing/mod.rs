@@ -13,7 +13,7 @@ use super::{
     Caps,
     advice::{Advice, Limit},
 };
-use crate::{clock::Timestamp, random};
+use crate::{clock::Timestamp, sync::random};
 
 /// The way in which a client spends the remaining units of a server.
 ///

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{ControlledAccess, Controls, SwitchOrder, check_entries};
 use crate::{
+    access::Access,
     fleet::{AccessEntry, PublishError},
     key::network,
-    screening::Access,
 };
 
 /// A change of the kill switch or the access list of a fleet, for

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize, de};
 
 use super::form::{AccessForm, field};
 use crate::{
+    access::{Access, AccessRules},
     error::ConfigError,
     fleet::controls::date,
     key::network,
     partition::PartitionKey,
-    screening::{Access, AccessRules},
 };
 
 /// A rule of the access list of a [`RulesDocument`](super::RulesDocument), about a network or a partition key.

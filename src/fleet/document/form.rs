@@ -4,10 +4,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::{AccessEntry, Rollout};
 use crate::{
+    access::Access,
     fleet::version::digest_from_hex,
     partition::PartitionId,
     rules::{Rules, named_readers},
-    screening::Access,
 };
 
 /// The one field that every format has.

@@ -6,12 +6,12 @@ use tokio::{runtime::Handle, sync::watch, task::JoinSet};
 
 use super::{Following, RulesFollower, keeper::Keeper, poller::Poller, shared::Shared};
 use crate::{
+    access::{AccessList, FleetPlace},
     clock::Clock,
     error::{ConfigError, ConfigErrorKind},
     fleet::source::RulesSource,
-    random,
     rules::RulesHandle,
-    screening::{AccessList, FleetPlace},
+    sync::random,
 };
 
 /// Settings of a [`RulesFollower`]. All have a default.

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 
 use super::status::{FollowerStatus, Lost, LostKind, RejectedRules, RejectionReason};
 use crate::{
+    access::{AccessList, AccessRules, FleetPlace},
     clock::Clock,
     error::ConfigError,
     fleet::{
@@ -13,9 +14,8 @@ use crate::{
         document::{AccessEntry, RulesDocument},
         version::RulesVersion,
     },
-    mutex::Mutex,
     rules::{FleetRules, Rules, RulesHandle},
-    screening::{AccessList, AccessRules, FleetPlace},
+    sync::mutex::Mutex,
     telemetry::FleetTelemetry,
 };
 

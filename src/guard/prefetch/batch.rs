@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::RejectionCache;
 use crate::{
     clock::Timestamp,
-    exchange::{Decision, Outcome, Plan, Settlement},
+    decision::{Decision, Outcome, Plan, Settlement},
     policy::BatchTerms,
     store::StoreFuture,
 };

@@ -12,10 +12,10 @@ use super::{
     pool::{BatchPool, Batches},
 };
 use crate::{
-    bounded_map::BoundedMap,
+    decision::{Decision, Plan},
     error::{StoreError, StoreErrorKind},
-    exchange::{Decision, Plan},
     policy::BatchTerms,
+    sync::bounded_map::BoundedMap,
     telemetry::LateBatch,
 };
 

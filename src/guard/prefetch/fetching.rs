@@ -5,8 +5,8 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 use super::batch::Batch;
 use crate::{
     clock::Timestamp,
+    decision::{Decision, Outcome, Plan},
     error::StoreError,
-    exchange::{Decision, Outcome, Plan},
 };
 
 /// A batch that is being fetched, and the requests that wait for it.

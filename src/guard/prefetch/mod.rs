@@ -45,15 +45,13 @@ use self::{
 };
 use super::rejection_cache::RejectionCache;
 use crate::{
-    bounded_map::BoundedMap,
     clock::Clock,
+    decision::{Decision, Outcome, Plan},
     error::StoreError,
-    exchange::{Decision, Outcome, Plan},
-    mutex::Mutex,
     partition::PartitionId,
     policy::BatchTerms,
     round_trips::RoundTrips,
-    sharded::Sharded,
+    sync::{bounded_map::BoundedMap, mutex::Mutex, sharded::Sharded},
 };
 
 /// All units that an instance has prefetched. They are given back when it is dropped.

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
+    decision::{Allowance, Decision, Outcome, Plan},
     error::StoreError,
-    exchange::{Allowance, Decision, Outcome, Plan},
     policy::{BatchTerms, PolicySet},
 };
 

@@ -7,7 +7,7 @@
 use arc_swap::ArcSwapOption;
 
 use super::{records::Records, shard::Found};
-use crate::{clock::Timestamp, exchange::PartPlan, partition::PartitionId};
+use crate::{clock::Timestamp, decision::PartPlan, partition::PartitionId};
 
 /// Copies of the records of some partitions, each in the place that its hash says.
 pub(super) struct HotPartitions(Box<[ArcSwapOption<Copied>]>);

@@ -47,12 +47,11 @@ use self::{
 use super::guarded::{GuardedStore, LateCall, StoreCall};
 use crate::{
     clock::{Clock, Timestamp},
+    decision::{Cached, Decision, MeasuredCharge, Measurement, PartPlan, Plan, Settlement},
     error::{StoreError, StoreErrorKind},
-    exchange::{Cached, Decision, MeasuredCharge, Measurement, PartPlan, Plan, Settlement},
-    mutex::Mutex,
     partition::PartitionId,
-    sharded::Sharded,
     store::StoreFuture,
+    sync::{mutex::Mutex, sharded::Sharded},
     telemetry::{LateBatch, StoreTelemetry},
 };
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    exchange::Charge,
+    decision::Charge,
     policy::{MAX_POLICIES, Policy, PolicySet},
 };
 

@@ -5,10 +5,10 @@ use super::{
     records::Records,
 };
 use crate::{
-    bounded_map::BoundedMap,
     clock::Timestamp,
-    exchange::{ChargeRejections, PartPlan},
+    decision::{ChargeRejections, PartPlan},
     partition::PartitionId,
+    sync::bounded_map::BoundedMap,
 };
 
 pub(super) struct Shard {

@@ -20,8 +20,8 @@ use crate::{
     guard::{DecisionState, Guard, GuardConfig, PendingDecision},
     partition::{PartitionKey, Scope},
     policy::{Algorithm, MAX_POLICIES, PolicySet, QuotaPolicy},
-    random::{Sequence, for_many},
     store::{AcquireFuture, Store},
+    sync::random::{Sequence, for_many},
 };
 
 /// A distant store.

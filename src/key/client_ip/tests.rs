@@ -6,7 +6,7 @@ use std::{borrow::Borrow, net::SocketAddr};
 use http::Request;
 
 use super::{ForwardingField::*, *};
-use crate::random::{Sequence, for_many};
+use crate::sync::random::{Sequence, for_many};
 
 /// The peer that the tests trust, as are the other addresses of 10.0.0.0/8 and of fd00::/8.
 const PROXY: &str = "10.0.0.1";

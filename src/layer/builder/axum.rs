@@ -11,7 +11,7 @@ use http::Response;
 use http_body::Body as _;
 
 use super::RateLimitLayerBuilder;
-use crate::{rejection::Rejection, telemetry::StreamTelemetry};
+use crate::{response::rejection::Rejection, telemetry::StreamTelemetry};
 
 /// # Advanced: rejections from axum
 impl RateLimitLayerBuilder {

@@ -11,10 +11,10 @@ use crate::{
     guard::{FailureMode, Guard},
     key::KeyExtractor,
     layer::{RateLimitLayer, admission::Limits, attribution::Attribution, registry::RegisteredLayer},
-    per_thread::Shared,
     policy::QuotaPolicy,
-    rejection::{Rejection, Responder},
+    response::rejection::{Rejection, Responder},
     rules::{Policies, Tiers},
+    sync::per_thread::Shared,
     telemetry::{self, LayerTelemetry},
 };
 

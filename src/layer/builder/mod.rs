@@ -18,8 +18,12 @@ use tower_layer::Layer;
 
 use super::{RateLimit, RateLimitLayer, attribution::AttributionSettings, cost::RequestCost};
 use crate::{
-    clock::Clock, guard::GuardConfig, rejection::Responder, response_fields::ResponseFields, rules::RulesSettings,
-    screening::Screening, store::Store,
+    access::Screening,
+    clock::Clock,
+    guard::GuardConfig,
+    response::{fields::ResponseFields, rejection::Responder},
+    rules::RulesSettings,
+    store::Store,
 };
 
 /// Settings of a [`RateLimitLayer`](crate::RateLimitLayer).

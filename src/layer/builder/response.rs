@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use super::RateLimitLayerBuilder;
-use crate::response_fields::ResponseFields;
+use crate::response::fields::ResponseFields;
 
 /// # Advanced: responses and handlers
 impl RateLimitLayerBuilder {

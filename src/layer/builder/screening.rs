@@ -3,7 +3,7 @@
 use http::{StatusCode, request};
 
 use super::RateLimitLayerBuilder;
-use crate::screening::{AbnormalUsage, AccessList, Capacity, Exemption};
+use crate::access::{AbnormalUsage, AccessList, Capacity, Exemption};
 
 /// # Advanced: screening
 impl RateLimitLayerBuilder {

@@ -25,8 +25,8 @@ use super::{
 use crate::{
     clock::{Clock, Timestamp},
     fields::RetryAfter,
-    mutex::Mutex,
     privacy_pass::{Directory, Issuer, Profile, PublicKey, TokenChallenge},
+    sync::mutex::Mutex,
 };
 
 /// An issuer whose credentials a [`TokenClientLayer`](super::TokenClientLayer) uses.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{clock::Timestamp, mutex::Mutex, privacy_pass::Challenge};
+use crate::{clock::Timestamp, privacy_pass::Challenge, sync::mutex::Mutex};
 
 /// The last answered challenges of each origin, until they end.
 pub(super) struct Known {

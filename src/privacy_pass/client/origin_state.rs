@@ -9,8 +9,8 @@ use std::{
 use super::{error::NoToken, storage::ContextName};
 use crate::{
     clock::Timestamp,
-    mutex::Mutex,
     privacy_pass::{CredentialRequest, Directory, KeyId},
+    sync::mutex::Mutex,
 };
 
 pub(super) struct OriginState {

@@ -15,8 +15,8 @@ use super::{TokenClientError, TokenClientLayer, answer::origin_of, issuer::retry
 use crate::{
     clock::Timestamp,
     privacy_pass::{Challenge, Token},
-    ready::take_ready,
-    rejection::grpc::http_status,
+    response::rejection::grpc::http_status,
+    sync::ready::take_ready,
 };
 
 /// The service that [`TokenClientLayer`] makes: sends requests with `S`, and those that are challenged once more with a

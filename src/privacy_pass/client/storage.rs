@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::{
-    mutex::Mutex,
     privacy_pass::{PresentationError, Profile, UsedNonces},
+    sync::mutex::Mutex,
 };
 
 /// The future of a [`CredentialStorage`].

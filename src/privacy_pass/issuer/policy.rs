@@ -20,7 +20,7 @@ use super::{
     response::{problem, retry_after},
 };
 use crate::{
-    exchange::{Decision, Outcome},
+    decision::{Decision, Outcome},
     layer::{Once, RateLimitBody, RateLimitLayer, Repeat},
     privacy_pass::{KeyId, Profile, content::collect},
     telemetry::in_current_span,

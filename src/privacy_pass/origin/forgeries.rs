@@ -6,8 +6,8 @@ use ipnet::IpNet;
 
 use crate::{
     clock::Clock,
+    decision::{Decision, Outcome, Plan, Settlement},
     error::ConfigError,
-    exchange::{Decision, Outcome, Plan, Settlement},
     partition::{Scope, ToPartitionKey},
     policy::{PolicySet, QuotaPolicy},
     store::{Store, memory::MemoryStore},

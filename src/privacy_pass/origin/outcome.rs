@@ -7,9 +7,9 @@ use ipnet::IpNet;
 
 use super::{Origin, forgeries::Charge, known::KnownGroups, spending::Spent};
 use crate::{
+    access::is_cors_preflight,
     partition::PartitionId,
     privacy_pass::{IssuerKey, Token, workers::Overloaded},
-    screening::is_cors_preflight,
 };
 
 /// The prefix of IPv6 networks that share a line, and the count of failed proofs, while the verifier is busy.

@@ -10,12 +10,12 @@ use http::{
 
 use super::{Origin, outcome::TokenOutcome};
 use crate::{
-    exchange::{Decision, Outcome},
+    decision::{Decision, Outcome},
     fields::{RetryAfter, merge_into},
     layer::RateLimitBody,
     policy::QuotaUnit,
     privacy_pass::Challenge,
-    rejection::{Notice, Subject, Violation, grpc::http_status, problem::ProblemType},
+    response::rejection::{Notice, Subject, Violation, grpc::http_status, problem::ProblemType},
 };
 
 /// The `Retry-After` when a proof finds no place, or a store is unavailable.

@@ -12,7 +12,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::{Origin, future::OriginFuture, outcome::PreCheck};
-use crate::{layer::RateLimitBody, ready::take_ready};
+use crate::{layer::RateLimitBody, sync::ready::take_ready};
 
 /// The service that [`OriginLayer`](super::OriginLayer) makes: passes a request on to `S` if its token is valid and
 /// unspent, and, where tokens are optional, if it has none.

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use super::tags::{Entry, Reservation, Tags};
 use crate::{
     clock::{Clock, Timestamp},
+    decision::{Outcome, Plan},
     error::ConfigError,
-    exchange::{Outcome, Plan},
     guard::{DecisionState, Guard, GuardConfig},
     partition::{PartitionId, PartitionKey, Scope},
     policy::{Algorithm, PolicySet, QuotaPolicy},

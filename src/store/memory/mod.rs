@@ -8,11 +8,11 @@ use self::shard::Shard;
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
     clock::Clock,
+    decision::{Measurement, Mode, PartPlan, Plan, Reads, Settlement},
     error::{ConfigError, ConfigErrorKind},
-    exchange::{Measurement, Mode, PartPlan, Plan, Reads, Settlement},
     lease::{Lease, LeaseId},
     ledger::{Step, acquire_together},
-    sharded::Sharded,
+    sync::sharded::Sharded,
 };
 
 /// Keeps quota in this process: the embedded default, exact and without a server.

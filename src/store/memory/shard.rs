@@ -1,11 +1,11 @@
 //! One part of the partitions, under one lock.
 
 use crate::{
-    bounded_map::BoundedMap,
     clock::Timestamp,
-    exchange::{PartPlan, PartSettlement, Reads},
+    decision::{PartPlan, PartSettlement, Reads},
     ledger::{Found, PartitionState, Step},
     partition::PartitionId,
+    sync::bounded_map::BoundedMap,
     telemetry,
 };
 

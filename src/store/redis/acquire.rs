@@ -17,10 +17,10 @@ use super::{
     shared_calls::{SharedCalls, together},
 };
 use crate::{
+    decision::{MeasuredCharge, Measurement, PartNumbers, Plan, Settlement},
     error::StoreError,
-    exchange::{MeasuredCharge, Measurement, PartNumbers, Plan, Settlement},
     lease::LeaseId,
-    mutex::Mutex,
+    sync::mutex::Mutex,
 };
 
 /// All that the clones of a store share.
@@ -219,7 +219,7 @@ mod tests {
     use super::all_of;
     use crate::{
         RedisStore,
-        exchange::Plan,
+        decision::Plan,
         partition::{PartitionKey, Scope},
         policy::{PolicySet, QuotaPolicy},
     };

@@ -30,7 +30,7 @@ use super::{
 use crate::{
     clock::Clock,
     error::{ConfigError, ConfigErrorKind},
-    mutex::Mutex,
+    sync::mutex::Mutex,
     telemetry::UnsettledTelemetry,
 };
 

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::{
     algorithm::Form,
-    exchange::{PartPlan, Plan},
+    decision::{PartPlan, Plan},
     policy::Policy,
 };
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::keyspace::{Key, Keys};
-use crate::{lease::LeaseId, mutex::Mutex};
+use crate::{lease::LeaseId, sync::mutex::Mutex};
 
 /// The holders of slots, and their keys.
 #[derive(Default)]

@@ -44,8 +44,8 @@ use self::{
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
     clock::{Clock, Timestamp},
+    decision::{Plan, Settlement},
     error::ConfigError,
-    exchange::{Plan, Settlement},
     telemetry::UnsettledTelemetry,
 };
 

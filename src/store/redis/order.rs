@@ -20,7 +20,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::{oneshot, watch};
 
 use super::{keyspace::Key, script::Call};
-use crate::{error::StoreError, exchange::Plan, mutex::Mutex, partition::PartitionId};
+use crate::{decision::Plan, error::StoreError, partition::PartitionId, sync::mutex::Mutex};
 
 pub(super) type Settled = Result<(), StoreError>;
 

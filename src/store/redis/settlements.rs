@@ -29,12 +29,12 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    decision::{Plan, Settlement},
     error::{StoreError, StoreErrorKind},
-    exchange::{Plan, Settlement},
-    last_turn,
     lease::LeaseId,
     partition::PartitionId,
     store::StoreFuture,
+    sync::last_turn,
 };
 
 /// The number of settlements that may wait; further ones are dropped.

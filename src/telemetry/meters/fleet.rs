@@ -3,7 +3,7 @@
 use metrics::{Counter, Gauge, counter, gauge};
 
 use crate::{
-    mutex::Mutex,
+    sync::mutex::Mutex,
     telemetry::catalog::{
         FLEET_CONTROLS_UNREAD, FLEET_LOST, FLEET_OVERRIDDEN, FLEET_POLICY_VERSION, FLEET_REJECTED, FLEET_SWITCH_ENDS,
         FLEET_UNREAD, FLEET_VERSION, register,

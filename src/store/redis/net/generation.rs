@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use crate::mutex::Mutex;
+use crate::sync::mutex::Mutex;
 
 /// The primary as a sentinel names it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,8 +22,8 @@ use super::{
     wire::{Watched, Wire},
 };
 use crate::{
+    decision::Plan,
     error::{ConfigError, ConfigErrorKind},
-    exchange::Plan,
 };
 
 /// The number of requests that may wait for the writer of one connection; further ones wait for a place, inside their

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     error::{StoreError, StoreErrorKind},
-    mutex::Mutex,
+    sync::mutex::Mutex,
     telemetry::{ServerInfo, ServerTelemetry},
 };
 

@@ -15,7 +15,7 @@ use super::pool::{PoolState, connection_error};
 use crate::{
     breaker::jittered,
     error::{StoreError, StoreErrorKind},
-    mutex::Mutex,
+    sync::mutex::Mutex,
     telemetry,
 };
 

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
+    decision::{PartNumbers, PartPlan, Plan},
     error::StoreError,
-    exchange::{PartNumbers, PartPlan, Plan},
 };
 
 /// The servers of a store.

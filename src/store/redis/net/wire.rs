@@ -21,7 +21,7 @@ use tokio::{
 use super::stream::Stream;
 use crate::{
     clock::{Clock, Timestamp},
-    mutex::Mutex,
+    sync::mutex::Mutex,
 };
 
 type OnEnd = Box<dyn Fn() + Send + Sync>;

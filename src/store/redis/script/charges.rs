@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     algorithm::{Closed, Concurrency, Counter, EXACT, Window},
-    exchange::{Mode, PartPlan, Plan, settlement::Adjustment},
+    decision::{Mode, PartPlan, Plan, settlement::Adjustment},
     policy::Policy,
 };
 /// The bytes of one charge, as the script unpacks them.

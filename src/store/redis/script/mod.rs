@@ -30,10 +30,10 @@ use super::{
 use crate::{
     algorithm::Counter,
     clock::Timestamp,
-    exchange::{PartSettlement, Plan, settlement::Adjustment},
+    decision::{PartSettlement, Plan, settlement::Adjustment},
     lease::LeaseId,
-    mutex::Mutex,
     policy::Policy,
+    sync::mutex::Mutex,
 };
 
 /// The number of arguments before the borders of calendars.

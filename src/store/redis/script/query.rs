@@ -4,8 +4,8 @@ use ::redis::{Cmd, Value};
 
 use super::{Body, Call};
 use crate::{
-    mutex::Mutex,
     store::redis::keyspace::{Key, Keys},
+    sync::mutex::Mutex,
 };
 
 impl Call {

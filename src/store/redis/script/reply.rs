@@ -9,11 +9,11 @@ use crate::{
         Counter, EXACT, Moment, Moments, PolicyReading, Reading, sliding_counter::Windows, sliding_log::LogReading,
     },
     clock::Timestamp,
+    decision::{Measurement, Mode, PartPlan, Plan},
     error::{StoreError, StoreErrorKind},
-    exchange::{Measurement, Mode, PartPlan, Plan},
     lease::LeaseId,
     policy::Policy,
-    random,
+    sync::random,
 };
 
 /// The number of numbers in a reply that belong to a partition and to none of its policies.

@@ -41,8 +41,8 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    decision::{Measurement, Mode, Plan},
     error::{StoreError, StoreErrorKind},
-    exchange::{Measurement, Mode, Plan},
 };
 
 /// The maximum number of decisions that wait for a call. Beyond it the store is overloaded: more calls would cost

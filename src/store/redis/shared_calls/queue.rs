@@ -20,10 +20,10 @@ use super::{
     Acquired,
 };
 use crate::{
+    decision::Plan,
     error::{StoreError, StoreErrorKind},
-    exchange::Plan,
-    last_turn::LATE_TIMER,
     round_trips::RoundTrips,
+    sync::last_turn::LATE_TIMER,
 };
 
 /// The number of calls in flight for each connection before further decisions wait for company. Without a wait there would
@@ -334,7 +334,7 @@ mod tests {
     };
     use crate::{
         algorithm::Moments,
-        exchange::Measurement,
+        decision::Measurement,
         partition::{PartitionKey, Scope},
         policy::{Algorithm, PolicySet, QuotaPolicy},
     };

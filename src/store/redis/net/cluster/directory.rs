@@ -26,8 +26,8 @@ use crate::{
     breaker::{Breaker, jittered},
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
-    mutex::Mutex,
-    random, telemetry,
+    sync::{mutex::Mutex, random},
+    telemetry,
 };
 
 /// The number of nodes that are asked for the map at the same time; the first answer counts.

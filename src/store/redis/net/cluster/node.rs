@@ -18,7 +18,7 @@ use crate::{
     breaker::{Admission, Breaker, CircuitTelemetry},
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
-    mutex::Mutex,
+    sync::mutex::Mutex,
     telemetry::{self, LostNode},
 };
 

@@ -1,11 +1,11 @@
-//! The exchange with a store: a plan goes down, a measurement comes back up, a decision is made of it, and a settlement may
+//! A decision and the way to it: a plan goes down, a measurement comes back up, a decision is made of it, and a settlement may
 //! follow.
 
 mod allowance;
 mod costs;
-mod decision;
 mod forecast;
 mod measurement;
+mod outcome;
 mod partial;
 mod plan;
 mod refund;
@@ -17,9 +17,9 @@ pub(crate) mod settlement;
 pub(crate) use self::remote::PartNumbers;
 pub use self::{
     allowance::Allowance,
-    decision::{Decision, Outcome},
     forecast::{Availability, Forecast},
     measurement::{MeasuredCharge, Measurement},
+    outcome::{Decision, Outcome},
     partial::PartialPlan,
     plan::{Charge, Plan},
     refund::ChargeTime,
@@ -27,8 +27,8 @@ pub use self::{
 };
 pub(crate) use self::{
     costs::{Costs, UnitCosts},
-    decision::{Cached, ChargeRejections},
     measurement::{Read, Reads},
+    outcome::{Cached, ChargeRejections},
     plan::{Mode, PartPlan},
     settlement::PartSettlement,
 };

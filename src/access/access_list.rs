@@ -18,8 +18,8 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::{self, ClientIp, KeyExtractor},
     mistake::Diagnostics,
-    mutex::Mutex,
     partition::PartitionKey,
+    sync::mutex::Mutex,
 };
 
 /// Clients that pass uncounted and clients that are rejected, by rules that can change while the service runs.

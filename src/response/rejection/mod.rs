@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 
 use self::problem::ProblemType;
 use crate::{
-    exchange::{Allowance, Decision, Outcome},
+    decision::{Allowance, Decision, Outcome},
     partition::PartitionId,
     policy::QuotaUnit,
-    scratch,
+    response::scratch,
 };
 
 /// A request that is rejected: what a custom response is made from.

@@ -7,13 +7,14 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use super::{Form, LegacyReset, PolicyFields, ResponseFields, limit_members::LimitMembers};
 use crate::{
     clock::Clock,
-    exchange::{Decision, Outcome},
+    decision::{Decision, Outcome},
     fields::{
         self, ClosestLimit, LayerFields, RetryAfter,
         legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
     },
     policy::QuotaPolicy,
-    random, scratch,
+    response::scratch,
+    sync::random,
 };
 
 /// A layer of ours has written `X-RateLimit-*` on the response, so that another one knows what they mean there.

@@ -4,7 +4,7 @@ use std::{hash::BuildHasher, sync::MutexGuard};
 
 use foldhash::fast::RandomState;
 
-use crate::{mutex::Mutex, partition::PartitionId};
+use crate::{partition::PartitionId, sync::mutex::Mutex};
 
 /// Up to 64 values of which each holds its part of the partitions, under a lock of its own.
 ///

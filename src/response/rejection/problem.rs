@@ -116,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::rejection::{Subject, Violation};
+    use crate::response::rejection::{Subject, Violation};
 
     fn written(problem: ProblemType, names: &[&str], wait: Option<std::time::Duration>) -> String {
         let violation = |name| Violation {

@@ -21,8 +21,8 @@ pub use self::{
     hooks::{AbnormalUsage, Capacity},
 };
 use crate::{
+    decision::Outcome,
     error::{ConfigError, ConfigErrorKind},
-    exchange::Outcome,
     mistake::Diagnostics,
 };
 

@@ -45,7 +45,7 @@ fn is_plain(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{Sequence, for_many};
+    use crate::sync::random::{Sequence, for_many};
 
     #[test]
     fn a_prefix_ends_between_segments() {

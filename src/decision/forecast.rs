@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{allowance::Allowance, decision::Decision, measurement::Measurement};
+use super::{allowance::Allowance, measurement::Measurement, outcome::Decision};
 use crate::clock::Timestamp;
 
 /// The moment at which a request passes, if no other one comes before it.

@@ -2,8 +2,8 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode, header, request::Parts};
 
 use super::{media_type, percent_encoded};
 use crate::{
-    MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, clock::Clock, exchange::Decision,
-    rejection::Rejection,
+    MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, clock::Clock, decision::Decision,
+    response::rejection::Rejection,
 };
 
 fn request(content_type: &str) -> Parts {

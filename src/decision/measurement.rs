@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{
     costs::Costs,
-    decision::ChargeRejections,
+    outcome::ChargeRejections,
     plan::{Charge, Exchange, Mode, PartPlan, Plan},
 };
 use crate::{

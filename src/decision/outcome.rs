@@ -475,7 +475,7 @@ impl fmt::Debug for Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::{Read, plan::Exchange};
+    use crate::decision::{Read, plan::Exchange};
 
     /// Each request moves a decision some times, and stores keep a reading for each policy of each call.
     #[test]

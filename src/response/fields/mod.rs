@@ -11,8 +11,8 @@ use http::HeaderMap;
 
 pub(crate) use self::{policy_fields::PolicyFields, write::Times};
 use crate::{
+    decision::{Allowance, Decision},
     error::{ConfigError, ConfigErrorKind},
-    exchange::{Allowance, Decision},
 };
 
 /// The fields that a layer adds to responses, and their content.
@@ -599,7 +599,7 @@ mod tests {
     use crate::{
         QuotaPolicy,
         clock::{Clock, Timestamp},
-        exchange::Plan,
+        decision::Plan,
         partition::{PartitionKey, Scope},
         policy::PolicySet,
         store::{Store, memory::MemoryStore},

@@ -3,7 +3,7 @@
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 
-use crate::{partition::PartitionId, random::Sequence};
+use crate::{partition::PartitionId, sync::random::Sequence};
 
 /// Entries about partitions, at most so many.
 ///

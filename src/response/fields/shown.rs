@@ -4,7 +4,7 @@ use std::{cmp::Reverse, time::Duration};
 
 use super::{EmitWhen, Form, RateCap, ResponseFields, policy_fields::has_one_number};
 use crate::{
-    exchange::{Allowance, Decision},
+    decision::{Allowance, Decision},
     fields::whole_seconds,
     partition::PartitionId,
     policy::{QuotaPolicy, QuotaUnit},

@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::{
     costs::Costs,
-    decision::Decision,
     measurement::Measurement,
+    outcome::Decision,
     plan::{PartPlan, Plan},
 };
 use crate::{

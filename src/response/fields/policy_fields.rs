@@ -10,8 +10,8 @@ use super::{Form, ResponseFields, limit_members::LimitMembers};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     fields::{FieldError, draft06, draft11, in_between},
-    per_thread::CachePadded,
     policy::{PolicySet, QuotaPolicy, QuotaUnit},
+    sync::per_thread::CachePadded,
 };
 
 /// The fields of a set of policies, as far as they are known in advance.

@@ -1,0 +1,9 @@
+//! Locks, caches and random numbers that several rooms share.
+
+pub(crate) mod bounded_map;
+pub(crate) mod last_turn;
+pub(crate) mod mutex;
+pub(crate) mod per_thread;
+pub(crate) mod random;
+pub(crate) mod ready;
+pub(crate) mod sharded;
