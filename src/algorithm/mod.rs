@@ -19,13 +19,13 @@ mod calendar;
 mod closed;
 mod concurrency;
 mod dispatch;
+mod eviction;
 mod fixed_window;
 mod limit;
 mod lockout;
 pub(crate) mod sliding_counter;
 pub(crate) mod sliding_log;
 mod window;
-mod worth;
 
 use smallvec::SmallVec;
 
@@ -38,13 +38,13 @@ pub(crate) use self::{
     closed::Closed,
     concurrency::Concurrency,
     dispatch::{Counter, Reading, Settling, State},
+    eviction::EvictionPriority,
     fixed_window::FixedWindow,
     limit::{Limit, PolicyReading},
     lockout::Lockout,
     sliding_counter::SlidingCounter,
     sliding_log::SlidingLog,
     window::Window,
-    worth::EvictionPriority,
 };
 use crate::{
     clock::Timestamp,

@@ -49,7 +49,7 @@ impl RateLimitLayer {
         S: Service<Request<()>, Response = Response<R>> + Clone,
         R: Body<Data = Bytes>,
     {
-        let limits = self.0.here();
+        let limits = self.0.local();
         limits.watch(&mut request);
         let (question, selection) = limits.question(&request);
         let decision = match question {

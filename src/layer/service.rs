@@ -92,7 +92,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
-        let (limits, ready) = (self.limits.here(), ReadyService::new(&mut self.inner));
+        let (limits, ready) = (self.limits.local(), ReadyService::new(&mut self.inner));
         let (mut parts, body) = request.into_parts();
         limits.watch(&mut parts);
         let (deciding, selection) = limits.ask(&parts);

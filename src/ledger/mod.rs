@@ -106,7 +106,7 @@ impl Ledger {
             id: LeaseId::unique(),
             until: self.now.saturating_add(self.lease_time).as_micros(),
         });
-        acquire_together(plan, lease, |part, step, reads| {
+        acquire_all_parts(plan, lease, |part, step, reads| {
             self.with(part, |state, now, call| state.acquire(now, part, step, call, reads))
         })
     }
@@ -153,7 +153,7 @@ impl Ledger {
 }
 
 /// Decides a plan: all parts are read, and all are charged if all of them fit. Each step appends its readings.
-pub(crate) fn acquire_together(
+pub(crate) fn acquire_all_parts(
     plan: Plan,
     lease: Option<Lease>,
     mut carry_out: impl FnMut(PartPlan<'_>, Step, &mut Reads) -> Found,

@@ -492,9 +492,9 @@ impl PartitionState {
 
     /// Returns the worth of the partition, which is that of the policy of which the largest share is used. `None` if it has
     /// expired.
-    pub(crate) fn worth(&self, now: Timestamp, is_returning: bool) -> Option<EvictionPriority> {
+    pub(crate) fn eviction_priority(&self, now: Timestamp, is_returning: bool) -> Option<EvictionPriority> {
         let worths = self.kept().filter_map(|kept| {
-            let worth = kept.counter.worth(kept.state, times(kept.at, now))?;
+            let worth = kept.counter.eviction_priority(kept.state, times(kept.at, now))?;
             Some(if kept.is_shadow { worth.of_shadow() } else { worth })
         });
         let worth = worths.max()?;

@@ -288,7 +288,7 @@ impl PolicySet {
     }
 
     /// The same policies, of which clones are counted apart, for another lane.
-    pub(crate) fn apart(&self) -> Self {
+    pub(crate) fn with_own_count(&self) -> Self {
         Self(Arc::new(CachePadded(Listed::clone(&self.0))))
     }
 

@@ -303,8 +303,8 @@ impl Sets {
 
     /// The policies of each tier, for requests of this thread.
     fn tiers(&self) -> &[CheckedTier] {
-        self.tiers.here(|tiers| {
-            let apart = |set: &Arc<QuotaSet>| Arc::new(set.apart());
+        self.tiers.local(|tiers| {
+            let apart = |set: &Arc<QuotaSet>| Arc::new(set.with_own_count());
             let tiers = tiers.iter();
             tiers
                 .map(|(name, set)| (name.as_deref().map(Arc::from), set.as_ref().map(apart)))

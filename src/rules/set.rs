@@ -147,15 +147,15 @@ impl QuotaSet {
     }
 
     /// The same set, whose references are counted apart, for another lane.
-    pub(super) fn apart(&self) -> Self {
+    pub(super) fn with_own_count(&self) -> Self {
         let parts = self.parts.iter().map(|part| SetPart {
             key: part.key,
-            policies: part.policies.apart(),
+            policies: part.policies.with_own_count(),
         });
         Self {
-            policies: self.policies.apart(),
+            policies: self.policies.with_own_count(),
             parts: parts.collect(),
-            fields: Arc::new(self.fields.apart()),
+            fields: Arc::new(self.fields.with_own_count()),
             units: self.units.clone(),
             reduced: Arc::clone(&self.reduced),
             ..*self
@@ -179,7 +179,7 @@ impl QuotaSet {
         };
         let reduced = self.reduced.get_or_init(|| Box::new([const { OnceLock::new() }; 99]));
         let reduced = reduced[index].get_or_init(|| PerThread::new(Arc::new(self.reduced_to(percent.max(1), config))));
-        Arc::clone(reduced.here(|set| Arc::new(set.apart())))
+        Arc::clone(reduced.local(|set| Arc::new(set.with_own_count())))
     }
 
     /// The same policies with so many units more for the caller of the main key, of those that count requests over time.

@@ -49,7 +49,7 @@ impl<T> PerThread<T> {
 
     /// The copy of this thread's lane, which `copy` makes for its first request.
     #[inline]
-    pub(crate) fn here(&self, copy: impl FnOnce(&T) -> T) -> &T {
+    pub(crate) fn local(&self, copy: impl FnOnce(&T) -> T) -> &T {
         self.copies[number() % LANES].get_or_init(|| copy(&self.first))
     }
 }
@@ -89,8 +89,8 @@ impl<T> Shared<T> {
 
     /// A reference that is counted in this thread's lane.
     #[inline]
-    pub(crate) fn here(&self) -> PerThreadRef<T> {
-        let reference = self.0.here(|first| Arc::new(CachePadded(Arc::clone(first))));
+    pub(crate) fn local(&self) -> PerThreadRef<T> {
+        let reference = self.0.local(|first| Arc::new(CachePadded(Arc::clone(first))));
         Arc::clone(reference)
     }
 
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn each_lane_has_a_copy_of_its_own_which_its_threads_keep() {
         let per_thread = PerThread::new(Arc::new(7));
-        let here = || Arc::as_ptr(per_thread.here(|first| Arc::new(**first))).addr();
+        let here = || Arc::as_ptr(per_thread.local(|first| Arc::new(**first))).addr();
         // Threads of other tests take numbers, too, so two of these may meet in a lane.
         let copies: Vec<(usize, [usize; 2])> = thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
@@ -146,9 +146,9 @@ mod tests {
     #[test]
     fn a_reference_of_a_lane_leaves_the_count_of_the_value_alone() {
         let shared = Shared::new("limits");
-        let first = shared.here();
+        let first = shared.local();
         let before = Arc::strong_count(shared.whole());
-        let second = shared.here();
+        let second = shared.local();
         assert_eq!((***first, ***second), ("limits", "limits"));
         assert_eq!(Arc::strong_count(shared.whole()), before);
         assert_eq!(align_of_val(&*first), 128);

@@ -39,12 +39,12 @@ type ValueOf = dyn Fn(&KeyOf<'_>) -> HeaderValue + Send + Sync;
 
 impl PolicyFields {
     /// The same, with values of which clones are counted apart, for another lane.
-    pub(crate) fn apart(&self) -> Self {
+    pub(crate) fn with_own_count(&self) -> Self {
         let shown = match &self.shown {
-            Shown::Same(value) => Shown::Same(apart(value)),
+            Shown::Same(value) => Shown::Same(with_own_count(value)),
             shown => shown.clone(),
         };
-        let units = self.units.as_ref().map(apart);
+        let units = self.units.as_ref().map(with_own_count);
         let members = Arc::clone(&self.members);
         Self { shown, units, members }
     }
@@ -59,7 +59,7 @@ impl PolicyFields {
     }
 }
 
-fn apart(value: &HeaderValue) -> HeaderValue {
+fn with_own_count(value: &HeaderValue) -> HeaderValue {
     let bytes = Bytes::from_owner(CachePadded(value.as_bytes().to_vec()));
     HeaderValue::from_maybe_shared(bytes).expect("it was a value before")
 }

@@ -11,7 +11,7 @@ use crate::{
     decision::{Measurement, Mode, PartPlan, Plan, Reads, Settlement},
     error::{ConfigError, ConfigErrorKind},
     lease::{Lease, LeaseId},
-    ledger::{Step, acquire_together},
+    ledger::{Step, acquire_all_parts},
     sync::sharded::Sharded,
 };
 
@@ -137,7 +137,7 @@ impl Shards {
             until: u64::MAX,
         });
         if plan.mode() == Mode::UpTo {
-            return self.acquire_together(plan, lease);
+            return self.acquire_all_parts(plan, lease);
         }
         let acquire = |part: PartPlan<'_>, reads: &mut Reads| {
             let mut shard = self.shards.lock(part.partition());
@@ -148,11 +148,11 @@ impl Shards {
             (found.moment, found.fits)
         };
         let measurement = Measurement::of_only_part(plan, lease.map(|lease| lease.id), acquire);
-        measurement.unwrap_or_else(|plan| self.acquire_together(plan, lease))
+        measurement.unwrap_or_else(|plan| self.acquire_all_parts(plan, lease))
     }
 
     /// Decides for several partitions at once: all are asked, and charged if all of them fit.
-    fn acquire_together(&self, plan: Plan, lease: Option<Lease>) -> Measurement {
+    fn acquire_all_parts(&self, plan: Plan, lease: Option<Lease>) -> Measurement {
         let mut indexes: Vec<usize> = plan.parts().map(|part| self.shards.index(part.partition())).collect();
         // Every task takes several locks in this order, so that no two wait for each other.
         indexes.sort_unstable();
@@ -163,7 +163,7 @@ impl Shards {
         for (_, shard) in &mut shards {
             shard.begin_call();
         }
-        acquire_together(plan, lease, |part, step, reads| {
+        acquire_all_parts(plan, lease, |part, step, reads| {
             let index = self.shards.index(part.partition());
             let position = shards.binary_search_by_key(&index, |(locked, _)| *locked);
             let shard = &mut shards[position.expect("all of them are locked")].1;

@@ -75,7 +75,7 @@ impl Shard {
     fn keep(&mut self, now: Timestamp, partition: PartitionId, state: PartitionState) {
         if state.empty_at() > now {
             let is_expired = |state: &PartitionState| state.empty_at() <= now;
-            let worth = |state: &PartitionState, is_returning: bool| state.worth(now, is_returning);
+            let worth = |state: &PartitionState, is_returning: bool| state.eviction_priority(now, is_returning);
             self.partitions
                 .get_or_insert_with(partition, is_expired, worth, || state);
         }

@@ -14,7 +14,7 @@ use super::{
     net::{Lane, Route},
     script::{self, Call, SentOn},
     settlements::Job,
-    shared_calls::{SharedCalls, together},
+    shared_calls::{SharedCalls, shared_answer},
 };
 use crate::{
     decision::{MeasuredCharge, Measurement, PartNumbers, Plan, Settlement},
@@ -36,49 +36,49 @@ impl Engine {
     /// on the heap for it only.
     pub(super) async fn acquire(self: Arc<Self>, plan: Plan) -> Result<Measurement, StoreError> {
         if self.server.order.is_before(&plan) {
-            return self.acquire_alone(plan).await;
+            return self.acquire_unshared(plan).await;
         }
         let (_running, queued) = self.shared_calls.queue(&self.server, plan);
         match queued {
-            Ok(answered) => together(answered.await),
-            Err(plan) => self.acquire_alone(plan).await,
+            Ok(answered) => shared_answer(answered.await),
+            Err(plan) => self.acquire_unshared(plan).await,
         }
     }
 
-    async fn acquire_alone(&self, plan: Plan) -> Result<Measurement, StoreError> {
-        Box::pin(self.acquire_apart(plan)).await
+    async fn acquire_unshared(&self, plan: Plan) -> Result<Measurement, StoreError> {
+        Box::pin(self.acquire_by_group(plan)).await
     }
 
-    async fn acquire_apart(&self, plan: Plan) -> Result<Measurement, StoreError> {
+    async fn acquire_by_group(&self, plan: Plan) -> Result<Measurement, StoreError> {
         let lease = plan.takes_slots().then(LeaseId::unique);
         if plan.only_part().is_some() {
-            return self.acquire_at_once(plan, lease).await;
+            return self.acquire_in_one_call(plan, lease).await;
         }
         let groups = self.server.topology.groups(&self.server.keyspace, &plan);
         if groups.len() == 1 {
-            return self.acquire_at_once(plan, lease).await;
+            return self.acquire_in_one_call(plan, lease).await;
         }
         if !plan.is_charged() {
-            return Box::pin(self.ask_at_once(&plan, groups)).await;
+            return Box::pin(self.read_groups(&plan, groups)).await;
         }
-        Box::pin(self.acquire_in_turn(&plan, groups, lease)).await
+        Box::pin(self.acquire_group_by_group(&plan, groups, lease)).await
     }
 
     /// Sends all calls of a plan that charges nothing: none of them can be in vain.
-    async fn ask_at_once(
+    async fn read_groups(
         &self,
         plan: &Plan,
         groups: impl IntoIterator<Item = PartNumbers>,
     ) -> Result<Measurement, StoreError> {
         let calls = groups.into_iter().map(|parts| async {
-            let measurement = self.acquire_at_once(plan.only(&parts), None).await?;
+            let measurement = self.acquire_in_one_call(plan.only(&parts), None).await?;
             Ok((parts, measurement))
         });
         let answers: Result<Vec<_>, StoreError> = all_of(calls).await.into_iter().collect();
         Ok(Measurement::joined(plan, &answers?, None))
     }
 
-    async fn acquire_at_once(&self, plan: Plan, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
+    async fn acquire_in_one_call(&self, plan: Plan, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
         let call = Call::acquire(&self.server, &plan, lease);
         let connection = self.route(&plan, call.key()).await?;
         let pending = lease.zip(call.sent_on.clone()).map(|(lease, sent_on)| PendingSlots {
@@ -105,7 +105,7 @@ impl Engine {
     }
 
     /// Sends one call after the other. When one rejects, fails or is cancelled, the charges before it are given back.
-    async fn acquire_in_turn(
+    async fn acquire_group_by_group(
         &self,
         plan: &Plan,
         groups: impl IntoIterator<Item = PartNumbers>,
@@ -118,7 +118,7 @@ impl Engine {
         for parts in groups {
             let group = plan.only(&parts);
             let lease = lease.filter(|_| group.takes_slots());
-            let measurement = self.acquire_at_once(group, lease).await?;
+            let measurement = self.acquire_in_one_call(group, lease).await?;
             let is_allowed = measurement.is_allowed();
             granted.answers.push((parts, measurement));
             if !is_allowed {

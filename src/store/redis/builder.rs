@@ -429,7 +429,7 @@ impl RedisStoreBuilder {
                 renewing: watch::Sender::default(),
                 settling: watch::Sender::default(),
                 unsettled: UnsettledTelemetry::default(),
-                apart_until: AtomicU64::default(),
+                paused_until: AtomicU64::default(),
             }),
             jobs: Mutex::default(),
             shared_calls: SharedCalls::new(decisions_per_call, self.connections),

@@ -176,7 +176,7 @@ struct Server {
     settling: watch::Sender<u64>,
     unsettled: UnsettledTelemetry,
     /// Until then, in microseconds, decisions do not share calls.
-    apart_until: AtomicU64,
+    paused_until: AtomicU64,
 }
 
 impl Server {

@@ -51,7 +51,7 @@ const QUEUE: usize = 65_536;
 
 /// For so long decisions go alone after the server has rejected a shared call: should one caller's state be at fault, it
 /// fails alone.
-const APART: Duration = Duration::from_secs(1);
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 type Acquired = Result<Measurement, StoreError>;
 
@@ -102,7 +102,7 @@ impl SharedCalls {
         let is_busy = self.bounds.decisions > 1 && others >= self.bounds.calls;
         // Slots have a name of their own in each call.
         let is_simple = plan.mode() == Mode::Whole && !plan.takes_slots() && Call::has_room_for(&plan);
-        if !is_busy || !is_simple || is_apart(server) {
+        if !is_busy || !is_simple || is_paused(server) {
             return (running, Err(plan));
         }
         let (answer, answered) = oneshot::channel();
@@ -156,13 +156,13 @@ impl SharedCalls {
     }
 }
 
-fn is_apart(server: &Server) -> bool {
-    let until = server.apart_until.load(Ordering::Relaxed);
+fn is_paused(server: &Server) -> bool {
+    let until = server.paused_until.load(Ordering::Relaxed);
     until != 0 && Clock::system().now().as_micros() < until
 }
 
 /// The answer of a call that others share.
-pub(super) fn together(answered: Result<Acquired, RecvError>) -> Acquired {
+pub(super) fn shared_answer(answered: Result<Acquired, RecvError>) -> Acquired {
     let cancelled = |_| StoreError::new(StoreErrorKind::Unavailable, "the shared call was cancelled");
     answered.map_err(cancelled)?
 }
@@ -181,8 +181,8 @@ async fn call(server: Arc<Server>, waiting: Vec<QueuedPlan>) {
         }
         Some(Err(error)) => {
             if error.kind() == StoreErrorKind::Failed && answers.len() > 1 {
-                let until = Clock::system().now().saturating_add(APART);
-                server.apart_until.store(until.as_micros(), Ordering::Relaxed);
+                let until = Clock::system().now().saturating_add(PAUSE_AFTER_FAILURE);
+                server.paused_until.store(until.as_micros(), Ordering::Relaxed);
             }
             for answer in answers {
                 let _ = answer.send(Err(error.clone()));

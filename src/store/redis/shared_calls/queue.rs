@@ -329,7 +329,7 @@ mod tests {
     };
 
     use super::{
-        super::{QUEUE, Queue, together},
+        super::{QUEUE, Queue, shared_answer},
         *,
     };
     use crate::{
@@ -446,7 +446,7 @@ mod tests {
             server_time: queue.progress.server_time(),
         };
         assert!(queue.sender.try_send(waiting).is_ok());
-        let answer = timeout(deadline, answered).await.ok().map(together);
+        let answer = timeout(deadline, answered).await.ok().map(shared_answer);
         (answer, since.elapsed())
     }
 
@@ -619,7 +619,7 @@ mod tests {
                 server_time: Duration::ZERO,
             };
             assert!(queue.sender.try_send(waiting).is_ok());
-            async { together(answered.await) }
+            async { shared_answer(answered.await) }
         });
         assert!(join_all(asked).await.iter().all(Result::is_ok));
     }

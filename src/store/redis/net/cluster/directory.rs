@@ -77,7 +77,7 @@ impl Directory {
             is_looking: AtomicBool::new(false),
             looked: watch::Sender::new(()),
         });
-        directory.look_again();
+        directory.refresh();
         directory
     }
 
@@ -135,7 +135,7 @@ impl Directory {
         }
         let mut looked = self.looked.subscribe();
         loop {
-            self.look_again();
+            self.refresh();
             // Asked first: a look that ends in between has left its map.
             let is_looking = self.is_looking.load(Ordering::Acquire);
             if let Some(map) = self.map.load_full() {
@@ -153,7 +153,7 @@ impl Directory {
     }
 
     /// Asks the nodes for the map, in the background, unless that was done just now.
-    pub(super) fn look_again(self: &Arc<Self>) {
+    pub(super) fn refresh(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };

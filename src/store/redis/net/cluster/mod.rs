@@ -47,7 +47,7 @@ impl Cluster {
     pub(super) async fn get(&self, slot: u16, lane: Lane) -> Result<NodeConnection, StoreError> {
         let map = self.0.map().await?;
         let Some(node) = map.owner(slot) else {
-            self.0.look_again();
+            self.0.refresh();
             let message = format!("no node of the cluster has slot {slot}");
             return Err(StoreError::new(StoreErrorKind::Unavailable, message));
         };
@@ -56,7 +56,7 @@ impl Cluster {
 
     async fn connect(&self, node: &Arc<Node>, lane: Lane) -> Result<NodeConnection, StoreError> {
         // A node that does not answer may have lost its slots to another one.
-        node.connect(lane).await.inspect_err(|_| self.0.look_again())
+        node.connect(lane).await.inspect_err(|_| self.0.refresh())
     }
 
     /// Sends a call, and sends it again where the reply or a newer map names another node. A call that was answered like
@@ -74,7 +74,7 @@ impl Cluster {
             // A slot that is being moved belongs to its old node until it has arrived.
             let is_moving = matches!(redirection, Some(Redirection::Asking(_) | Redirection::Later));
             if error.opens_circuit() && !is_moving {
-                self.0.look_again();
+                self.0.refresh();
             }
             connection = match redirections.follow(redirection).await {
                 Some(Redirection::Owner(node)) => self.connect(&node, Lane::Any).await?,

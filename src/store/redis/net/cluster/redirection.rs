@@ -39,7 +39,7 @@ impl Redirections {
     /// Waits before a call may be sent once more, or says that it has been sent often enough.
     #[allow(
         clippy::disallowed_methods,
-        reason = "keys that are apart come together by waiting only"
+        reason = "keys that are apart come shared_answer by waiting only"
     )]
     pub(super) async fn follow(&mut self, redirection: Option<Redirection>) -> Option<Redirection> {
         if matches!(redirection, Some(Redirection::Later)) {

@@ -40,7 +40,7 @@ impl EvictionPriority {
 
 impl Counter {
     /// Returns the worth of a state; `None` if nothing is used.
-    pub(crate) fn worth(&self, state: &State, times: Times) -> Option<EvictionPriority> {
+    pub(crate) fn eviction_priority(&self, state: &State, times: Times) -> Option<EvictionPriority> {
         let until = self.empty_at(state, times.last);
         if until <= times.now {
             return None;
@@ -93,7 +93,7 @@ mod tests {
                 first: 0,
             };
             counter.charge_late(&mut state, counter.weigh(used), settling);
-            counter.worth(
+            counter.eviction_priority(
                 &state,
                 Times {
                     last: DAY,
@@ -141,14 +141,16 @@ mod tests {
         let counter = Counter::Concurrency(Concurrency { limit: 1_000 });
         let mut state = counter.unused();
         let times = Times { last: DAY, now: DAY };
-        assert_eq!(counter.worth(&state, times), None);
+        assert_eq!(counter.eviction_priority(&state, times), None);
         let lease = crate::lease::Lease {
             id: crate::lease::LeaseId::unique(),
             until: u64::MAX,
         };
         let free = counter.read(&state, times, 1, 0);
         counter.charge(&mut state, DAY, &free, 1, Some(lease));
-        let slots = counter.worth(&state, times).map(EvictionPriority::of_one_request);
+        let slots = counter
+            .eviction_priority(&state, times)
+            .map(EvictionPriority::of_one_request);
         for exhausted in worths(10, 0) {
             assert!(slots > exhausted);
             let level = exhausted.map(|exhausted| exhausted.of_one_request().level);
