@@ -98,12 +98,12 @@ async fn undeliverable(store: &Arc<dyn Store>, accepted_at: Option<ChargeTime>) 
     let Some(charged_at) = accepted_at else {
         return Ok(());
     };
-    let (admin, acme) = (limits(store)?.admin(), PartitionKey::new("x-customer", "acme"));
+    let (admin, acme) = (limits(store)?.limiter(), PartitionKey::new("x-customer", "acme"));
     let refund = Refund::new(12, charged_at).with_id("job 4711");
     for _ in 0..2 {
-        println!("12 are given back: {:?}", admin.give_back(&acme, None, &refund).await?);
+        println!("12 are given back: {:?}", admin.caller(&acme).refund(&refund).await?);
     }
-    let left = admin.peek(&acme, None).await?;
+    let left = admin.caller(&acme).peek().await?;
     for hour in left.iter().flat_map(Decision::allowances) {
         println!("  {} left of this hour", hour.remaining());
     }

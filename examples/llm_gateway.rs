@@ -41,7 +41,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tower_quota::{
-    AdminHandle, MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
+    Limiter, MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
     Store, ToPartitionKey, UsageHandle, key,
 };
 
@@ -96,7 +96,7 @@ pub(crate) async fn serve(listener: TcpListener, limits: RateLimitLayer, pause: 
         .layer(middleware::from_fn(read_prompt));
     let app = Router::new()
         .route("/v1/chat/completions", completions)
-        .route("/v1/usage", get(usage).with_state(limits.admin()))
+        .route("/v1/usage", get(usage).with_state(limits.limiter()))
         .layer(middleware::from_fn(authenticate));
     axum::serve(listener, app).await
 }
@@ -176,9 +176,10 @@ async fn complete(State(model): State<Model>, usage: UsageHandle, Extension(prom
 }
 
 /// Answers with the units that the caller has left, policy by policy.
-async fn usage(State(limits): State<AdminHandle>, Extension(user): Extension<User>) -> Result<String, StatusCode> {
+async fn usage(State(limits): State<Limiter>, Extension(user): Extension<User>) -> Result<String, StatusCode> {
     let decision = limits
-        .peek(&user, None)
+        .caller(&user)
+        .peek()
         .await
         .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     let mut text = String::new();

@@ -56,7 +56,7 @@ struct Circuit {
 }
 
 /// The state of the circuit breaker of a layer: see
-/// [`AdminHandle::circuit`](crate::AdminHandle::circuit).
+/// [`Limiter::circuit`](crate::Limiter::circuit).
 ///
 /// ```
 /// use tower_quota::CircuitState;

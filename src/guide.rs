@@ -557,7 +557,7 @@
 //!         request.extensions.get().map_or(0, |prompt: &Prompt| prompt.tokens + prompt.max_tokens)
 //!     })
 //!     .build()?;
-//! let admin = limits.admin();
+//! let admin = limits.limiter();
 //! let app: Router = Router::new()
 //!     .route("/", post(complete))
 //!     .layer(limits)
@@ -568,7 +568,7 @@
 //!     app.clone().oneshot(Request::post("/").header("x-user-id", "alice").body(Body::from(body))?).await.map_err(Box::<dyn Error>::from)
 //! };
 //! let left = async || {
-//!     let decision = admin.peek(&PartitionKey::new("x-user-id", "alice"), None).await?;
+//!     let decision = admin.caller(&PartitionKey::new("x-user-id", "alice")).peek().await?;
 //!     let left = decision.iter().flat_map(|decision| decision.allowances()).map(|allowance| allowance.remaining());
 //!     Ok::<_, Box<dyn Error>>(left.collect::<Vec<_>>())
 //! };
@@ -671,7 +671,7 @@
 //!
 //! A response is sent before its refund or the release of its slot has reached Redis. A process that exits at that moment
 //! leaves callers overcharged, and slots taken until their lease ends.
-//! [`AdminHandle::flush`](crate::AdminHandle::flush) waits for what is under way and returns prefetched units. The order
+//! [`Limiter::flush`](crate::Limiter::flush) waits for what is under way and returns prefetched units. The order
 //! is: readiness off, graceful shutdown of the server, flush, exit. All of it has to end within the 30 seconds that
 //! Kubernetes gives a pod by default:
 //!
@@ -715,7 +715,7 @@
 //!     if timeout(Duration::from_secs(15), server).await.is_err() {
 //!         eprintln!("some requests have not ended");
 //!     }
-//!     if let Err(error) = limits.admin().flush(Duration::from_secs(5)).await {
+//!     if let Err(error) = limits.limiter().flush(Duration::from_secs(5)).await {
 //!         eprintln!("{error}");
 //!     }
 //!     Ok(())

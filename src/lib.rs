@@ -163,7 +163,7 @@ pub use self::{
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     guard::FailureMode,
     layer::{
-        ActualCost, AdminError, AdminHandle, HeldSlot, MissingKey, RateLimit, RateLimitBody, RateLimitLayer,
+        ActualCost, Caller, HeldSlot, Limiter, LimiterError, MissingKey, RateLimit, RateLimitBody, RateLimitLayer,
         RateLimitLayerBuilder, Refund, RefundOutcome, RequestContent, RequestContentBody, RequestContentLayer,
         ResponseFuture, SlotHandle, UsageHandle,
     },

@@ -12,7 +12,7 @@ use axum::{
 };
 use subtle::ConstantTimeEq;
 use tower_quota::{
-    AdminError, AdminHandle, ConfigError, MemoryStore, QuotaPolicy, RateLimitLayer, RulesHandle, UsageHandle,
+    ConfigError, Limiter, LimiterError, MemoryStore, QuotaPolicy, RateLimitLayer, RulesHandle, UsageHandle,
     key::ClientIp, tier::TierCache,
 };
 
@@ -33,7 +33,7 @@ pub(crate) struct Admin {
     pub(crate) rules: RulesOf,
     pub(crate) client_ip: ClientIp,
     pub(crate) handle: RulesHandle,
-    pub(crate) limits: AdminHandle,
+    pub(crate) limits: Limiter,
     pub(crate) tiers: TierCache,
     pub(crate) blocks: Blocks,
     pub(crate) rejected: Rejected,
@@ -203,10 +203,10 @@ async fn switch(State(book): State<RuleBook>, Path(position): Path<String>) -> S
 }
 
 /// The store's answer to a question of an administrator: nothing else keeps a deadline here.
-pub(crate) async fn answer<T>(answer: impl Future<Output = Result<T, AdminError>>) -> Result<T, Failure> {
+pub(crate) async fn answer<T>(answer: impl Future<Output = Result<T, LimiterError>>) -> Result<T, Failure> {
     let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
     answer.map_err(unavailable)?.map_err(|error| match error {
-        AdminError::Store(error) => unavailable(error),
+        LimiterError::Store(error) => unavailable(error),
         mistake => unprocessable(mistake),
     })
 }

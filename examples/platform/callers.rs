@@ -72,20 +72,21 @@ impl Caller {
         }
     }
 
-    /// The named key of the layer that leads to this caller as well.
-    fn named_key(&self) -> Option<&'static str> {
-        matches!(self, Self::Address(_)).then_some("address")
+    /// The caller by all keys of the layer that lead to it.
+    fn of(&self, admin: &Admin) -> tower_quota::Caller {
+        let key = self.key(&admin.client_ip);
+        let caller = admin.limits.caller(&key);
+        match self {
+            Self::Address(_) => caller.keyed_by("address", &key),
+            Self::User(_) => caller,
+        }
     }
 }
 
 /// Returns the units that a caller has left, without a charge.
 pub(crate) async fn look_up(State(admin): State<Admin>, Query(caller): Query<Caller>) -> Result<Json<Value>, Failure> {
     let (tier, key) = (caller.tier().await?, caller.key(&admin.client_ip));
-    let mut policies = policies(answer(admin.limits.peek(&key, tier)).await?.as_ref());
-    if let Some(name) = caller.named_key() {
-        let by_key = answer(admin.limits.peek_by(name, &key, tier)).await?;
-        policies.extend(self::policies(by_key.as_ref()));
-    }
+    let decision = answer(caller.of(&admin).tier(tier).peek()).await?;
     let address = match &caller {
         Caller::Address(address) => Some(*address),
         Caller::User(_) => None,
@@ -98,7 +99,7 @@ pub(crate) async fn look_up(State(admin): State<Admin>, Query(caller): Query<Cal
     Ok(Json(json!({
         "caller": caller,
         "tier": tier.unwrap_or("free"),
-        "policies": policies,
+        "policies": policies(decision.as_ref()),
         "is_blocked": here || by_fleet,
         "is_blocked_here": here,
     })))
@@ -129,11 +130,7 @@ pub(crate) async fn reset(State(admin): State<Admin>, Query(caller): Query<Calle
     if let Caller::User(name) = &caller {
         admin.tiers.forget(&User(name.clone()));
     }
-    let key = caller.key(&admin.client_ip);
-    answer(admin.limits.reset(&key)).await?;
-    if let Some(name) = caller.named_key() {
-        answer(admin.limits.reset_by(name, &key)).await?;
-    }
+    answer(caller.of(&admin).reset()).await?;
     tracing::info!("an administrator has given a caller the whole quota back");
     Ok(StatusCode::NO_CONTENT)
 }
@@ -152,10 +149,7 @@ pub(crate) async fn grant(
     Json(Grant { units, seconds }): Json<Grant>,
 ) -> Result<StatusCode, Failure> {
     let time = Duration::from_secs(seconds);
-    admin
-        .limits
-        .grant(&caller.key(&admin.client_ip), units, time)
-        .map_err(unprocessable)?;
+    caller.of(&admin).grant(units, time).map_err(unprocessable)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -172,17 +166,12 @@ pub(crate) async fn give_back(
     Query(caller): Query<Caller>,
     Json(GiveBack { units, id }): Json<GiveBack>,
 ) -> Result<Json<Value>, Failure> {
-    let (tier, key) = (caller.tier().await?, caller.key(&admin.client_ip));
     let refund = Refund::new(units, ChargeTime::Now).with_id(id);
-    let mut refunded = vec![answer(admin.limits.give_back(&key, tier, &refund)).await?];
-    if let Some(name) = caller.named_key() {
-        refunded.push(answer(admin.limits.give_back_by(name, &key, tier, &refund)).await?);
-    }
-    let has = |wanted| refunded.contains(&wanted);
-    let given_back = match (has(RefundOutcome::Refunded), has(RefundOutcome::Duplicate)) {
-        (true, _) => "done",
-        (false, true) => "repeated",
-        (false, false) => "not_counted",
+    let of_tier = caller.of(&admin).tier(caller.tier().await?);
+    let given_back = match answer(of_tier.refund(&refund)).await? {
+        RefundOutcome::Refunded => "done",
+        RefundOutcome::Duplicate => "repeated",
+        _ => "not_counted",
     };
     tracing::info!("an administrator has given {units} units back to a caller: {given_back}");
     Ok(Json(json!({ "given_back": given_back })))

@@ -134,7 +134,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         rules,
         client_ip: settings.client_ip.clone(),
         handle: limits.rules_handle(),
-        limits: limits.admin(),
+        limits: limits.limiter(),
         tiers: tiers.cache().clone(),
         blocks,
         rejected: rejected.clone(),

@@ -131,10 +131,10 @@ impl Stage {
         for caller in CALLERS {
             let key = PartitionKey::new(KEY, caller);
             // A store that is unavailable keeps what it has.
-            let _ = self.layer.admin().reset(&key).await;
+            let _ = self.layer.limiter().caller(&key).reset().await;
             let _ = self.stores.fallback.reset(plan(SCOPE, &self.policies, caller)).await;
             for layer in self.compared.iter().flatten() {
-                let _ = layer.admin().reset(&key).await;
+                let _ = layer.limiter().caller(&key).reset().await;
             }
         }
     }

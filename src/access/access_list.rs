@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use http::request::Parts;
 use ipnet::IpNet;
 
-use super::{caller::Caller, networks::Networks};
+use super::{keyed_request::KeyedRequest, networks::Networks};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::{self, ClientIp, KeyExtractor},
@@ -253,7 +253,14 @@ impl AccessList {
         self.0.client_ip.diagnose(request, findings);
     }
 
-    pub(super) fn access(&self, caller: &Caller<'_>) -> Access {
+    /// The answer about a key alone, where there is no request and no address.
+    pub(super) fn access_of_key(&self, key: &PartitionKey) -> Access {
+        let (own, fleet) = (self.0.rules.load(), self.0.fleet.load());
+        let access = [&**own, &**fleet].iter().find_map(|rules| rules.keys.get(key).copied());
+        access.unwrap_or_default()
+    }
+
+    pub(super) fn access(&self, caller: &KeyedRequest<'_>) -> Access {
         let (own, fleet) = (self.0.rules.load(), self.0.fleet.load());
         let both = [&**own, &**fleet];
         let address = || self.0.client_ip.believed(caller.request);

@@ -5,7 +5,7 @@ use std::fmt;
 use http::{Method, request::Parts};
 
 use super::{
-    caller::Caller,
+    keyed_request::KeyedRequest,
     networks::Networks,
     path::{self, PathPrefix},
 };
@@ -285,7 +285,7 @@ impl Exemption {
         }
     }
 
-    pub(super) fn matches(&self, caller: &Caller<'_>) -> bool {
+    pub(super) fn matches(&self, caller: &KeyedRequest<'_>) -> bool {
         let request = caller.request;
         match &self.0 {
             Condition::And(both) => both.0.matches(caller) && both.1.matches(caller),

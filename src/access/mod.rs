@@ -1,9 +1,9 @@
 //! Screening: the steps before any quota.
 
 mod access_list;
-mod caller;
 mod exemption;
 mod hooks;
+mod keyed_request;
 mod networks;
 mod path;
 
@@ -13,8 +13,8 @@ use http::{Method, StatusCode, header, request::Parts};
 
 #[cfg(all(feature = "redis", feature = "serde"))]
 pub(crate) use self::access_list::FleetPlace;
-pub(crate) use self::caller::Caller;
 use self::hooks::{AbnormalUsageOf, CapacityOf, Level};
+pub(crate) use self::keyed_request::KeyedRequest;
 pub use self::{
     access_list::{Access, AccessList, AccessRules},
     exemption::Exemption,
@@ -24,6 +24,7 @@ use crate::{
     decision::Outcome,
     error::{ConfigError, ConfigErrorKind},
     mistake::Diagnostics,
+    partition::PartitionKey,
 };
 
 /// The settings of the steps before any quota.
@@ -87,7 +88,7 @@ impl Screening {
 
     /// Access list → kill switch → exemptions → abnormal usage → capacity. `None` if the switch is off and the access list
     /// does not block the request: no closure of the application runs then.
-    pub(crate) fn screen(&self, caller: &Caller<'_>, is_on: bool) -> Option<Screened> {
+    pub(crate) fn screen(&self, caller: &KeyedRequest<'_>, is_on: bool) -> Option<Screened> {
         let access = self.access_list.as_ref().map(|list| list.access(caller));
         match access {
             Some(Access::Block) => Some(Screened::Decided(Outcome::Blocked, None)),
@@ -95,7 +96,13 @@ impl Screening {
         }
     }
 
-    fn screen_further(&self, caller: &Caller<'_>, access: Option<Access>) -> Screened {
+    /// The access of a key, where there is no request: addresses, exemptions and hooks do not apply.
+    pub(crate) fn access_of_key(&self, key: Option<&PartitionKey>) -> Access {
+        let list = self.access_list.as_ref().zip(key);
+        list.map_or(Access::default(), |(list, key)| list.access_of_key(key))
+    }
+
+    fn screen_further(&self, caller: &KeyedRequest<'_>, access: Option<Access>) -> Screened {
         if access == Some(Access::Allow) || self.is_exempt(caller) {
             return Screened::Decided(Outcome::Unlimited, None);
         }
@@ -110,7 +117,7 @@ impl Screening {
         }
     }
 
-    fn is_exempt(&self, caller: &Caller<'_>) -> bool {
+    fn is_exempt(&self, caller: &KeyedRequest<'_>) -> bool {
         self.skips_cors_preflight && is_cors_preflight(caller.request)
             || self.exemptions.iter().any(|exemption| exemption.matches(caller))
     }

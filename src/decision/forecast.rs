@@ -51,7 +51,7 @@ impl Availability {
 
 /// The answer to "would this plan pass, and when?", for which nothing was charged: see
 /// [`Store::forecast`](crate::Store::forecast), which has an example, and
-/// [`AdminHandle::forecast`](crate::AdminHandle::forecast).
+/// [`Caller::forecast`](crate::Caller::forecast).
 ///
 /// It holds for the moment at which it was made, and reserves nothing: other requests may come first. To take what there
 /// is, in one step, use [`Plan::allow_partial`](crate::Plan::allow_partial).

@@ -346,6 +346,7 @@ impl Plan {
             .parts
             .iter()
             .any(|part| part.policies.traits().has_slots)
+            && self.question().costs.slots > 0
             && self.is_charged()
     }
 
@@ -372,6 +373,12 @@ impl Plan {
         let mut plan = self.clone();
         plan.0.question.costs.requests = requests;
         plan
+    }
+
+    /// The same plan, which reads limits of concurrent requests and takes no slot of them.
+    pub(crate) fn without_slots(mut self) -> Self {
+        self.0.question.costs.slots = 0;
+        self
     }
 
     /// The same question without a charge.

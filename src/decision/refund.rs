@@ -50,7 +50,7 @@ impl Settlement {
     /// Nothing is given back to leaky buckets, whose places others have come behind, nor to limits of concurrent requests,
     /// whose slots only their holders release. A store cannot know whether the units were charged at all: after a
     /// [reset](crate::Store::reset), or when they are given back twice, later requests of the caller have that much more.
-    /// Repeated messages are found out by [`AdminHandle::give_back`](crate::AdminHandle::give_back) with an
+    /// Repeated messages are found out by [`Caller::refund`](crate::Caller::refund) with an
     /// [id](crate::Refund::with_id).
     ///
     /// ```

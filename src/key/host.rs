@@ -76,7 +76,7 @@ impl Host {
     /// service.oneshot(Request::get("/").header("host", "acme.example.com").body(())?).await?;
     ///
     /// let acme = Host::key_of("acme.example.com").expect("a valid host");
-    /// let left = layer.admin().peek(&acme, None).await?.expect("there is a policy");
+    /// let left = layer.limiter().caller(&acme).peek().await?.expect("there is a policy");
     /// assert_eq!(left.allowances().next().map(|allowance| allowance.remaining()), Some(9));
     /// assert_eq!(Host::key_of("no host"), None);
     /// # Ok::<_, Box<dyn std::error::Error>>(())

@@ -76,7 +76,7 @@ impl MatchedPath {
     /// app.oneshot(http::Request::get("/users/7").header("x-user-id", "alice").body(String::new())?).await?;
     ///
     /// let alice = PartitionKey::new("x-user-id", "alice").and(MatchedPath::key_of("/users/{id}"));
-    /// let left = limits.admin().peek(&alice, None).await?.expect("there is a policy");
+    /// let left = limits.limiter().caller(&alice).peek().await?.expect("there is a policy");
     /// assert_eq!(left.allowances().next().map(|allowance| allowance.remaining()), Some(8));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();

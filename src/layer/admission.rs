@@ -14,7 +14,7 @@ use super::{
     usage::UsageHandle,
 };
 use crate::{
-    access::{Caller, Screened, Screening},
+    access::{KeyedRequest, Screened, Screening},
     clock::Clock,
     decision::{Allowance, Costs, Decision, Outcome, Plan},
     guard::{DecisionState, Guard},
@@ -122,7 +122,7 @@ impl Limits {
 
     /// Call, queue or reject: the only place where a decision becomes one of them.
     pub(super) fn judge(&self, mut decision: Decision, selection: Selection, request: &mut Parts) -> Admission {
-        self.log.decided(self.scope_name(), selection.tier(), &decision);
+        self.log_decision(&decision, &selection);
         if selection.set.as_ref().is_some_and(|set| set.is_reduced) {
             decision.set_reduced_capacity();
         }
@@ -135,7 +135,6 @@ impl Limits {
         {
             self.log.tier_passed(tier.is_read());
         }
-        self.log_shadows(&decision, &selection);
         let admitted = self.admit(decision, selection.set, request);
         // Without an open charge there would be no refund if the service failed meanwhile.
         let delay = admitted.charge.as_ref().map(|_| admitted.decision.delay());
@@ -156,7 +155,7 @@ impl Limits {
     fn plan(
         &self,
         set: &QuotaSet,
-        caller: &Caller<'_>,
+        caller: &KeyedRequest<'_>,
         main: &LazyCell<Attributed, impl FnOnce() -> Attributed>,
     ) -> Result<Plan, Outcome> {
         let request = caller.request;
@@ -194,8 +193,11 @@ impl Limits {
         length.unwrap_or(0)
     }
 
-    fn log_shadows(&self, decision: &Decision, selection: &Selection) {
-        if !selection.set.as_ref().is_some_and(|set| set.has_shadows) {
+    /// Counts a decision, and what shadows would have rejected of an admitted one.
+    pub(super) fn log_decision(&self, decision: &Decision, selection: &Selection) {
+        self.log.decided(self.scope_name(), selection.tier(), decision);
+        let has_shadows = selection.set.as_ref().is_some_and(|set| set.has_shadows);
+        if !has_shadows || !decision.outcome().is_admitted() {
             return;
         }
         for would_reject in decision.shadow_violated() {

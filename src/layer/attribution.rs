@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::request::Parts;
 
 use crate::{
-    access::Caller,
+    access::KeyedRequest,
     decision::Outcome,
     error::{ConfigError, ConfigErrorKind},
     key::KeyExtractor,
@@ -189,12 +189,17 @@ impl Attribution {
     }
 
     /// The request with its main key, which is not extracted before it is needed.
-    pub(super) fn caller<'a>(&'a self, request: &'a Parts) -> Caller<'a> {
-        Caller::new(request, &*self.main.extractor)
+    pub(super) fn caller<'a>(&'a self, request: &'a Parts) -> KeyedRequest<'a> {
+        KeyedRequest::new(request, &*self.main.extractor)
     }
 
     /// Attributes a request by the main key, or by the named one at this position.
-    pub(super) fn attribute(&self, caller: &Caller<'_>, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
+    pub(super) fn attribute(
+        &self,
+        caller: &KeyedRequest<'_>,
+        named: Option<usize>,
+        log: &LayerTelemetry,
+    ) -> Attributed {
         if log.is_watching() {
             let mut findings = Diagnostics::default();
             self.key(named).extractor.diagnose(caller.request, &mut findings);
@@ -207,9 +212,14 @@ impl Attribution {
                 key.map(|key| self.holder(&key))
             }
         };
-        if holder.is_some() {
-            return Ok(holder);
+        match holder {
+            Some(holder) => Ok(Some(holder)),
+            None => self.missing(named, log),
         }
+    }
+
+    /// The attribution of a request without the main key, or without the named one at this position.
+    pub(super) fn missing(&self, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
         log.no_key(&self.scope_name);
         match self.no_key {
             MissingKey::Allow => Ok(None),
@@ -229,14 +239,23 @@ impl Attribution {
     }
 
     /// The partition in which a message about a caller is counted, so that it is found out when it is repeated.
-    pub(super) fn message(&self, named: Option<usize>, holder: &Holder, id: &str) -> PartitionId {
-        let about = PartitionKey::own("given back", &holder.partition.to_bytes());
-        let about = about.and(PartitionKey::new("id", id));
-        // Two keys may lead to the same partition.
-        self.scope.partition(&match named {
-            None => about,
-            Some(index) => about.and(PartitionKey::new("key", &self.named[index].name)),
-        })
+    pub(super) fn message<'a>(
+        &self,
+        keys: impl Iterator<Item = (Option<&'a str>, &'a Holder)>,
+        id: &str,
+    ) -> PartitionId {
+        let about = keys.map(|(name, holder)| {
+            let about = PartitionKey::own("given back", &holder.partition.to_bytes());
+            let about = about.and(PartitionKey::new("id", id));
+            // Two keys may lead to the same partition.
+            match name {
+                None => about,
+                Some(name) => about.and(PartitionKey::new("key", name)),
+            }
+        });
+        let about = about.reduce(PartitionKey::and);
+        self.scope
+            .partition(&about.unwrap_or_else(|| PartitionKey::own("given back", &[])))
     }
 
     fn key(&self, named: Option<usize>) -> &Key {

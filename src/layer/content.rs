@@ -184,7 +184,7 @@ pin_project! {
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("upload", 1_000).with_content_bytes(Direction::Request))
     ///     .build()?;
-    /// let admin = limits.admin();
+    /// let admin = limits.limiter();
     /// // Reads all of it, or nothing.
     /// let inner = service_fn(async |request: Request<RequestContentBody<String>>| {
     ///     if request.uri().path() == "/upload" {
@@ -198,7 +198,7 @@ pin_project! {
     /// for (path, left) in [("/upload", 700), ("/ignore", 699)] {
     ///     let request = Request::post(path).header("x-user-id", "alice").header("content-length", 300);
     ///     service.clone().oneshot(request.body("x".repeat(300))?).await?;
-    ///     let decision = admin.peek(&alice, None).await?.expect("alice is limited");
+    ///     let decision = admin.caller(&alice).peek().await?.expect("alice is limited");
     ///     assert_eq!(decision.allowances().next().map(|upload| upload.remaining()), Some(left));
     /// }
     /// # Ok(()) });

@@ -1,6 +1,5 @@
 //! The layer, and the service that it makes.
 
-mod admin;
 mod admission;
 mod answer;
 mod attribution;
@@ -8,10 +7,12 @@ mod attribution;
 mod axum;
 mod body;
 mod builder;
+mod caller;
 mod charge;
 mod content;
 mod cost;
 mod future;
+mod limiter;
 mod refund;
 mod registry;
 #[cfg(feature = "privacy-pass")]
@@ -29,14 +30,15 @@ pub use self::axum::MissingDecision;
 #[cfg(feature = "privacy-pass")]
 pub(crate) use self::repeat::{Once, Repeat};
 pub use self::{
-    admin::{AdminError, AdminHandle},
     attribution::MissingKey,
     body::RateLimitBody,
     builder::RateLimitLayerBuilder,
+    caller::Caller,
     charge::{HeldSlot, SlotHandle},
     content::{RequestContent, RequestContentBody, RequestContentLayer},
     cost::ActualCost,
     future::ResponseFuture,
+    limiter::{Limiter, LimiterError},
     refund::{Refund, RefundOutcome},
     service::RateLimit,
     usage::UsageHandle,
@@ -78,9 +80,9 @@ impl RateLimitLayer {
         RulesHandle(Arc::clone(&self.0.policies))
     }
 
-    /// A handle for support staff: what callers have left, and to give it back; see [`AdminHandle`].
-    pub fn admin(&self) -> AdminHandle {
-        AdminHandle(Arc::clone(self.0.whole()))
+    /// The limits of this layer for work that does not pass through it, and for support staff; see [`Limiter`].
+    pub fn limiter(&self) -> Limiter {
+        Limiter(Arc::clone(self.0.whole()))
     }
 }
 

@@ -1,18 +1,14 @@
-//! Units given back from elsewhere, and questions about them, for job queues and support staff.
+//! Refunds from elsewhere, for job queues and support staff.
 
 use std::time::Duration;
 
-use super::{
-    admin::{AdminError, AdminHandle},
-    attribution::Holder,
-};
+use super::{caller::Caller, limiter::LimiterError};
 use crate::{
-    decision::{ChargeTime, Forecast, Outcome, Plan, Settlement},
-    partition::ToPartitionKey,
+    decision::{ChargeTime, Outcome, Plan, Settlement},
     policy::{PolicySet, QuotaPolicy},
 };
 
-/// Units that [`AdminHandle::give_back`] gives back to a caller.
+/// Units that [`Caller::refund`] refunds.
 ///
 /// ```
 /// use tower_quota::{ChargeTime, Refund, clock::Timestamp};
@@ -62,7 +58,7 @@ impl Refund {
     /// // The model has answered nothing.
     /// let refund = Refund::new(0, ChargeTime::Now).with_units("tokens", 800);
     /// let alice = PartitionKey::new("x-user-id", "alice");
-    /// assert_eq!(layer.admin().give_back(&alice, None, &refund).await?, RefundOutcome::Refunded);
+    /// assert_eq!(layer.limiter().caller(&alice).refund(&refund).await?, RefundOutcome::Refunded);
     /// assert_eq!(send(&layer, request()).await.status(), 200);
     /// # Ok(()) });
     /// ```
@@ -115,9 +111,9 @@ impl RefundOutcome {
     }
 }
 
-impl AdminHandle {
-    /// Gives units back to a caller that another process has charged, or that a request of this process has used for a job:
-    /// to the policies of a tier that count these units by the layer's main key, chosen as in [`peek`](Self::peek).
+impl Caller {
+    /// Refunds units that another process has charged, or a request of this process for a job: to the policies that
+    /// [`peek`](Self::peek) reads.
     ///
     /// You want it where a queue learns minutes later that a job was not carried out. While the request is in progress,
     /// [`ActualCost`](crate::ActualCost) is simpler and exact. No policy is lifted above its quota, and windows that have
@@ -152,10 +148,10 @@ impl AdminHandle {
     /// assert_eq!(send(&layer, request()).await.status(), 429);
     ///
     /// // The job could not be carried out, and the queue says so twice.
-    /// let alice = PartitionKey::new("x-user-id", "alice");
+    /// let alice = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice"));
     /// let refund = Refund::new(5, ChargeTime::At(charged_at)).with_id("job 4711");
-    /// assert_eq!(layer.admin().give_back(&alice, None, &refund).await?, RefundOutcome::Refunded);
-    /// assert_eq!(layer.admin().give_back(&alice, None, &refund).await?, RefundOutcome::Duplicate);
+    /// assert_eq!(alice.refund(&refund).await?, RefundOutcome::Refunded);
+    /// assert_eq!(alice.refund(&refund).await?, RefundOutcome::Duplicate);
     ///
     /// assert_eq!(send(&layer, request()).await.status(), 200);
     /// assert_eq!(send(&layer, request()).await.status(), 429);
@@ -164,180 +160,42 @@ impl AdminHandle {
     ///
     /// # Errors
     ///
-    /// If the layer has no such tier, or the store does not answer. It is not known then if the units were given back.
-    pub async fn give_back(
-        &self,
-        caller: &(impl ToPartitionKey + ?Sized),
-        tier: Option<&str>,
-        refund: &Refund,
-    ) -> Result<RefundOutcome, AdminError> {
-        self.count_refund(self.give_back_part(None, self.holder(caller), tier, refund).await)
+    /// If the layer has no such key or tier, or the store does not answer. It is not known then if the units were refunded.
+    pub async fn refund(&self, refund: &Refund) -> Result<RefundOutcome, LimiterError> {
+        let outcome = self.refund_once(refund).await?;
+        let limits = &self.limits;
+        limits.log.refunded(limits.scope_name(), outcome.name());
+        Ok(outcome)
     }
 
-    /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key).
-    ///
-    /// # Errors
-    ///
-    /// If the layer has no such key or tier, or the store does not answer.
-    pub async fn give_back_by(
-        &self,
-        key: &str,
-        caller: &(impl ToPartitionKey + ?Sized),
-        tier: Option<&str>,
-        refund: &Refund,
-    ) -> Result<RefundOutcome, AdminError> {
-        let key = Some(self.key(key)?);
-        self.count_refund(self.give_back_part(key, self.holder(caller), tier, refund).await)
-    }
-
-    /// Says when so many units of a caller would pass, without a charge, by the policies that [`peek`](Self::peek) reads.
-    ///
-    /// You want it to tell a customer, or to plan a job. It reserves nothing. `None` if no policy limits the caller.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 60))
-    ///     .build()?;
-    /// send(&layer, Request::get("/").header("x-user-id", "alice")).await;
-    ///
-    /// let alice = PartitionKey::new("x-user-id", "alice");
-    /// let forecast = async |units| layer.admin().forecast(&alice, None, units).await.map(|it| it.map(|it| it.availability()));
-    /// assert_eq!(forecast(59).await?, Some(Availability::Now));
-    /// // One unit comes back each minute.
-    /// assert!(matches!(forecast(60).await?, Some(Availability::After(wait)) if wait <= Duration::from_secs(60)));
-    /// assert_eq!(forecast(61).await?, Some(Availability::Never));
-    /// # Ok(()) });
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// If the layer has no such tier, or the store does not answer.
-    pub async fn forecast(
-        &self,
-        caller: &(impl ToPartitionKey + ?Sized),
-        tier: Option<&str>,
-        units: u64,
-    ) -> Result<Option<Forecast>, AdminError> {
-        self.forecast_part(None, self.holder(caller), tier, units, None).await
-    }
-
-    /// Says when one request that uses so much of a unit of the [program's own](crate::QuotaPolicy::with_unit) would pass. It is
-    /// [`forecast`](Self::forecast) in other respects.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("models")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_minute("tokens", 1_000).with_unit("tokens"))
-    ///     .unit_cost("tokens", |_| 800)
-    ///     .build()?;
-    /// send(&layer, Request::post("/answers").header("x-user-id", "alice")).await;
-    ///
-    /// let alice = PartitionKey::new("x-user-id", "alice");
-    /// let forecast = async |tokens| {
-    ///     let forecast = layer.admin().forecast_units(&alice, None, "tokens", tokens).await?;
-    ///     Ok::<_, tower_quota::AdminError>(forecast.map(|it| it.availability()))
-    /// };
-    /// assert_eq!(forecast(200).await?, Some(Availability::Now));
-    /// assert!(matches!(forecast(500).await?, Some(Availability::After(wait)) if wait <= Duration::from_secs(18)));
-    /// assert_eq!(forecast(1_001).await?, Some(Availability::Never));
-    /// # Ok(()) });
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// If the layer has no such tier, or the store does not answer.
-    pub async fn forecast_units(
-        &self,
-        caller: &(impl ToPartitionKey + ?Sized),
-        tier: Option<&str>,
-        unit: &str,
-        amount: u64,
-    ) -> Result<Option<Forecast>, AdminError> {
-        self.forecast_part(None, self.holder(caller), tier, 1, Some((unit, amount)))
-            .await
-    }
-
-    /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key).
-    ///
-    /// # Errors
-    ///
-    /// If the layer has no such key or tier, or the store does not answer.
-    pub async fn forecast_by(
-        &self,
-        key: &str,
-        caller: &(impl ToPartitionKey + ?Sized),
-        tier: Option<&str>,
-        units: u64,
-    ) -> Result<Option<Forecast>, AdminError> {
-        let key = Some(self.key(key)?);
-        self.forecast_part(key, self.holder(caller), tier, units, None).await
-    }
-
-    fn count_refund(&self, refunded: Result<RefundOutcome, AdminError>) -> Result<RefundOutcome, AdminError> {
-        if let Ok(refunded) = refunded {
-            self.0.log.refunded(self.0.scope_name(), refunded.name());
-        }
-        refunded
-    }
-
-    async fn forecast_part(
-        &self,
-        key: Option<usize>,
-        holder: Holder,
-        tier: Option<&str>,
-        units: u64,
-        own_units: Option<(&str, u64)>,
-    ) -> Result<Option<Forecast>, AdminError> {
-        let Some(mut plan) = self.plan(key, &holder, tier, units)? else {
-            return Ok(None);
-        };
-        if let Some((unit, amount)) = own_units {
-            plan = plan.with_units(unit, amount);
-        }
-        Ok(Some(self.0.guard.store().forecast(plan).await?))
-    }
-
-    async fn give_back_part(
-        &self,
-        key: Option<usize>,
-        holder: Holder,
-        tier: Option<&str>,
-        refund: &Refund,
-    ) -> Result<RefundOutcome, AdminError> {
-        let Some(plan) = self.plan(key, &holder, tier, 1)? else {
+    async fn refund_once(&self, refund: &Refund) -> Result<RefundOutcome, LimiterError> {
+        let Some(plan) = self.plan()? else {
             return Ok(RefundOutcome::NotApplicable);
         };
         let plan = refund.of(plan);
-        let message = refund.id.as_ref().map(|id| self.message(&plan, key, &holder, id));
+        let message = refund.id.as_ref().map(|id| self.message(&plan, id));
         let settlement = Settlement::refund_of_units(plan, refund.charged);
         if settlement.is_empty() {
             return Ok(RefundOutcome::NotApplicable);
         }
-        if let Some(message) = message {
-            let decision = self.0.guard.store().decide(message).await?;
-            if decision.outcome() == Outcome::Rejected {
-                return Ok(RefundOutcome::Duplicate);
-            }
+        let guard = &self.limits.guard;
+        if let Some(message) = message
+            && guard.store().decide(message).await?.outcome() == Outcome::Rejected
+        {
+            return Ok(RefundOutcome::Duplicate);
         }
-        self.0.guard.give_back(settlement).await?;
+        guard.give_back(settlement).await?;
         Ok(RefundOutcome::Refunded)
     }
 
-    /// A plan that passes once in the longest window of another one.
-    fn message(&self, plan: &Plan, key: Option<usize>, holder: &Holder, id: &str) -> Plan {
+    /// A plan that is admitted once in the longest window of another one.
+    fn message(&self, plan: &Plan, id: &str) -> Plan {
         let windows = plan
             .charges()
             .filter_map(|charge| charge.policy().policy().usual_window());
         let window = windows.max().unwrap_or(Duration::from_secs(1));
         let once = PolicySet::new([QuotaPolicy::new("once", 1, window)]);
         let once = once.expect("a window of a policy is valid for another one");
-        Plan::new(once, self.0.attribution.message(key, holder, id), 1)
+        Plan::new(once, self.limits.attribution.message(self.holders(), id), 1)
     }
 }

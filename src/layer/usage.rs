@@ -114,7 +114,7 @@ impl Usage {
 /// }));
 /// let ask = || service.clone().oneshot(Request::post("/").header("x-user-id", "alice").body(()).unwrap());
 /// let left = async || {
-///     let decision = layer.admin().peek(&PartitionKey::new("x-user-id", "alice"), None).await?;
+///     let decision = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice")).peek().await?;
 ///     Ok::<_, Box<dyn Error>>(decision.map(|decision| decision.allowances().map(|tokens| tokens.remaining()).sum::<u64>()))
 /// };
 ///

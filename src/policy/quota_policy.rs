@@ -68,7 +68,7 @@ use crate::fields::ExtensionValue;
 /// that is unavailable. There is no `Retry-After`: the request never passes while the policy holds. The fields say `q=0`
 /// and `r=0` (draft-11, section "Quota Parameter", allows that), and no `t`; the problem says that the limit is closed.
 /// You want it to close a tier or a route, most often by [rules that change](crate::RulesHandle). Units that were used
-/// before stay used when it is opened again. Neither a [grant](crate::AdminHandle::grant) nor
+/// before stay used when it is opened again. Neither a [grant](crate::Caller::grant) nor
 /// [capacity](crate::Capacity) opens it. Its other settings (a burst capacity, prefetch, a lockout) have no effect until it
 /// is opened, and a [shadow](Self::shadow) rejects nothing.
 ///
@@ -386,7 +386,7 @@ impl QuotaPolicy {
     /// - **While the store is unavailable**, prefetched units are still spent; then it is up to the
     ///   [`FailureMode`](crate::FailureMode). A call ahead that fails changes no request; the next one is made after an eighth
     ///   of the lifetime.
-    /// - **A [reset](crate::AdminHandle::reset)** forgets what this instance holds, and what is on its way to it. What others
+    /// - **A [reset](crate::Caller::reset)** forgets what this instance holds, and what is on its way to it. What others
     ///   hold is spent or given back as above.
     ///
     /// For token buckets and fixed windows that count requests, of 1 to as many units as may be used at one moment. Units
@@ -421,7 +421,7 @@ impl QuotaPolicy {
     ///
     /// - **Rejections do not lengthen it**, and a request that another policy rejects begins none.
     /// - **A charge that is given back lifts it** if it restores a unit: a login that was charged before the password was
-    ///   looked at, say, and then turns out to be right. So does a [reset](crate::AdminHandle::reset). A cost that is known
+    ///   looked at, say, and then turns out to be right. So does a [reset](crate::Caller::reset). A cost that is known
     ///   late begins one, as any other charge does.
     /// - **It outlives other settings.** A new quota, window, algorithm or `time` changes no lockout that has begun. An
     ///   instance whose rules have none does not enforce it, and keeps it for those that do. Reduced

@@ -186,20 +186,14 @@ impl Policies {
 
     /// The policies for a request; `partition` matters while new rules are tried.
     pub(crate) fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
-        let tiers = active.sets(partition).tiers();
-        let has_tiers = tiers[0].0.is_some();
+        let has_tiers = active.sets(partition).has_tiers();
         let name = has_tiers.then(|| self.config.tiers.tier_of(request)).flatten();
         if has_tiers && name.is_none() && self.config.tiers.is_uncounted(request) {
             return Selection::default();
         }
-        let known = name.map(|name| tiers.iter().find(|(tier, _)| tier.as_deref() == Some(name)));
-        let (tier, set) = known.flatten().unwrap_or(&tiers[0]);
         Selection {
-            tier: tier.clone(),
-            set: set.clone(),
-            is_unknown: known.is_some_and(|known| known.is_none()),
             is_unresolved: has_tiers && name.is_none() && self.config.tiers.has_not_asked(request),
-            violated: Vec::new(),
+            ..active.select_tier(name, partition)
         }
     }
 
@@ -269,6 +263,20 @@ impl Active {
     }
 
     /// The rules for a caller: those that are tried, for a part of them.
+    /// The policies of a tier for the caller with this partition. A tier that is missing or unknown is the first one.
+    pub(crate) fn select_tier(&self, name: Option<&str>, partition: Option<PartitionId>) -> Selection {
+        let sets = self.sets(partition);
+        let (tiers, name) = (sets.tiers(), name.filter(|_| sets.has_tiers()));
+        let known = name.map(|name| tiers.iter().find(|(tier, _)| tier.as_deref() == Some(name)));
+        let (tier, set) = known.flatten().unwrap_or(&tiers[0]);
+        Selection {
+            tier: tier.clone(),
+            set: set.clone(),
+            is_unknown: known.is_some_and(|known| known.is_none()),
+            ..Selection::default()
+        }
+    }
+
     fn sets(&self, partition: Option<PartitionId>) -> &Sets {
         let candidate = self.candidate.as_ref().filter(|candidate| candidate.takes(partition));
         candidate.map_or(&self.current, |candidate| &candidate.sets)
@@ -310,6 +318,10 @@ impl Sets {
                 .map(|(name, set)| (name.as_deref().map(Arc::from), set.as_ref().map(apart)))
                 .collect()
         })
+    }
+
+    fn has_tiers(&self) -> bool {
+        self.tiers()[0].0.is_some()
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<QuotaSet>> {

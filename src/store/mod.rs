@@ -148,7 +148,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// matter.
     ///
     /// A layer may go on rejecting by its [rejection cache](crate::RateLimitLayerBuilder::rejection_cache);
-    /// [`AdminHandle::reset`](crate::AdminHandle::reset) forgets its rejections, too.
+    /// [`Caller::reset`](crate::Caller::reset) forgets its rejections, too.
     ///
     /// ```
     /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -333,7 +333,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Waits until no [settlement](Self::settle) is under way, at most for `timeout`. Call it before the process exits.
     ///
-    /// Behind a layer, call [`AdminHandle::flush`](crate::AdminHandle::flush), which also returns what the layer holds.
+    /// Behind a layer, call [`Limiter::flush`](crate::Limiter::flush), which also returns what the layer holds.
     /// Settlements made meanwhile are waited for as well; the store remains usable during and after the call, and it may
     /// be called again. A `timeout` of zero only asks what is under way.
     ///

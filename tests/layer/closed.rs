@@ -131,8 +131,9 @@ async fn neither_a_grant_nor_reduced_capacity_opens_a_policy_and_neither_closes_
     let closed = Scene::new([minute(0)]);
     let granted = closed.layer();
     granted
-        .admin()
-        .grant(&everybody(), 100, Duration::from_secs(60))
+        .limiter()
+        .caller(&everybody())
+        .grant(100, Duration::from_secs(60))
         .unwrap();
     assert_eq!(outcome(&send(&granted).await), Outcome::Rejected);
 

@@ -96,9 +96,9 @@ async fn an_administrator_lifts_a_block_by_a_reset() {
     let layer = layer(&scene);
     assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Allowed);
     assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Rejected);
-    let seen = layer.admin().peek(&everybody(), None).await.unwrap().unwrap();
+    let seen = layer.limiter().caller(&everybody()).peek().await.unwrap().unwrap();
     assert_eq!(seen.allowances().next().unwrap().retry_after(), Some(BLOCK));
-    layer.admin().reset(&everybody()).await.unwrap();
+    layer.limiter().caller(&everybody()).reset().await.unwrap();
     assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Allowed);
 }
 

@@ -372,7 +372,7 @@ async fn what_is_rejected_from_memory_charges_nothing_and_needs_no_settlement() 
         assert!(is_cached(&send(&layer, request()).await));
     }
     assert_eq!(store.0.settlements.load(Ordering::SeqCst), settlements);
-    let left = layer.admin().peek("alice", None).await.unwrap().unwrap();
+    let left = layer.limiter().caller("alice").peek().await.unwrap().unwrap();
     let left: Vec<u64> = left.allowances().map(|allowance| allowance.remaining()).collect();
     assert_eq!(left, [0, 3]);
 }
@@ -479,7 +479,11 @@ async fn new_rules_and_grants_count_at_once() {
         .unwrap();
     assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
     assert!(is_cached(&send(&layer, request()).await));
-    layer.admin().grant("alice", 1, Duration::from_secs(60)).unwrap();
+    layer
+        .limiter()
+        .caller("alice")
+        .grant(1, Duration::from_secs(60))
+        .unwrap();
     assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
     assert!(is_cached(&send(&layer, request()).await));
     layer
@@ -520,7 +524,7 @@ async fn a_reset_and_a_refund_are_seen_at_once() {
         .unwrap();
     exhaust(&layer, &clock).await;
     assert!(is_cached(&send(&layer, request()).await));
-    layer.admin().reset("alice").await.unwrap();
+    layer.limiter().caller("alice").reset().await.unwrap();
     clock.advance(Duration::from_micros(1));
 
     // While this request is under way, another one is rejected.
@@ -560,7 +564,7 @@ async fn what_others_give_back_is_seen_after_a_second() {
     };
     let (own, other) = (layer(), layer());
     exhaust(&own, &clock).await;
-    other.admin().reset("alice").await.unwrap();
+    other.limiter().caller("alice").reset().await.unwrap();
     assert!(is_cached(&send(&own, request()).await));
     clock.advance(Duration::from_millis(970));
     assert_eq!(send(&own, request()).await.status(), StatusCode::OK);

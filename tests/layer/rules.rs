@@ -310,8 +310,12 @@ async fn support_staff_see_the_rules_that_are_tried_on_a_caller() {
     for user in 0..50 {
         let user = format!("user {user}");
         let told = send(&layer, &user).await;
-        let admin = layer.admin();
-        let seen = admin.peek(&PartitionKey::new("x-user-id", &user), None).await.unwrap();
+        let admin = layer.limiter();
+        let seen = admin
+            .caller(&PartitionKey::new("x-user-id", &user))
+            .peek()
+            .await
+            .unwrap();
         let left = seen.unwrap().allowances().next().unwrap().remaining();
         assert!(told.starts_with(&format!(r#""hour";r={left};"#)), "{told} {left}");
         sides[usize::from(left > 10)] += 1;
@@ -507,7 +511,7 @@ async fn a_request_without_a_named_key_shares_that_part_passes_it_or_is_rejected
 async fn support_staff_see_what_a_caller_has_left_and_give_it_back() {
     let scene = Scene::new();
     let layer = three_keys(&scene).build().unwrap();
-    let admin = layer.admin();
+    let admin = layer.limiter();
     let left = |decision: Option<Decision>| {
         let allowances = decision
             .iter()
@@ -520,20 +524,25 @@ async fn support_staff_see_what_a_caller_has_left_and_give_it_back() {
     for _ in 0..3 {
         send_from(&layer, "alice", Some("1.1.1.1")).await;
     }
-    assert_eq!(left(admin.peek(&alice, None).await.unwrap()), [0, 27]);
-    assert_eq!(left(admin.peek_by("address", &address, None).await.unwrap()), [1]);
-    let unknown = admin.peek_by("adress", &address, None).await.unwrap_err();
+    assert_eq!(left(admin.caller(&alice).peek().await.unwrap()), [0, 27]);
+    assert_eq!(left(admin.keyed_by("address", &address).peek().await.unwrap()), [1]);
+    let unknown = admin.keyed_by("adress", &address).peek().await.unwrap_err();
     let known = r#"the layer has no such key, only ["address", "everybody"]"#;
     assert_eq!(unknown.to_string(), format!(r#"key "adress": {known}"#));
-    admin.reset(&alice).await.unwrap();
-    assert_eq!(left(admin.peek(&alice, None).await.unwrap()), [3, 30]);
-    assert_eq!(left(admin.peek_by("address", &address, None).await.unwrap()), [1]);
-    admin.reset_by("address", &address).await.unwrap();
+    admin.caller(&alice).reset().await.unwrap();
+    assert_eq!(left(admin.caller(&alice).peek().await.unwrap()), [3, 30]);
+    assert_eq!(left(admin.keyed_by("address", &address).peek().await.unwrap()), [1]);
+    admin.keyed_by("address", &address).reset().await.unwrap();
     assert_eq!(
-        admin.reset_by("adress", &address).await.unwrap_err().to_string(),
+        admin
+            .keyed_by("adress", &address)
+            .reset()
+            .await
+            .unwrap_err()
+            .to_string(),
         unknown.to_string()
     );
-    assert_eq!(left(admin.peek_by("address", &address, None).await.unwrap()), [4]);
+    assert_eq!(left(admin.keyed_by("address", &address).peek().await.unwrap()), [4]);
     assert_eq!(
         numbers(&send_from(&layer, "alice", Some("1.1.1.1")).await.1),
         [2, 29, 3, 46]
@@ -549,13 +558,13 @@ async fn a_grant_gives_one_caller_more_until_its_time_is_over() {
         .policy(hour(3))
         .build()
         .unwrap();
-    let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
+    let (admin, alice) = (layer.limiter(), PartitionKey::new("x-user-id", "alice"));
     for _ in 0..3 {
         send(&layer, "alice").await;
     }
     assert_eq!(send(&layer, "alice").await, "Rejected");
-    admin.grant(&alice, 2, Duration::from_secs(600)).unwrap();
-    let left = admin.peek(&alice, None).await.unwrap().unwrap();
+    admin.caller(&alice).grant(2, Duration::from_secs(600)).unwrap();
+    let left = admin.caller(&alice).peek().await.unwrap().unwrap();
     assert_eq!(left.allowances().next().unwrap().remaining(), 2);
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=1;"#));
     // Rules that change meanwhile are raised, too, and no other caller has more.
@@ -579,7 +588,7 @@ async fn grants_are_bounded_and_those_that_are_over_make_room() {
         .policy(hour(3))
         .build()
         .unwrap();
-    let grant = |user: u64| layer.admin().grant(&user, u64::MAX, Duration::from_secs(60));
+    let grant = |user: u64| layer.limiter().caller(&user).grant(u64::MAX, Duration::from_secs(60));
     for user in 0..10_000 {
         grant(user).unwrap();
     }
@@ -607,10 +616,10 @@ async fn support_staff_see_the_policies_of_a_tier_and_reset_all_of_them() {
         )
         .unlimited("admin");
     let layer = scene.builder().tiers(tiers).build().unwrap();
-    let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
+    let (admin, alice) = (layer.limiter(), PartitionKey::new("x-user-id", "alice"));
     send(&layer, "alice").await;
     let left = async |tier| {
-        let decision = admin.peek(&alice, tier).await.unwrap()?;
+        let decision = admin.caller(&alice).tier(tier).peek().await.unwrap()?;
         Some(
             decision
                 .allowances()
@@ -621,12 +630,12 @@ async fn support_staff_see_the_policies_of_a_tier_and_reset_all_of_them() {
     assert_eq!(left(Some("premium")).await, Some(vec![99, 49]));
     assert_eq!(left(None).await, Some(vec![9]));
     assert_eq!(left(Some("admin")).await, None);
-    let unknown = admin.peek(&alice, Some("premuim")).await.unwrap_err();
+    let unknown = admin.caller(&alice).tier("premuim").peek().await.unwrap_err();
     assert_eq!(
         unknown.to_string(),
         r#"tier "premuim": the layer has no such tier, only ["free", "premium", "admin"]"#
     );
-    admin.reset(&alice).await.unwrap();
+    admin.caller(&alice).reset().await.unwrap();
     assert_eq!(left(Some("premium")).await, Some(vec![100, 50]));
 }
 
@@ -637,12 +646,12 @@ async fn a_tier_that_only_the_rules_on_trial_have_is_known_to_the_administrator(
     let layer = scene.builder().tiers(tiers).build().unwrap();
     let tried = Rules::new().tier("free", [hour(10)]).tier("gold", [hour(1_000)]);
     layer.rules_handle().roll_out(0, tried).unwrap();
-    let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
-    let decision = admin.peek(&alice, Some("gold")).await.unwrap().unwrap();
+    let (admin, alice) = (layer.limiter(), PartitionKey::new("x-user-id", "alice"));
+    let decision = admin.caller(&alice).tier("gold").peek().await.unwrap().unwrap();
     // A caller that does not try the new rules is in the first tier, as its request would be.
     assert_eq!(decision.allowances().next().unwrap().remaining(), 10);
-    let without_tiers = scene.layer([hour(1)]).admin();
-    let decision = without_tiers.peek(&alice, Some("free")).await.unwrap().unwrap();
+    let without_tiers = scene.layer([hour(1)]).limiter();
+    let decision = without_tiers.caller(&alice).tier("free").peek().await.unwrap().unwrap();
     assert_eq!(
         decision.allowances().next().unwrap().remaining(),
         1,

@@ -608,7 +608,11 @@ async fn reduced_capacity_is_of_tokens_too_and_grants_are_of_requests_only() {
     );
     drop(response);
     let layer = estimated(&scene, 1_000);
-    layer.admin().grant(&everybody(), 50, Duration::from_secs(60)).unwrap();
+    layer
+        .limiter()
+        .caller(&everybody())
+        .grant(50, Duration::from_secs(60))
+        .unwrap();
     let (response, _) = open(layer, TextBody::from("answer")).await;
     assert!(
         ratelimit(&response).starts_with(r#""requests";r=148;t="#),
@@ -682,7 +686,7 @@ async fn the_admin_handle_gives_back_what_was_said_of_each_unit() {
             [100, 10_000],
         ),
     ] {
-        let told = layer.admin().give_back(&everybody(), None, &refund).await.unwrap();
+        let told = layer.limiter().caller(&everybody()).refund(&refund).await.unwrap();
         assert_eq!((told, scene.left().await), (refunded, left.to_vec()), "{refund:?}");
     }
 }
@@ -693,7 +697,12 @@ async fn the_admin_handle_forecasts_tokens_beside_requests() {
     let layer = estimated(&scene, 9_999);
     drop(layer.layer(service_fn(hello)).oneshot(request()).await.unwrap());
     let forecast = async |tokens| {
-        let forecast = layer.admin().forecast_units(&everybody(), None, "tokens", tokens).await;
+        let forecast = layer
+            .limiter()
+            .caller(&everybody())
+            .units("tokens", tokens)
+            .forecast()
+            .await;
         forecast.unwrap().unwrap().availability()
     };
     assert_eq!(forecast(1).await, Availability::Now);
@@ -701,8 +710,10 @@ async fn the_admin_handle_forecasts_tokens_beside_requests() {
     assert_eq!(forecast(10_001).await, Availability::Never);
     assert_eq!(
         layer
-            .admin()
-            .forecast_units(&everybody(), None, "images", 5)
+            .limiter()
+            .caller(&everybody())
+            .units("images", 5)
+            .forecast()
             .await
             .unwrap()
             .unwrap()

@@ -278,11 +278,11 @@ impl Scene {
 
     /// By the first policy of a caller.
     async fn remaining(&self, caller: Caller) -> u64 {
-        let admin = self.clients[0].layer.admin();
+        let admin = self.clients[0].layer.limiter();
         let key = caller.key();
         let mut remaining = 0;
         eventually("the store says what is left", async || {
-            let decision = admin.peek(&key, Some(caller.tier())).await;
+            let decision = admin.caller(&key).tier(caller.tier()).peek().await;
             let Ok(decision) = decision else {
                 return false;
             };

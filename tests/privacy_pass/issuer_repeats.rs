@@ -110,7 +110,7 @@ impl Scene {
     /// The credentials that the account may still have.
     async fn remaining(&self, account: &str) -> u64 {
         let account = PartitionKey::new("x-account", account);
-        let decision = self.ration.admin().peek(&account, None).await.unwrap().unwrap();
+        let decision = self.ration.limiter().caller(&account).peek().await.unwrap().unwrap();
         decision.allowances().next().unwrap().remaining()
     }
 }

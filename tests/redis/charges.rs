@@ -72,7 +72,7 @@ fn request() -> Request<()> {
 /// The units that alice has left of each policy.
 async fn left(layer: &RateLimitLayer) -> Vec<u64> {
     let alice = PartitionKey::new("x-user-id", "alice");
-    let left = layer.admin().peek(&alice, None).await.unwrap().unwrap();
+    let left = layer.limiter().caller(&alice).peek().await.unwrap().unwrap();
     left.allowances().map(|allowance| allowance.remaining()).collect()
 }
 
@@ -354,10 +354,10 @@ async fn a_flush_waits_for_the_decision_of_a_cancelled_request_and_its_slot_beco
     let hello = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     assert!(poll_immediate(layer.layer(hello).oneshot(request())).await.is_none());
 
-    let error = layer.admin().flush(Duration::from_millis(20)).await.unwrap_err();
+    let error = layer.limiter().flush(Duration::from_millis(20)).await.unwrap_err();
     assert_eq!(error.to_string(), "store timed out: decisions under way: 1");
     gate.send_replace(true);
-    layer.admin().flush(HANG).await.unwrap();
+    layer.limiter().flush(HANG).await.unwrap();
     assert_eq!(left(&layer).await, [1]);
 }
 

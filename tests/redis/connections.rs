@@ -125,7 +125,7 @@ async fn ten_thousand_decisions_are_made_while_the_password_changes_and_connecti
     }
     assert_eq!(undecided, 0);
     let alice = PartitionKey::new("x-user-id", "alice");
-    let left = layer.admin().peek(&alice, None).await.unwrap().unwrap();
+    let left = layer.limiter().caller(&alice).peek().await.unwrap().unwrap();
     let charged = 1_000_000 - left.allowances().next().unwrap().remaining();
     assert_eq!(charged, (BATCHES * BATCH) as u64);
 
@@ -313,7 +313,7 @@ async fn two_thousand_requests_that_an_inner_layer_rejects_are_calls_of_the_scri
     // Ten that the address may send ask about the user, too.
     assert!(calls <= 10 + 10 + 2 * seconds, "{calls} calls in {seconds} s");
     let alice = PartitionKey::new("x-user-id", "alice");
-    let left = addresses.admin().peek(&alice, None).await.unwrap().unwrap();
+    let left = addresses.limiter().caller(&alice).peek().await.unwrap().unwrap();
     assert_eq!(left.allowances().next().unwrap().remaining(), 0);
 }
 

@@ -116,9 +116,9 @@ impl InProgress {
 fn assert_that_nobody_is_overcharged_or_holds_a_slot(store: RedisStore, name: &str) {
     let layer = layer(store, None);
     let left = runtime().block_on(join_all((0..CALLERS).map(|caller| {
-        let admin = layer.admin();
+        let admin = layer.limiter();
         async move {
-            let left = admin.peek(&caller, None).await.unwrap().unwrap();
+            let left = admin.caller(&caller).peek().await.unwrap().unwrap();
             let left: Vec<_> = left.allowances().map(|allowance| allowance.remaining()).collect();
             left
         }
@@ -171,7 +171,7 @@ fn after_a_flush_the_process_may_end_and_nobody_is_overcharged_or_holds_a_slot()
         let runtime = runtime();
         runtime.block_on(async {
             drop(InProgress::begin(&layer).await.answer_together().await);
-            layer.admin().flush(HANG).await.unwrap();
+            layer.limiter().flush(HANG).await.unwrap();
         });
         drop(runtime);
         assert_that_nobody_is_overcharged_or_holds_a_slot(another, name);
@@ -188,13 +188,13 @@ fn a_flush_of_a_stopped_redis_ends_at_its_timeout_with_the_number_of_what_remain
         let requests = InProgress::begin(&layer).await;
         server.pause();
         drop(requests.answer_together().await);
-        let error = layer.admin().flush(Duration::from_millis(200)).await.unwrap_err();
+        let error = layer.limiter().flush(Duration::from_millis(200)).await.unwrap_err();
         let expected = "store timed out: settlements under way: 400, lost since the last flush: 0";
         assert_eq!(error.to_string(), expected);
 
         server.resume();
         for _ in 0..2 {
-            layer.admin().flush(HANG).await.unwrap();
+            layer.limiter().flush(HANG).await.unwrap();
         }
     });
     drop(runtime);
@@ -208,10 +208,10 @@ async fn a_flush_after_redis_was_killed_reports_the_number_of_lost_settlements_o
     let requests = InProgress::begin(&layer).await;
     server.kill();
     drop(requests.answer_together().await);
-    let error = layer.admin().flush(HANG).await.unwrap_err();
+    let error = layer.limiter().flush(HANG).await.unwrap_err();
     let expected = "store unavailable: settlements under way: 0, lost since the last flush: 400";
     assert_eq!(error.to_string(), expected);
-    layer.admin().flush(HANG).await.unwrap();
+    layer.limiter().flush(HANG).await.unwrap();
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn while_requests_still_finish_flushes_lose_nothing_and_the_last_one_waits_for_a
     runtime.block_on(async {
         let requests = InProgress::begin(&layer).await;
         let (is_over, over) = watch::channel(false);
-        let (admin, at_once) = (layer.admin(), layer.admin());
+        let (admin, at_once) = (layer.limiter(), layer.limiter());
         let flushes = tokio::spawn(async move {
             while !*over.borrow() {
                 // Some end in the middle, and two wait at the same time.
@@ -252,18 +252,18 @@ fn what_a_runtime_has_left_unsent_is_reported_without_a_runtime_and_sent_in_anot
     first.block_on(async {
         let answers = InProgress::begin(&layer).await.answer_together().await;
         // The costs have been settled, the slots are now, and no task runs any more.
-        layer.admin().flush(HANG).await.unwrap();
+        layer.limiter().flush(HANG).await.unwrap();
         drop(answers);
     });
     drop(first);
-    let error = layer.admin().flush(HANG).now_or_never().unwrap().unwrap_err();
+    let error = layer.limiter().flush(HANG).now_or_never().unwrap().unwrap_err();
     assert!(error.to_string().contains("settlements under way: 200"), "{error}");
-    runtime().block_on(layer.admin().flush(HANG)).unwrap();
+    runtime().block_on(layer.limiter().flush(HANG)).unwrap();
     assert_that_nobody_is_overcharged_or_holds_a_slot(store(), "runtimes");
 }
 
 #[test]
 fn without_anything_to_send_a_flush_needs_neither_redis_nor_a_runtime() {
     let layer = layer(RedisStore::new("redis://127.0.0.1:1/").unwrap(), None);
-    layer.admin().flush(Duration::ZERO).now_or_never().unwrap().unwrap();
+    layer.limiter().flush(Duration::ZERO).now_or_never().unwrap().unwrap();
 }

@@ -353,15 +353,15 @@ async fn operators_can_have_keys_that_they_can_read() {
     };
     tokio::time::timeout(Duration::from_secs(20), settled).await.unwrap();
     let alice = PartitionKey::new("x-user-id", "alice");
-    let admin = layer.admin();
-    let left = admin.peek(&alice, None).await.unwrap().unwrap();
+    let admin = layer.limiter();
+    let left = admin.caller(&alice).peek().await.unwrap().unwrap();
     assert_eq!(
         left.allowances()
             .map(|allowance| allowance.remaining())
             .collect::<Vec<_>>(),
         [8, 8]
     );
-    admin.reset(&alice).await.unwrap();
+    admin.caller(&alice).reset().await.unwrap();
     assert_eq!(keys(&server), Vec::<String>::new());
 }
 

@@ -237,7 +237,7 @@ async fn allowed(layer: &RateLimitLayer, requests: usize) -> usize {
 
 /// The units that the store has left, without those that instances hold.
 async fn left(layer: &RateLimitLayer) -> u64 {
-    let decision = layer.admin().peek("alice", None).await.unwrap().unwrap();
+    let decision = layer.limiter().caller("alice").peek().await.unwrap().unwrap();
     decision
         .allowances()
         .map(|allowance| allowance.remaining())
@@ -484,7 +484,7 @@ async fn a_reset_leaves_nothing_in_advance_and_nothing_to_give_back() {
     let scene = Scene::new(Timing::Later);
     let layer = scene.layer([daily(1_000, 100)]);
     assert_eq!(allowed(&layer, 70).await, 70);
-    layer.admin().reset("alice").await.unwrap();
+    layer.limiter().caller("alice").reset().await.unwrap();
     assert_eq!(left(&layer).await, 1_000);
 
     let calls = scene.store.calls();
@@ -502,7 +502,7 @@ async fn a_batch_that_is_under_way_during_a_reset_is_not_spent() {
         async move { join_all((0..10).map(|_| outcome(&layer))).await }
     });
     tokio::task::yield_now().await;
-    layer.admin().reset("alice").await.unwrap();
+    layer.limiter().caller("alice").reset().await.unwrap();
     permits.add_permits(100);
     assert!(
         requests
@@ -522,8 +522,8 @@ async fn a_batch_that_is_taken_while_a_reset_is_under_way_does_not_outlive_it() 
     let permits = Arc::new(Semaphore::new(0));
     *scene.store.reset.lock().unwrap() = Some(Arc::clone(&permits));
     let reset = tokio::spawn({
-        let admin = layer.admin();
-        async move { admin.reset("alice").await }
+        let admin = layer.limiter();
+        async move { admin.caller("alice").reset().await }
     });
     tokio::task::yield_now().await;
     assert_eq!(allowed(&layer, 70).await, 70);
@@ -700,7 +700,7 @@ async fn waiting_for_a_batch_and_asking_alone_end_together_at_the_deadline() {
     });
     pass(Duration::from_millis(30)).await;
     // The batch is void, and the store answers no more.
-    layer.admin().reset("alice").await.unwrap();
+    layer.limiter().caller("alice").reset().await.unwrap();
     scene.store.set(Timing::Hanging);
     permits.add_permits(1);
     assert!(
@@ -1097,7 +1097,7 @@ async fn a_flush_gives_back_the_units_that_are_held_and_those_that_are_under_way
     let held = 980 - left(&layer).await;
     assert!(held > 0);
     for _ in 0..2 {
-        layer.admin().flush(Duration::from_secs(5)).await.unwrap();
+        layer.limiter().flush(Duration::from_secs(5)).await.unwrap();
         assert_eq!(left(&layer).await, 980);
     }
 
@@ -1107,7 +1107,7 @@ async fn a_flush_gives_back_the_units_that_are_held_and_those_that_are_under_way
     assert!(poll_immediate(&mut request).await.is_none());
     pass(Duration::from_millis(1)).await;
     assert!(scene.store.asked() > 1, "{}", scene.store.asked());
-    let admin = layer.admin();
+    let admin = layer.limiter();
     let mut flush = pin!(admin.flush(Duration::from_secs(5)));
     assert!(poll_immediate(&mut flush).await.is_none());
 

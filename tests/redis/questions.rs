@@ -314,21 +314,19 @@ async fn units_that_a_queue_gives_back_lift_the_cached_rejections_of_this_instan
 
     // Fewer than a day has brought since, by far.
     let refund = Refund::new(5, ChargeTime::At(charged_at)).with_id("job 1");
-    assert_eq!(
-        layer.admin().give_back(&alice(), None, &refund).await.unwrap(),
-        RefundOutcome::Refunded
-    );
+    let refunded = layer.limiter().caller(&alice()).refund(&refund).await;
+    assert_eq!(refunded.unwrap(), RefundOutcome::Refunded);
     assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Allowed);
     assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Rejected);
 
     // The message comes again, to another instance; the same id of another caller is another message.
     assert_eq!(
-        other.admin().give_back(&alice(), None, &refund).await.unwrap(),
+        other.limiter().caller(&alice()).refund(&refund).await.unwrap(),
         RefundOutcome::Duplicate
     );
     let bob = PartitionKey::new("x-user-id", "bob");
     assert_eq!(
-        other.admin().give_back(&bob, None, &refund).await.unwrap(),
+        other.limiter().caller(&bob).refund(&refund).await.unwrap(),
         RefundOutcome::Refunded
     );
     assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Rejected);
@@ -336,22 +334,14 @@ async fn units_that_a_queue_gives_back_lift_the_cached_rejections_of_this_instan
     let refund = Refund::new(5, ChargeTime::Now);
     for _ in 0..3 {
         assert_eq!(
-            other.admin().give_back(&alice(), None, &refund).await.unwrap(),
+            other.limiter().caller(&alice()).refund(&refund).await.unwrap(),
             RefundOutcome::Refunded
         );
     }
-    let forecast = other.admin().forecast(&alice(), None, 10).await.unwrap().unwrap();
-    assert_eq!(forecast.availability(), Availability::Now);
-    assert_eq!(
-        other
-            .admin()
-            .forecast(&alice(), None, 11)
-            .await
-            .unwrap()
-            .unwrap()
-            .availability(),
-        Availability::Never
-    );
+    for (units, expected) in [(10, Availability::Now), (11, Availability::Never)] {
+        let forecast = other.limiter().caller(&alice()).cost(units).forecast().await;
+        assert_eq!(forecast.unwrap().unwrap().availability(), expected);
+    }
 }
 
 #[tokio::test]
@@ -363,8 +353,8 @@ async fn of_a_message_that_many_instances_get_at_once_one_gives_back() {
     let refund = Refund::new(5, ChargeTime::Now).with_id("job 1");
     let (alice, refund) = (&alice(), &refund);
     let refunds = (0..40).map(|number| {
-        let admin = layers[number % 4].admin();
-        async move { admin.give_back(alice, None, refund).await.unwrap() }
+        let admin = layers[number % 4].limiter();
+        async move { admin.caller(alice).refund(refund).await.unwrap() }
     });
     let done = join_all(refunds).await;
     assert_eq!(
@@ -373,7 +363,7 @@ async fn of_a_message_that_many_instances_get_at_once_one_gives_back() {
             .count(),
         1
     );
-    let left = layers[0].admin().peek(alice, None).await.unwrap().unwrap();
+    let left = layers[0].limiter().caller(alice).peek().await.unwrap().unwrap();
     assert_eq!(left.allowances().next().unwrap().remaining(), 5);
 }
 
@@ -396,19 +386,25 @@ async fn nothing_is_given_back_where_nothing_counts_the_caller() {
             )
             .build()
             .unwrap();
-        let (admin, refund) = (layer.admin(), Refund::new(5, ChargeTime::Now).with_id("job 1"));
+        let (admin, refund) = (layer.limiter(), Refund::new(5, ChargeTime::Now).with_id("job 1"));
         assert_eq!(
-            admin.give_back(&alice(), None, &refund).await.unwrap(),
+            admin.caller(&alice()).refund(&refund).await.unwrap(),
             RefundOutcome::NotApplicable
         );
-        let by = async |key| admin.give_back_by(key, &alice(), None, &refund).await;
+        let by = async |key| admin.keyed_by(key, &alice()).refund(&refund).await;
         assert_eq!(by("queue").await.unwrap(), RefundOutcome::NotApplicable);
         assert_eq!(by("team").await.unwrap(), RefundOutcome::Refunded);
         assert!(by("taem").await.is_err());
-        assert!(admin.forecast(&alice(), None, 5).await.unwrap().is_none());
-        let team = admin.forecast_by("team", &alice(), None, 5).await.unwrap().unwrap();
+        assert!(admin.caller(&alice()).cost(5).forecast().await.unwrap().is_none());
+        let team = admin
+            .keyed_by("team", &alice())
+            .cost(5)
+            .forecast()
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(team.availability(), Availability::Now);
-        assert!(admin.forecast_by("taem", &alice(), None, 5).await.is_err());
+        assert!(admin.keyed_by("taem", &alice()).cost(5).forecast().await.is_err());
     }
 }
 
@@ -426,10 +422,10 @@ async fn one_message_gives_back_by_each_key_that_leads_to_a_caller() {
             .policy(QuotaPolicy::per_day("same", 10).keyed_by("same"))
             .build()
             .unwrap();
-        let (admin, refund) = (layer.admin(), Refund::new(5, ChargeTime::Now).with_id("job 1"));
+        let (admin, refund) = (layer.limiter(), Refund::new(5, ChargeTime::Now).with_id("job 1"));
         for expected in [RefundOutcome::Refunded, RefundOutcome::Duplicate] {
-            assert_eq!(admin.give_back(&alice(), None, &refund).await.unwrap(), expected);
-            let by_name = admin.give_back_by("same", &alice(), None, &refund).await;
+            assert_eq!(admin.caller(&alice()).refund(&refund).await.unwrap(), expected);
+            let by_name = admin.keyed_by("same", &alice()).refund(&refund).await;
             assert_eq!(by_name.unwrap(), expected);
         }
     }

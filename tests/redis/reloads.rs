@@ -373,7 +373,7 @@ async fn what_administrators_do_takes_effect_at_once_although_rejections_are_rem
         .access_list(access.clone())
         .clock(clock.clone());
     let layer = layer.build().unwrap();
-    let (admin, handle) = (layer.admin(), layer.rules_handle());
+    let (admin, handle) = (layer.limiter(), layer.rules_handle());
     let alice = PartitionKey::new("x-user-id", USER);
     // As many as are said pass, and the next two do not, the second of them without a question.
     let assert_passes = async |count: usize| {
@@ -387,13 +387,13 @@ async fn what_administrators_do_takes_effect_at_once_although_rejections_are_rem
     assert_passes(2).await;
     handle.replace(hour(3)).unwrap();
     assert_passes(1).await;
-    admin.grant(&alice, 2, Duration::from_secs(60)).unwrap();
+    admin.caller(&alice).grant(2, Duration::from_secs(60)).unwrap();
     assert_passes(2).await;
-    admin.reset(&alice).await.unwrap();
+    admin.caller(&alice).reset().await.unwrap();
     assert_passes(5).await;
     handle.roll_out(100, hour(7)).unwrap();
     assert_passes(4).await;
-    admin.reset(&alice).await.unwrap();
+    admin.caller(&alice).reset().await.unwrap();
     assert_passes(9).await;
     let set = |entry| access.update(|rules| rules.set_key(alice.clone(), entry)).unwrap();
     set(Access::Allow);
@@ -442,8 +442,9 @@ async fn a_reset_forgets_the_logs_of_all_tiers_and_of_the_rules_that_are_tried()
     ask(&layer, USER).await;
     assert_eq!((left("premium log").await, left("tried log").await), (49, 49));
     layer
-        .admin()
-        .reset(&PartitionKey::new("x-user-id", USER))
+        .limiter()
+        .caller(&PartitionKey::new("x-user-id", USER))
+        .reset()
         .await
         .unwrap();
     assert_eq!((left("premium log").await, left("tried log").await), (50, 50));

@@ -86,7 +86,7 @@ impl Scene {
 
     async fn left(&self) -> Vec<u64> {
         let alice = PartitionKey::new("x-user-id", "alice");
-        let left = self.limits.admin().peek(&alice, None).await.unwrap().unwrap();
+        let left = self.limits.limiter().caller(&alice).peek().await.unwrap().unwrap();
         left.allowances().map(|allowance| allowance.remaining()).collect()
     }
 

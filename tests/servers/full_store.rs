@@ -69,7 +69,7 @@ async fn while_redis_is_full_an_exhausted_caller_stays_rejected_and_others_get_o
                     5,
                     "{algorithm:?}"
                 );
-                let circuit = instance.admin().circuit();
+                let circuit = instance.limiter().circuit();
                 assert!(matches!(circuit, Some(CircuitState::Closed)), "{circuit:?}");
             }
             is_full(&server, false);

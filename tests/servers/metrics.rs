@@ -581,10 +581,10 @@ async fn refunds_through_the_admin_handle_are_counted_by_what_became_of_them() {
     let _recorder = set_default_local_recorder(&recorder);
     let layer = nine_a_day();
     send(&layer, request("alice")).await;
-    let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
+    let (admin, alice) = (layer.limiter(), PartitionKey::new("x-user-id", "alice"));
     let refund = Refund::new(1, ChargeTime::Now).with_id("job 1");
     for refund in [&refund, &refund, &refund, &Refund::new(0, ChargeTime::Now)] {
-        admin.give_back(&alice, None, refund).await.unwrap();
+        admin.caller(&alice).refund(refund).await.unwrap();
     }
     for (outcome, number) in [("refunded", 1.0), ("duplicate", 2.0), ("not_applicable", 1.0)] {
         let series = format!(r#"tower_quota_refunds_total{{scope="test",outcome="{outcome}"}}"#);
@@ -842,7 +842,7 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     send(&layer, request("alice")).await;
     let alice = PartitionKey::new("x-user-id", "alice");
     let refund = Refund::new(1, ChargeTime::Now);
-    layer.admin().give_back(&alice, None, &refund).await.unwrap();
+    layer.limiter().caller(&alice).refund(&refund).await.unwrap();
     let source = documentation();
     let docs: Vec<_> = source.lines().filter(|line| line.starts_with("//! | ")).collect();
     let rows = |named: bool| {

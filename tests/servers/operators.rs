@@ -337,13 +337,14 @@ impl Faults {
         drop(self.units.layer(used).oneshot(request("alice")).await.unwrap());
         let alice = PartitionKey::new("x-user-id", "alice");
         self.tiers
-            .admin()
-            .give_back(&alice, None, &Refund::new(1, ChargeTime::Now))
+            .limiter()
+            .caller(&alice)
+            .refund(&Refund::new(1, ChargeTime::Now))
             .await
             .unwrap();
         let (own, other, clock) = &self.forgetful;
         send(own, request("alice")).await;
-        other.admin().reset(&alice).await.unwrap();
+        other.limiter().caller(&alice).reset().await.unwrap();
         clock.advance(Duration::from_secs(2));
         for _ in 0..2 {
             let (queue, user) = (self.queue.clone(), format!("user {round}"));

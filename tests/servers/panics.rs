@@ -162,7 +162,7 @@ fn closures() -> impl Iterator<Item = &'static str> {
 /// The units left of each policy.
 async fn left(layer: &RateLimitLayer, user: &str) -> Vec<u64> {
     let user = PartitionKey::new("x-user-id", user);
-    let left = layer.admin().peek(&user, Some("all")).await.unwrap().unwrap();
+    let left = layer.limiter().caller(&user).tier("all").peek().await.unwrap().unwrap();
     left.allowances().map(|allowance| allowance.remaining()).collect()
 }
 
@@ -182,7 +182,7 @@ async fn assert_nothing_is_lost(layer: &RateLimitLayer, panics: usize) {
     for number in 0..panics {
         all_are(&user("actual", number), [2, 2, 999]).await;
     }
-    let circuit = layer.admin().circuit();
+    let circuit = layer.limiter().circuit();
     assert!(matches!(circuit, Some(CircuitState::Closed)), "{circuit:?}");
 }
 

@@ -18,7 +18,7 @@ use http::{HeaderMap, Request, Response, request::Parts};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    AbnormalUsage, Access, AccessList, AdminError, ChargeTime, CircuitState, Decision, FailureMode, LegacyReset,
+    AbnormalUsage, Access, AccessList, ChargeTime, CircuitState, Decision, FailureMode, LegacyReset, LimiterError,
     MemoryStore, MissingKey, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
     RedisStore, RedisStoreBuilder, Refund, ResponseFields, Rules, Scope, Store, Tiers, ToPartitionKey,
     clock::{Clock, Timestamp},

@@ -77,7 +77,7 @@ async fn an_exhausted_caller_whom_redis_has_forgotten_is_counted_once() {
                 assert_eq!(send(&layer, request("alice")).await, 200, "{policy:?}");
                 exhaust(&layer, &clock, "alice").await;
                 assert_eq!(lost(&page), expected, "{policy:?}");
-                layer.admin().reset(&caller("alice")).await.unwrap();
+                layer.limiter().caller(&caller("alice")).reset().await.unwrap();
             }
             server.command(&["FLUSHALL"]);
         }
@@ -127,7 +127,7 @@ async fn a_reset_by_another_instance_counts_and_one_by_this_instance_does_not() 
     let other = cached_builder(store).0.policy(policy).build().unwrap();
     for (instance, expected) in [(&own, 0.0), (&other, 1.0), (&own, 1.0)] {
         exhaust(&own, &clock, "alice").await;
-        instance.admin().reset(&caller("alice")).await.unwrap();
+        instance.limiter().caller(&caller("alice")).reset().await.unwrap();
         clock.advance(Duration::from_secs(2));
         assert_eq!(send(&own, request("alice")).await, 200);
         assert_eq!(lost(&page), expected);
@@ -194,10 +194,10 @@ async fn live(
     for _ in 0..steps {
         let user = numbers.below(5).to_string();
         match numbers.below(40) {
-            0 => layer.admin().reset(&caller(&user)).await.unwrap(),
+            0 => layer.limiter().caller(&caller(&user)).reset().await.unwrap(),
             1 => {
                 let refund = Refund::new(1 + numbers.below(5), ChargeTime::Now);
-                layer.admin().give_back(&caller(&user), None, &refund).await.unwrap();
+                layer.limiter().caller(&caller(&user)).refund(&refund).await.unwrap();
             }
             2 => layer.rules_handle().replace(any_rules(numbers)).unwrap(),
             3..=9 => wait(Duration::from_micros(waits[numbers.below(5) as usize])).await,
@@ -233,7 +233,7 @@ async fn resets_refunds_and_new_rules_of_this_instance_are_no_loss() {
         layer.rules_handle().replace(hour()).unwrap();
         exhaust(&layer, &clock, "0").await;
         let other = instance().rules(hour()).build().unwrap();
-        other.admin().reset(&caller("0")).await.unwrap();
+        other.limiter().caller(&caller("0")).reset().await.unwrap();
         send(&layer, request("0")).await;
         expected += 1.0;
         assert_eq!(lost(&page), expected, "seed {seed}");

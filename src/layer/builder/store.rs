@@ -115,9 +115,9 @@ impl RateLimitLayerBuilder {
     /// it off where each rejection has to come from the store.
     ///
     /// - Nothing is remembered for longer than a second. What *other* instances give back, by a
-    ///   [refund](crate::Settlement) or a [reset](crate::AdminHandle::reset), may be seen that late; so is what a program
+    ///   [refund](crate::Settlement) or a [reset](crate::Caller::reset), may be seen that late; so is what a program
     ///   gives back by a [`Store::settle`](crate::Store::settle) of its own. What this layer gives back,
-    ///   [grants](crate::AdminHandle::grant) and new [rules](crate::RulesHandle) count for each request that comes
+    ///   [grants](crate::Caller::grant) and new [rules](crate::RulesHandle) count for each request that comes
     ///   afterwards.
     /// - The *hold*: for 10 to 20 ms after the store has rejected a cost, as much or more is rejected without a question
     ///   although it might pass; for less, where the whole quota comes back in less than 40 ms. And where so much has
@@ -221,7 +221,7 @@ impl RateLimitLayerBuilder {
     }
 
     /// The clock by which the circuit breaker waits before it tries again, by which rejections are
-    /// [remembered](Self::rejection_cache), and by which [grants](crate::AdminHandle::grant) end. Default:
+    /// [remembered](Self::rejection_cache), and by which [grants](crate::Caller::grant) end. Default:
     /// [`Clock::system`].
     ///
     /// You want another one in tests only, the one of the store most often. Stores have clocks of their own, and
@@ -237,7 +237,7 @@ impl RateLimitLayerBuilder {
     ///     .key(key::from_fn(|_| Some("alice".to_partition_key())))
     ///     .policy(QuotaPolicy::per_hour("hour", 10))
     ///     .build()?;
-    /// layer.admin().grant("alice", 90, Duration::from_secs(600))?;
+    /// layer.limiter().caller("alice").grant(90, Duration::from_secs(600))?;
     ///
     /// let granted = send(&layer, Request::get("/")).await;
     /// assert_eq!(granted.headers()["ratelimit-policy"], r#""hour";q=100;w=3600"#);

@@ -441,7 +441,7 @@ async fn what_is_shown_never_grows_within_a_window_whichever_batch_a_request_is_
 async fn a_reset_while_a_batch_is_under_way_leaves_nothing_of_it() {
     let fleet = busy().await;
     until_it_asks(&fleet).await;
-    fleet.layers[0].admin().reset("alice").await.unwrap();
+    fleet.layers[0].limiter().caller("alice").reset().await.unwrap();
     pass(Duration::from_millis(1_200)).await;
     // The call has reached the store after the reset: its units stay charged, and are not given back to it.
     let charged = 60_000 - fleet.left().await;

@@ -4,27 +4,33 @@ use super::*;
 
 /// All that an administrator can ask about a user, whether it is known or not.
 async fn administer(layer: &RateLimitLayer) -> String {
-    let (admin, user) = (layer.admin(), User(USER));
+    let (admin, user) = (layer.limiter(), User(USER));
     let refund = Refund::new(1, ChargeTime::Now).with_id(USER);
     let mut shown = format!("{admin:?} {:?}", admin.circuit());
-    fn noted<T: std::fmt::Debug>(shown: &mut String, answer: Result<T, AdminError>) {
+    fn noted<T: std::fmt::Debug>(shown: &mut String, answer: Result<T, LimiterError>) {
         *shown += &match answer {
             Ok(answer) => format!("{answer:?} {answer:#?}"),
             Err(error) => said_by(&error),
         };
     }
     for tier in [None, Some("no tier")] {
-        noted(&mut shown, admin.peek(&user, tier).await);
-        noted(&mut shown, admin.peek_by("no key", &user, tier).await);
-        noted(&mut shown, admin.forecast(&user, tier, 1).await);
-        noted(&mut shown, admin.forecast(&user, tier, u64::MAX).await);
-        noted(&mut shown, admin.forecast_units(&user, tier, "no unit", 1).await);
-        noted(&mut shown, admin.give_back(&user, tier, &refund).await);
-        noted(&mut shown, admin.give_back(&user, tier, &refund).await);
+        noted(&mut shown, admin.caller(&user).tier(tier).peek().await);
+        noted(&mut shown, admin.keyed_by("no key", &user).tier(tier).peek().await);
+        noted(&mut shown, admin.caller(&user).tier(tier).cost(1).forecast().await);
+        noted(
+            &mut shown,
+            admin.caller(&user).tier(tier).cost(u64::MAX).forecast().await,
+        );
+        noted(
+            &mut shown,
+            admin.caller(&user).tier(tier).units("no unit", 1).forecast().await,
+        );
+        noted(&mut shown, admin.caller(&user).tier(tier).refund(&refund).await);
+        noted(&mut shown, admin.caller(&user).tier(tier).refund(&refund).await);
     }
-    noted(&mut shown, admin.reset(&user).await);
-    noted(&mut shown, admin.reset_by("no key", &user).await);
-    shown += &format!("{:?}", admin.grant(&user, u64::MAX, HANG));
+    noted(&mut shown, admin.caller(&user).reset().await);
+    noted(&mut shown, admin.keyed_by("no key", &user).reset().await);
+    shown += &format!("{:?}", admin.caller(&user).grant(u64::MAX, HANG));
     match admin.flush(HANG).await {
         Ok(()) => shown,
         Err(error) => shown + &said_by(&error),
@@ -48,7 +54,7 @@ async fn meet(fault: &str, store: RedisStore, requests: usize) -> Option<Circuit
         shown += &said_by(&error);
     }
     shown += &administer(&open).await;
-    let circuit = open.admin().circuit();
+    let circuit = open.limiter().circuit();
     assert_hidden(&secrets(), fault, format!("{shown} {circuit:?}"));
     circuit
 }

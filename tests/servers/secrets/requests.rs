@@ -83,7 +83,7 @@ async fn a_handler_that_panics_and_a_tier_that_is_not_found_show_no_secret() {
         .await;
     let panic = *answer.unwrap_err().downcast::<&str>().unwrap();
     assert_eq!(panic, "in a test");
-    layer.admin().flush(HANG).await.unwrap();
+    layer.limiter().flush(HANG).await.unwrap();
 
     let find = async |_: User| Err::<Option<&str>, _>("the database is down");
     let tiers = TierLayer::by_extension(find).build().unwrap();
@@ -124,9 +124,13 @@ async fn readable_keys_show_callers_in_the_keys_of_redis_and_nowhere_else() {
 
     may(&server, &["~other:*", "+@all"]);
     statuses(&layer, 1).await;
-    let admin = layer.admin();
+    let admin = layer.limiter();
     let user = PartitionKey::new("x-user-id", USER);
-    assert_hidden(&secrets(), "an error", said_by(&admin.reset(&user).await.unwrap_err()));
+    assert_hidden(
+        &secrets(),
+        "an error",
+        said_by(&admin.caller(&user).reset().await.unwrap_err()),
+    );
     server.kill();
     statuses(&layer, 6).await;
     watch.assert_hidden(&secrets());

@@ -6,13 +6,13 @@ use http::request::Parts;
 
 use crate::{key::KeyExtractor, partition::PartitionKey};
 
-pub(crate) struct Caller<'a> {
+pub(crate) struct KeyedRequest<'a> {
     pub(crate) request: &'a Parts,
     extractor: &'a dyn KeyExtractor,
     key: OnceCell<Option<PartitionKey>>,
 }
 
-impl<'a> Caller<'a> {
+impl<'a> KeyedRequest<'a> {
     pub(crate) fn new(request: &'a Parts, extractor: &'a dyn KeyExtractor) -> Self {
         Self {
             request,

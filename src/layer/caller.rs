@@ -1,0 +1,395 @@
+//! A caller of a limiter: the keys by which it is known, and what is asked and changed about it.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+use super::{admission::Limits, attribution::Holder, limiter::LimiterError};
+use crate::{
+    access::Access,
+    decision::{Decision, Forecast, Outcome, Plan},
+    error::ConfigError,
+    guard::DecisionState,
+    partition::{PartitionKey, ToPartitionKey},
+    policy::PolicySet,
+    rules::{Active, Grant, Policies, QuotaSet, Selection},
+};
+
+/// A caller of a [`Limiter`](crate::Limiter): its keys, its tier, and the cost of its work.
+///
+/// It is cheap to keep, in a connection or a job: it looks at the rules that are in force whenever it is used.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// # run(async {
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("chat")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_minute("messages", 60))
+///     .build()?;
+/// let alice = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice"));
+///
+/// // A message that is sent to 20 others.
+/// let decision = alice.clone().cost(20).check().await;
+/// assert_eq!(decision.allowances().next().map(|minute| minute.remaining()), Some(40));
+/// // Another one has to wait for half a second.
+/// let decision = alice.cost(41).check().await;
+/// assert!(!decision.outcome().is_admitted());
+/// assert!(decision.retry_after() <= Some(Duration::from_secs(1)));
+/// # Ok(()) });
+/// ```
+#[derive(Clone)]
+#[must_use = "a caller does nothing by itself"]
+pub struct Caller {
+    pub(super) limits: Arc<Limits>,
+    /// For the access list, which knows keys and not partitions.
+    key: Option<PartitionKey>,
+    main: Option<Holder>,
+    named: SmallVec<[(String, Holder); 1]>,
+    tier: Option<String>,
+    cost: u64,
+    units: SmallVec<[(String, u64); 1]>,
+}
+
+impl Caller {
+    pub(super) fn new(limits: Arc<Limits>, key: Option<PartitionKey>) -> Self {
+        Self {
+            main: key.as_ref().map(|key| limits.attribution.holder(key)),
+            key,
+            limits,
+            named: SmallVec::new(),
+            tier: None,
+            cost: 1,
+            units: SmallVec::new(),
+        }
+    }
+
+    /// Adds a [named key](crate::RateLimitLayerBuilder::named_key) of the caller, for the policies that are
+    /// [keyed by](crate::QuotaPolicy::keyed_by) it.
+    pub fn keyed_by<K: ToPartitionKey + ?Sized>(mut self, name: &str, key: &K) -> Self {
+        let holder = self.limits.attribution.holder(&key.to_partition_key());
+        self.named.retain(|(other, _)| other != name);
+        self.named.push((name.to_owned(), holder));
+        self
+    }
+
+    /// Sets the tier. Default: the first one. Rules without tiers are the same for every tier.
+    pub fn tier<'a>(mut self, name: impl Into<Option<&'a str>>) -> Self {
+        self.tier = name.into().map(str::to_owned);
+        self
+    }
+
+    /// Sets the cost, in the units of policies that count requests. Default: 1. 0 reads and charges nothing.
+    pub fn cost(mut self, units: u64) -> Self {
+        self.cost = units;
+        self
+    }
+
+    /// Sets an amount in a [custom unit](crate::QuotaPolicy::with_unit), of at most three. Default: 0. A unit that no policy
+    /// counts has no effect.
+    pub fn units(mut self, unit: impl Into<String>, amount: u64) -> Self {
+        self.units.push((unit.into(), amount));
+        self
+    }
+
+    /// Charges the cost, if all policies of the caller admit it. There is always a decision, at the latest at the
+    /// [deadline](crate::RateLimitLayerBuilder::deadline) of the layer: its failure mode applies, and so do the kill switch and
+    /// what the [access list](crate::AccessList) says about the main key. The decision is in the metrics of the layer.
+    ///
+    /// A policy that counts by a key which the caller lacks treats it as the layer treats a
+    /// [missing key](crate::MissingKey). A tier that is unknown is the first one, and is reported as such. Policies of
+    /// concurrent requests and of content are read, and charged nothing. The charge stands: refund it with
+    /// [`refund`](Self::refund). If the future is dropped while a call of the store is in progress, the charge stands, too.
+    ///
+    /// Exemptions and the hooks of the builder do not apply, because they look at a request.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("jobs")
+    ///     .key(key::header("x-user-id"))
+    ///     .named_key("team", key::header("x-team"))
+    ///     .policy(QuotaPolicy::per_hour("user", 5))
+    ///     .policy(QuotaPolicy::per_hour("team", 1).keyed_by("team"))
+    ///     .build()?;
+    /// let of_red = |user| {
+    ///     let caller = layer.limiter().caller(&PartitionKey::new("x-user-id", user));
+    ///     caller.keyed_by("team", &PartitionKey::new("x-team", "red"))
+    /// };
+    /// assert_eq!(of_red("alice").check().await.outcome(), Outcome::Allowed);
+    /// let rejected = of_red("bob").check().await;
+    /// assert_eq!(rejected.violated().next().map(|team| team.policy().name()), Some("team"));
+    /// # Ok(()) });
+    /// ```
+    pub async fn check(&self) -> Decision {
+        let (question, selection) = self.question();
+        let decision = match question.map(|plan| self.limits.guard.decide(plan)) {
+            Ok(DecisionState::Decided(decision)) | Err(decision) => decision,
+            Ok(DecisionState::Pending(decision)) => decision.await,
+        };
+        self.limits.log_decision(&decision, &selection);
+        decision
+    }
+
+    /// Reads what remains, without a charge. `None` if no policy limits the caller. The decision's outcome says whether any
+    /// policy is overdrawn.
+    ///
+    /// It reads the policies of the caller's tier that count by its keys. While new rules are
+    /// [rolled out](crate::RulesHandle::roll_out), they are those by which this caller is limited; the main key says so, and a
+    /// caller without it has the old ones.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .tiers(
+    ///         Tiers::from_fn(|request| request.headers.get("x-plan")?.to_str().ok())
+    ///             .tier("free", [QuotaPolicy::per_hour("hour", 10)])
+    ///             .tier("premium", [QuotaPolicy::per_hour("hour", 100)])
+    ///             .unlimited("admin"),
+    ///     )
+    ///     .build()?;
+    /// send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    ///
+    /// let alice = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice"));
+    /// for (tier, left) in [(None, Some(9)), (Some("premium"), Some(99)), (Some("admin"), None)] {
+    ///     let decision = alice.clone().tier(tier).peek().await?;
+    ///     let hour = decision.as_ref().and_then(|decision| decision.allowances().next());
+    ///     assert_eq!(hour.map(|hour| hour.remaining()), left);
+    /// }
+    /// let error = alice.tier("premuim").peek().await.unwrap_err();
+    /// assert_eq!(error.to_string(), r#"tier "premuim": the layer has no such tier, only ["free", "premium", "admin"]"#);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the layer has no such key or tier, or the store does not answer.
+    pub async fn peek(&self) -> Result<Option<Decision>, LimiterError> {
+        match self.plan()? {
+            Some(plan) => Ok(Some(self.limits.guard.store().peek(self.with_units(plan)).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Says when the cost would be admitted, without a charge, by the policies that [`peek`](Self::peek) reads.
+    ///
+    /// You want it to tell a customer, or to plan a job. It reserves nothing. `None` if no policy limits the caller.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("models")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("requests", 60))
+    ///     .policy(QuotaPolicy::per_minute("tokens", 1_000).with_unit("tokens"))
+    ///     .unit_cost("tokens", |_| 800)
+    ///     .build()?;
+    /// send(&layer, Request::post("/answers").header("x-user-id", "alice")).await;
+    ///
+    /// let alice = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice"));
+    /// let forecast = async |units, tokens| {
+    ///     let forecast = alice.clone().cost(units).units("tokens", tokens).forecast().await?;
+    ///     Ok::<_, tower_quota::LimiterError>(forecast.map(|it| it.availability()))
+    /// };
+    /// assert_eq!(forecast(59, 200).await?, Some(Availability::Now));
+    /// // One request is restored each minute, and 17 tokens each second.
+    /// assert!(matches!(forecast(60, 0).await?, Some(Availability::After(wait)) if wait <= Duration::from_secs(60)));
+    /// assert!(matches!(forecast(1, 500).await?, Some(Availability::After(wait)) if wait <= Duration::from_secs(18)));
+    /// assert_eq!(forecast(61, 0).await?, Some(Availability::Never));
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the layer has no such key or tier, or the store does not answer.
+    pub async fn forecast(&self) -> Result<Option<Forecast>, LimiterError> {
+        match self.plan()? {
+            Some(plan) => Ok(Some(self.limits.guard.store().forecast(self.with_units(plan)).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Resets what the caller has used by its keys, in all tiers; slots of requests in progress stay held. It applies on all
+    /// instances that share the store.
+    ///
+    /// # Errors
+    ///
+    /// If the layer has no such key, or the store does not answer. A part may be reset then.
+    pub async fn reset(&self) -> Result<(), LimiterError> {
+        self.check_names()?;
+        for set in self.limits.policies.all_sets() {
+            for part in &set.parts {
+                if let Some(holder) = self.holder(part.key) {
+                    self.limits
+                        .guard
+                        .reset(self.extended(None, &part.policies, holder))
+                        .await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Grants so many units more than the rules say, for as long as this: in each window of those policies that count
+    /// requests by the main key.
+    ///
+    /// Used units stay used, before and afterwards. A policy with quota 0 stays closed. A grant replaces an earlier one of
+    /// the same caller, so that one of 0 units ends it, and up to 10,000 callers may have one. It ends by the layer's
+    /// [clock](crate::RateLimitLayerBuilder::clock). It belongs to this process and is not kept when that ends: give it in
+    /// each instance, as you do with [rules](crate::RulesHandle). A caller without the main key gets nothing.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .build()?;
+    /// let alice = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice"));
+    /// alice.grant(500, Duration::from_secs(3_600))?;
+    ///
+    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=599;t=3594"#);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If 10,000 callers have a grant already.
+    pub fn grant(&self, units: u64, time: Duration) -> Result<(), ConfigError> {
+        let Some(main) = &self.main else {
+            return Ok(());
+        };
+        let now = self.limits.guard.now();
+        let grant = Grant::new(units, now.saturating_add(time));
+        self.limits.policies.grant(main.partition, grant, now)
+    }
+
+    /// The plan for the store, or the decision that needs none.
+    fn question(&self) -> (Result<Plan, Decision>, Selection) {
+        let limits = &*self.limits;
+        let at_once = |outcome| Err(Decision::without_policies(outcome, None));
+        let active = limits.policies.active();
+        match limits.screening.access_of_key(self.key.as_ref()) {
+            Access::Block => return (at_once(Outcome::Blocked), Selection::default()),
+            Access::Allow => return (at_once(Outcome::Unlimited), Selection::default()),
+            _ if !active.is_on() => return (at_once(Outcome::Unlimited), Selection::default()),
+            _ => {}
+        }
+        let mut selection = active.select_tier(self.tier.as_deref(), self.main.as_ref().map(|main| main.partition));
+        if selection.is_unknown {
+            limits.log.unknown_tier(limits.scope_name());
+        }
+        let Some(set) = selection.set.take() else {
+            return (at_once(Outcome::Unlimited), selection);
+        };
+        let set = self.granted(&active, set);
+        let plan = self.plan_of_all(&set);
+        selection.set = Some(set);
+        (plan.or_else(at_once), selection)
+    }
+
+    /// A plan of all policies. A key that the caller lacks is a missing key.
+    fn plan_of_all(&self, set: &QuotaSet) -> Result<Plan, Outcome> {
+        let limits = &*self.limits;
+        let mut plan = None;
+        for part in &set.parts {
+            let holder = match self.holder(part.key) {
+                Some(holder) => Some(holder.clone()),
+                None => limits.attribution.missing(part.key, &limits.log)?,
+            };
+            if let Some(holder) = holder {
+                plan = Some(self.extended(plan, &part.policies, &holder));
+            }
+        }
+        let plan = plan.ok_or(Outcome::Unlimited)?;
+        Ok(self.with_units(plan).without_slots())
+    }
+
+    /// A plan of the policies that count by the caller's keys, if there are any, without the caller's custom units.
+    pub(super) fn plan(&self) -> Result<Option<Plan>, LimiterError> {
+        self.check_names()?;
+        let active = self.limits.policies.active();
+        let (tier, partition) = (self.tier.as_deref(), self.main.as_ref().map(|main| main.partition));
+        let set = Policies::of_tier(&active, tier, partition).map_err(|known| LimiterError::UnknownTier {
+            name: tier.unwrap_or_default().to_owned(),
+            known,
+        })?;
+        let Some(set) = set.map(|set| self.granted(&active, set)) else {
+            return Ok(None);
+        };
+        let parts = set.parts.iter();
+        let parts = parts.filter_map(|part| Some((&part.policies, self.holder(part.key)?)));
+        let plan = parts.fold(None, |plan, (policies, holder)| {
+            Some(self.extended(plan, policies, holder))
+        });
+        Ok(plan.map(|plan| self.with_units(plan)))
+    }
+
+    fn extended(&self, plan: Option<Plan>, policies: &PolicySet, holder: &Holder) -> Plan {
+        let (policies, partition) = (policies.clone(), holder.partition);
+        let plan = match plan {
+            Some(plan) => plan.and(policies, partition),
+            None => Plan::new(policies, partition, self.cost),
+        };
+        plan.labelled(partition, holder.label.as_ref())
+    }
+
+    fn with_units(&self, plan: Plan) -> Plan {
+        let units = self.units.iter();
+        units.fold(plan, |plan, (unit, amount)| plan.with_units(unit, *amount))
+    }
+
+    fn granted(&self, active: &Active, set: Arc<QuotaSet>) -> Arc<QuotaSet> {
+        match &self.main {
+            Some(main) => {
+                let now = || self.limits.guard.now();
+                self.limits.policies.granted(active, set, main.partition, now)
+            }
+            None => set,
+        }
+    }
+
+    /// The holder of the quota of policies that count by this key.
+    fn holder(&self, key: Option<usize>) -> Option<&Holder> {
+        let Some(index) = key else {
+            return self.main.as_ref();
+        };
+        let name = self.limits.policies.keys().get(index)?;
+        let named = self.named.iter().find(|(known, _)| known == name);
+        named.map(|(_, holder)| holder)
+    }
+
+    /// The keys of the caller that some policies of a set count by.
+    pub(super) fn holders(&self) -> impl Iterator<Item = (Option<&str>, &Holder)> {
+        let named = self.named.iter().map(|(name, holder)| (Some(&**name), holder));
+        self.main.iter().map(|main| (None, main)).chain(named)
+    }
+
+    fn check_names(&self) -> Result<(), LimiterError> {
+        let known = self.limits.policies.keys();
+        match self.named.iter().find(|(name, _)| !known.contains(name)) {
+            None => Ok(()),
+            Some((name, _)) => Err(LimiterError::UnknownKey {
+                name: name.clone(),
+                known: known.to_vec(),
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller")
+            .field("scope", &self.limits.scope_name())
+            .field("tier", &self.tier)
+            .field("cost", &self.cost)
+            .finish_non_exhaustive()
+    }
+}
