@@ -163,9 +163,9 @@ pub use self::{
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     guard::FailureMode,
     layer::{
-        ActualCost, Caller, HeldSlot, Limiter, LimiterError, MissingKey, RateLimit, RateLimitBody, RateLimitLayer,
-        RateLimitLayerBuilder, Refund, RefundOutcome, RequestContent, RequestContentBody, RequestContentLayer,
-        ResponseFuture, SlotHandle, UsageHandle,
+        ActualCost, Caller, HeldSlot, Limiter, LimiterBuilder, LimiterError, MissingKey, Permit, RateLimit,
+        RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, Refund, RefundOutcome, RequestContent,
+        RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle, UsageHandle,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     policy::{

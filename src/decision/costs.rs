@@ -8,7 +8,9 @@ pub(crate) struct Costs {
     pub(crate) requests: u64,
     pub(crate) request_bytes: u64,
     pub(crate) response_bytes: u64,
-    /// 1 for a request that is counted at all, which takes a slot and at least a byte.
+    /// 1 for a request that is counted at all, which has at least a byte.
+    pub(crate) counted: u64,
+    /// 1 for a request that takes a slot of each policy of concurrent requests.
     pub(crate) slots: u64,
     /// In units of the program's own.
     pub(crate) units: UnitCosts,
@@ -20,6 +22,7 @@ impl Costs {
         requests: 0,
         request_bytes: 0,
         response_bytes: 0,
+        counted: 0,
         slots: 0,
         units: UnitCosts::NONE,
     };
@@ -38,7 +41,7 @@ impl Costs {
             Direction::Response => self.response_bytes,
             Direction::Both => self.request_bytes.saturating_add(self.response_bytes),
         };
-        bytes.max(self.slots)
+        bytes.max(self.counted)
     }
 }
 

@@ -123,6 +123,7 @@ impl Plan {
             }]),
             costs: Costs {
                 requests: cost,
+                counted: cost.min(1),
                 slots: cost.min(1),
                 ..Costs::NOTHING
             },
@@ -215,7 +216,7 @@ impl Plan {
     #[must_use]
     pub fn with_content_bytes(mut self, request: u64, response: u64) -> Self {
         let costs = &mut self.0.question.costs;
-        if costs.slots > 0 {
+        if costs.counted > 0 {
             (costs.request_bytes, costs.response_bytes) = (request, response);
         }
         self
@@ -257,7 +258,7 @@ impl Plan {
     #[inline]
     pub(crate) fn with_unit_costs(mut self, unit: UnitId, amount: u64) -> Self {
         let costs = &mut self.0.question.costs;
-        if costs.slots > 0 {
+        if costs.counted > 0 {
             costs.units.set(unit, amount);
         }
         self
@@ -432,7 +433,7 @@ impl Question {
 
     #[inline]
     pub(super) fn is_read_only(&self) -> bool {
-        self.costs.slots == 0 || self.mode == Mode::Question
+        self.costs.counted == 0 || self.mode == Mode::Question
     }
 
     #[inline]

@@ -78,6 +78,7 @@ impl Settlement {
     /// The same without the byte that a plan charges at least.
     pub(crate) fn refund_of_units(plan: Plan, charged: ChargeTime) -> Self {
         let costs = Costs {
+            counted: 0,
             slots: 0,
             ..plan.costs()
         };

@@ -2,12 +2,18 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use http::Method;
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
-use super::{admission::Limits, attribution::Holder, limiter::LimiterError};
+use super::{
+    admission::Limits, attribution::Holder, charge::OpenCharge, future::sleep, limiter::LimiterError, permit::Permit,
+};
+
 use crate::{
     access::Access,
-    decision::{Decision, Forecast, Outcome, Plan},
+    clock::Clock,
+    decision::{Costs, Decision, Forecast, Outcome, Plan},
     error::ConfigError,
     guard::DecisionState,
     partition::{PartitionKey, ToPartitionKey},
@@ -123,8 +129,84 @@ impl Caller {
     /// # Ok(()) });
     /// ```
     pub async fn check(&self) -> Decision {
+        self.decide(Plan::without_slots).await
+    }
+
+    /// Charges the cost as [`check`](Self::check) does, and takes a slot of each policy of concurrent requests. The permit holds
+    /// it, and lets the program report what was used.
+    ///
+    /// Work that a [leaky bucket](crate::Algorithm::LeakyBucketQueue) queues waits for its turn here. If the future is dropped
+    /// meanwhile, the charge stands, and the slots are released.
+    ///
+    /// # Errors
+    ///
+    /// The decision by which the work is rejected.
+    pub async fn hold(&self) -> Result<Permit, Decision> {
+        let decision = self.decide(|plan| plan).await;
+        if !decision.outcome().is_admitted() {
+            return Err(decision);
+        }
+        if decision.charged() == Costs::NOTHING {
+            return Ok(Permit::new(decision, None));
+        }
+        // A clone cannot be settled.
+        let (clone, guard) = (decision.clone(), Arc::clone(&self.limits.guard));
+        let charge = OpenCharge::new(guard, decision, &Method::POST);
+        let delay = clone.delay();
+        if !delay.is_zero() {
+            let (log, scope) = (&self.limits.log, self.limits.scope_name());
+            log.queued(Clock::system().now(), scope, delay);
+            sleep(delay).await;
+        }
+        charge.passed_on();
+        Ok(Permit::new(clone, Some(charge)))
+    }
+
+    /// Waits until the work is admitted, for at most this long: it is tried again whenever a rejection says that it may pass.
+    ///
+    /// It does not wait where a rejection cannot be over in time, nor where nothing says when.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # use tower_quota::Limiter;
+    /// # run(async {
+    /// # let store = MemoryStore::builder().clock(Clock::tokio()).build()?;
+    /// let limiter = Limiter::builder(store)
+    ///     .scope("mails")
+    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    /// #   .clock(Clock::tokio())
+    ///     .build()?;
+    /// let begin = tokio::time::Instant::now();
+    /// for _ in 0..2 {
+    ///     let batch = limiter.caller("acme").cost(50).wait(Duration::from_secs(60)).await;
+    ///     batch.expect("60 are restored within a minute").settle(50);
+    /// }
+    /// assert_eq!(begin.elapsed().as_secs(), 40);
+    /// let rejected = limiter.caller("acme").cost(61).wait(Duration::MAX).await.unwrap_err();
+    /// assert_eq!(rejected.retry_after(), None, "it is never admitted");
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The last decision by which the work is rejected.
+    pub async fn wait(&self, at_most: Duration) -> Result<Permit, Decision> {
+        let begun = Instant::now();
+        loop {
+            let rejected = match self.hold().await {
+                Ok(permit) => return Ok(permit),
+                Err(rejected) => rejected,
+            };
+            match rejected.retry_after() {
+                Some(wait) if wait <= at_most.saturating_sub(begun.elapsed()) => sleep(wait).await,
+                _ => return Err(rejected),
+            }
+        }
+    }
+
+    async fn decide(&self, with: impl FnOnce(Plan) -> Plan) -> Decision {
         let (question, selection) = self.question();
-        let decision = match question.map(|plan| self.limits.guard.decide(plan)) {
+        let decision = match question.map(|plan| self.limits.guard.decide(with(plan))) {
             Ok(DecisionState::Decided(decision)) | Err(decision) => decision,
             Ok(DecisionState::Pending(decision)) => decision.await,
         };
@@ -308,8 +390,7 @@ impl Caller {
                 plan = Some(self.extended(plan, &part.policies, &holder));
             }
         }
-        let plan = plan.ok_or(Outcome::Unlimited)?;
-        Ok(self.with_units(plan).without_slots())
+        plan.map(|plan| self.with_units(plan)).ok_or(Outcome::Unlimited)
     }
 
     /// A plan of the policies that count by the caller's keys, if there are any, without the caller's custom units.

@@ -113,7 +113,7 @@ impl<S: Service<Request<B>> + Clone, B> State<S, B> {
 }
 
 #[allow(clippy::disallowed_methods, reason = "a queue is there to wait in")]
-fn sleep(delay: Duration) -> Pin<Box<Sleep>> {
+pub(super) fn sleep(delay: Duration) -> Pin<Box<Sleep>> {
     Box::pin(tokio::time::sleep(delay))
 }
 

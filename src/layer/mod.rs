@@ -13,6 +13,7 @@ mod content;
 mod cost;
 mod future;
 mod limiter;
+mod permit;
 mod refund;
 mod registry;
 #[cfg(feature = "privacy-pass")]
@@ -32,13 +33,14 @@ pub(crate) use self::repeat::{Once, Repeat};
 pub use self::{
     attribution::MissingKey,
     body::RateLimitBody,
-    builder::RateLimitLayerBuilder,
+    builder::{LimiterBuilder, RateLimitLayerBuilder},
     caller::Caller,
     charge::{HeldSlot, SlotHandle},
     content::{RequestContent, RequestContentBody, RequestContentLayer},
     cost::ActualCost,
     future::ResponseFuture,
     limiter::{Limiter, LimiterError},
+    permit::Permit,
     refund::{Refund, RefundOutcome},
     service::RateLimit,
     usage::UsageHandle,

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    policy::{QuotaPolicy, UnitName},
+    policy::{QuotaPolicy, QuotaUnit, UnitName},
     response::fields::ResponseFields,
     telemetry::SwitchMeter,
 };
@@ -31,6 +31,30 @@ impl RulesSettings {
     pub(crate) fn rules(&mut self, rules: Rules) {
         self.rules.append(rules);
         self.has_data = true;
+    }
+
+    pub(crate) fn has_tiers(&self) -> bool {
+        !self.rules.tiers.is_empty()
+    }
+
+    /// The custom units that policies count, each once.
+    pub(crate) fn custom_units(&self) -> Vec<UnitName> {
+        let of_tiers = self.rules.tiers.iter().filter_map(|(_, policies)| policies.as_ref());
+        let policies = self.rules.policies.iter().chain(of_tiers.flatten());
+        let mut units: Vec<_> = policies
+            .filter_map(|policy| match policy.unit() {
+                QuotaUnit::Custom(unit) => Some(unit),
+                _ => None,
+            })
+            .collect();
+        let mut known = Vec::new();
+        units.retain(|unit| {
+            !known.contains(unit) && {
+                known.push(*unit);
+                true
+            }
+        });
+        units
     }
 
     /// `keys` are the names of all keys but the main one, `units` those of the program's own units that have a cost.

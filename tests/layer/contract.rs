@@ -74,7 +74,7 @@ impl Store for TimedStore {
 
 /// Fails at once, later, or never answers.
 #[derive(Debug)]
-enum FailingStore {
+pub(super) enum FailingStore {
     AtOnce,
     Later,
     Never,

@@ -8,6 +8,7 @@ mod content;
 mod contract;
 mod costs;
 mod floods;
+mod limiter;
 mod lockout;
 mod mistakes;
 mod nested;

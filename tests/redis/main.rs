@@ -10,6 +10,7 @@ mod differential;
 mod flush;
 mod garbage;
 mod ledger;
+mod limiter;
 #[path = "../support/load.rs"]
 mod load;
 mod lockouts;

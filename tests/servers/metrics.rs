@@ -827,6 +827,26 @@ async fn follow_and_reject() {
     fs::remove_file(&path).unwrap();
 }
 
+#[tokio::test]
+async fn decisions_outside_of_http_are_counted_as_those_of_requests_are() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let limiter = tower_quota::Limiter::builder(MemoryStore::new())
+        .scope("jobs")
+        .policy(QuotaPolicy::per_day("day", 2))
+        .build()
+        .unwrap();
+    for _ in 0..2 {
+        limiter.check("alice").await;
+        let _ = limiter.caller("alice").hold().await;
+    }
+    let page = page.render();
+    for (policy, outcome) in [("", "allowed"), ("day", "rejected")] {
+        let labels = format!(r#"{{scope="jobs",tier="",policy="{policy}",outcome="{outcome}"}}"#);
+        assert_eq!(value(&page, &format!("tower_quota_decisions_total{labels}")), 2.0);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else() {
     let (recorder, page) = recorder();

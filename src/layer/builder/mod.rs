@@ -6,6 +6,7 @@ mod basics;
 mod attribution;
 #[cfg(feature = "axum")]
 mod axum;
+mod limiter;
 mod response;
 mod rules;
 mod screening;
@@ -16,6 +17,7 @@ use std::{fmt, sync::Arc};
 use http::StatusCode;
 use tower_layer::Layer;
 
+pub use self::limiter::LimiterBuilder;
 use super::{RateLimit, RateLimitLayer, attribution::AttributionSettings, cost::RequestCost};
 use crate::{
     access::Screening,

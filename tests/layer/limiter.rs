@@ -1,0 +1,287 @@
+//! Checks outside of HTTP: they decide as the layer does, and permits hold what was charged.
+
+use proptest::prelude::*;
+use tokio_test::{assert_pending, assert_ready, task};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    Access, AccessList, Algorithm, Caller, Decision, FailureMode, Limiter, LimiterBuilder, LimiterError, MissingKey,
+    Outcome, Permit, Refund, RefundOutcome, Rules, key,
+};
+
+use super::{contract::FailingStore, *};
+
+impl Scene {
+    /// A limiter with the scope, the store and the policies of the layer.
+    fn limiter_builder(&self) -> LimiterBuilder {
+        let builder = Limiter::builder(self.store.clone())
+            .scope("layer")
+            .deadline(Duration::from_secs(60))
+            .clock(self.clock.clone());
+        self.policies
+            .iter()
+            .fold(builder, |builder, policy| builder.policy(policy.clone()))
+    }
+
+    fn limiter(&self) -> Limiter {
+        self.limiter_builder().build().unwrap()
+    }
+
+    fn caller(&self) -> Caller {
+        self.limiter().caller(&everybody())
+    }
+}
+
+fn remaining(decision: &Decision) -> Vec<u64> {
+    decision.allowances().map(|allowance| allowance.remaining()).collect()
+}
+
+async fn held(caller: &Caller) -> Permit {
+    caller.hold().await.unwrap()
+}
+
+fn algorithms() -> impl Strategy<Value = Algorithm> {
+    prop::sample::select(vec![
+        Algorithm::TokenBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::SlidingWindowLog,
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// One scene sends requests, the other one checks or holds for some of them.
+    #[test]
+    fn a_check_decides_as_a_request_would(
+        algorithm in algorithms(),
+        steps in prop::collection::vec((0..3_u8, 0..4_u64, 0..20_u64), 1..40),
+    ) {
+        let policies = [
+            QuotaPolicy::new("short", 6, Duration::from_secs(30)).with_algorithm(algorithm),
+            QuotaPolicy::per_hour("hour", 25),
+        ];
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let (scene, model) = (Scene::new(policies.clone()), Scene::new(policies));
+            for (way, cost, seconds) in steps {
+                let by_request = async |scene: &Scene| {
+                    let layer = scene.builder().cost(cost).build().unwrap();
+                    let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
+                    response.extensions().get::<Decision>().unwrap().outcome()
+                };
+                let outcome = match way {
+                    0 => by_request(&scene).await,
+                    1 => scene.caller().cost(cost).check().await.outcome(),
+                    _ => scene.caller().cost(cost).hold().await.map_or_else(
+                        |rejected| rejected.outcome(),
+                        |permit| permit.decision().outcome(),
+                    ),
+                };
+                assert_eq!(outcome, by_request(&model).await);
+                assert_eq!(scene.left().await, model.left().await);
+                scene.clock.advance(Duration::from_secs(seconds));
+                model.clock.advance(Duration::from_secs(seconds));
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_check_reads_a_concurrency_policy_and_a_permit_holds_a_slot_of_it() {
+    let scene = Scene::new([QuotaPolicy::concurrent("slots", 1), QuotaPolicy::per_hour("hour", 100)]);
+    let caller = scene.caller();
+    let permit = held(&caller).await;
+    assert_eq!(remaining(permit.decision()), [0, 99]);
+    let checked = caller.check().await;
+    assert_eq!(
+        (checked.outcome(), remaining(&checked)),
+        (Outcome::Allowed, vec![0, 98])
+    );
+    let rejected = caller.hold().await.unwrap_err();
+    assert_eq!(rejected.violated().next().unwrap().policy().name(), "slots");
+    drop(permit);
+    assert_eq!(scene.left().await, [1, 98]);
+}
+
+#[tokio::test]
+async fn a_permit_settles_its_charge_once() {
+    let scene = Scene::new([QuotaPolicy::per_hour("hour", 100), QuotaPolicy::concurrent("slots", 5)]);
+    let caller = scene.caller().cost(10);
+    for (end, left) in [
+        (drop as fn(Permit), 90),
+        (|permit| permit.settle(3), 87),
+        (|permit| permit.settle(25), 62),
+        (Permit::refund, 62),
+    ] {
+        let permit = held(&caller).await;
+        assert_eq!(scene.left().await[1], 4);
+        end(permit);
+        assert_eq!(scene.left().await, [left, 5]);
+    }
+}
+
+#[tokio::test]
+async fn amounts_that_a_permit_reports_are_charged_in_place_of_the_estimate() {
+    let scene = Scene::new([QuotaPolicy::per_hour("rows", 1_000).with_unit("rows")]);
+    let caller = scene.caller().units("rows", 100);
+    let permit = held(&caller).await;
+    assert!(permit.add("rows", 30) && permit.add("rows", 10) && !permit.add("columns", 1));
+    drop(permit);
+    assert_eq!(scene.left().await, [960]);
+    drop(held(&caller).await);
+    assert_eq!(scene.left().await, [860], "without a report the estimate stands");
+    // More than twice the charge is charged while it grows.
+    let permit = held(&caller).await;
+    assert!(permit.set("rows", 500));
+    assert_eq!(scene.left().await, [360]);
+    permit.refund();
+    assert_eq!(scene.left().await, [860]);
+}
+
+#[tokio::test]
+async fn the_access_list_and_the_switch_apply_to_the_main_key() {
+    let list = AccessList::new(key::client_ip());
+    let scene = Scene::new([QuotaPolicy::per_hour("hour", 1)]);
+    let layer = scene.builder().access_list(list.clone()).build().unwrap();
+    let limiter = layer.limiter();
+    let outcome = async || limiter.check(&everybody()).await.outcome();
+    let set = |access| list.update(|rules| rules.set_key(everybody(), access)).unwrap();
+    set(Access::Block);
+    assert_eq!(outcome().await, Outcome::Blocked);
+    layer.rules_handle().disable();
+    assert_eq!(outcome().await, Outcome::Blocked, "the list is looked at first");
+    set(Access::Allow);
+    layer.rules_handle().enable();
+    assert_eq!(outcome().await, Outcome::Unlimited);
+    set(Access::Limit);
+    assert_eq!(outcome().await, Outcome::Allowed);
+    assert_eq!(outcome().await, Outcome::Rejected);
+    layer.rules_handle().disable();
+    assert_eq!(outcome().await, Outcome::Unlimited);
+    assert_eq!(scene.left().await, [0]);
+}
+
+#[tokio::test]
+async fn several_keys_are_charged_together_or_not_at_all() {
+    let scene = Scene::new([
+        QuotaPolicy::per_hour("user", 10),
+        QuotaPolicy::per_hour("team", 3).keyed_by("team"),
+    ]);
+    let limiter = scene.limiter_builder().named_key("team").build().unwrap();
+    let user = |name: &str| limiter.caller(name).keyed_by("team", "red");
+    for name in ["alice", "alice", "bob"] {
+        assert_eq!(user(name).check().await.outcome(), Outcome::Allowed);
+    }
+    assert_eq!(user("alice").check().await.outcome(), Outcome::Rejected);
+    let left = async |caller: Caller| remaining(&caller.peek().await.unwrap().unwrap());
+    assert_eq!(left(user("alice")).await, [8, 0]);
+    assert_eq!(left(limiter.caller("alice")).await, [8]);
+    assert_eq!(left(limiter.keyed_by("team", "red")).await, [0]);
+    let refund = Refund::new(1, tower_quota::ChargeTime::Now).with_id("a message");
+    for outcome in [RefundOutcome::Refunded, RefundOutcome::Duplicate] {
+        assert_eq!(user("alice").refund(&refund).await.unwrap(), outcome);
+    }
+    assert_eq!(left(user("alice")).await, [9, 1]);
+    user("alice").reset().await.unwrap();
+    assert_eq!(left(user("alice")).await, [10, 3]);
+    assert_eq!(left(user("bob")).await, [9, 3]);
+}
+
+#[tokio::test]
+async fn a_key_that_a_caller_lacks_is_a_missing_key() {
+    for (missing, outcomes) in [
+        (MissingKey::Allow, [Outcome::Allowed, Outcome::Allowed]),
+        (MissingKey::Reject, [Outcome::MissingKey, Outcome::MissingKey]),
+        (MissingKey::Share, [Outcome::Allowed, Outcome::Rejected]),
+    ] {
+        let scene = Scene::new([
+            QuotaPolicy::per_hour("user", 10),
+            QuotaPolicy::per_hour("team", 1).keyed_by("team"),
+        ]);
+        let builder = scene.limiter_builder().named_key("team").on_missing_key(missing);
+        let limiter = builder.build().unwrap();
+        for (name, outcome) in ["alice", "bob"].into_iter().zip(outcomes) {
+            assert_eq!(limiter.check(name).await.outcome(), outcome, "{missing:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_check_takes_an_unknown_tier_for_the_first_one_and_an_unknown_key_for_none() {
+    let scene = Scene::new([]);
+    let rules = Rules::new()
+        .tier("free", [QuotaPolicy::per_hour("hour", 2)])
+        .tier("premium", [QuotaPolicy::per_hour("hour", 5)])
+        .unlimited("staff");
+    let limiter = scene.limiter_builder().rules(rules).build().unwrap();
+    let alice = limiter.caller("alice");
+    assert_eq!(remaining(&alice.check().await), [1]);
+    assert_eq!(remaining(&alice.clone().tier("premuim").check().await), [0]);
+    assert_eq!(remaining(&alice.clone().tier("premium").check().await), [2]);
+    let staff = alice.clone().tier("staff").check().await;
+    assert_eq!(staff.outcome(), Outcome::Unlimited);
+    let elsewhere = alice.keyed_by("taem", "red");
+    assert_eq!(elsewhere.check().await.outcome(), Outcome::Rejected);
+    for error in [
+        elsewhere.peek().await.unwrap_err(),
+        elsewhere.forecast().await.unwrap_err(),
+        elsewhere.reset().await.unwrap_err(),
+    ] {
+        assert!(matches!(error, LimiterError::UnknownKey { .. }), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_on_a_silent_store_is_decided_at_the_deadline_by_the_failure_mode() {
+    for (mode, outcome) in [
+        (FailureMode::Open, Outcome::FailedOpen),
+        (FailureMode::Closed, Outcome::FailedClosed),
+    ] {
+        let limiter = Limiter::builder(FailingStore::Never)
+            .scope("layer")
+            .policy(QuotaPolicy::per_hour("hour", 1))
+            .deadline(Duration::from_millis(200))
+            .failure_mode(mode)
+            .build()
+            .unwrap();
+        let begun = tokio::time::Instant::now();
+        assert_eq!(limiter.check("alice").await.outcome(), outcome);
+        assert_eq!(begun.elapsed(), Duration::from_millis(200));
+        let permit = limiter.caller("alice").hold().await;
+        assert_eq!(permit.is_ok(), mode == FailureMode::Open);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_cancelled_in_a_queue_stays_charged_and_holds_no_slot() {
+    let queue = QuotaPolicy::per_minute("queue", 60).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 3 });
+    let scene = Scene::new([queue, QuotaPolicy::concurrent("slots", 3)]);
+    let caller = scene.caller();
+    let first = held(&caller).await;
+    let mut second = task::spawn(caller.hold());
+    assert_pending!(second.poll());
+    assert_eq!(scene.left().await[1], 1);
+    drop(second);
+    assert_eq!(scene.left().await[1], 2);
+    let mut third = task::spawn(caller.hold());
+    assert_pending!(third.poll());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_pending!(third.poll(), "the place of the second one stays taken");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let third = assert_ready!(third.poll()).unwrap();
+    drop((first, third));
+    assert_eq!(scene.left().await[1], 3);
+}
+
+#[tokio::test]
+async fn a_named_key_without_a_name_or_a_policy_is_an_error() {
+    let scene = Scene::new([QuotaPolicy::per_hour("hour", 1)]);
+    let error = |builder: LimiterBuilder| builder.build().unwrap_err().to_string();
+    assert_eq!(
+        error(scene.limiter_builder().named_key("team")),
+        r#"key "team": no policy counts by it; use `keyed_by`, or leave it out"#
+    );
+    assert!(error(scene.limiter_builder().named_key("")).starts_with(r#"key """#));
+}

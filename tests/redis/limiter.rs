@@ -1,0 +1,88 @@
+//! Callers outside of HTTP, on one server and on a cluster.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tower_quota::{
+    Caller, ChargeTime, Decision, Limiter, Outcome, Permit, QuotaPolicy, RedisStore, RedisStoreBuilder, Refund,
+    RefundOutcome,
+    clock::{Clock, Timestamp},
+};
+
+use crate::support::{shared_cluster, shared_server};
+
+/// Longer than anything in a test can take unless it hangs.
+const HANG: Duration = Duration::from_secs(30);
+
+/// Two instances on one server, and two on a cluster, whose partitions are on several nodes.
+fn instances() -> [[Limiter; 2]; 2] {
+    let limiter = |builder: RedisStoreBuilder| {
+        let store = builder
+            .key_prefix("callers")
+            .clock(Clock::manual(Timestamp::from_micros(1_700_010_000_000_000)))
+            .lease_time(Duration::from_secs(86_400))
+            .connection_timeout(HANG);
+        Limiter::builder(store.build().unwrap())
+            .scope("callers")
+            .named_key("team")
+            .policy(QuotaPolicy::per_day("user", 50))
+            .policy(QuotaPolicy::concurrent("slots", 2))
+            .policy(QuotaPolicy::per_day("team", 100).keyed_by("team"))
+            .deadline(HANG)
+            .build()
+            .unwrap()
+    };
+    let single = || limiter(RedisStore::builder(shared_server().url()));
+    let cluster = || limiter(RedisStore::cluster_builder(shared_cluster().urls()));
+    [[single(), single()], [cluster(), cluster()]]
+}
+
+async fn left(caller: &Caller) -> Vec<u64> {
+    let decision = caller.peek().await.unwrap().unwrap();
+    decision.allowances().map(|allowance| allowance.remaining()).collect()
+}
+
+#[tokio::test]
+async fn checks_take_no_slot_and_permits_of_all_instances_share_the_slots() {
+    for [first, second] in instances() {
+        let alice = |limiter: &Limiter| limiter.caller("alice").keyed_by("team", "red");
+        let (here, there) = (alice(&first), alice(&second));
+        for caller in [&here, &there, &here] {
+            assert_eq!(caller.check().await.outcome(), Outcome::Allowed);
+        }
+        assert_eq!(left(&here).await, [47, 2, 97]);
+        let permits = [here.hold().await.unwrap(), there.hold().await.unwrap()];
+        assert_eq!(here.check().await.outcome(), Outcome::Allowed);
+        let rejected: Decision = there.hold().await.unwrap_err();
+        assert_eq!(rejected.violated().next().unwrap().policy().name(), "slots");
+        assert_eq!(left(&there).await, [44, 0, 94]);
+        let [one, other] = permits;
+        one.settle(10);
+        other.refund();
+        for limiter in [&first, &second] {
+            limiter.flush(HANG).await.unwrap();
+        }
+        assert_eq!(left(&here).await, [36, 2, 86]);
+    }
+}
+
+#[tokio::test]
+async fn callers_of_two_instances_never_get_more_than_their_quota_and_refunds_count_once() {
+    for limiters in instances() {
+        let bob = |number: usize| limiters[number % 2].caller("bob").keyed_by("team", "blue");
+        let outcomes = join_all((0..80).map(async |number| bob(number).check().await.outcome())).await;
+        let allowed = outcomes.iter().filter(|outcome| **outcome == Outcome::Allowed).count();
+        assert_eq!(allowed, 50);
+        assert_eq!(left(&bob(0)).await, [0, 2, 50]);
+        let refund = Refund::new(5, ChargeTime::Now).with_id("job 7");
+        let refunds = join_all((0..6).map(async |number| bob(number).refund(&refund).await.unwrap())).await;
+        let refunded = refunds.iter().filter(|outcome| **outcome == RefundOutcome::Refunded);
+        assert_eq!(refunded.count(), 1);
+        assert_eq!(left(&bob(1)).await, [5, 2, 55]);
+        drop(bob(0).cost(5).hold().await.map(Permit::refund));
+        limiters[0].flush(HANG).await.unwrap();
+        assert_eq!(left(&bob(1)).await, [5, 2, 55]);
+        bob(1).reset().await.unwrap();
+        assert_eq!(left(&bob(0)).await, [50, 2, 100]);
+    }
+}
