@@ -4,7 +4,7 @@
 //! - [GraphQL: what a query costs](#graphql-what-a-query-costs)
 //! - [WebSocket messages](#websocket-messages)
 //! - [Uploads](#uploads)
-//! - [Background jobs on a store alone](#background-jobs-on-a-store-alone)
+//! - [Background jobs](#background-jobs)
 //! - [A webhook sender that is polite](#a-webhook-sender-that-is-polite)
 //! - Tokens of language models: [in the guide](crate::guide#tokens), and the example `llm_gateway`
 //! - Logins: [in the guide](crate::guide#logins-with-the-account-in-a-json-body), and the example `login`
@@ -161,38 +161,27 @@
 //!
 //! # WebSocket messages
 //!
-//! A layer sees the request that opens a connection, and nothing of what comes over it. Count messages on the store
-//! itself: the layer and the loop of the connection can share one. Make the plan once for each connection; asking is then one
-//! call for each message.
+//! A layer sees the request that opens a connection, and nothing of what comes over it. A [`Limiter`](crate::Limiter) counts the
+//! messages, with a deadline, a circuit breaker and metrics of its own. Keep a [`Caller`](crate::Caller) for each connection.
 //!
 //! A client that is a little too fast is slowed down: while its messages are not read, TCP holds them back. One that is
-//! far too fast, or does not mind, is disconnected with close code 1008 (policy violation). If the store does not answer, messages
-//! pass, as requests do by default. To limit how many connections a user has open, see
+//! far too fast, or does not slow down, is disconnected with close code 1008 (policy violation). If the store does not respond,
+//! messages pass, as requests do by default. To limit how many connections a user has open, see
 //! [`SlotHandle`](crate::SlotHandle), which keeps a slot after the upgrade.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 //! use futures_util::{Stream, StreamExt, stream};
-//! use tower_quota::{MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
-//!
-//! const PATIENCE: Duration = Duration::from_secs(2);
+//! use tower_quota::{Caller, Limiter, MemoryStore, QuotaPolicy};
 //!
 //! /// Handles the messages of a connection. Returns the close code if it has to end.
 //! async fn serve(
 //!     mut messages: impl Stream<Item = String> + Unpin,
-//!     message: Plan, // what one message of this user charges
-//!     store: &impl Store,
+//!     user: Caller,
 //!     mut handle: impl FnMut(String),
 //! ) -> Result<(), u16> {
 //!     while let Some(text) = messages.next().await {
-//!         // A deadline, because a store alone has none.
-//!         while let Ok(Ok(decision)) = tokio::time::timeout(Duration::from_millis(50), store.decide(message.clone())).await {
-//!             match decision.retry_after() {
-//!                 None if decision.outcome().is_admitted() => break,
-//!                 Some(wait) if wait <= PATIENCE => tokio::time::sleep(wait).await,
-//!                 _ => return Err(1008),
-//!             }
-//!         }
+//!         drop(user.wait(Duration::from_secs(2)).await.map_err(|_| 1008_u16)?);
 //!         handle(text);
 //!     }
 //!     Ok(())
@@ -200,19 +189,21 @@
 //!
 //! # run(async {
 //! # let store = MemoryStore::builder().clock(Clock::tokio()).build()?;
-//! let policies = PolicySet::new([QuotaPolicy::per_second("second", 5), QuotaPolicy::per_minute("minute", 20)])?;
-//! let user = |name: &str| Scope::new("chat messages").partition(&PartitionKey::new("user", name));
+//! let limiter = Limiter::builder(store)
+//!     .scope("chat messages")
+//!     .policy(QuotaPolicy::per_second("second", 5))
+//!     .policy(QuotaPolicy::per_minute("minute", 20))
+//! #   .clock(Clock::tokio())
+//!     .build()?;
 //! let messages = |count| stream::iter((0..count).map(|number: u32| number.to_string()));
 //!
-//! // Fifteen messages at once: five pass, the others wait for their turn.
+//! // Fifteen messages at once: five pass, the others are read when they may pass.
 //! let (start, mut handled) = (tokio::time::Instant::now(), 0);
-//! let alice = Plan::new(policies.clone(), user("alice"), 1);
-//! assert_eq!(serve(messages(15), alice, &store, |_| handled += 1).await, Ok(()));
+//! assert_eq!(serve(messages(15), limiter.caller("alice"), |_| handled += 1).await, Ok(()));
 //! assert_eq!((handled, start.elapsed().as_secs()), (15, 2));
 //!
-//! // A flood uses up the minute, too.
-//! let mallory = Plan::new(policies, user("mallory"), 1);
-//! assert_eq!(serve(messages(1_000), mallory, &store, |_| {}).await, Err(1008));
+//! // A flood exhausts the minute, too.
+//! assert_eq!(serve(messages(1_000), limiter.caller("mallory"), |_| {}).await, Err(1008));
 //! # Ok(()) });
 //! ```
 //!
@@ -251,48 +242,41 @@
 //! # Ok(()) });
 //! ```
 //!
-//! # Background jobs on a store alone
+//! # Background jobs
 //!
-//! Limits need not be about requests: a store limits mails of a tenant, calls to a partner, rows of an export. A
-//! [`Plan`](crate::Plan) says which policies, whose units and how many; [`Store::decide`](crate::Store::decide) charges
-//! all of it or nothing. A job that is rejected sleeps until [`retry_after`](crate::Decision::retry_after) and asks
-//! again: other workers may have been faster. A charge that turned out to be too high is [settled](crate::Settlement).
+//! Limits need not be about requests: a [`Limiter`](crate::Limiter) limits mails of a tenant, calls to a partner, rows of an
+//! export. [`Caller::wait`](crate::Caller::wait) charges all of the cost or nothing, and waits until it may; the
+//! [`Permit`](crate::Permit) corrects the cost afterwards. Other workers, on other machines, share the quota.
 //!
-//! Without the layer there is no deadline, no circuit breaker and no failure mode, so say what an error means. A job can
-//! wait, and mails that are sent uncounted may break a contract: this one tries again.
+//! Without a decision of the store, work is admitted uncounted by default. Mails that are sent uncounted may break a
+//! contract, and a job can wait: [`FailureMode::Closed`](crate::FailureMode::Closed) rejects them.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-//! use tower_quota::{Decision, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store};
-//!
-//! /// Waits until the plan is charged; `None` if it never can be.
-//! async fn charged(store: &impl Store, plan: &Plan) -> Option<Decision> {
-//!     loop {
-//!         let wait = match tokio::time::timeout(Duration::from_secs(1), store.decide(plan.clone())).await {
-//!             Ok(Ok(decision)) if decision.outcome() == Outcome::Allowed => return Some(decision),
-//!             Ok(Ok(decision)) => decision.retry_after()?,
-//!             Ok(Err(_)) | Err(_) => Duration::from_secs(1), // unavailable, or too slow
-//!         };
-//!         tokio::time::sleep(wait).await;
-//!     }
-//! }
+//! use tower_quota::{FailureMode, Limiter, MemoryStore, QuotaPolicy};
 //!
 //! # fn send_mails(recipients: u64) -> u64 { recipients.min(40) }
 //! # run(async {
 //! # let store = MemoryStore::builder().clock(Clock::tokio()).build()?;
-//! let policies = PolicySet::new([QuotaPolicy::per_minute("minute", 60), QuotaPolicy::per_day("day", 1_000)])?;
-//! let tenant = Scope::new("mails").partition(&PartitionKey::new("tenant", "acme"));
+//! let limiter = Limiter::builder(store)
+//!     .scope("mails")
+//!     .policy(QuotaPolicy::per_minute("minute", 60))
+//!     .policy(QuotaPolicy::per_day("day", 1_000))
+//!     .failure_mode(FailureMode::Closed)
+//! #   .clock(Clock::tokio())
+//!     .build()?;
+//! let tenant = limiter.caller("acme");
 //!
 //! let start = tokio::time::Instant::now();
 //! for recipients in [50, 50] {
-//!     let plan = Plan::new(policies.clone(), tenant, recipients);
-//!     let decision = charged(&store, &plan).await.ok_or("more recipients than a minute has")?;
-//!     let sent = send_mails(recipients); // ten addresses are wrong
-//!     store.settle(Settlement::new(&decision, sent)).await?;
+//!     let job = tenant.clone().cost(recipients).wait(Duration::from_secs(3_600)).await;
+//!     let permit = job.map_err(|rejected| format!("{recipients} mails: {:?}", rejected.outcome()))?;
+//!     permit.settle(send_mails(recipients)); // ten addresses are wrong
 //! }
-//! // The second job has waited until 50 units were there: 20 were left, and one comes each second.
+//! // The second job has waited until 50 units were there: 20 remained, and one is restored each second.
 //! assert_eq!(start.elapsed().as_secs(), 30);
-//! assert!(charged(&store, &Plan::new(policies, tenant, 5_000)).await.is_none());
+//! // More than a minute ever has: it is rejected at once.
+//! assert!(tenant.cost(5_000).wait(Duration::MAX).await.is_err());
 //! # Ok(()) });
 //! ```
 //!
@@ -308,7 +292,7 @@
 //! # #[cfg(feature = "client")]
 //! # run(async {
 //! use tower::ServiceBuilder;
-//! use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store, client::ClientLayer};
+//! use tower_quota::{Limiter, MemoryStore, QuotaPolicy, client::ClientLayer};
 //! # let clock = Clock::tokio();
 //! # let receiver = RateLimitLayer::builder(MemoryStore::builder().clock(clock.clone()).build()?)
 //! #     .scope("receiver")
@@ -334,19 +318,17 @@
 //! let client = ServiceBuilder::new().layer(polite).service(http_client); // of hyper-util, say
 //!
 //! // At most 10 a second to each receiver, whatever it says, from all instances together.
-//! let policies = PolicySet::new([QuotaPolicy::per_second("second", 10)])?;
+//! let receivers = Limiter::builder(store)
+//!     .scope("webhooks")
+//!     .policy(QuotaPolicy::per_second("second", 10))
+//! #   .clock(Clock::tokio())
+//!     .build()?;
 //! let deliver = async |url: &str, event: &str| {
 //!     let request = Request::post(url).body(event.to_owned())?;
 //!     let origin = request.uri().authority().ok_or("no origin")?.as_str().to_owned();
-//!     let origin = Scope::new("webhooks").partition(&PartitionKey::new("origin", origin));
-//!     let plan = Plan::new(policies.clone(), origin, 1);
 //!     // If the store is unavailable, the receiver's own limits are still obeyed.
-//!     while let Ok(decision) = store.decide(plan.clone()).await {
-//!         match decision.retry_after() {
-//!             Some(wait) if decision.outcome() == Outcome::Rejected => tokio::time::sleep(wait).await,
-//!             _ => break,
-//!         }
-//!     }
+//!     let permit = receivers.caller(&origin).wait(Duration::from_secs(60)).await;
+//!     drop(permit.map_err(|_| "the receiver has too many deliveries")?);
 //!     let response = client.clone().oneshot(request).await?;
 //!     Ok::<_, Box<dyn Error>>(response.status())
 //! };
