@@ -1,22 +1,15 @@
 //! One caller: what is left for it, and what an administrator does about it.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    time::Duration,
-};
+use std::{net::IpAddr, time::Duration};
 
 use axum::{
     Json,
     extract::{Query, State},
     http::StatusCode,
 };
-use http::Request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tower_quota::{
-    ChargeTime, Decision, PartitionKey, Refund, RefundOutcome, ToPartitionKey,
-    key::{ClientIp, KeyExtractor, PeerAddress},
-};
+use tower_quota::{ChargeTime, Decision, PartitionKey, Refund, RefundOutcome, ToPartitionKey, key::ClientIp};
 
 use super::{
     admin::{Admin, Failure, answer, unavailable, unprocessable},
@@ -53,13 +46,7 @@ impl Caller {
     /// The key that the layer has for it.
     fn key(&self, client_ip: &ClientIp) -> PartitionKey {
         match self {
-            Self::Address(address) => {
-                // As the layer does, so that the address of an IPv6 client leads to its network.
-                let request = Request::builder().extension(PeerAddress(SocketAddr::new(*address, 0)));
-                let (parts, ()) = request.body(()).expect("it has nothing that is invalid").into_parts();
-                let key = client_ip.extract(&parts);
-                key.unwrap_or_else(|| address.to_partition_key())
-            }
+            Self::Address(address) => client_ip.key_of(*address),
             Self::User(name) => User(name.clone()).to_partition_key(),
         }
     }

@@ -334,9 +334,30 @@ impl ClientIp {
         is_believed.then_some(address)
     }
 
+    /// The key of a client with this address, as its requests have it: for [`Limiter::caller`](crate::Limiter::caller) and an
+    /// [access list](crate::AccessList). IPv6 addresses are grouped by the [prefix](Self::ipv6_prefix).
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::key::{self, KeyExtractor};
+    ///
+    /// let (client_ip, address) = (key::client_ip(), "2001:db8:7:1::9");
+    /// assert_eq!(client_ip.extract(&from(address)), Some(client_ip.key_of(address.parse()?)));
+    /// assert_eq!(client_ip.key_of(address.parse()?), client_ip.key_of("2001:db8:7:1::".parse()?));
+    /// # Ok::<_, std::net::AddrParseError>(())
+    /// ```
+    pub fn key_of(&self, address: IpAddr) -> PartitionKey {
+        let address = address::canonical(address);
+        let first = self.network_of(address).map_or(address, |network| network.addr());
+        first.to_partition_key()
+    }
+
     /// The network that shares a key, of which the address is the first one.
     pub(crate) fn network(&self, request: &Parts) -> Option<IpNet> {
-        let address = self.resolve(request)?;
+        self.network_of(self.resolve(request)?)
+    }
+
+    fn network_of(&self, address: IpAddr) -> Option<IpNet> {
         let prefix = match address {
             IpAddr::V4(_) => self.ipv4_prefix,
             IpAddr::V6(_) => self.ipv6_prefix,

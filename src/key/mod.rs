@@ -343,6 +343,32 @@ impl Header {
         self.even_if_forwarded = true;
         self
     }
+
+    /// The key of a request with this value in the field: for [`Limiter::caller`](crate::Limiter::caller) and an
+    /// [access list](crate::AccessList). The text alone, `"alice"`, is another key.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::key;
+    ///
+    /// # run(async {
+    /// let user = key::header("x-user-id");
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(user.clone())
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .build()?;
+    /// send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// let left = layer.limiter().caller(&user.key_of("alice")).peek().await?.expect("there is a policy");
+    /// assert_eq!(left.allowances().next().map(|hour| hour.remaining()), Some(9));
+    /// # Ok(()) });
+    /// ```
+    pub fn key_of(&self, value: impl AsRef<[u8]>) -> PartitionKey {
+        match &self.name {
+            Ok(name) => PartitionKey::new(name, value),
+            Err(name) => PartitionKey::new(name, value),
+        }
+    }
 }
 
 impl KeyExtractor for Header {
