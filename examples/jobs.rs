@@ -12,15 +12,14 @@ use std::{convert::Infallible, env, error::Error, sync::Arc};
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    Availability, ChargeTime, Decision, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy,
-    RateLimitLayer, Refund, Scope, Store, key,
+    Availability, ChargeTime, Decision, Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, Refund, Store, key,
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let store = store()?;
     let accepted_at = accept(&store).await?;
-    work(&*store).await?;
+    work(&store).await?;
     undeliverable(&store, accepted_at).await
 }
 
@@ -34,12 +33,16 @@ fn store() -> Result<Arc<dyn Store>, Box<dyn Error>> {
     Ok(Arc::new(MemoryStore::new()))
 }
 
+fn customer() -> key::Header {
+    key::header("x-customer")
+}
+
 /// The limits of the API: a request costs as many units as it has recipients.
 fn limits(store: &Arc<dyn Store>) -> Result<RateLimitLayer, Box<dyn Error>> {
     let limits = RateLimitLayer::builder(Arc::clone(store))
         .decision_in_response()
         .scope("mails of customers")
-        .key(key::header("x-customer"))
+        .key(customer())
         .cost_by(|request| {
             let recipients = request
                 .headers
@@ -72,22 +75,23 @@ async fn accept(store: &Arc<dyn Store>) -> Result<Option<ChargeTime>, Box<dyn Er
 }
 
 /// A worker takes what its provider allows, at most 20 at a time.
-async fn work(store: &dyn Store) -> Result<(), Box<dyn Error>> {
-    let provider = Scope::new("mails of the provider").partition(&PartitionKey::new("provider", "example"));
-    let policies = PolicySet::new([QuotaPolicy::per_minute("minute", 30)])?;
-    let batch = |most| Plan::new(policies.clone(), provider, most);
+async fn work(store: &Arc<dyn Store>) -> Result<(), Box<dyn Error>> {
+    let limiter = Limiter::builder(Arc::clone(store))
+        .scope("mails of the provider")
+        .policy(QuotaPolicy::per_minute("minute", 30))
+        .build()?;
+    let batch = limiter.caller("smtp.example").cost(20);
     for _ in 0..3 {
-        let decision = store.decide_partial(batch(20).allow_partial()?).await?;
-        match decision.outcome() {
-            Outcome::Allowed => println!("the worker sends {}", decision.granted()),
-            _ => println!(
+        match batch.clone().partial().hold().await {
+            Ok(permit) => println!("the worker sends {}", permit.decision().granted()),
+            Err(rejected) => println!(
                 "the worker sends none, and asks again in {:?}",
-                decision.retry_after().unwrap_or_default()
+                rejected.retry_after().unwrap_or_default()
             ),
         }
     }
-    match store.forecast(batch(20)).await?.availability() {
-        Availability::After(wait) => println!("20 at once pass in {wait:?}"),
+    match batch.forecast().await?.map(|forecast| forecast.availability()) {
+        Some(Availability::After(wait)) => println!("20 at once pass in {wait:?}"),
         passes => println!("20 at once: {passes:?}"),
     }
     Ok(())
@@ -98,12 +102,12 @@ async fn undeliverable(store: &Arc<dyn Store>, accepted_at: Option<ChargeTime>) 
     let Some(charged_at) = accepted_at else {
         return Ok(());
     };
-    let (admin, acme) = (limits(store)?.limiter(), PartitionKey::new("x-customer", "acme"));
+    let acme = limits(store)?.limiter().caller(&customer().key_of("acme"));
     let refund = Refund::new(12, charged_at).with_id("job 4711");
     for _ in 0..2 {
-        println!("12 are given back: {:?}", admin.caller(&acme).refund(&refund).await?);
+        println!("12 are given back: {:?}", acme.refund(&refund).await?);
     }
-    let left = admin.caller(&acme).peek().await?;
+    let left = acme.peek().await?;
     for hour in left.iter().flat_map(Decision::allowances) {
         println!("  {} left of this hour", hour.remaining());
     }

@@ -340,6 +340,12 @@ impl Plan {
         self.question().mode
     }
 
+    /// Returns `true` if a part of it may be granted.
+    #[inline]
+    pub(crate) fn is_partial(&self) -> bool {
+        self.mode() == Mode::UpTo
+    }
+
     /// Returns `true` if it takes a slot of a limit of concurrent requests.
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
@@ -364,7 +370,7 @@ impl Plan {
     #[inline]
     pub(crate) fn batch_terms(&self) -> Option<BatchTerms> {
         match &*self.question().parts {
-            [part] if self.is_charged() => part.policies.batch_terms(),
+            [part] if self.is_charged() && !self.is_partial() => part.policies.batch_terms(),
             _ => None,
         }
     }

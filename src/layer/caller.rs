@@ -13,7 +13,7 @@ use super::{
 use crate::{
     access::Access,
     clock::Clock,
-    decision::{Costs, Decision, Forecast, Outcome, Plan},
+    decision::{Costs, Decision, Forecast, Outcome, PartialPlan, Plan},
     error::ConfigError,
     guard::DecisionState,
     partition::{PartitionKey, ToPartitionKey},
@@ -54,6 +54,7 @@ pub struct Caller {
     named: SmallVec<[(String, Holder); 1]>,
     tier: Option<String>,
     cost: u64,
+    is_partial: bool,
     units: SmallVec<[(String, u64); 1]>,
 }
 
@@ -66,6 +67,7 @@ impl Caller {
             named: SmallVec::new(),
             tier: None,
             cost: 1,
+            is_partial: false,
             units: SmallVec::new(),
         }
     }
@@ -95,6 +97,31 @@ impl Caller {
     /// counts has no effect.
     pub fn units(mut self, unit: impl Into<String>, amount: u64) -> Self {
         self.units.push((unit.into(), amount));
+        self
+    }
+
+    /// Accepts a part of the cost, at least 1: [`Decision::granted`] says how much was charged. For a worker that takes as many
+    /// jobs as it may.
+    ///
+    /// A caller with several keys is granted all or nothing, and so is one of whose policies none counts requests.
+    /// [Prefetched](crate::QuotaPolicy::with_prefetch) units are not used.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # use tower_quota::Limiter;
+    /// # run(async {
+    /// let limiter = Limiter::builder(MemoryStore::new())
+    ///     .scope("mails")
+    ///     .policy(QuotaPolicy::per_day("day", 30))
+    ///     .build()?;
+    /// let provider = limiter.caller("smtp.example").cost(20).partial();
+    /// for granted in [20, 10, 0] {
+    ///     assert_eq!(provider.check().await.granted(), granted);
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn partial(mut self) -> Self {
+        self.is_partial = true;
         self
     }
 
@@ -390,7 +417,11 @@ impl Caller {
                 plan = Some(self.extended(plan, &part.policies, &holder));
             }
         }
-        plan.map(|plan| self.with_units(plan)).ok_or(Outcome::Unlimited)
+        let plan = self.with_units(plan.ok_or(Outcome::Unlimited)?);
+        Ok(match self.is_partial {
+            true => plan.clone().allow_partial().map_or(plan, PartialPlan::into_plan),
+            false => plan,
+        })
     }
 
     /// A plan of the policies that count by the caller's keys, if there are any, without the caller's custom units.

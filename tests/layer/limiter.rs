@@ -9,7 +9,7 @@ use tower_quota::{
     Outcome, Permit, Refund, RefundOutcome, Rules, key,
 };
 
-use super::{contract::FailingStore, *};
+use super::{contract::FailingStore, remote_store::RemoteStore, *};
 
 impl Scene {
     /// A limiter with the scope, the store and the policies of the layer.
@@ -284,4 +284,30 @@ async fn a_named_key_without_a_name_or_a_policy_is_an_error() {
         r#"key "team": no policy counts by it; use `keyed_by`, or leave it out"#
     );
     assert!(error(scene.limiter_builder().named_key("")).starts_with(r#"key """#));
+}
+
+#[tokio::test]
+async fn a_partial_cost_is_granted_down_to_one_also_after_a_cached_rejection() {
+    let scene = Scene::new([QuotaPolicy::per_hour("hour", 30), QuotaPolicy::concurrent("slots", 3)]);
+    let remote = RemoteStore::<1>(scene.store.clone());
+    let limiter = Limiter::builder(remote)
+        .scope("layer")
+        .policy(scene.policies[0].clone())
+        .policy(scene.policies[1].clone())
+        .clock(scene.clock.clone())
+        .deadline(Duration::from_secs(60))
+        .build()
+        .unwrap();
+    let caller = limiter.caller(&everybody()).cost(20);
+    assert_eq!(caller.clone().partial().check().await.granted(), 20);
+    for _ in 0..2 {
+        assert_eq!(caller.check().await.outcome(), Outcome::Rejected);
+    }
+    assert!(caller.check().await.is_cached());
+    let permit = held(&caller.clone().partial()).await;
+    assert_eq!((permit.decision().granted(), scene.left().await), (10, vec![0, 2]));
+    permit.settle(4);
+    assert_eq!(caller.clone().cost(2).partial().check().await.granted(), 2);
+    assert_eq!(scene.left().await, [4, 3]);
+    assert_eq!(caller.partial().cost(0).check().await.granted(), 0);
 }

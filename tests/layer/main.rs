@@ -14,6 +14,8 @@ mod mistakes;
 mod nested;
 mod queue;
 mod rejection_cache;
+#[path = "../support/remote_store.rs"]
+mod remote_store;
 mod responses;
 mod rules;
 mod screening;

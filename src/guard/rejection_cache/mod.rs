@@ -101,7 +101,10 @@ impl RejectionCache {
         if self.len.load(Ordering::Relaxed) == 0 || !plan.is_charged() {
             return Err(plan);
         }
-        let found = self.look_up(&plan, self.clock.now());
+        let found = match plan.is_partial() {
+            true => self.look_up(&plan.costing(1), self.clock.now()),
+            false => self.look_up(&plan, self.clock.now()),
+        };
         if !found.is_rejected() {
             return Err(plan);
         }

@@ -1,8 +1,5 @@
 //! While the tier of a user is unknown: which requests wait, for how long, and how they are counted afterwards.
 
-#[path = "../../support/remote_store.rs"]
-mod remote_store;
-
 use std::{collections::HashMap, convert::Infallible, time::Duration};
 
 use bytes::Bytes;
@@ -15,8 +12,8 @@ use tower_quota::{
     tier::{OnUnknownTier, TierLayerBuilder},
 };
 
-use self::remote_store::RemoteStore;
 use super::support::{MILLISECOND, Mood, SECOND, Scene, UserId, settle};
+use crate::remote_store::RemoteStore;
 
 type TextBody = Full<Bytes>;
 
