@@ -131,8 +131,8 @@ impl Caller {
     ///
     /// A policy that counts by a key which the caller lacks treats it as the layer treats a
     /// [missing key](crate::MissingKey). A tier that is unknown is the first one, and is reported as such. Policies of
-    /// concurrent requests and of content are read, and charged nothing. The charge stands: refund it with
-    /// [`refund`](Self::refund). If the future is dropped while a call of the store is in progress, the charge stands, too.
+    /// concurrent requests are read, and charged nothing; policies of content are charged one byte, as by a request without
+    /// content. The charge stands: refund it with [`refund`](Self::refund). If the future is dropped while a call of the store is in progress, the charge stands, too.
     ///
     /// Exemptions and the hooks of the builder do not apply, because they look at a request.
     ///

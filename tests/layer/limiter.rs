@@ -311,3 +311,15 @@ async fn a_partial_cost_is_granted_down_to_one_also_after_a_cached_rejection() {
     assert_eq!(scene.left().await, [4, 3]);
     assert_eq!(caller.partial().cost(0).check().await.granted(), 0);
 }
+
+#[tokio::test]
+async fn a_content_policy_is_charged_one_byte_for_each_check_and_permit() {
+    let bytes = QuotaPolicy::per_hour("bytes", 1_000).with_content_bytes(tower_quota::Direction::Both);
+    let scene = Scene::new([bytes, QuotaPolicy::per_hour("hour", 10)]);
+    let caller = scene.caller();
+    assert_eq!(remaining(&caller.check().await), [999, 9]);
+    held(&caller).await.settle(3);
+    assert_eq!(scene.left().await, [998, 6]);
+    held(&caller).await.refund();
+    assert_eq!(scene.left().await, [998, 6]);
+}
