@@ -9,9 +9,9 @@ pub(crate) struct Costs {
     pub(crate) request_bytes: u64,
     pub(crate) response_bytes: u64,
     /// 1 for a request that is counted at all, which has at least a byte.
-    pub(crate) counted: u64,
+    pub(crate) counted: u32,
     /// 1 for a request that takes a slot of each policy of concurrent requests.
-    pub(crate) slots: u64,
+    pub(crate) slots: u32,
     /// In units of the program's own.
     pub(crate) units: UnitCosts,
 }
@@ -32,7 +32,7 @@ impl Costs {
     pub(super) fn of(&self, unit: QuotaUnit) -> u64 {
         let content = match unit {
             QuotaUnit::Requests => return self.requests,
-            QuotaUnit::ConcurrentRequests => return self.slots,
+            QuotaUnit::ConcurrentRequests => return self.slots.into(),
             QuotaUnit::Custom(unit) => return self.units.of(unit.id()),
             QuotaUnit::ContentBytes(content) => content,
         };
@@ -41,7 +41,7 @@ impl Costs {
             Direction::Response => self.response_bytes,
             Direction::Both => self.request_bytes.saturating_add(self.response_bytes),
         };
-        bytes.max(self.counted)
+        bytes.max(self.counted.into())
     }
 }
 

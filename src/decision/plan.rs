@@ -123,8 +123,8 @@ impl Plan {
             }]),
             costs: Costs {
                 requests: cost,
-                counted: cost.min(1),
-                slots: cost.min(1),
+                counted: (cost > 0).into(),
+                slots: (cost > 0).into(),
                 ..Costs::NOTHING
             },
             mode: Mode::Whole,

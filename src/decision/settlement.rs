@@ -310,7 +310,7 @@ impl Change {
                 weight: match free {
                     _ if !measured.is_charged() => 0,
                     Free::Nothing if measured.is_slot() => 0,
-                    Free::All | Free::Slots if measured.is_slot() => -(plan.costs().slots as i64),
+                    Free::All | Free::Slots if measured.is_slot() => -i64::from(plan.costs().slots),
                     _ if counter.is_refundable(free == Free::All) => weight,
                     _ => weight.max(0),
                 },
