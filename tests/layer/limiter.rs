@@ -49,41 +49,115 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
     ])
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+/// The setting of the short window that is tested.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Plain,
+    Shadow,
+    Lockout,
+    Closed,
+}
 
-    /// One scene sends requests, the other one checks or holds for some of them.
+fn policies(algorithm: Algorithm, kind: Kind, quota: u64) -> Vec<QuotaPolicy> {
+    let short = QuotaPolicy::new("short", quota, Duration::from_secs(30)).with_algorithm(algorithm);
+    let short = match kind {
+        Kind::Plain => short,
+        Kind::Shadow => short.shadow(),
+        Kind::Lockout => short.with_lockout(Duration::from_secs(45)),
+        Kind::Closed => QuotaPolicy::new("short", 0, Duration::from_secs(30)).with_algorithm(algorithm),
+    };
+    vec![short, QuotaPolicy::per_hour("hour", 25)]
+}
+
+/// A layer on a store that has to be waited for, so that rejections are cached.
+fn remote_layer(scene: &Scene) -> RateLimitLayer {
+    let cost = |request: &http::request::Parts| *request.extensions.get().unwrap();
+    builder(RemoteStore::<1>(scene.store.clone()), &scene.policies)
+        .clock(scene.clock.clone())
+        .cost_by(cost)
+        .build()
+        .unwrap()
+}
+
+async fn requested(layer: &RateLimitLayer, cost: u64) -> Decision {
+    let mut request = request();
+    request.extensions_mut().insert(cost);
+    let response = layer.layer(service_fn(hello)).oneshot(request).await.unwrap();
+    response.extensions().get().cloned().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// One scene sends requests, the other one checks or holds for some of them. Rules change meanwhile.
     #[test]
     fn a_check_decides_as_a_request_would(
         algorithm in algorithms(),
-        steps in prop::collection::vec((0..3_u8, 0..4_u64, 0..20_u64), 1..40),
+        kind in prop::sample::select(vec![Kind::Plain, Kind::Shadow, Kind::Lockout, Kind::Closed]),
+        steps in prop::collection::vec((0..7_u8, 0..4_u64, 0..20_u64), 1..60),
     ) {
-        let policies = [
-            QuotaPolicy::new("short", 6, Duration::from_secs(30)).with_algorithm(algorithm),
-            QuotaPolicy::per_hour("hour", 25),
-        ];
+        let first = policies(algorithm, kind, 6);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let (scene, model) = (Scene::new(policies.clone()), Scene::new(policies));
+            let (scene, model) = (Scene::new(first.clone()), Scene::new(first));
+            let (layer, modelled) = (remote_layer(&scene), remote_layer(&model));
+            let caller = layer.limiter().caller(&everybody());
+            let mut quota = 6;
             for (way, cost, seconds) in steps {
-                let by_request = async |scene: &Scene| {
-                    let layer = scene.builder().cost(cost).build().unwrap();
-                    let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
-                    response.extensions().get::<Decision>().unwrap().outcome()
+                let caller = caller.clone().cost(cost);
+                let decision = match way {
+                    0 | 1 => requested(&layer, cost).await,
+                    2 | 3 => caller.check().await,
+                    4 | 5 => caller.hold().await.map_or_else(|rejected| rejected, |permit| permit.decision().clone()),
+                    _ => {
+                        quota = 3 + seconds % 5;
+                        let rules = policies(algorithm, kind, quota).into_iter().fold(Rules::new(), Rules::policy);
+                        for layer in [&layer, &modelled] {
+                            layer.rules_handle().replace(rules.clone()).unwrap();
+                        }
+                        continue;
+                    }
                 };
-                let outcome = match way {
-                    0 => by_request(&scene).await,
-                    1 => scene.caller().cost(cost).check().await.outcome(),
-                    _ => scene.caller().cost(cost).hold().await.map_or_else(
-                        |rejected| rejected.outcome(),
-                        |permit| permit.decision().outcome(),
-                    ),
-                };
-                assert_eq!(outcome, by_request(&model).await);
-                assert_eq!(scene.left().await, model.left().await);
-                scene.clock.advance(Duration::from_secs(seconds));
-                model.clock.advance(Duration::from_secs(seconds));
+                let expected = requested(&modelled, cost).await;
+                let seen = |decision: &Decision| (decision.outcome(), remaining(decision), decision.retry_after());
+                assert_eq!(seen(&decision), seen(&expected), "{quota}");
+                for scene in [&scene, &model] {
+                    scene.clock.advance(Duration::from_secs(seconds));
+                }
             }
+        });
+    }
+
+    /// Batches that are prefetched serve checks, too, and no unit is spent twice or lost.
+    #[test]
+    fn checks_and_requests_spend_prefetched_units_once(
+        steps in prop::collection::vec((0..4_u8, 1..4_u64), 1..120),
+    ) {
+        let daily = QuotaPolicy::per_day("day", 60).with_algorithm(Algorithm::FixedWindow).with_prefetch(16);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let scene = Scene::new([daily]);
+            let layer = remote_layer(&scene);
+            let caller = layer.limiter().caller(&everybody());
+            let mut admitted = 0;
+            for (way, cost) in steps {
+                let caller = caller.clone().cost(cost);
+                let charged = |decision: Decision| if decision.outcome() == Outcome::Allowed { cost } else { 0 };
+                admitted += match way {
+                    0 => charged(requested(&layer, cost).await),
+                    1 => charged(caller.check().await),
+                    2 => caller.partial().check().await.granted(),
+                    _ => match caller.hold().await {
+                        Ok(permit) => {
+                            permit.refund();
+                            0
+                        }
+                        Err(_) => 0,
+                    },
+                };
+            }
+            layer.limiter().flush(Duration::from_secs(60)).await.unwrap();
+            assert_eq!(scene.left().await, [60 - admitted]);
         });
     }
 }
