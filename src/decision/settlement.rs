@@ -166,6 +166,11 @@ impl Settlement {
         Self::of(decision, Costs::NOTHING, Free::All)
     }
 
+    /// The request was not carried out, apart from what `actual` says.
+    pub(crate) fn unserved(decision: &Decision, actual: Costs) -> Self {
+        Self::of(decision, actual, Free::All)
+    }
+
     /// The request was cancelled before it was passed on: it stays charged, and its slots are free. Bytes that it had
     /// announced were never sent.
     pub(crate) fn cancelled(decision: &Decision) -> Self {

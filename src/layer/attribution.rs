@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::request::Parts;
+use smallvec::SmallVec;
 
 use crate::{
     access::KeyedRequest,
@@ -244,7 +245,9 @@ impl Attribution {
         keys: impl Iterator<Item = (Option<&'a str>, &'a Holder)>,
         id: &str,
     ) -> PartitionId {
-        let about = keys.map(|(name, holder)| {
+        let mut keys: SmallVec<[_; 2]> = keys.collect();
+        keys.sort_unstable_by_key(|(name, _)| *name);
+        let about = keys.into_iter().map(|(name, holder)| {
             let about = PartitionKey::own("given back", &holder.partition.to_bytes());
             let about = about.and(PartitionKey::new("id", id));
             // Two keys may lead to the same partition.

@@ -17,7 +17,7 @@ use crate::{
     error::ConfigError,
     guard::DecisionState,
     partition::{PartitionKey, ToPartitionKey},
-    policy::PolicySet,
+    policy::{MAX_UNITS, Policy, PolicySet, QuotaUnit, UnitName},
     rules::{Active, Grant, Policies, QuotaSet, Selection},
 };
 
@@ -131,7 +131,7 @@ impl Caller {
     ///
     /// A policy that counts by a key which the caller lacks treats it as the layer treats a
     /// [missing key](crate::MissingKey). A tier that is unknown is the first one, and is reported as such. Policies of
-    /// concurrent requests are read, and charged nothing; policies of content are charged one byte, as by a request without
+    /// concurrent requests are read, and charged nothing: they reject a check only while more slots are held than they have. Policies of content are charged one byte, as by a request without
     /// content. The charge stands: refund it with [`refund`](Self::refund). If the future is dropped while a call of the store is in progress, the charge stands, too.
     ///
     /// Exemptions and the hooks of the builder do not apply, because they look at a request.
@@ -191,7 +191,9 @@ impl Caller {
 
     /// Waits until the work is admitted, for at most this long: it is tried again whenever a rejection says that it may pass.
     ///
-    /// It does not wait where a rejection cannot be over in time, nor where nothing says when.
+    /// It does not wait where a rejection cannot be over in time, nor where nothing says when. Where the store gives no
+    /// decision and the limiter [fails closed](crate::FailureMode::Closed), it tries again. Work that a
+    /// [leaky bucket](crate::Algorithm::LeakyBucketQueue) has queued is admitted, and its turn may come later than `at_most`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -438,10 +440,9 @@ impl Caller {
         };
         let parts = set.parts.iter();
         let parts = parts.filter_map(|part| Some((&part.policies, self.holder(part.key)?)));
-        let plan = parts.fold(None, |plan, (policies, holder)| {
+        Ok(parts.fold(None, |plan, (policies, holder)| {
             Some(self.extended(plan, policies, holder))
-        });
-        Ok(plan.map(|plan| self.with_units(plan)))
+        }))
     }
 
     fn extended(&self, plan: Option<Plan>, policies: &PolicySet, holder: &Holder) -> Plan {
@@ -454,8 +455,7 @@ impl Caller {
     }
 
     fn with_units(&self, plan: Plan) -> Plan {
-        let units = self.units.iter();
-        units.fold(plan, |plan, (unit, amount)| plan.with_units(unit, *amount))
+        with_units(plan, &self.units)
     }
 
     fn granted(&self, active: &Active, set: Arc<QuotaSet>) -> Arc<QuotaSet> {
@@ -493,6 +493,22 @@ impl Caller {
                 known: known.to_vec(),
             }),
         }
+    }
+}
+
+/// The plan with an amount of each custom unit that its policies count, and of no other: there is room for three.
+pub(super) fn with_units(plan: Plan, units: &[(String, u64)]) -> Plan {
+    let counted: SmallVec<[UnitName; MAX_UNITS]> = plan.policies().filter_map(custom_unit).collect();
+    counted.into_iter().fold(plan, |plan, unit| {
+        let given = units.iter().rev().find(|(name, _)| name == unit.as_str());
+        plan.with_unit_costs(unit.id(), given.map_or(0, |(_, amount)| *amount))
+    })
+}
+
+fn custom_unit(policy: &Policy) -> Option<UnitName> {
+    match policy.policy().unit() {
+        QuotaUnit::Custom(unit) => Some(unit),
+        _ => None,
     }
 }
 

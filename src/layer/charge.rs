@@ -46,7 +46,7 @@ enum Progress {
     Queued,
     /// The inner service was called.
     PassedOn,
-    /// The inner service failed before it was called. Nothing stays charged.
+    /// The inner service failed before it was called, or the work was not done. Reported units alone stay charged.
     Unserved,
 }
 
@@ -196,8 +196,11 @@ impl Drop for OpenCharge {
                 Settlement::finish(&state.decision, state.actual)
             }
             Progress::Unserved => {
-                state.actual = Costs::NOTHING;
-                Settlement::refund_all(&state.decision)
+                state.actual = Costs {
+                    units: state.usage.reported(state.decision.charged().units),
+                    ..Costs::NOTHING
+                };
+                Settlement::unserved(&state.decision, state.actual)
             }
         };
         self.guard.settle(&state.decision, settlement);

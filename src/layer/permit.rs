@@ -53,7 +53,8 @@ impl Permit {
     /// Reports that so many more of a custom unit were used. More than the estimate is charged while it grows, each time that
     /// twice as much is used as is charged.
     ///
-    /// Returns `false` if it has no effect: no policy counts the unit for this caller, or the work is not counted.
+    /// Returns `false` if it has no effect: no policy counts the unit for this caller, or the work is not counted, as with a
+    /// cost of 0.
     pub fn add(&self, unit: &str, amount: u64) -> bool {
         self.report(unit, Report::More(amount))
     }
@@ -95,7 +96,7 @@ impl Permit {
         }
     }
 
-    /// Ends work that was not done: all of its charge is refunded.
+    /// Ends work that was not done: its charge is refunded, but for amounts in custom units that were reported.
     pub fn refund(self) {
         if let Some(charge) = &self.charge {
             charge.unserved();

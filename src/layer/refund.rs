@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{caller::Caller, limiter::LimiterError};
+use super::{
+    caller::{Caller, with_units},
+    limiter::LimiterError,
+};
 use crate::{
     decision::{ChargeTime, Outcome, Plan, Settlement},
     policy::{PolicySet, QuotaPolicy},
@@ -70,9 +73,7 @@ impl Refund {
 
     /// The plan of what is given back. A plan without a request would have no place for units of the program's own.
     fn of(&self, plan: Plan) -> Plan {
-        let units = self.own_units.iter();
-        let plan = units.fold(plan, |plan, (unit, amount)| plan.with_units(unit, *amount));
-        plan.costing(self.units)
+        with_units(plan, &self.own_units).costing(self.units)
     }
 
     /// The same with the id of the message that gives back, so that a message that is delivered twice gives back once. It
@@ -169,7 +170,8 @@ impl Caller {
     }
 
     async fn refund_once(&self, refund: &Refund) -> Result<RefundOutcome, LimiterError> {
-        let Some(plan) = self.plan()? else {
+        // A cost of 0 would charge nothing, and so have nothing to refund.
+        let Some(plan) = self.clone().cost(1).plan()? else {
             return Ok(RefundOutcome::NotApplicable);
         };
         let plan = refund.of(plan);

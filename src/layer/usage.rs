@@ -52,6 +52,11 @@ impl Usage {
         }
     }
 
+    /// The amounts that were reported. A unit without a report has none.
+    pub(super) fn reported(&self, charged: UnitCosts) -> UnitCosts {
+        charged.with_amounts(self.0.map(|said| said.units.unwrap_or(0)))
+    }
+
     /// The amounts to charge. Until the response has ended, an amount that is not final is at least the one that is charged:
     /// more may have been used than was said.
     pub(super) fn amounts(&self, charged: UnitCosts, has_ended: bool) -> UnitCosts {

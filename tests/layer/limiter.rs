@@ -211,7 +211,45 @@ async fn amounts_that_a_permit_reports_are_charged_in_place_of_the_estimate() {
     assert!(permit.set("rows", 500));
     assert_eq!(scene.left().await, [360]);
     permit.refund();
-    assert_eq!(scene.left().await, [860]);
+    assert_eq!(scene.left().await, [360], "what was reported was used");
+}
+
+/// There is room for the amounts of three units, and those that are counted have it.
+#[tokio::test]
+async fn a_unit_that_no_policy_counts_takes_no_place_and_one_without_an_estimate_can_be_reported() {
+    let scene = Scene::new([QuotaPolicy::per_hour("rows", 1_000).with_unit("rows")]);
+    let caller = scene.caller();
+    let many = ["a", "b", "c"]
+        .iter()
+        .fold(caller.clone(), |caller, unit| caller.units(*unit, 9));
+    assert_eq!(remaining(&many.units("rows", 300).check().await), [700]);
+    let permit = held(&caller).await;
+    assert!(permit.add("rows", 200) && !permit.add("a", 1));
+    drop(permit);
+    assert_eq!(scene.left().await, [500]);
+}
+
+#[tokio::test]
+async fn a_refund_takes_neither_cost_nor_units_of_its_caller_and_its_id_has_no_order_of_keys() {
+    let scene = Scene::new([
+        QuotaPolicy::per_hour("user", 10),
+        QuotaPolicy::per_hour("team", 10).keyed_by("team"),
+        QuotaPolicy::per_hour("rows", 10).keyed_by("office").with_unit("rows"),
+    ]);
+    let builder = scene.limiter_builder().named_key("team").named_key("office");
+    let limiter = builder.build().unwrap();
+    let caller = limiter.caller("alice").keyed_by("team", "red").keyed_by("office", "1");
+    let other_way = limiter.caller("alice").keyed_by("office", "1").keyed_by("team", "red");
+    caller.clone().units("rows", 4).cost(3).check().await;
+    let refund = Refund::new(1, tower_quota::ChargeTime::Now).with_id("a message");
+    let refunds = [caller.clone().units("rows", 4).cost(0), other_way];
+    for (caller, outcome) in refunds
+        .into_iter()
+        .zip([RefundOutcome::Refunded, RefundOutcome::Duplicate])
+    {
+        assert_eq!(caller.refund(&refund).await.unwrap(), outcome);
+    }
+    assert_eq!(remaining(&caller.peek().await.unwrap().unwrap()), [8, 8, 6]);
 }
 
 #[tokio::test]

@@ -59,6 +59,15 @@ impl KeyExtractor for NoRequest {
     }
 }
 
+/// A named key of a request, of which there is none. Of another type, because layers compare policies by the type of their key.
+struct NamedKey;
+
+impl KeyExtractor for NamedKey {
+    fn extract(&self, _request: &Parts) -> Option<PartitionKey> {
+        None
+    }
+}
+
 impl LimiterBuilder {
     /// Sets the name of the limits, in metrics and in every key of the store: see
     /// [`scope`](crate::RateLimitLayerBuilder::scope).
@@ -80,7 +89,7 @@ impl LimiterBuilder {
     /// Adds a key beside the main one, for policies that are [keyed by](QuotaPolicy::keyed_by) it;
     /// [`Caller::keyed_by`](crate::Caller::keyed_by) has its value.
     pub fn named_key(self, name: impl Into<String>) -> Self {
-        Self(self.0.named_key(name, NoRequest))
+        Self(self.0.named_key(name, NamedKey))
     }
 
     /// Sets the treatment of work whose caller lacks a named key. Default: [`MissingKey::Share`].
