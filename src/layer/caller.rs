@@ -191,9 +191,11 @@ impl Caller {
 
     /// Waits until the work is admitted, for at most this long: it is tried again whenever a rejection says that it may pass.
     ///
-    /// It does not wait where a rejection cannot be over in time, nor where nothing says when. Where the store gives no
-    /// decision and the limiter [fails closed](crate::FailureMode::Closed), it tries again. Work that a
-    /// [leaky bucket](crate::Algorithm::LeakyBucketQueue) has queued is admitted, and its turn may come later than `at_most`.
+    /// It does not wait where a rejection cannot be over in time, nor where nothing says when. Where no slot is free, or the
+    /// store gives no decision and the limiter [fails closed](crate::FailureMode::Closed), it tries again once a second:
+    /// `Duration::MAX` waits for the store without end. If the future is dropped between two attempts, nothing was charged.
+    /// Work that a [leaky bucket](crate::Algorithm::LeakyBucketQueue) has queued is admitted, and its turn may come later than
+    /// `at_most`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -478,7 +480,7 @@ impl Caller {
         named.map(|(_, holder)| holder)
     }
 
-    /// The keys of the caller that some policies of a set count by.
+    /// The keys of the caller, whether policies count by them or not.
     pub(super) fn holders(&self) -> impl Iterator<Item = (Option<&str>, &Holder)> {
         let named = self.named.iter().map(|(name, holder)| (Some(&**name), holder));
         self.main.iter().map(|main| (None, main)).chain(named)

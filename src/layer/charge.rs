@@ -77,12 +77,12 @@ impl OpenCharge {
         self.state.lock().progress = Progress::PassedOn;
     }
 
-    /// The inner service failed before it was called.
     /// Returns `true` if it holds slots that end with the response, because no program has taken them.
     pub(super) fn holds_slots_alone(self: &Arc<Self>) -> bool {
         self.slots.is_some() && Arc::strong_count(self) == 1
     }
 
+    /// The inner service failed before it was called, or the work was not done.
     pub(super) fn unserved(&self) {
         self.state.lock().progress = Progress::Unserved;
     }

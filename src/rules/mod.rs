@@ -262,7 +262,6 @@ impl Active {
         self.switch.is_on()
     }
 
-    /// The rules for a caller: those that are tried, for a part of them.
     /// The policies of a tier for the caller with this partition. A tier that is missing or unknown is the first one.
     pub(crate) fn select_tier(&self, name: Option<&str>, partition: Option<PartitionId>) -> Selection {
         let sets = self.sets(partition);
@@ -277,6 +276,7 @@ impl Active {
         }
     }
 
+    /// The rules for a caller: those that are tried, for a part of them.
     fn sets(&self, partition: Option<PartitionId>) -> &Sets {
         let candidate = self.candidate.as_ref().filter(|candidate| candidate.takes(partition));
         candidate.map_or(&self.current, |candidate| &candidate.sets)
