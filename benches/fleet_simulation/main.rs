@@ -4,7 +4,7 @@
 //!     cargo bench --bench fleet_simulation
 //!     CALLERS=100000 cargo bench --bench fleet_simulation -- --json FILE --svg FILE
 //!
-//! The layers, the prefetch, the rejection cache and the circuit breaker are those of the crate. In place of Redis there is a
+//! Layers, prefetching, the rejection cache and the circuit breaker are the crate's own. Redis is replaced by a
 //! `MemoryStore`, which keeps the same counts, some virtual time away. Time is virtual, so the figures do not depend on the
 //! machine. Memory is bounded: callers that send a few requests are independent of each other, and come in slices of
 //! 100 000; the busy ones, which share instances and connections in time, come together. Progress goes to stderr.

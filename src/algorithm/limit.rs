@@ -15,7 +15,7 @@ pub(crate) struct Limit {
 pub(crate) struct PolicyReading {
     /// The reading of its counter.
     pub(crate) counted: Reading,
-    /// The microseconds that are left of a lockout; 0 if there is none.
+    /// The remaining microseconds of a lockout; 0 without one.
     pub(crate) locked: u64,
 }
 

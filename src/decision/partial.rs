@@ -12,8 +12,8 @@ use crate::{
 pub struct PartialPlan(Plan);
 
 impl Plan {
-    /// The same plan as an upper limit: [`Store::decide_partial`](crate::Store::decide_partial) charges as many units
-    /// as all policies have left, at most those of the plan and at least one, in one step.
+    /// Makes the cost an upper limit: [`Store::decide_partial`](crate::Store::decide_partial) charges, in one step, as many
+    /// units as remain in all policies, at least one and at most the cost.
     ///
     /// You want it for a batch worker that takes as many jobs as it may do now. Under a
     /// [concurrency limit](crate::QuotaPolicy::concurrent) the grant takes one slot, however large it is, and bytes of

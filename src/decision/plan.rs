@@ -222,9 +222,8 @@ impl Plan {
         self
     }
 
-    /// The same plan with so many units of [your own](crate::QuotaPolicy::with_unit) of this name, for all policies that
-    /// count them. A later call for the same unit replaces the amount; units that no call names are 0, and so are all of
-    /// them in a plan of cost 0.
+    /// Sets the amount in a [custom unit](crate::QuotaPolicy::with_unit), for all policies that count it. A later call for the
+    /// same unit replaces the amount. Default: 0; in a plan of cost 0, all amounts are 0.
     ///
     /// A plan has room for three names, as many as a [`PolicySet`] may count, and leaves out further ones.
     ///

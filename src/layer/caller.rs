@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use super::{
     admission::Limits, attribution::Holder, charge::OpenCharge, future::sleep, limiter::LimiterError, permit::Permit,
 };
-
 use crate::{
     access::Access,
     clock::Clock,
@@ -274,16 +273,18 @@ impl Caller {
     ///     assert_eq!(hour.map(|hour| hour.remaining()), left);
     /// }
     /// let error = alice.tier("premuim").peek().await.unwrap_err();
-    /// assert_eq!(error.to_string(), r#"tier "premuim": the layer has no such tier, only ["free", "premium", "admin"]"#);
+    /// assert_eq!(error.to_string(), r#"tier "premuim": the limiter has no such tier, only ["free", "premium", "admin"]"#);
     /// # Ok(()) });
     /// ```
     ///
     /// # Errors
     ///
-    /// If the layer has no such key or tier, or the store does not answer.
+    /// If the limiter has no such key or tier, or the store does not answer.
     pub async fn peek(&self) -> Result<Option<Decision>, LimiterError> {
         match self.plan()? {
-            Some(plan) => Ok(Some(self.limits.guard.store().peek(self.with_units(plan)).await?)),
+            Some(plan) => Ok(Some(
+                self.limits.guard.store().peek(with_units(plan, &self.units)).await?,
+            )),
             None => Ok(None),
         }
     }
@@ -319,10 +320,16 @@ impl Caller {
     ///
     /// # Errors
     ///
-    /// If the layer has no such key or tier, or the store does not answer.
+    /// If the limiter has no such key or tier, or the store does not answer.
     pub async fn forecast(&self) -> Result<Option<Forecast>, LimiterError> {
         match self.plan()? {
-            Some(plan) => Ok(Some(self.limits.guard.store().forecast(self.with_units(plan)).await?)),
+            Some(plan) => Ok(Some(
+                self.limits
+                    .guard
+                    .store()
+                    .forecast(with_units(plan, &self.units))
+                    .await?,
+            )),
             None => Ok(None),
         }
     }
@@ -332,7 +339,7 @@ impl Caller {
     ///
     /// # Errors
     ///
-    /// If the layer has no such key, or the store does not answer. A part may be reset then.
+    /// If the limiter has no such key, or the store does not answer. A part may be reset then.
     pub async fn reset(&self) -> Result<(), LimiterError> {
         self.check_names()?;
         for set in self.limits.policies.all_sets() {
@@ -389,11 +396,12 @@ impl Caller {
         let limits = &*self.limits;
         let at_once = |outcome| Err(Decision::without_policies(outcome, None));
         let active = limits.policies.active();
-        match limits.screening.access_of_key(self.key.as_ref()) {
-            Access::Block => return (at_once(Outcome::Blocked), Selection::default()),
-            Access::Allow => return (at_once(Outcome::Unlimited), Selection::default()),
-            _ if !active.is_on() => return (at_once(Outcome::Unlimited), Selection::default()),
-            _ => {}
+        let access = limits.screening.access_of_key(self.key.as_ref());
+        if access == Access::Block {
+            return (at_once(Outcome::Blocked), Selection::default());
+        }
+        if access == Access::Allow || !active.is_on() {
+            return (at_once(Outcome::Unlimited), Selection::default());
         }
         let mut selection = active.select_tier(self.tier.as_deref(), self.main.as_ref().map(|main| main.partition));
         if selection.is_unknown {
@@ -421,7 +429,7 @@ impl Caller {
                 plan = Some(self.extended(plan, &part.policies, &holder));
             }
         }
-        let plan = self.with_units(plan.ok_or(Outcome::Unlimited)?);
+        let plan = with_units(plan.ok_or(Outcome::Unlimited)?, &self.units);
         Ok(match self.is_partial {
             true => plan.clone().allow_partial().map_or(plan, PartialPlan::into_plan),
             false => plan,
@@ -454,10 +462,6 @@ impl Caller {
             None => Plan::new(policies, partition, self.cost),
         };
         plan.labelled(partition, holder.label.as_ref())
-    }
-
-    fn with_units(&self, plan: Plan) -> Plan {
-        with_units(plan, &self.units)
     }
 
     fn granted(&self, active: &Active, set: Arc<QuotaSet>) -> Arc<QuotaSet> {

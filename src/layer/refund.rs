@@ -161,7 +161,7 @@ impl Caller {
     ///
     /// # Errors
     ///
-    /// If the layer has no such key or tier, or the store does not answer. It is not known then if the units were refunded.
+    /// If the limiter has no such key or tier, or the store does not answer. It is not known then if the units were refunded.
     pub async fn refund(&self, refund: &Refund) -> Result<RefundOutcome, LimiterError> {
         let outcome = self.refund_once(refund).await?;
         let limits = &self.limits;

@@ -40,20 +40,14 @@ impl RulesSettings {
     /// The custom units that policies count, each once.
     pub(crate) fn custom_units(&self) -> Vec<UnitName> {
         let of_tiers = self.rules.tiers.iter().filter_map(|(_, policies)| policies.as_ref());
-        let policies = self.rules.policies.iter().chain(of_tiers.flatten());
-        let mut units: Vec<_> = policies
-            .filter_map(|policy| match policy.unit() {
-                QuotaUnit::Custom(unit) => Some(unit),
-                _ => None,
-            })
-            .collect();
-        let mut known = Vec::new();
-        units.retain(|unit| {
-            !known.contains(unit) && {
-                known.push(*unit);
-                true
+        let mut units = Vec::new();
+        for policy in self.rules.policies.iter().chain(of_tiers.flatten()) {
+            if let QuotaUnit::Custom(unit) = policy.unit()
+                && !units.contains(&unit)
+            {
+                units.push(unit);
             }
-        });
+        }
         units
     }
 

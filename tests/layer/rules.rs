@@ -527,7 +527,7 @@ async fn support_staff_see_what_a_caller_has_left_and_give_it_back() {
     assert_eq!(left(admin.caller(&alice).peek().await.unwrap()), [0, 27]);
     assert_eq!(left(admin.keyed_by("address", &address).peek().await.unwrap()), [1]);
     let unknown = admin.keyed_by("adress", &address).peek().await.unwrap_err();
-    let known = r#"the layer has no such key, only ["address", "everybody"]"#;
+    let known = r#"the limiter has no such key, only ["address", "everybody"]"#;
     assert_eq!(unknown.to_string(), format!(r#"key "adress": {known}"#));
     admin.caller(&alice).reset().await.unwrap();
     assert_eq!(left(admin.caller(&alice).peek().await.unwrap()), [3, 30]);
@@ -633,7 +633,7 @@ async fn support_staff_see_the_policies_of_a_tier_and_reset_all_of_them() {
     let unknown = admin.caller(&alice).tier("premuim").peek().await.unwrap_err();
     assert_eq!(
         unknown.to_string(),
-        r#"tier "premuim": the layer has no such tier, only ["free", "premium", "admin"]"#
+        r#"tier "premuim": the limiter has no such tier, only ["free", "premium", "admin"]"#
     );
     admin.caller(&alice).reset().await.unwrap();
     assert_eq!(left(Some("premium")).await, Some(vec![100, 50]));

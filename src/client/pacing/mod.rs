@@ -401,7 +401,7 @@ impl Pacing {
         self.settle();
     }
 
-    /// The request was not sent after all; what it would have used is there for others: see [`SendPermit`] for an example.
+    /// Cancels a request that was not sent, so that others may use its units: see [`SendPermit`] for an example.
     pub fn cancel(&mut self, dispatch: SendPermit) {
         self.finish(&dispatch);
         self.items.iter_mut().for_each(|item| item.give_back(dispatch.number));

@@ -46,23 +46,14 @@ pub struct LimiterBuilder(RateLimitLayerBuilder);
 impl Limiter {
     /// Begins a limiter on this store. It needs a [`scope`](LimiterBuilder::scope) and a policy.
     pub fn builder(store: impl Store) -> LimiterBuilder {
-        LimiterBuilder(RateLimitLayer::builder(store).key(NoRequest))
+        LimiterBuilder(RateLimitLayer::builder(store).key(NoRequest::<false>))
     }
 }
 
-/// The key of a request, of which there is none.
-struct NoRequest;
+/// A key of a request, of which there is none. Layers compare policies by the types of their keys, so a named one has another.
+struct NoRequest<const IS_NAMED: bool>;
 
-impl KeyExtractor for NoRequest {
-    fn extract(&self, _request: &Parts) -> Option<PartitionKey> {
-        None
-    }
-}
-
-/// A named key of a request, of which there is none. Of another type, because layers compare policies by the type of their key.
-struct NamedKey;
-
-impl KeyExtractor for NamedKey {
+impl<const IS_NAMED: bool> KeyExtractor for NoRequest<IS_NAMED> {
     fn extract(&self, _request: &Parts) -> Option<PartitionKey> {
         None
     }
@@ -89,7 +80,7 @@ impl LimiterBuilder {
     /// Adds a key beside the main one, for policies that are [keyed by](QuotaPolicy::keyed_by) it;
     /// [`Caller::keyed_by`](crate::Caller::keyed_by) has its value.
     pub fn named_key(self, name: impl Into<String>) -> Self {
-        Self(self.0.named_key(name, NamedKey))
+        Self(self.0.named_key(name, NoRequest::<true>))
     }
 
     /// Sets the treatment of work whose caller lacks a named key. Default: [`MissingKey::Share`].
