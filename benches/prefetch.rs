@@ -38,7 +38,8 @@ use futures_util::future::join_all;
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    AcquireFuture, Decision, Outcome, Plan, QuotaPolicy, RateLimitLayer, RedisStore, Settlement, Store, StoreFuture,
+    AcquireFuture, Decision, Limiter, Outcome, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
+    Settlement, Store, StoreFuture,
     clock::{Clock, Timestamp},
     key,
 };
@@ -121,16 +122,18 @@ async fn run(server: &RedisServer, load: f64, batch: u64, millis: usize) -> Outc
             .build()
             .expect("the URL is valid");
         let policy = QuotaPolicy::per_second("hot", RATE).with_burst_capacity(CAPACITY);
-        RateLimitLayer::builder(Counting {
-            store,
-            calls: Arc::clone(&calls),
-        })
+        RateLimitLayerBuilder::from(
+            Limiter::builder(Counting {
+                store,
+                calls: Arc::clone(&calls),
+            })
+            .deadline(Duration::from_secs(30))
+            .clock(clock.clone()),
+        )
         .decision_in_response()
         .scope("bench")
         .key(key::extension::<String>())
         .policy(policy.with_prefetch(batch))
-        .deadline(Duration::from_secs(30))
-        .clock(clock.clone())
         .build()
         .expect("the settings are valid")
     };

@@ -32,7 +32,10 @@ use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Empty;
 use tower::{Layer, Service, service_fn};
-use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Store, key};
+use tower_quota::{
+    Limiter, LimiterBuilder, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Store,
+    key,
+};
 
 use self::{remote_store::RemoteStore, rounds::Side};
 
@@ -65,7 +68,11 @@ const PLENTY: QuotaPolicy = QuotaPolicy::per_second("second", 10).with_burst_cap
 
 /// A layer with this policy. A `PUT` costs more than it ever lets pass.
 fn layer(store: impl Store, policy: QuotaPolicy) -> RateLimitLayerBuilder {
-    RateLimitLayer::builder(store)
+    layer_of(Limiter::builder(store), policy)
+}
+
+fn layer_of(limiter: LimiterBuilder, policy: QuotaPolicy) -> RateLimitLayerBuilder {
+    RateLimitLayerBuilder::from(limiter)
         .scope("bench")
         .key(key::header(USER.as_str()))
         .cost_by(|request| if request.method == Method::PUT { u64::MAX } else { 1 })
@@ -170,7 +177,7 @@ fn passed(rounds: usize) {
     let mut sides = [
         plenty(
             "without the cache",
-            layer(RemoteStore::<0>::default(), PLENTY).rejection_cache(0),
+            layer_of(Limiter::builder(RemoteStore::<0>::default()).rejection_cache(0), PLENTY),
         ),
         plenty("with an empty cache", layer(RemoteStore::<0>::default(), PLENTY)),
         Side::new("while another key is rejected", move || {

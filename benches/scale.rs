@@ -24,7 +24,9 @@ use futures_util::{StreamExt, stream};
 use http::{Request, Response};
 use tokio::{runtime::Runtime, time::timeout};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_quota::{PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Scope, Store, key};
+use tower_quota::{
+    Limiter, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayerBuilder, RedisStore, Scope, Store, key,
+};
 
 use self::support::RedisServer;
 
@@ -186,10 +188,9 @@ async fn layer_with_blocks(server: &RedisServer) -> Took {
 
 async fn send(server: &RedisServer, policies: Vec<QuotaPolicy>, batch: u64, users: u64) -> Took {
     let store = RedisStore::new(server.url()).expect("the URL is valid");
-    let builder = RateLimitLayer::builder(store)
+    let builder = RateLimitLayerBuilder::from(Limiter::builder(store).deadline(Duration::from_secs(30)))
         .scope("scale")
-        .key(key::extension::<u64>())
-        .deadline(Duration::from_secs(30));
+        .key(key::extension::<u64>());
     let prefetched = policies.into_iter().map(|policy| match batch {
         1 => policy,
         _ => policy.with_prefetch(batch),

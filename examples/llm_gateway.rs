@@ -41,8 +41,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tower_quota::{
-    Limiter, MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
-    Store, ToPartitionKey, UsageHandle, key,
+    ConfigError, Limiter, LimiterBuilder, MemoryStore, MissingKey, PartitionKey, Permit, QuotaPolicy, RateLimitLayer,
+    RedisStore, ToPartitionKey, WeakPermit, key,
 };
 
 /// The largest body of a request. It is read before the limits know what the request costs, so keep it small.
@@ -53,8 +53,8 @@ const LONGEST_UPLOAD: Duration = Duration::from_secs(10);
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let limits = match env::var("REDIS_URL") {
-        Ok(url) => limits(RedisStore::new(url)?).build()?,
-        Err(_) => limits(MemoryStore::new()).build()?,
+        Ok(url) => limits(Limiter::builder(RedisStore::new(url)?))?,
+        Err(_) => limits(Limiter::builder(MemoryStore::new()))?,
     };
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await;
@@ -72,18 +72,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Requests, tokens and answers at a time, in one decision.
-pub(crate) fn limits(store: impl Store) -> RateLimitLayerBuilder {
-    RateLimitLayer::builder(store)
+pub(crate) fn limits(limiter: LimiterBuilder) -> Result<RateLimitLayer, ConfigError> {
+    let limiter = limiter
         .scope("llm gateway")
-        .key(key::extension::<User>())
         .on_missing_key(MissingKey::Reject)
         .policy(QuotaPolicy::per_minute("requests", 20))
         .policy(QuotaPolicy::per_minute("tokens", 2_000).with_unit("tokens"))
         .policy(QuotaPolicy::concurrent("at once", 2))
+        .build()?;
+    RateLimitLayer::with_limiter(limiter)
+        .key(key::extension::<User>())
         // The estimate. The stream of an answer says at the end what it has really used.
         .unit_cost("tokens", |request| {
             request.extensions.get().map_or(0, Prompt::most_tokens)
         })
+        .build()
 }
 
 /// The gateway, whose model makes a pause after each word.
@@ -96,7 +99,7 @@ pub(crate) async fn serve(listener: TcpListener, limits: RateLimitLayer, pause: 
         .layer(middleware::from_fn(read_prompt));
     let app = Router::new()
         .route("/v1/chat/completions", completions)
-        .route("/v1/usage", get(usage).with_state(limits.limiter()))
+        .route("/v1/usage", get(usage).with_state(limits.limiter().clone()))
         .layer(middleware::from_fn(authenticate));
     axum::serve(listener, app).await
 }
@@ -166,8 +169,8 @@ async fn read_prompt(request: Request, next: Next) -> Result<Response, StatusCod
     Ok(next.run(Request::from_parts(head, Body::from(body))).await)
 }
 
-async fn complete(State(model): State<Model>, usage: UsageHandle, Extension(prompt): Extension<Prompt>) -> Response {
-    let answer = Answer::new(&prompt, usage);
+async fn complete(State(model): State<Model>, permit: WeakPermit, Extension(prompt): Extension<Prompt>) -> Response {
+    let answer = Answer::new(&prompt, permit.upgrade());
     if prompt.is_streamed {
         return Sse::new(model.stream(answer)).into_response();
     }
@@ -194,18 +197,19 @@ struct Answer {
     words: std::vec::IntoIter<String>,
     used: u64,
     max: u64,
-    usage: UsageHandle,
+    /// `None` where the request is not counted, because the store is unavailable.
+    permit: Option<Permit>,
 }
 
 impl Answer {
-    fn new(prompt: &Prompt, usage: UsageHandle) -> Self {
+    fn new(prompt: &Prompt, permit: Option<Permit>) -> Self {
         let words = prompt.text.split_inclusive(' ').map(str::to_owned);
         let used = tokens(&prompt.text);
         Self {
             words: words.collect::<Vec<_>>().into_iter(),
             used,
             max: used.saturating_add(prompt.max_tokens),
-            usage,
+            permit,
         }
     }
 
@@ -223,7 +227,9 @@ impl Answer {
 /// The answer is over, or its client has gone: what was written until now is what it has used.
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.usage.finish("tokens", self.used);
+        if let Some(permit) = &self.permit {
+            permit.finish("tokens", self.used);
+        }
     }
 }
 

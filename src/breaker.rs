@@ -77,7 +77,7 @@ pub enum CircuitState {
     Closed,
     /// The store has failed and is not asked, but for one request at a time that tries again.
     Open {
-        /// The moment when the circuit opened, by the layer's [clock](crate::RateLimitLayerBuilder::clock).
+        /// The moment when the circuit opened, by the layer's [clock](crate::LimiterBuilder::clock).
         since: Timestamp,
         /// The error of the last call that failed.
         error: StoreError,

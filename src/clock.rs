@@ -2,7 +2,7 @@
 //!
 //! You want it to test limits without waiting: give a store a clock that stands still until the test moves it. Nothing
 //! else in the crate reads the time, so what a test does with its clock is all that happens. Only timers, such as the
-//! [deadline](crate::RateLimitLayerBuilder::deadline) of a decision, are tokio's: where they matter, pause tokio's time
+//! [deadline](crate::LimiterBuilder::deadline) of a decision, are tokio's: where they matter, pause tokio's time
 //! and take [`Clock::tokio`].
 //!
 //! ```

@@ -206,7 +206,7 @@ pub struct StoreError {
 /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
 /// use tower_quota::{AcquireFuture, Plan, QuotaPolicy, RateLimitLayer, Store, StoreError, StoreErrorKind, key};
 /// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{Settlement, StoreFuture, clock::{Clock, Timestamp}};
+/// # use tower_quota::{Limiter, RateLimitLayerBuilder, Settlement, StoreFuture, clock::{Clock, Timestamp}};
 ///
 /// /// Always fails, and counts how often.
 /// #[derive(Clone, Debug)]
@@ -225,7 +225,7 @@ pub struct StoreError {
 /// // The number of calls that it gets from twenty requests.
 /// let calls = async |kind| {
 ///     let store = Failing(kind, Arc::default());
-/// #   let layer = RateLimitLayer::builder(store.clone()).clock(Clock::manual(Timestamp::from_micros(0)))
+/// #   let layer = RateLimitLayerBuilder::from(Limiter::builder(store.clone()).clock(Clock::manual(Timestamp::from_micros(0))))
 /// #       .scope("api").key(key::header("x-user-id")).policy(QuotaPolicy::per_minute("minute", 5)).build().unwrap();
 /// #   let service = service_fn(async |_: http::Request<()>| {
 /// #       Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
@@ -250,7 +250,7 @@ pub enum StoreErrorKind {
     /// The circuit breaker is open: the store was not asked.
     CircuitOpen,
     /// The store was not asked, because more requests wait for it than it decides in time, or than
-    /// [may wait](crate::RateLimitLayerBuilder::max_waiting), or the process had no time to read the answer. This kind says
+    /// [may wait](crate::LimiterBuilder::max_waiting), or the process had no time to read the answer. This kind says
     /// nothing about the server's health and does not open the circuit.
     Overloaded,
     /// The store answered, but not with a decision: a script error, a missing permission. The next call may well succeed,
@@ -261,7 +261,7 @@ pub enum StoreErrorKind {
     /// The store answered that it cannot work now: read-only, loading.
     Unavailable,
     /// The store has no memory for another charge (`OOM` from Redis). It still rejects callers whose quota is exhausted, so
-    /// this kind does not open the circuit. See [`fallback`](crate::RateLimitLayerBuilder::fallback) for what decides then.
+    /// this kind does not open the circuit. See [`fallback`](crate::LimiterBuilder::fallback) for what decides then.
     OutOfMemory,
     /// The store could not be reached: connection refused, cut or reset, or a reply on it was not that of its call.
     Unreachable,

@@ -491,9 +491,9 @@
 //! - The estimate is in the body. A middleware around the layer reads that once, up to a bound, leaves what it has found in the
 //!   extensions, and passes the bytes on: the handler need not parse them again. It reads for clients that the limits
 //!   may then reject, so put it *inside* of authentication, keep the bound small, and have a timeout around it.
-//! - The stream of the answer keeps the [`UsageHandle`](crate::UsageHandle) of its request, and says the real amount when it is
-//!   over. One that says it in its `drop` also says it for clients that stop an answer in the middle. Where only the
-//!   last message of the model tells the amount, say it there: an answer that is stopped before then costs its estimate.
+//! - The stream of the answer keeps the [`Permit`](crate::Permit) of its request, and reports the amount when it is over. One
+//!   that reports it in its `drop` also does so for clients that stop an answer in the middle. Where only the last message of
+//!   the model has the amount, report it there: an answer that is stopped before then costs its estimate.
 //!
 //! An estimate that is too low overdraws the policy, and later requests wait until that is paid off; one that is too high
 //! lets fewer answers be written at a time than the quota has tokens for.
@@ -504,7 +504,7 @@
 //!     Extension, Router, body::{Body, to_bytes}, extract::Request, middleware::{self, Next}, response::Response, routing::post,
 //! };
 //! use futures_util::{StreamExt, stream};
-//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, UsageHandle, key};
+//! use tower_quota::{MemoryStore, Permit, QuotaPolicy, RateLimitLayer, WeakPermit, key};
 //!
 //! #[derive(Clone)]
 //! struct Prompt {
@@ -525,20 +525,24 @@
 //!     Ok(next.run(Request::from_parts(head, Body::from(body))).await)
 //! }
 //!
-//! /// Says what was used, also if it is dropped before it is over.
+//! /// Reports what was used, also if it is dropped before it is over.
 //! struct Answer {
 //!     used: u64,
-//!     usage: UsageHandle,
+//!     /// `None` for requests that are not counted.
+//!     permit: Option<Permit>,
 //! }
 //!
 //! impl Drop for Answer {
 //!     fn drop(&mut self) {
-//!         self.usage.finish("tokens", self.used);
+//!         if let Some(permit) = &self.permit {
+//!             permit.finish("tokens", self.used);
+//!         }
 //!     }
 //! }
 //!
-//! async fn complete(Extension(prompt): Extension<Prompt>, usage: Option<Extension<UsageHandle>>) -> Body {
-//!     let answer = Answer { used: prompt.tokens, usage: usage.map(|Extension(usage)| usage).unwrap_or_default() };
+//! async fn complete(Extension(prompt): Extension<Prompt>, permit: Option<Extension<WeakPermit>>) -> Body {
+//!     let permit = permit.and_then(|Extension(permit)| permit.upgrade());
+//!     let answer = Answer { used: prompt.tokens, permit };
 //!     let words = stream::iter(["a ", "short ", "answer"]).scan(answer, |answer, word| {
 //!         answer.used += 1;
 //!         std::future::ready(Some(Ok::<_, Infallible>(word)))
@@ -557,7 +561,7 @@
 //!         request.extensions.get().map_or(0, |prompt: &Prompt| prompt.tokens + prompt.max_tokens)
 //!     })
 //!     .build()?;
-//! let admin = limits.limiter();
+//! let admin = limits.limiter().clone();
 //! let app: Router = Router::new()
 //!     .route("/", post(complete))
 //!     .layer(limits)
@@ -596,7 +600,7 @@
 //!   them.
 //! - A `RateLimit` field or a partition key (`pk`) in a request proves nothing, and the layer does not read it. The `pk`
 //!   that responses [can show](crate::QuotaPolicy::show_partition_key) is a digest, of no use to act as another user; but
-//!   who is behind it can be guessed, unless there is a [digest key](crate::RateLimitLayerBuilder::digest_key).
+//!   who is behind it can be guessed, unless there is a [digest key](crate::LimiterBuilder::digest_key).
 //! - An [exemption](crate::Exemption) or a rule of an [access list](crate::AccessList) by key is as trustworthy as the
 //!   key is.
 //!

@@ -126,12 +126,12 @@ mod error;
 pub mod fields;
 #[cfg(all(feature = "redis", feature = "serde"))]
 pub mod fleet;
-mod guard;
 pub mod guide;
 pub mod key;
 mod layer;
 mod lease;
 pub mod ledger;
+mod limiter;
 mod mistake;
 mod partition;
 mod policy;
@@ -161,11 +161,13 @@ pub use self::{
         PartialPlan, Plan, Settlement,
     },
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
-    guard::FailureMode,
     layer::{
-        ActualCost, Caller, HeldSlot, Limiter, LimiterBuilder, LimiterError, MissingKey, Permit, RateLimit,
-        RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, Refund, RefundOutcome, RequestContent,
-        RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle, UsageHandle,
+        ActualCost, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RequestContent,
+        RequestContentBody, RequestContentLayer, ResponseFuture,
+    },
+    limiter::{
+        Caller, FailureMode, Limiter, LimiterBuilder, LimiterError, MissingKey, Permit, Refund, RefundOutcome,
+        WeakPermit,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     policy::{
@@ -178,7 +180,7 @@ pub use self::{
     },
     rules::{ChangeKind, ResolvedTier, Rules, RulesChange, RulesDiff, RulesHandle, Tiers},
     store::{
-        AcquireFuture, Store, StoreFuture,
+        AcquireFuture, Store, StoreFuture, StoreReport,
         memory::{MemoryStore, MemoryStoreBuilder},
     },
 };

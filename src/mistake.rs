@@ -36,6 +36,7 @@ mistakes! {
     CostAboveCapacity "cost-above-capacity";
     GuessableAddress "guessable-address";
     KeyNeverThere "key-never-there";
+    KeyOfAnotherKind "key-of-another-kind";
     LayerForEachRequest "layer-for-each-request";
     LayerTwice "layer-twice";
     LoneLargeWindow "lone-large-window";

@@ -99,6 +99,20 @@ impl PartitionKey {
         }
         Some(text)
     }
+
+    /// The kinds of its parts, without their values.
+    pub(crate) fn kinds(&self) -> String {
+        let mut kinds = String::new();
+        let mut rest = &*self.0;
+        while let Some((kind, others)) = split_field(rest) {
+            if !kinds.is_empty() {
+                kinds.push('/');
+            }
+            kinds.extend(percent_encode(kind, ENCODED));
+            rest = split_field(others).map_or(&[], |(_, others)| others);
+        }
+        kinds
+    }
 }
 
 /// The kinds of the keys that this crate makes by itself.
@@ -134,7 +148,7 @@ impl fmt::Debug for PartitionKey {
 /// Implement it for your own type, with a kind of your own, and pass the type to
 /// [`key::extension`](crate::key::extension). Strings, numbers (`i32`, `i64`, `u32`, `u64`, `u128`) and addresses implement
 /// it already, with kinds that no key of yours can have; in [readable
-/// keys](crate::RateLimitLayerBuilder::readable_keys) they are `text`, `number` (`negative` below zero) and `address`. A
+/// keys](crate::LimiterBuilder::readable_keys) they are `text`, `number` (`negative` below zero) and `address`. A
 /// number is the same caller whatever its type.
 ///
 /// ```
@@ -248,7 +262,7 @@ impl PartitionId {
     /// [`to_bytes`](Self::to_bytes) with the context `tower-quota 2026-11-21 partition key in a field`. A client that knows
     /// the scope and how its key is made can compute it in advance, and so tell which of its requests share a quota. For the
     /// same reason, others can find out by trial whose it is. Neither is possible if the layer has a
-    /// [`digest_key`](crate::RateLimitLayerBuilder::digest_key): choose one if keys are made from data that others could
+    /// [`digest_key`](crate::LimiterBuilder::digest_key): choose one if keys are made from data that others could
     /// guess, such as addresses, names or numbers of users.
     ///
     /// ```

@@ -15,8 +15,8 @@ use http_body_util::Full;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, Direction, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
-    ResponseFields, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
+    AcquireFuture, Algorithm, Direction, Limiter, LimiterBuilder, MemoryStore, Plan, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, ResponseFields, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
     tier::TierLayer,
@@ -173,10 +173,9 @@ impl Store for FailingLate {
 #[test]
 fn while_requests_stay_undecided_although_the_circuit_is_closed_it_is_told_how_many_every_ten_seconds() {
     let clock = Clock::manual(Timestamp::from_micros(1));
-    let layer = RateLimitLayer::builder(FailingLate)
+    let layer = RateLimitLayerBuilder::from(Limiter::builder(FailingLate).clock(clock.clone()))
         .scope("log")
         .key(key::header("x-user-id"))
-        .clock(clock.clone())
         .policy(QuotaPolicy::per_hour("hourly", 1))
         .build()
         .unwrap();
@@ -273,7 +272,10 @@ fn a_lone_large_window_is_warned_of_when_the_layer_is_built() {
 fn an_address_that_is_shown_without_a_digest_key_is_warned_of_when_the_layer_is_built() {
     let shown = || QuotaPolicy::per_hour("hour", 9).show_partition_key();
     fn keyed(policy: QuotaPolicy, key: impl KeyExtractor) -> RateLimitLayerBuilder {
-        let builder = RateLimitLayer::builder(MemoryStore::new());
+        keyed_in(Limiter::builder(MemoryStore::new()), policy, key)
+    }
+    fn keyed_in(limiter: LimiterBuilder, policy: QuotaPolicy, key: impl KeyExtractor) -> RateLimitLayerBuilder {
+        let builder = RateLimitLayerBuilder::from(limiter);
         builder.scope("log").key(key).policy(policy)
     }
     let builder = |policy| keyed(policy, key::header("x-user-id"));
@@ -298,7 +300,8 @@ fn an_address_that_is_shown_without_a_digest_key_is_warned_of_when_the_layer_is_
         build(others.policy(QuotaPolicy::per_hour("other", 9).keyed_by("address"))),
         nothing
     );
-    assert_eq!(build(keyed(shown(), key::client_ip()).digest_key([7; 32])), nothing);
+    let with_secret = Limiter::builder(MemoryStore::new()).digest_key([7; 32]);
+    assert_eq!(build(keyed_in(with_secret, shown(), key::client_ip())), nothing);
     assert_eq!(build(keyed(shown().hidden(), key::client_ip())), nothing);
     let older = ResponseFields::draft06();
     assert_eq!(build(keyed(shown(), key::client_ip()).response_fields(older)), nothing);

@@ -14,8 +14,8 @@ use std::{
 use http::{Request, Response};
 use tower::{Layer, Service, util::ServiceFn};
 use tower_quota::{
-    AcquireFuture, Algorithm, Decision, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimit, RateLimitLayer, Settlement,
-    Store, StoreError, StoreErrorKind, StoreFuture,
+    AcquireFuture, Algorithm, Decision, Limiter, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimit,
+    RateLimitLayerBuilder, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
     clock::{Clock, Timestamp},
     key,
 };
@@ -225,14 +225,16 @@ fn instance(variant: &Variant, store: FarStore, clock: &Clock) -> RateLimit<Inne
         true => policy.with_prefetch(BLOCK),
         false => policy,
     };
-    let layer = RateLimitLayer::builder(store)
-        .decision_in_response()
-        .scope("fleet")
-        .key(key::extension::<u64>())
-        .policy(policy)
-        .deadline(Duration::from_millis(500))
-        .clock(clock.clone())
-        .build()
-        .expect("the settings are valid");
+    let layer = RateLimitLayerBuilder::from(
+        Limiter::builder(store)
+            .deadline(Duration::from_millis(500))
+            .clock(clock.clone()),
+    )
+    .decision_in_response()
+    .scope("fleet")
+    .key(key::extension::<u64>())
+    .policy(policy)
+    .build()
+    .expect("the settings are valid");
     layer.layer(tower::service_fn(|_| ready(Ok(Response::new(String::new())))))
 }

@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::join_all;
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_quota::{Decision, Outcome, QuotaPolicy, RateLimitLayer, RedisStore, key};
+use tower_quota::{Decision, Limiter, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, key};
 
 use super::{
     Counting, rounds,
@@ -122,15 +122,17 @@ async fn run(server: &RedisServer, distance: u64, batch: u64, seconds: u64, cut:
 
 fn instance(url: String, prefix: &str, batch: u64, calls: &Arc<AtomicUsize>) -> RateLimitLayer {
     let store = RedisStore::builder(url).key_prefix(prefix).build();
-    RateLimitLayer::builder(Counting {
-        store: store.expect("the URL is valid"),
-        calls: Arc::clone(calls),
-    })
+    RateLimitLayerBuilder::from(
+        Limiter::builder(Counting {
+            store: store.expect("the URL is valid"),
+            calls: Arc::clone(calls),
+        })
+        .deadline(Duration::from_secs(1)),
+    )
     .decision_in_response()
     .scope("far")
     .key(key::extension::<String>())
     .policy(QuotaPolicy::per_minute("minute", QUOTA).with_prefetch(batch))
-    .deadline(Duration::from_secs(1))
     .build()
     .expect("the settings are valid")
 }

@@ -9,7 +9,7 @@ use std::{
 
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn, util::ServiceFn};
-use tower_quota::{Decision, Outcome, QuotaPolicy, RateLimit, RateLimitLayer, RedisStore, key};
+use tower_quota::{Decision, Limiter, Outcome, QuotaPolicy, RateLimit, RateLimitLayer, RedisStore, key};
 
 use super::{
     Test,
@@ -68,18 +68,17 @@ pub(crate) fn limited(test: &Test<'_>, options: &Options) -> Result<[RateLimit<B
             .decisions_per_call(options.decisions_per_call)
             .key_prefix(test.server.key_prefix())
             .build()?;
-        let builder = RateLimitLayer::builder(store)
-            .scope("load")
-            .key(key::extension::<UserId>());
-        let builder = match options.mode {
+        let limiter = Limiter::builder(store).scope("load");
+        let limiter = match options.mode {
             // Each caller has to be counted, however busy the machine is.
-            Mode::Callers => builder.deadline(Duration::from_secs(5)),
-            _ => builder,
+            Mode::Callers => limiter.deadline(Duration::from_secs(5)),
+            _ => limiter,
         };
-        let builder = policies(options)
+        let limiter = policies(options)
             .into_iter()
-            .fold(builder, |builder, policy| builder.policy(policy));
-        instances.push(builder.build()?.layer(bare()));
+            .fold(limiter, |limiter, policy| limiter.policy(policy));
+        let layer = RateLimitLayer::with_limiter(limiter.build()?).key(key::extension::<UserId>());
+        instances.push(layer.build()?.layer(bare()));
     }
     let instances = instances.try_into().expect("as many as were pushed");
     test.runtime.block_on(connect(&instances))?;

@@ -49,7 +49,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tower::ServiceBuilder;
 use tower_quota::{
-    AccessList, ConfigError, Exemption, RateLimitLayer, RedisStore, Tiers,
+    AccessList, ConfigError, Exemption, Limiter, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Tiers,
     key::{self, ClientIp, KeyExtractor},
     tier::{OnUnknownTier, TierLayer},
 };
@@ -124,7 +124,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
 
     let rules = match &settings.rule_set {
         Some(set) => RulesOf::Fleet(follow(set, &settings, &limits, &access)?),
-        None => RulesOf::Instance(RuleBook::watching(file, limits.rules_handle(), json)),
+        None => RulesOf::Instance(RuleBook::watching(file, limits.limiter().rules(), json)),
     };
     let (blocks, rejected) = (Blocks::new(access), Rejected::new());
     tokio::spawn(blocks.clone().watch());
@@ -133,8 +133,8 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         token: settings.admin_token.filter(|token| !token.is_empty()),
         rules,
         client_ip: settings.client_ip.clone(),
-        handle: limits.rules_handle(),
-        limits: limits.limiter(),
+        handle: limits.limiter().rules(),
+        limits: limits.limiter().clone(),
         tiers: tiers.cache().clone(),
         blocks,
         rejected: rejected.clone(),
@@ -173,7 +173,7 @@ fn follow(set: &str, settings: &Settings, limits: &RateLimitLayer, access: &Acce
 
 fn limits(settings: &Settings, rules: &str, access: &AccessList) -> Result<RateLimitLayer, Box<dyn Error>> {
     let store = RedisStore::new(&*settings.redis_url)?; // Redis need not be up yet
-    let limits = RateLimitLayer::builder(store)
+    let limits = RateLimitLayerBuilder::from(Limiter::builder(store).deadline(settings.deadline))
         .scope(SCOPE)
         .key(key::extension::<User>().or_else(settings.client_ip.clone()))
         .named_key("address", settings.client_ip.clone())
@@ -181,7 +181,6 @@ fn limits(settings: &Settings, rules: &str, access: &AccessList) -> Result<RateL
         .rules(serde_json::from_str(rules)?)
         .access_list(access.clone())
         .exempt(Exemption::path("/health"))
-        .deadline(settings.deadline)
         .build()?;
     Ok(limits)
 }

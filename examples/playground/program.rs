@@ -8,15 +8,14 @@ use super::setup::{Outage, Setup, own_burst};
 
 /// rustfmt breaks a chain of calls that is longer.
 const CHAIN_WIDTH: usize = 60;
+/// The longest line of rustfmt.
+const LINE_WIDTH: usize = 100;
+const NEVER_FAILS: &str = "// A store in memory does not fail. A `RedisStore` in its place can.\n";
 
 /// A whole program with these limits, formatted as rustfmt does it. With `with_redis`, its store is a Redis.
 ///
 /// A test compiles it for every algorithm with every dialect.
 pub(crate) fn program(setup: &Setup, with_redis: bool) -> String {
-    let store = match with_redis {
-        true => r#"RedisStore::new("redis://127.0.0.1/")?"#,
-        false => "MemoryStore::new()",
-    };
     format!(
         r#"// Cargo.toml:
 //
@@ -30,13 +29,13 @@ use std::{{{standard}}};
 use axum::{{Router, routing::get}};
 use tokio::net::TcpListener;
 use tower_quota::{{
-    {crate_names},
+    {crate_names}
     key::{{self, KeyExtractor}},
 }};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {{
-    let limits = RateLimitLayer::builder({store})
+{limits}
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -54,9 +53,54 @@ async fn main() -> Result<(), Box<dyn Error>> {{
 }}
 "#,
         standard = standard_names(setup),
-        crate_names = crate_names(setup, with_redis).join(", "),
+        crate_names = filled(&crate_names(setup, with_redis)),
+        limits = limits(setup, with_redis),
         settings = settings(setup, with_redis),
     )
+}
+
+/// The beginning of the builder, and before it its limiter if that has a setting of its own.
+fn limits(setup: &Setup, with_redis: bool) -> String {
+    let store = match with_redis {
+        true => r#"RedisStore::new("redis://127.0.0.1/")?"#,
+        false => "MemoryStore::new()",
+    };
+    if setup.outage != Outage::Fallback {
+        return format!("    let limits = RateLimitLayer::builder({store})");
+    }
+    let mut limiter = format!("Limiter::builder({store}).fallback(MemoryStore::new());");
+    if "    let limiter = ".len() + limiter.len() > LINE_WIDTH {
+        limiter.insert_str(0, "\n        ");
+    } else {
+        limiter.insert(0, ' ');
+    }
+    let comment = if with_redis {
+        String::new()
+    } else {
+        format!("    {NEVER_FAILS}")
+    };
+    format!("{comment}    let limiter ={limiter}\n    let limits = RateLimitLayerBuilder::from(limiter)")
+}
+
+/// As many names in each line as there is room for. rustfmt counts the space behind the last one.
+fn filled(names: &[&str]) -> String {
+    const INDENT: usize = 4;
+
+    let mut text = String::new();
+    let mut width = INDENT;
+    for name in names {
+        let length = name.len() + ", ".len();
+        if width + length > LINE_WIDTH {
+            text += "\n    ";
+            width = INDENT;
+        } else if !text.is_empty() {
+            text.push(' ');
+        }
+        width += length;
+        text += name;
+        text.push(',');
+    }
+    text
 }
 
 fn standard_names(setup: &Setup) -> &'static str {
@@ -74,13 +118,16 @@ fn crate_names(setup: &Setup, with_redis: bool) -> Vec<&'static str> {
         .policies
         .iter()
         .any(|policy| policy.algorithm() != Algorithm::default());
+    let has_fallback = setup.outage == Outage::Fallback;
     let names = [
         ("Algorithm", has_algorithms),
         ("FailureMode", setup.outage == Outage::Closed),
         ("LegacyReset", code.contains("LegacyReset")),
-        ("MemoryStore", !with_redis || setup.outage == Outage::Fallback),
+        ("Limiter", has_fallback),
+        ("MemoryStore", !with_redis || has_fallback),
         ("QuotaPolicy", true),
-        ("RateLimitLayer", true),
+        ("RateLimitLayer", !has_fallback),
+        ("RateLimitLayerBuilder", has_fallback),
         ("RedisStore", with_redis),
         ("ResponseFields", !is_default_dialect(setup)),
     ];
@@ -101,14 +148,12 @@ fn settings(setup: &Setup, with_redis: bool) -> String {
     if setup.cost != 1 {
         lines += &format!("        .cost({})\n", grouped(setup.cost));
     }
-    if setup.outage != Outage::Open && !with_redis {
-        lines += "        // A store in memory does not fail. A `RedisStore` in its place can.\n";
+    if setup.outage == Outage::Closed {
+        if !with_redis {
+            lines += &format!("        {NEVER_FAILS}");
+        }
+        lines += "        .failure_mode(FailureMode::Closed)\n";
     }
-    lines += match setup.outage {
-        Outage::Closed => "        .failure_mode(FailureMode::Closed)\n",
-        Outage::Fallback => "        .fallback(MemoryStore::new())\n",
-        Outage::Open => "",
-    };
     if !is_default_dialect(setup) {
         lines += &format!("        .response_fields({})\n", setup.dialect.code);
     }

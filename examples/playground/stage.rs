@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    ConfigError, Decision, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
+    ConfigError, Decision, Limiter, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
     RateLimitLayerBuilder, Scope, Store, key,
 };
 
@@ -49,14 +49,15 @@ impl Stage {
     ///
     /// If `build()` finds a mistake. An algorithm that cannot have these policies is shown with its error, beside the others.
     pub(crate) fn new(setup: Setup, stores: Stores) -> Result<Self, ConfigError> {
-        let builder = RateLimitLayer::builder(stores.main.clone())
+        let limiter = Limiter::builder(stores.main.clone());
+        let limiter = match setup.outage {
+            Outage::Fallback => limiter.fallback(stores.fallback.clone()),
+            Outage::Closed | Outage::Open => limiter,
+        };
+        let builder = RateLimitLayerBuilder::from(limiter)
             .decision_in_response()
             .failure_mode(setup.outage.failure_mode())
             .response_fields((setup.dialect.fields)());
-        let builder = match setup.outage {
-            Outage::Fallback => builder.fallback(stores.fallback.clone()),
-            Outage::Closed | Outage::Open => builder,
-        };
         let layer = build(builder, SCOPE, setup.policies.iter().cloned(), setup.cost)?;
         let compared = ALGORITHMS.map(|(name, algorithm)| {
             let algorithm = setup.same_or(algorithm);

@@ -245,22 +245,22 @@ impl AccessList {
         self.0.fleet.store(Arc::new(all));
     }
 
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.0.client_ip.check()
     }
 
-    pub(super) fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
+    pub(crate) fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         self.0.client_ip.diagnose(request, findings);
     }
 
     /// The answer about a key alone, where there is no request and no address.
-    pub(super) fn access_of_key(&self, key: &PartitionKey) -> Access {
+    pub(crate) fn access_of_key(&self, key: &PartitionKey) -> Access {
         let (own, fleet) = (self.0.rules.load(), self.0.fleet.load());
         let access = [&**own, &**fleet].iter().find_map(|rules| rules.keys.get(key).copied());
         access.unwrap_or_default()
     }
 
-    pub(super) fn access(&self, caller: &KeyedRequest<'_>) -> Access {
+    pub(crate) fn access(&self, caller: &KeyedRequest<'_>) -> Access {
         let (own, fleet) = (self.0.rules.load(), self.0.fleet.load());
         let both = [&**own, &**fleet];
         let address = || self.0.client_ip.believed(caller.request);

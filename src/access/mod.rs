@@ -24,15 +24,11 @@ use crate::{
     decision::Outcome,
     error::{ConfigError, ConfigErrorKind},
     mistake::Diagnostics,
-    partition::PartitionKey,
 };
 
 /// The settings of the steps before any quota.
 #[derive(Default)]
 pub(crate) struct Screening {
-    pub(crate) access_list: Option<AccessList>,
-    /// True if there was another one before, which would block no client.
-    pub(crate) has_lost_a_list: bool,
     /// 403 if it is not set.
     pub(crate) blocked_status: Option<StatusCode>,
     pub(crate) exemptions: Vec<Exemption>,
@@ -62,11 +58,6 @@ impl Screening {
             return Err(ConfigError::new(ConfigErrorKind::Exemption, message));
         }
         self.exemptions.iter().try_for_each(Exemption::check)?;
-        if self.has_lost_a_list {
-            let message = "access list: it is set twice; a layer looks at one, which several layers can have";
-            return Err(ConfigError::new(ConfigErrorKind::AccessRules, message));
-        }
-        self.access_list.as_ref().map_or(Ok(()), AccessList::check)?;
         match self.blocked_status.map(|status| status.as_u16()) {
             None | Some(403 | 429) => Ok(()),
             Some(status) => {
@@ -78,9 +69,6 @@ impl Screening {
 
     /// Notes what a request shows of mistakes in how addresses are found.
     pub(crate) fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
-        self.access_list
-            .iter()
-            .for_each(|list| list.diagnose(request, findings));
         self.exemptions
             .iter()
             .for_each(|exemption| exemption.diagnose(request, findings));
@@ -88,18 +76,17 @@ impl Screening {
 
     /// Access list → kill switch → exemptions → abnormal usage → capacity. `None` if the switch is off and the access list
     /// does not block the request: no closure of the application runs then.
-    pub(crate) fn screen(&self, caller: &KeyedRequest<'_>, is_on: bool) -> Option<Screened> {
-        let access = self.access_list.as_ref().map(|list| list.access(caller));
+    pub(crate) fn screen(
+        &self,
+        caller: &KeyedRequest<'_>,
+        access_list: Option<&AccessList>,
+        is_on: bool,
+    ) -> Option<Screened> {
+        let access = access_list.map(|list| list.access(caller));
         match access {
             Some(Access::Block) => Some(Screened::Decided(Outcome::Blocked, None)),
             _ => is_on.then(|| self.screen_further(caller, access)),
         }
-    }
-
-    /// The access of a key, where there is no request: addresses, exemptions and hooks do not apply.
-    pub(crate) fn access_of_key(&self, key: Option<&PartitionKey>) -> Access {
-        let list = self.access_list.as_ref().zip(key);
-        list.map_or(Access::default(), |(list, key)| list.access_of_key(key))
     }
 
     fn screen_further(&self, caller: &KeyedRequest<'_>, access: Option<Access>) -> Screened {

@@ -252,7 +252,7 @@ impl Decision {
         self.is_reduced
     }
 
-    /// Returns `true` if the [rejection cache](crate::RateLimitLayerBuilder::rejection_cache) of the layer rejected the request,
+    /// Returns `true` if the [rejection cache](crate::LimiterBuilder::rejection_cache) of the layer rejected the request,
     /// or a policy with quota 0 did, and the store was not asked.
     ///
     /// [`allowances`](Self::allowances) then has only the policies that are known to reject it.
@@ -301,7 +301,7 @@ impl Decision {
         self
     }
 
-    /// Returns `true` if the [fallback](crate::RateLimitLayerBuilder::fallback) decided, because the store did not.
+    /// Returns `true` if the [fallback](crate::LimiterBuilder::fallback) decided, because the store did not.
     ///
     /// This includes the store in the process that decides while the store is
     /// [out of memory](crate::StoreErrorKind::OutOfMemory). Other instances do not see its charges.

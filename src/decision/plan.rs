@@ -299,7 +299,7 @@ impl Plan {
     }
 
     /// The name that operators see in place of a partition's digest, where the layer's
-    /// [keys are readable](crate::RateLimitLayerBuilder::readable_keys).
+    /// [keys are readable](crate::LimiterBuilder::readable_keys).
     pub fn label(&self, partition: PartitionId) -> Option<&str> {
         let mut parts = self.question().parts.iter();
         let part = parts.find(|part| part.partition == partition)?;

@@ -167,7 +167,7 @@
 //! A client that is a little too fast is slowed down: while its messages are not read, TCP holds them back. One that is
 //! far too fast, or does not slow down, is disconnected with close code 1008 (policy violation). If the store does not respond,
 //! messages pass, as requests do by default. To limit how many connections a user has open, see
-//! [`SlotHandle`](crate::SlotHandle), which keeps a slot after the upgrade.
+//! [`WeakPermit`](crate::WeakPermit), whose permit keeps a slot after the upgrade.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -294,12 +294,11 @@
 //! use tower::ServiceBuilder;
 //! use tower_quota::{Limiter, MemoryStore, QuotaPolicy, client::ClientLayer};
 //! # let clock = Clock::tokio();
-//! # let receiver = RateLimitLayer::builder(MemoryStore::builder().clock(clock.clone()).build()?)
+//! # let receiver = RateLimitLayerBuilder::from(Limiter::builder(MemoryStore::builder().clock(clock.clone()).build()?).clock(clock.clone()))
 //! #     .scope("receiver")
 //! #     .key(key::header("x-sender"))
 //! #     .on_missing_key(MissingKey::Share)
 //! #     .policy(QuotaPolicy::per_second("second", 2))
-//! #     .clock(clock.clone())
 //! #     .build()?;
 //! # static REJECTED: AtomicUsize = AtomicUsize::new(0);
 //! # let http_client = ServiceBuilder::new()

@@ -12,11 +12,7 @@ pub use self::{
     roll_out::Rollout,
 };
 use super::{controls::access_rules, version::RulesVersion};
-use crate::{
-    access::AccessRules,
-    error::ConfigError,
-    rules::{Rules, check_rules},
-};
+use crate::{access::AccessRules, error::ConfigError, rules::Rules};
 
 /// The rules that all instances of a service follow, with their version, the roll-out, the kill switch and an access list.
 ///
@@ -121,9 +117,9 @@ impl RulesDocument {
     ///
     /// As those of [`build`](crate::RateLimitLayerBuilder::build), with `roll_out` before those of its rules.
     pub fn check(&self) -> Result<(), ConfigError> {
-        check_rules(self.rules())?;
+        self.rules().validate()?;
         if let Some(roll_out) = self.roll_out() {
-            check_rules(roll_out.rules()).map_err(|error| error.within("roll_out"))?;
+            roll_out.rules().validate().map_err(|error| error.within("roll_out"))?;
         }
         self.access_rules(0).map(drop)
     }

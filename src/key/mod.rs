@@ -116,7 +116,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// There are so few addresses that a reader of a digest can try them all. So
     /// [`build`](crate::RateLimitLayerBuilder::build) warns, by an event, where a policy
     /// [shows](crate::QuotaPolicy::show_partition_key) such a key and there is no
-    /// [digest key](crate::RateLimitLayerBuilder::digest_key).
+    /// [digest key](crate::LimiterBuilder::digest_key).
     ///
     /// ```
     /// use std::net::IpAddr;

@@ -6,31 +6,36 @@ use bytes::Bytes;
 use http::{Response, StatusCode, header, request::Parts};
 
 use super::{
-    attribution::{Attributed, Attribution},
-    charge::{OpenCharge, SlotHandle},
+    attribution::Extractors,
     content::Reader,
     cost::RequestCost,
     registry::{PassedLayers, RegisteredLayer},
-    usage::UsageHandle,
 };
 use crate::{
-    access::{KeyedRequest, Screened, Screening},
+    access::{Screened, Screening},
     clock::Clock,
     decision::{Allowance, Costs, Decision, Outcome, Plan},
-    guard::{DecisionState, Guard},
+    limiter::{DecisionState, Limiter, OpenCharge, WeakPermit},
     mistake::Diagnostics,
-    response::rejection::{Rejection, Responder},
-    rules::{FollowUp, Policies, QuotaSet, ResolvedTier, Selection},
+    partition::PartitionId,
+    response::{
+        fields::ResponseFields,
+        rejection::{Rejection, Responder},
+    },
+    rules::{Active, FollowUp, QuotaSet, ResolvedTier, Selection, TierSource, ViewClaim},
     telemetry::LayerTelemetry,
 };
 
 /// The part that all services of one layer share.
 pub(crate) struct Limits {
+    pub(super) limiter: Limiter,
+    /// The position of the layer in the sets of its limiter.
+    pub(super) view: ViewClaim,
     pub(super) screening: Screening,
-    pub(super) attribution: Attribution,
-    pub(super) policies: Arc<Policies>,
+    pub(super) keys: Extractors,
+    pub(super) tiers: TierSource,
     pub(super) cost: RequestCost,
-    pub(super) guard: Arc<Guard>,
+    pub(super) fields: ResponseFields,
     pub(super) responder: Responder,
     pub(super) status: StatusCode,
     pub(super) decision_in_request: bool,
@@ -61,7 +66,7 @@ impl Limits {
     pub(super) fn ask(&self, request: &Parts) -> (DecisionState, Selection) {
         let (question, selection) = self.question(request);
         let deciding = match question {
-            Ok(plan) => self.guard.decide(plan),
+            Ok(plan) => self.limiter.0.guard.decide(plan),
             Err(decision) => DecisionState::Decided(decision),
         };
         (deciding, selection)
@@ -71,22 +76,21 @@ impl Limits {
     /// → kill switch → exemptions → hooks of the application.
     pub(super) fn question(&self, request: &Parts) -> (Result<Plan, Decision>, Selection) {
         let at_once = |outcome, wait| Err(Decision::without_policies(outcome, wait));
-        let active = self.policies.active();
-        let caller = self.attribution.caller(request);
-        let Some(screened) = self.screening.screen(&caller, active.is_on()) else {
+        let limiter = &*self.limiter.0;
+        let active = limiter.policies.active();
+        let caller = self.keys.caller(request);
+        let Some(screened) = self
+            .screening
+            .screen(&caller, limiter.access_list.as_ref(), active.is_on())
+        else {
             return (at_once(Outcome::Unlimited, None), Selection::default());
         };
-        let main = LazyCell::new(|| self.attribution.attribute(&caller, None, &self.log));
+        let attribute = |key| self.keys.attribute(&self.limiter, &caller, key, &self.log);
+        let main = LazyCell::new(|| attribute(None));
         // While new rules are tried or grants given, policies depend on the caller.
         let partition_of_main = || Some(main.as_ref().ok()?.as_ref()?.partition);
         let partition = active.depends_on_caller().then(partition_of_main).flatten();
-        let mut selection = self.policies.select(&active, request, partition);
-        if selection.is_unknown {
-            self.log.unknown_tier(self.scope_name());
-        }
-        if selection.is_unresolved {
-            self.log.unresolved_tier(self.scope_name());
-        }
+        let mut selection = self.select(&active, request, partition);
         let percent = match screened {
             Screened::Counted(percent) => percent,
             Screened::Decided(outcome, wait) => return (at_once(outcome, wait), selection),
@@ -96,16 +100,34 @@ impl Limits {
                 return (at_once(Outcome::Abnormal, wait), selection);
             }
         };
-        let Some(set) = selection.set.take() else {
-            return (at_once(Outcome::Unlimited, None), selection);
+        let holder = |key: Option<usize>| match key {
+            None => main.clone(),
+            named => attribute(named),
         };
-        let mut set = self.policies.at_capacity(set, percent);
-        if let Some(partition) = partition {
-            set = self.policies.granted(&active, set, partition, || self.guard.now());
+        let plan = |set: &QuotaSet| {
+            let plan = limiter.plan(set, self.cost.of(request), holder)?;
+            Ok(self.with_units(plan, set, request))
+        };
+        let question = limiter.question(&active, &mut selection, percent, partition, plan);
+        (question, selection)
+    }
+
+    /// The policies for a request; `partition` matters while new rules are tried.
+    fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
+        let has_tiers = active.has_tiers(partition);
+        let name = has_tiers.then(|| self.tiers.tier_of(request)).flatten();
+        let has_no_name = has_tiers && name.is_none();
+        if has_no_name && self.tiers.is_uncounted(request) {
+            return Selection::default();
         }
-        let question = self.plan(&set, &caller, &main);
-        selection.set = Some(set);
-        (question.or_else(|outcome| at_once(outcome, None)), selection)
+        if has_no_name && self.tiers.has_not_asked(request) {
+            self.log.unresolved_tier(self.scope_name());
+        }
+        let selection = active.select_tier(name, partition);
+        if selection.is_unknown {
+            self.log.unknown_tier(self.scope_name());
+        }
+        selection
     }
 
     /// Looks at one of the first requests for mistakes in how layers stand around each other, and in how the screening finds
@@ -116,13 +138,16 @@ impl Limits {
             self.log.watched(self.scope_name(), passed.note(&self.neighbour));
             let mut findings = Diagnostics::default();
             self.screening.diagnose(request, &mut findings);
+            if let Some(list) = &self.limiter.0.access_list {
+                list.diagnose(request, &mut findings);
+            }
             self.log.found(self.scope_name(), findings);
         }
     }
 
     /// Call, queue or reject: the only place where a decision becomes one of them.
     pub(super) fn judge(&self, mut decision: Decision, selection: Selection, request: &mut Parts) -> Admission {
-        self.log_decision(&decision, &selection);
+        self.limiter.0.log_decision(&self.log, &decision, &selection);
         if selection.set.as_ref().is_some_and(|set| set.is_reduced) {
             decision.set_reduced_capacity();
         }
@@ -130,7 +155,7 @@ impl Limits {
             return Admission::Reject(self.reject(decision, &selection, request));
         }
         if self.log.is_watching()
-            && self.policies.ask_for_no_tier()
+            && self.tiers.is_none()
             && let Some(tier) = request.extensions.get::<ResolvedTier>()
         {
             self.log.tier_passed(tier.is_read());
@@ -148,38 +173,17 @@ impl Limits {
     }
 
     pub(super) fn scope_name(&self) -> &str {
-        &self.attribution.scope_name
+        self.limiter.scope()
     }
 
-    /// The question to the store, or the outcome if no policy applies or the request may not be counted.
-    fn plan(
-        &self,
-        set: &QuotaSet,
-        caller: &KeyedRequest<'_>,
-        main: &LazyCell<Attributed, impl FnOnce() -> Attributed>,
-    ) -> Result<Plan, Outcome> {
-        let request = caller.request;
-        let cost = self.cost.of(request);
-        let mut plan: Option<Plan> = None;
-        for part in &set.parts {
-            let by_name = |_| self.attribution.attribute(caller, part.key, &self.log);
-            let by_name = part.key.map(by_name);
-            let attributed = by_name.as_ref().unwrap_or_else(|| main);
-            let Some(holder) = attributed.as_ref().map_err(|outcome| *outcome)? else {
-                continue;
-            };
-            let extended = match plan {
-                Some(plan) => plan.and(part.policies.clone(), holder.partition),
-                None => Plan::new(part.policies.clone(), holder.partition, cost),
-            };
-            plan = Some(extended.labelled(holder.partition, holder.label.as_ref()));
+    /// The plan with the costs of a request in custom units and in bytes.
+    fn with_units(&self, plan: Plan, set: &QuotaSet, request: &Parts) -> Plan {
+        let units = &set.view(self.view.position).units;
+        let plan = self.cost.in_units(plan, units, request);
+        match set.follow_up.counts_request_bytes {
+            true => plan.with_content_bytes(self.announced_bytes(request), 0),
+            false => plan,
         }
-        let plan = plan.ok_or(Outcome::Unlimited)?;
-        let plan = self.cost.in_units(plan, &set.units, request);
-        if set.follow_up.counts_request_bytes {
-            return Ok(plan.with_content_bytes(self.announced_bytes(request), 0));
-        }
-        Ok(plan)
     }
 
     /// The length that a request says its content has.
@@ -191,19 +195,6 @@ impl Limits {
             self.log.uncounted_content(self.scope_name());
         }
         length.unwrap_or(0)
-    }
-
-    /// Counts a decision, and what shadows would have rejected of an admitted one.
-    pub(super) fn log_decision(&self, decision: &Decision, selection: &Selection) {
-        self.log.decided(self.scope_name(), selection.tier(), decision);
-        let has_shadows = selection.set.as_ref().is_some_and(|set| set.has_shadows);
-        if !has_shadows || !decision.outcome().is_admitted() {
-            return;
-        }
-        for would_reject in decision.shadow_violated() {
-            let (now, policy) = (Clock::system().now(), would_reject.policy().name());
-            self.log.would_reject(now, self.scope_name(), selection.tier(), policy);
-        }
     }
 
     /// Keeps the charge open if anything of it may still change.
@@ -220,20 +211,14 @@ impl Limits {
             };
         }
         let told = decision.clone();
-        let charge = OpenCharge::new(Arc::clone(&self.guard), decision, &request.method);
+        let charge = OpenCharge::new(Arc::clone(&self.limiter.0.guard), decision, &request.method);
         if follow_up.counts_request_bytes
             && let Some(reader) = request.extensions.get::<Reader>()
         {
             reader.count_for(&charge);
         }
-        if follow_up.has_slots {
-            let outer = request.extensions.remove();
-            request.extensions.insert(SlotHandle::new(&charge, outer));
-        }
-        if follow_up.has_units {
-            let outer = request.extensions.remove();
-            request.extensions.insert(UsageHandle::new(&charge, outer));
-        }
+        let outer = request.extensions.remove();
+        request.extensions.insert(WeakPermit::new(&charge, outer));
         Admitted {
             decision: told,
             policies,
@@ -248,14 +233,13 @@ impl Limits {
             self.log
                 .cost_above_capacity(self.scope_name(), never.policy(), never.cost());
         }
-        let fields = self.policies.fields();
-        let times = fields.times(&decision);
+        let times = self.fields.times(&decision);
         let status = self.screening.rejection_status(decision.outcome(), self.status);
         let violated = selection.violated_by(decision.outcome());
         let rejection = Rejection::new(&decision, request, self.scope_name())
             .with_status(status)
             .with_wait(times.wait())
-            .showing_keys(fields.can_show_partition_keys())
+            .showing_keys(self.fields.can_show_partition_keys())
             .naming(&violated);
         let mut response = self.responder.respond(&rejection);
         self.tell(decision, selection.set.as_deref(), times, &mut response);

@@ -7,10 +7,10 @@ use http_body::Body;
 use super::{
     RateLimitBody,
     admission::{Admitted, Limits},
-    charge::OpenCharge,
 };
 use crate::{
     decision::{Decision, Outcome, Settlement},
+    limiter::OpenCharge,
     response::fields::Times,
     rules::QuotaSet,
 };
@@ -36,7 +36,7 @@ impl Limits {
         }
         let charge = charge.filter(|_| !body.is_end_stream());
         let mut response = Response::from_parts(head, RateLimitBody::passed(body, charge));
-        let times = self.policies.fields().times(&decision);
+        let times = self.fields.times(&decision);
         self.tell(decision, admitted.policies.as_deref(), times, &mut response);
         response
     }
@@ -50,20 +50,24 @@ impl Limits {
         head: &response::Parts,
         body: &impl Body<Data = Bytes>,
     ) {
-        let mut charged = decision.charged();
-        charged.requests = self.cost.actual(head).unwrap_or(charged.requests);
-        match charge {
+        let actual = self.cost.actual(head);
+        let charged = match charge {
             Some(charge) => {
                 if is_rejected(&head.extensions) {
                     charge.rejected();
                 }
-                charge.announce(&mut charged, body.size_hint().exact());
+                charge.announce(actual, body.size_hint().exact())
             }
-            None if charged != decision.charged() => {
-                self.guard.settle(decision, Settlement::change(decision, charged));
+            None => {
+                let mut charged = decision.charged();
+                charged.requests = actual.unwrap_or(charged.requests);
+                if charged != decision.charged() {
+                    let settlement = Settlement::change(decision, charged);
+                    self.limiter.0.guard.settle(decision, settlement);
+                }
+                charged
             }
-            None => {}
-        }
+        };
         decision.set_charged(charged);
     }
 
@@ -76,8 +80,8 @@ impl Limits {
         times: Times,
         response: &mut Response<B>,
     ) {
-        let fields = policies.map(|set| &*set.fields);
-        self.policies.fields().tell(&decision, fields, times, response);
+        let fields = policies.and_then(|set| set.view(self.view.position).fields.as_deref());
+        self.fields.tell(&decision, fields, times, response);
         let is_usual = matches!(decision.outcome(), Outcome::Allowed | Outcome::Unlimited);
         // A layer of ours inside of this one may have rejected what this one has allowed.
         if (self.decision_in_response || !is_usual) && !is_rejected(response.extensions()) {

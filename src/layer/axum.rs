@@ -9,8 +9,7 @@ use axum::{
 };
 use http::{Response, StatusCode, request::Parts};
 
-use super::UsageHandle;
-use crate::decision::Decision;
+use crate::{decision::Decision, limiter::WeakPermit};
 
 /// The decision about the request, for handlers: what is left for this caller. Needs
 /// [`decision_in_request`](crate::RateLimitLayerBuilder::decision_in_request), without which the answer is 500; an
@@ -59,17 +58,19 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decision {
     }
 }
 
-/// The handle for what the request has really used. Where no layer has left one, because the request is not limited or was
-/// not counted, it is the default one, which does nothing.
+/// The permit of the request. Where no layer has left one, because the request is not limited or was not counted, it is the
+/// default one, which cannot be upgraded.
 ///
 /// ```
 /// use axum::{Router, routing::post};
-/// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, UsageHandle, key};
+/// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, WeakPermit, key};
 /// # use tower::ServiceExt;
 ///
-/// async fn complete(usage: UsageHandle, prompt: String) -> String {
+/// async fn complete(permit: WeakPermit, prompt: String) -> String {
 ///     let answer = prompt.to_uppercase(); // … a model
-///     usage.finish("tokens", (prompt.len() + answer.len()) as u64 / 4);
+///     if let Some(permit) = permit.upgrade() {
+///         permit.finish("tokens", (prompt.len() + answer.len()) as u64 / 4);
+///     }
 ///     answer
 /// }
 ///
@@ -88,7 +89,7 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decision {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-impl<S: Sync> FromRequestParts<S> for UsageHandle {
+impl<S: Sync> FromRequestParts<S> for WeakPermit {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {

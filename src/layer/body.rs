@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::charge::OpenCharge;
+use crate::limiter::OpenCharge;
 
 pin_project! {
     /// The body of a response of [`RateLimit`](crate::RateLimit).

@@ -15,8 +15,7 @@ use smallvec::SmallVec;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::charge::OpenCharge;
-use crate::sync::mutex::Mutex;
+use crate::{limiter::OpenCharge, sync::mutex::Mutex};
 
 /// Counts the bytes of request bodies as they are read, for policies that count
 /// [the content of requests](crate::Direction::Request).

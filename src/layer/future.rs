@@ -5,7 +5,6 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -19,7 +18,11 @@ use super::{
     RateLimitBody,
     admission::{Admission, Admitted, Limits},
 };
-use crate::{guard::PendingDecision, rules::Selection, sync::per_thread::PerThreadRef};
+use crate::{
+    limiter::PendingDecision,
+    rules::Selection,
+    sync::{per_thread::PerThreadRef, sleep::sleep},
+};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
@@ -110,11 +113,6 @@ impl<S: Service<Request<B>> + Clone, B> State<S, B> {
             admitted: Some(admitted),
         }
     }
-}
-
-#[allow(clippy::disallowed_methods, reason = "a queue is there to wait in")]
-pub(super) fn sleep(delay: Duration) -> Pin<Box<Sleep>> {
-    Box::pin(tokio::time::sleep(delay))
 }
 
 impl<S, B, R> Future for ResponseFuture<S, B>

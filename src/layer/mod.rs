@@ -7,21 +7,15 @@ mod attribution;
 mod axum;
 mod body;
 mod builder;
-mod caller;
-mod charge;
 mod content;
 mod cost;
 mod future;
-mod limiter;
-mod permit;
-mod refund;
 mod registry;
 #[cfg(feature = "privacy-pass")]
 mod repeat;
 mod service;
-mod usage;
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use tower_layer::Layer;
 
@@ -31,21 +25,14 @@ pub use self::axum::MissingDecision;
 #[cfg(feature = "privacy-pass")]
 pub(crate) use self::repeat::{Once, Repeat};
 pub use self::{
-    attribution::MissingKey,
     body::RateLimitBody,
-    builder::{LimiterBuilder, RateLimitLayerBuilder},
-    caller::Caller,
-    charge::{HeldSlot, SlotHandle},
+    builder::RateLimitLayerBuilder,
     content::{RequestContent, RequestContentBody, RequestContentLayer},
     cost::ActualCost,
     future::ResponseFuture,
-    limiter::{Limiter, LimiterError},
-    permit::Permit,
-    refund::{Refund, RefundOutcome},
     service::RateLimit,
-    usage::UsageHandle,
 };
-use crate::{rules::RulesHandle, sync::per_thread::Shared};
+use crate::{limiter::Limiter, sync::per_thread::Shared};
 
 /// Limits the requests of each caller. See the [crate documentation](crate) for a whole program.
 ///
@@ -77,14 +64,10 @@ use crate::{rules::RulesHandle, sync::per_thread::Shared};
 pub struct RateLimitLayer(Shared<Limits>);
 
 impl RateLimitLayer {
-    /// A handle that replaces the rules of this layer and its clones while they run; see [`RulesHandle`].
-    pub fn rules_handle(&self) -> RulesHandle {
-        RulesHandle(Arc::clone(&self.0.policies))
-    }
-
-    /// The limits of this layer for work that does not pass through it, and for support staff; see [`Limiter`].
-    pub fn limiter(&self) -> Limiter {
-        Limiter(Arc::clone(self.0.whole()))
+    /// The limiter of this layer: for work that does not pass through the layer, for support staff, and to replace the
+    /// [rules](Limiter::rules) while requests are in progress.
+    pub fn limiter(&self) -> &Limiter {
+        &self.0.limiter
     }
 }
 
@@ -99,9 +82,7 @@ impl<S> Layer<S> for RateLimitLayer {
 impl fmt::Debug for RateLimitLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer")
-            .field("scope", &self.0.scope_name())
-            .field("policies", &self.0.policies)
-            .field("guard", &self.0.guard)
+            .field("limiter", &self.0.limiter)
             .finish_non_exhaustive()
     }
 }

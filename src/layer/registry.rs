@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use super::attribution::Attribution;
-use crate::{partition::PartitionId, policy::Policy, rules::Policies, sync::mutex::Mutex};
+use super::attribution::Extractors;
+use crate::{limiter::Keys, partition::PartitionId, policy::Policy, rules::Policies, sync::mutex::Mutex};
 
 /// Whose used units a layer shares: the store, and a partition that only layers of the same scope have.
 pub(super) type Place = (u64, PartitionId);
@@ -79,18 +79,18 @@ impl LayerRegistry {
 }
 
 impl RegisteredLayer {
-    pub(super) fn new(store: Option<u64>, attribution: &Attribution, policies: &Policies) -> Arc<Self> {
+    pub(super) fn new(store: Option<u64>, keys: &Keys, extractors: &Extractors, policies: &Policies) -> Arc<Self> {
         let sets = policies.all_sets();
         let parts = sets.iter().flat_map(|set| &set.parts);
         let numbers = parts.flat_map(|part| {
-            let key = attribution.type_of(part.key);
+            let key = extractors.type_of(part.key);
             part.policies.iter().map(move |policy| Numbers::new(key, policy))
         });
         let mut policies: Vec<Numbers> = numbers.collect();
         policies.sort_unstable();
         policies.dedup();
         Arc::new(Self {
-            place: store.map(|store| (store, attribution.own_partition())),
+            place: store.map(|store| (store, keys.own_partition())),
             policies,
         })
     }

@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::{RateLimitBody, RateLimitLayer, ResponseFuture, admission::Limits, future::State};
 use crate::{
     decision::{Decision, Outcome, Plan, Settlement},
-    guard::{DecisionState, Guard},
+    limiter::{DecisionState, Guard},
     partition::{PartitionId, PartitionKey},
     policy::{Algorithm, PolicySet, QuotaPolicy},
 };
@@ -61,7 +61,7 @@ impl RateLimitLayer {
                 {
                     return Ok(Once::Repeated(repeat));
                 }
-                let decision = made(limits.guard.decide(plan)).await;
+                let decision = made(limits.limiter.0.guard.decide(plan)).await;
                 if let Some(note) = note.filter(|_| decision.outcome() == Outcome::Allowed) {
                     note.write().await;
                 }
@@ -90,9 +90,9 @@ impl Limits {
             key.and(PartitionKey::new("partition", partition.to_bytes()))
         });
         Some(Note {
-            guard: Arc::clone(&self.guard),
+            guard: Arc::clone(&self.limiter.0.guard),
             policies: answers.expect("a window of a policy is valid for another one"),
-            partition: self.attribution.scope.partition(&of_caller),
+            partition: self.limiter.0.keys.partition(&of_caller),
         })
     }
 }

@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::{RateLimitBody, ResponseFuture, admission::Limits, future::State};
 use crate::{
-    guard::DecisionState,
+    limiter::DecisionState,
     sync::{
         per_thread::Shared,
         ready::{ReadyService, take_ready},

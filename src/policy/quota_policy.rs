@@ -176,7 +176,7 @@ impl QuotaPolicy {
     /// At most `quota` requests at a time. A name that is made at run time is set by [`with_name`](Self::with_name).
     ///
     /// A request holds its slot from admission (waiting in a queue included) until its response body has ended or was
-    /// dropped, it was cancelled, or the inner service failed. See [`SlotHandle`](crate::SlotHandle) for upgraded
+    /// dropped, it was cancelled, or the inner service failed. See [`WeakPermit`](crate::WeakPermit) for upgraded
     /// connections.
     ///
     /// ```
@@ -314,7 +314,7 @@ impl QuotaPolicy {
     /// - **Before** the request is passed on, the layer charges what
     ///   [`unit_cost`](crate::RateLimitLayerBuilder::unit_cost) says for the unit: the amount, or an estimate. `build()` rejects
     ///   a unit that has no cost.
-    /// - **Afterwards** the handler says in the [`UsageHandle`](crate::UsageHandle) of its request what was really used, also
+    /// - **Afterwards** the handler reports to the [permit](crate::WeakPermit) of its request how much was used, also
     ///   while the response is streamed. The difference is given back, or charged: the policy is then overdrawn, by up to as
     ///   much again as it may hold, and later requests wait until that is paid off.
     ///
@@ -325,7 +325,7 @@ impl QuotaPolicy {
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::UsageHandle;
+    /// use tower_quota::WeakPermit;
     ///
     /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
@@ -336,8 +336,8 @@ impl QuotaPolicy {
     ///     .unit_cost("tokens", |_| 1_000) // the estimate
     ///     .build()?;
     /// let answer = layer.layer(service_fn(async |request: Request<()>| {
-    ///     let usage = request.extensions().get::<UsageHandle>().cloned().unwrap_or_default();
-    ///     usage.finish("tokens", 400);
+    ///     let permit = request.extensions().get().and_then(WeakPermit::upgrade);
+    ///     permit.expect("tokens are limited").finish("tokens", 400);
     ///     Ok::<_, Infallible>(Response::new("a short answer".to_owned()))
     /// }));
     ///
@@ -377,7 +377,7 @@ impl QuotaPolicy {
     /// - **The size of a batch.** As many units as one instance spends on one caller in a second: fewer need more calls.
     ///   With 500 and 200 requests a second, there is one call for about 60 requests. With fewer than the caller uses in two
     ///   round trips, requests wait.
-    /// - **The distance.** Three round trips within the [deadline](crate::RateLimitLayerBuilder::deadline): near the end of
+    /// - **The distance.** Three round trips within the [deadline](crate::LimiterBuilder::deadline): near the end of
     ///   a quota a request asks for a batch, for itself, and once more when a rest was given back. Where a tenth of the window
     ///   is less than four round trips, as with a window of a second and a store 80 ms away, requests wait.
     /// - **The remaining units that are shown** are those that the store had left when the batch was charged, less what this
@@ -564,7 +564,7 @@ impl QuotaPolicy {
     ///
     /// assert!(build(policy.clone().keyed_by("address")).is_ok());
     /// let error = build(policy.keyed_by("adress")).unwrap_err();
-    /// assert_eq!(error.to_string(), r#"policy "minute": the layer has no key named "adress""#);
+    /// assert_eq!(error.to_string(), r#"policy "minute": there is no key named "adress""#);
     /// ```
     #[must_use]
     pub fn keyed_by(mut self, key: impl Into<Cow<'static, str>>) -> Self {
@@ -579,7 +579,7 @@ impl QuotaPolicy {
     ///
     /// **A digest hides only what cannot be guessed.** A client that sees it, and knows the scope and how keys are
     /// made, can try names until one gives the same digest: a million numbers of users take seconds, all IPv4 addresses
-    /// minutes. With a [`digest_key`](crate::RateLimitLayerBuilder::digest_key), a secret of the servers, no client can
+    /// minutes. With a [`digest_key`](crate::LimiterBuilder::digest_key), a secret of the servers, no client can
     /// try them; but then a client can no longer compute its key in advance. Set one, unless keys are long and random,
     /// or what they are made from is no secret among those who see responses. For keys that are [made from
     /// addresses](crate::key::KeyExtractor::may_be_address), `build()` warns by an event if there is none.

@@ -5,34 +5,11 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use super::{Candidate, LayerConfig, Policies, Rules, RulesHandle, Sets, Tiers, switch::Holder};
+use super::{Candidate, Policies, Rules, RulesHandle, Sets, switch::Holder};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     partition::PartitionId,
-    policy::{QuotaPolicy, QuotaUnit, UnitName},
 };
-
-/// The checks of `build()` that need no layer: any tier, key and unit that is named will do.
-pub(crate) fn check_rules(rules: &Rules) -> Result<(), ConfigError> {
-    let policies = || rules.all_policies().map(|(_, policy)| policy);
-    let unit = |policy: &QuotaPolicy| match policy.unit() {
-        QuotaUnit::Custom(unit) => Some(unit),
-        _ => None,
-    };
-    let units: Vec<UnitName> = policies().filter_map(unit).collect();
-    let mut config = LayerConfig {
-        keys: policies()
-            .filter_map(QuotaPolicy::key_name)
-            .map(str::to_owned)
-            .collect(),
-        units,
-        ..LayerConfig::default()
-    };
-    if rules.policies().is_empty() && !rules.tiers.is_empty() {
-        config.tiers = Tiers::from_fn(|_| None).source;
-    }
-    Sets::new(rules.clone(), &config).map(drop)
-}
 
 /// Rules of a fleet for one layer.
 pub(crate) struct FleetRules<'a> {
@@ -109,6 +86,7 @@ impl RulesHandle {
     /// Turns the kill switch and puts rules in force, both at one moment. Rules that are not valid are rejected, and the old
     /// ones stay, but the switch is turned all the same. While this process overrides the fleet, they are checked only.
     pub(crate) fn apply(&self, fleet: &FleetRules<'_>) -> Result<(), ConfigError> {
+        let _changing = self.0.changing.lock();
         let sets = self.checked(fleet);
         self.0.change(|active| {
             // One that follows no longer is the program's.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Candidate, Policies, Rules, Sets};
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// Replaces the rules of a layer while it runs: see [`RateLimitLayer::rules_handle`](crate::RateLimitLayer::rules_handle).
+/// Replaces the rules of a layer while it runs: see [`Limiter::rules`](crate::Limiter::rules).
 ///
 /// New rules hold for all services of the layer at once, from the next request on; a request under way goes on with the
 /// rules that it began with. Nothing that was counted is lost: a policy keeps its used units by its name, unit and
@@ -28,7 +28,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 ///     .key(key::header("x-user-id"))
 ///     .policy(QuotaPolicy::per_hour("hour", 2))
 ///     .build()?;
-/// let rules = layer.rules_handle();
+/// let rules = layer.limiter().rules();
 /// let service = layer.layer(service_fn(|_| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) }));
 /// let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
 ///
@@ -65,11 +65,11 @@ impl RulesHandle {
     ///     .policy(QuotaPolicy::per_hour("hour", 10))
     ///     .build()?;
     ///
-    /// layer.rules_handle().replace(Rules::new().policy(QuotaPolicy::per_hour("hour", 20)))?;
+    /// layer.limiter().rules().replace(Rules::new().policy(QuotaPolicy::per_hour("hour", 20)))?;
     /// assert_eq!(send(&layer, Request::get("/")).await.headers()["ratelimit-policy"], r#""hour";q=20;w=3600"#);
     ///
     /// let tiers = Rules::new().tier("free", [QuotaPolicy::per_hour("hour", 5)]);
-    /// let error = layer.rules_handle().replace(tiers).unwrap_err();
+    /// let error = layer.limiter().rules().replace(tiers).unwrap_err();
     /// assert_eq!(error.to_string(), "tiers: nothing says of which tier a request is; set `Tiers::from_fn`");
     /// # Ok(()) });
     /// ```
@@ -79,6 +79,7 @@ impl RulesHandle {
     /// If the rules are not valid, as [`build`](crate::RateLimitLayerBuilder::build) says; or if they have tiers and the
     /// layer was built without [`Tiers`](crate::Tiers), so that nothing says of which tier a request is.
     pub fn replace(&self, rules: Rules) -> Result<(), ConfigError> {
+        let _changing = self.0.changing.lock();
         let sets = self.sets(rules)?;
         self.0.change(|active| {
             active.current = Arc::clone(&sets);
@@ -107,7 +108,7 @@ impl RulesHandle {
     ///     .policy(QuotaPolicy::per_hour("hour", 10))
     ///     .build()?;
     /// let new = || Rules::new().policy(QuotaPolicy::per_hour("hour", 5));
-    /// layer.rules_handle().roll_out(10, new())?;
+    /// layer.limiter().rules().roll_out(10, new())?;
     ///
     /// let mut with_new_rules = 0;
     /// for user in 0..1_000 {
@@ -116,7 +117,7 @@ impl RulesHandle {
     /// }
     /// assert!((50..150).contains(&with_new_rules));
     ///
-    /// let error = layer.rules_handle().roll_out(101, new()).unwrap_err();
+    /// let error = layer.limiter().rules().roll_out(101, new()).unwrap_err();
     /// assert_eq!(error.to_string(), "rules: 101 percent of the callers is outside 0..=100");
     /// # Ok(()) });
     /// ```
@@ -129,6 +130,7 @@ impl RulesHandle {
             let message = format!("rules: {percent} percent of the callers is outside 0..=100");
             return Err(ConfigError::new(ConfigErrorKind::Policies, message));
         }
+        let _changing = self.0.changing.lock();
         let sets = self.sets(rules)?;
         let candidate = Some(Candidate::new(percent, &[], sets));
         self.0.change(|active| {
@@ -150,7 +152,7 @@ impl RulesHandle {
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("hour", 10))
     ///     .build()?;
-    /// let (rules, new) = (layer.rules_handle(), Rules::new().policy(QuotaPolicy::per_hour("hour", 5)));
+    /// let (rules, new) = (layer.limiter().rules(), Rules::new().policy(QuotaPolicy::per_hour("hour", 5)));
     ///
     /// rules.roll_out(10, new.clone())?;
     /// assert_eq!(rules.rollout(), Some((10, new.clone())));
@@ -177,7 +179,7 @@ impl RulesHandle {
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("hour", 1))
     ///     .build()?;
-    /// let rules = layer.rules_handle();
+    /// let rules = layer.limiter().rules();
     ///
     /// rules.disable();
     /// assert!(!rules.is_enabled());
@@ -225,8 +227,8 @@ impl RulesHandle {
     ///     .policy(QuotaPolicy::per_hour("hour", 10))
     ///     .build()?;
     /// let by_planet = Rules::new().policy(QuotaPolicy::per_hour("hour", 20).keyed_by("planet"));
-    /// let error = layer.rules_handle().check(&by_planet).unwrap_err();
-    /// assert_eq!(error.to_string(), "policy \"hour\": the layer has no key named \"planet\"");
+    /// let error = layer.limiter().rules().check(&by_planet).unwrap_err();
+    /// assert_eq!(error.to_string(), "policy \"hour\": there is no key named \"planet\"");
     /// # Ok(()) });
     /// ```
     ///
@@ -238,6 +240,6 @@ impl RulesHandle {
     }
 
     pub(super) fn sets(&self, rules: Rules) -> Result<Arc<Sets>, ConfigError> {
-        Sets::new(rules, &self.0.config).map(Arc::new)
+        Sets::new(rules, &self.0.active.load().config).map(Arc::new)
     }
 }

@@ -14,18 +14,18 @@ mod set;
 mod settings;
 mod switch;
 mod tiers;
+mod view;
 
-use std::{borrow::Cow, collections::HashSet, fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use http::request::Parts;
 use smallvec::SmallVec;
 
 use self::{
     candidate::Candidate,
     grants::Grants,
     switch::{Holder, Switch},
-    tiers::TierSource,
+    view::RulesConfig,
 };
 pub use self::{
     data::Rules,
@@ -35,50 +35,41 @@ pub use self::{
     tiers::Tiers,
 };
 #[cfg(all(feature = "redis", feature = "serde"))]
-pub(crate) use self::{
-    followed::{FleetRules, check_rules},
-    format::named_readers,
-};
+pub(crate) use self::{followed::FleetRules, format::named_readers};
 pub(crate) use self::{
     grants::Grant,
     resolved::NoTier,
     set::{FollowUp, QuotaSet},
     settings::RulesSettings,
+    tiers::TierSource,
+    view::{LayerView, ViewClaim},
 };
 use crate::{
     clock::Timestamp,
     decision::Outcome,
     error::{ConfigError, ConfigErrorKind},
     partition::PartitionId,
-    policy::{Policy, QuotaPolicy, QuotaUnit, UnitName},
-    response::fields::ResponseFields,
-    sync::per_thread::PerThread,
+    policy::{Policy, QuotaPolicy},
+    sync::{mutex::Mutex, per_thread::PerThread},
     telemetry::SwitchMeter,
 };
 
-/// The rules of a layer, which may be replaced while requests are under way.
+/// The rules of a limiter, which may be replaced while requests are under way.
 pub(crate) struct Policies {
-    config: LayerConfig,
-    active: ArcSwap<Active>,
-    switch_meter: SwitchMeter,
-}
-
-/// The settings of the layer that rules must fit: they stay when rules are replaced.
-#[derive(Default)]
-struct LayerConfig {
-    tiers: TierSource,
     /// The names of all keys but the main one.
     keys: Vec<String>,
-    /// The units of the program's own that have a cost.
-    units: Vec<UnitName>,
-    /// The cost of every request, if it is fixed.
-    fixed_cost: Option<u64>,
-    fields: ResponseFields,
+    /// True if rules came as data, which need not use every key and unit of the program.
+    has_data: bool,
+    active: ArcSwap<Active>,
+    /// Rules are checked and put in force in one step: a layer may be added meanwhile, whose view they need.
+    changing: Mutex<()>,
+    switch_meter: SwitchMeter,
 }
 
 /// The rules in force at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
+    config: Arc<RulesConfig>,
     switch: Switch,
     holder: Holder,
     current: Arc<Sets>,
@@ -102,8 +93,6 @@ pub(crate) struct Selection {
     pub(crate) set: Option<Arc<QuotaSet>>,
     /// True if the request named a tier that the layer does not have.
     pub(crate) is_unknown: bool,
-    /// True if a [`TierLayer`](crate::tier::TierLayer) has to find the tier, and the request has passed none.
-    pub(crate) is_unresolved: bool,
     /// The names of the policies that the application holds against the request.
     pub(crate) violated: Vec<Cow<'static, str>>,
 }
@@ -134,15 +123,6 @@ impl Selection {
 }
 
 impl Policies {
-    pub(crate) fn fields(&self) -> &ResponseFields {
-        &self.config.fields
-    }
-
-    /// A set with so many percent of its quotas.
-    pub(crate) fn at_capacity(&self, set: Arc<QuotaSet>, percent: u8) -> Arc<QuotaSet> {
-        set.at_capacity(percent, &self.config)
-    }
-
     /// The policies of a caller, raised if there is a grant that is not over.
     pub(crate) fn granted(
         &self,
@@ -152,7 +132,7 @@ impl Policies {
         now: impl FnOnce() -> Timestamp,
     ) -> Arc<QuotaSet> {
         let raised = active.grants.get(&partition).and_then(|grant| {
-            let raise = |set: &QuotaSet, units| set.raised_by(units, &self.config).ok();
+            let raise = |set: &QuotaSet, units| set.raised_by(units, &active.config).ok();
             grant.raise(&set, now(), raise)
         });
         raised.unwrap_or(set)
@@ -184,27 +164,9 @@ impl Policies {
         self.active.load()
     }
 
-    /// The policies for a request; `partition` matters while new rules are tried.
-    pub(crate) fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
-        let has_tiers = active.sets(partition).has_tiers();
-        let name = has_tiers.then(|| self.config.tiers.tier_of(request)).flatten();
-        if has_tiers && name.is_none() && self.config.tiers.is_uncounted(request) {
-            return Selection::default();
-        }
-        Selection {
-            is_unresolved: has_tiers && name.is_none() && self.config.tiers.has_not_asked(request),
-            ..active.select_tier(name, partition)
-        }
-    }
-
-    /// Returns `true` if the layer has no tiers, so that it does not ask for the tier of a request.
-    pub(crate) fn ask_for_no_tier(&self) -> bool {
-        self.config.tiers.is_none()
-    }
-
     /// The names of all keys but the main one.
     pub(crate) fn keys(&self) -> &[String] {
-        &self.config.keys
+        &self.keys
     }
 
     /// The policies of a tier, or of the first one without a name; `None` if it is not limited. A name that rules with tiers
@@ -242,9 +204,6 @@ impl Policies {
 
     /// The name of a policy whose partition key clients see, made from the main key or from a named one of which this holds.
     pub(crate) fn showing_key(&self, of_interest: impl Fn(Option<usize>) -> bool) -> Option<String> {
-        if !self.fields().can_show_partition_keys() {
-            return None;
-        }
         let sets = self.all_sets();
         let parts = sets.iter().flat_map(|set| &set.parts);
         let policies = parts
@@ -257,6 +216,16 @@ impl Policies {
 }
 
 impl Active {
+    /// A set with so many percent of its quotas.
+    pub(crate) fn at_capacity(&self, set: Arc<QuotaSet>, percent: u8) -> Arc<QuotaSet> {
+        set.at_capacity(percent, &self.config)
+    }
+
+    /// Returns `true` if the rules for the caller with this partition have tiers.
+    pub(crate) fn has_tiers(&self, partition: Option<PartitionId>) -> bool {
+        self.sets(partition).has_tiers()
+    }
+
     /// Returns `true` if requests are limited at all.
     pub(crate) fn is_on(&self) -> bool {
         self.switch.is_on()
@@ -295,11 +264,11 @@ impl Active {
 }
 
 impl Sets {
-    fn new(rules: Rules, config: &LayerConfig) -> Result<Self, ConfigError> {
+    fn new(rules: Rules, config: &RulesConfig) -> Result<Self, ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
-        let can_tell = config.tiers.select.is_some();
+        let can_tell = config.can_tell_tiers();
         let tiers = match (&*rules.policies, &*rules.tiers) {
-            ([], []) if can_tell => return error("tiers: there is none; at least one is needed"),
+            ([], []) if config.expects_tiers() => return error("tiers: there is none; at least one is needed"),
             (policies, []) => vec![(None, Some(Arc::new(config.check(policies)?)))],
             ([], tiers) if can_tell => config.check_tiers(tiers)?,
             ([], _) => return error("tiers: nothing says of which tier a request is; set `Tiers::from_fn`"),
@@ -332,43 +301,6 @@ impl Sets {
 /// A tier's name and its policies, if it has any.
 type CheckedTier = (Option<Arc<str>>, Option<Arc<QuotaSet>>);
 
-impl LayerConfig {
-    /// Policies that hold together, if they are valid and leave room for what every request costs.
-    fn check(&self, policies: &[QuotaPolicy]) -> Result<QuotaSet, ConfigError> {
-        let set = QuotaSet::new(policies.to_vec(), self)?;
-        let is_asked = |policy: &&QuotaPolicy| policy.unit() == QuotaUnit::Requests && !policy.is_closed();
-        for policy in policies.iter().filter(is_asked) {
-            let (name, capacity) = (policy.name(), policy.burst_capacity());
-            if let Some(cost) = self.fixed_cost.filter(|cost| *cost > capacity) {
-                let message = format!("policy {name:?}: cost {cost} of every request is above its capacity {capacity}");
-                return Err(ConfigError::new(ConfigErrorKind::Cost, message));
-            }
-        }
-        Ok(set)
-    }
-
-    fn check_tiers(&self, tiers: &[(String, Option<Vec<QuotaPolicy>>)]) -> Result<Vec<CheckedTier>, ConfigError> {
-        let mut names = HashSet::new();
-        let checked = tiers.iter().map(|(name, policies)| {
-            let within = |error: ConfigError| error.within(format_args!("tier {name:?}"));
-            let error = |kind, problem: &str| Err(within(ConfigError::new(kind, problem)));
-            if name.is_empty() {
-                return error(ConfigErrorKind::Policies, "the name is empty");
-            }
-            if !names.insert(name) {
-                let problem = "the name is used twice; names must be unique";
-                return error(ConfigErrorKind::DuplicateTier, problem);
-            }
-            let set = policies.as_deref().map(|policies| self.check(policies));
-            match set.transpose() {
-                Ok(set) => Ok((Some(Arc::from(&**name)), set.map(Arc::new))),
-                Err(error) => Err(within(error)),
-            }
-        });
-        checked.collect()
-    }
-}
-
 impl fmt::Debug for Policies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.active.load().current.rules.fmt(f)
@@ -385,7 +317,7 @@ mod tests {
 
     fn candidate(percent: u8) -> Candidate {
         let rules = Rules::new().policy(QuotaPolicy::per_minute("minute", 1));
-        let sets = Sets::new(rules, &LayerConfig::default());
+        let sets = Sets::new(rules, &RulesConfig::default());
         Candidate {
             percent,
             partitions: Arc::default(),

@@ -7,7 +7,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::LayerConfig;
+use super::view::{LayerView, RulesConfig};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     policy::{Algorithm, Direction, MAX_UNITS, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
@@ -23,15 +23,38 @@ use crate::{
 pub(crate) struct QuotaSet {
     policies: PolicySet,
     pub(crate) parts: SmallVec<[SetPart; 1]>,
-    pub(crate) fields: Arc<PolicyFields>,
     pub(crate) follow_up: FollowUp,
-    /// The positions of its units among those of the program's own that have a cost.
-    pub(crate) units: Units,
+    /// The part of each layer, at the positions of their views.
+    views: SmallVec<[SetView; 1]>,
     pub(crate) has_shadows: bool,
     /// True if these are other policies with a part of their quotas.
     pub(crate) is_reduced: bool,
     /// The same policies with 1 to 99 percent of their quotas, made when they are first needed.
     reduced: Arc<OnceLock<Box<Reduced>>>,
+}
+
+/// The part of a set that follows from the settings of a layer. It is empty for a layer that is gone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SetView {
+    pub(crate) fields: Option<Arc<PolicyFields>>,
+    /// The positions of the custom units among those that have a cost.
+    pub(crate) units: Units,
+}
+
+impl SetView {
+    fn new(policies: &PolicySet, layer: &LayerView) -> Result<Self, ConfigError> {
+        Ok(Self {
+            units: units(policies, &layer.units)?,
+            fields: Some(Arc::new(layer.fields.prepare(policies)?)),
+        })
+    }
+
+    fn with_own_count(&self) -> Self {
+        Self {
+            fields: self.fields.as_ref().map(|fields| Arc::new(fields.with_own_count())),
+            units: self.units.clone(),
+        }
+    }
 }
 
 /// Policies that count by the same key.
@@ -65,7 +88,7 @@ fn parts(policies: &PolicySet, keys: &[String]) -> Result<SmallVec<[SetPart; 1]>
         let key = match policy.key_name() {
             None => None,
             Some(name) => Some(keys.iter().position(|key| key == name).ok_or_else(|| {
-                let message = format!("policy {:?}: the layer has no key named {name:?}", policy.name());
+                let message = format!("policy {:?}: there is no key named {name:?}", policy.name());
                 ConfigError::new(ConfigErrorKind::Key, message)
             })?),
         };
@@ -125,19 +148,21 @@ impl FollowUp {
 }
 
 impl QuotaSet {
-    pub(super) fn new(policies: Vec<QuotaPolicy>, config: &LayerConfig) -> Result<Self, ConfigError> {
+    pub(super) fn new(policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
         let policies = PolicySet::new(policies)?;
         let parts = parts(&policies, &config.keys)?;
-        let units = units(&policies, &config.units)?;
-        let fields = config.fields.prepare(&policies)?;
-        Ok(Self::of(policies, parts, units, Arc::new(fields)))
+        let views = config.views.iter().map(|(alive, layer)| match alive.strong_count() {
+            0 => Ok(SetView::default()),
+            _ => SetView::new(&policies, layer),
+        });
+        let views = views.collect::<Result<_, _>>()?;
+        Ok(Self::of(policies, parts, views))
     }
 
-    fn of(policies: PolicySet, parts: SmallVec<[SetPart; 1]>, units: Units, fields: Arc<PolicyFields>) -> Self {
+    fn of(policies: PolicySet, parts: SmallVec<[SetPart; 1]>, views: SmallVec<[SetView; 1]>) -> Self {
         Self {
             parts,
-            units,
-            fields,
+            views,
             follow_up: FollowUp::of(&policies),
             has_shadows: policies.iter().any(|policy| policy.policy().is_shadow()),
             policies,
@@ -155,11 +180,15 @@ impl QuotaSet {
         Self {
             policies: self.policies.with_own_count(),
             parts: parts.collect(),
-            fields: Arc::new(self.fields.with_own_count()),
-            units: self.units.clone(),
+            views: self.views.iter().map(SetView::with_own_count).collect(),
             reduced: Arc::clone(&self.reduced),
             ..*self
         }
+    }
+
+    /// The part of the layer at this position.
+    pub(crate) fn view(&self, position: usize) -> &SetView {
+        &self.views[position]
     }
 
     /// Returns `true` if both are the same set, in whichever lanes.
@@ -172,7 +201,7 @@ impl QuotaSet {
     }
 
     /// The same policies with so many percent of their quotas.
-    pub(super) fn at_capacity(self: Arc<Self>, percent: u8, config: &LayerConfig) -> Arc<Self> {
+    pub(super) fn at_capacity(self: Arc<Self>, percent: u8, config: &RulesConfig) -> Arc<Self> {
         let index = match percent {
             100.. => return self,
             percent => usize::from(percent.max(1)) - 1,
@@ -183,7 +212,7 @@ impl QuotaSet {
     }
 
     /// The same policies with so many units more for the caller of the main key, of those that count requests over time.
-    pub(super) fn raised_by(&self, units: u64, config: &LayerConfig) -> Result<Self, ConfigError> {
+    pub(super) fn raised_by(&self, units: u64, config: &RulesConfig) -> Result<Self, ConfigError> {
         let policies = self.policies().map(|policy| {
             let raised = policy.clone().raised_by(units);
             let is_meant = policy.key_name().is_none() && policy.unit() == QuotaUnit::Requests;
@@ -196,7 +225,7 @@ impl QuotaSet {
         Ok(raised)
     }
 
-    fn reduced_to(&self, percent: u8, config: &LayerConfig) -> Self {
+    fn reduced_to(&self, percent: u8, config: &RulesConfig) -> Self {
         let reduced = |percent| {
             let reduced = self.policies().map(|policy| policy.clone().reduced_to(percent));
             Self::new(reduced.collect(), config)
@@ -204,13 +233,12 @@ impl QuotaSet {
         // An odd number may be one that cannot be counted exactly, or equal to another where dialects forbid that. The
         // next lower ones are as good.
         let found = (1..=percent).rev().find_map(|percent| reduced(percent).ok());
-        let same = || {
-            let (policies, parts, units) = (self.policies.clone(), self.parts.clone(), self.units.clone());
-            Self::of(policies, parts, units, Arc::clone(&self.fields))
-        };
+        let same = || Self::of(self.policies.clone(), self.parts.clone(), self.views.clone());
         let mut found = found.unwrap_or_else(same);
-        if config.fields.shows_usual_policies() {
-            found.fields = Arc::clone(&self.fields);
+        for (position, (_, layer)) in config.views.iter().enumerate() {
+            if layer.fields.shows_usual_policies() {
+                found.views[position].fields.clone_from(&self.views[position].fields);
+            }
         }
         found.is_reduced = true;
         found

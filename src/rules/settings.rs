@@ -1,24 +1,25 @@
-//! The rules in a layer's builder: `policy`, `tiers` and `rules` meet in one [`Rules`].
+//! The rules in a limiter's builder: `policy`, `tiers` and `rules` meet in one [`Rules`].
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
 use super::{
-    Active, LayerConfig, Policies, Rules, Sets, Tiers,
+    Active, Policies, Rules, Sets,
     switch::{Holder, Switch},
+    view::RulesConfig,
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    policy::{QuotaPolicy, QuotaUnit, UnitName},
-    response::fields::ResponseFields,
+    policy::QuotaPolicy,
+    sync::mutex::Mutex,
     telemetry::SwitchMeter,
 };
 
 #[derive(Debug, Default)]
 pub(crate) struct RulesSettings {
     rules: Rules,
-    pub(crate) tiers: Vec<Tiers>,
+    tiers: Vec<Rules>,
     /// True if rules came as data, which need not use every key of the program.
     has_data: bool,
 }
@@ -33,53 +34,31 @@ impl RulesSettings {
         self.has_data = true;
     }
 
-    pub(crate) fn has_tiers(&self) -> bool {
-        !self.rules.tiers.is_empty()
+    pub(crate) fn tiers(&mut self, tiers: Rules) {
+        self.tiers.push(tiers);
     }
 
-    /// The custom units that policies count, each once.
-    pub(crate) fn custom_units(&self) -> Vec<UnitName> {
-        let of_tiers = self.rules.tiers.iter().filter_map(|(_, policies)| policies.as_ref());
-        let mut units = Vec::new();
-        for policy in self.rules.policies.iter().chain(of_tiers.flatten()) {
-            if let QuotaUnit::Custom(unit) = policy.unit()
-                && !units.contains(&unit)
-            {
-                units.push(unit);
-            }
+    /// `keys` are the names of all keys but the main one.
+    pub(crate) fn build(mut self, scope: &str, keys: Vec<String>) -> Result<Policies, ConfigError> {
+        let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
+        let has_tiers = !self.tiers.is_empty();
+        for tiers in self.tiers {
+            self.rules.append(tiers);
         }
-        units
-    }
-
-    /// `keys` are the names of all keys but the main one, `units` those of the program's own units that have a cost.
-    pub(crate) fn build(
-        mut self,
-        scope: &str,
-        keys: Vec<String>,
-        units: Vec<UnitName>,
-        fixed_cost: Option<u64>,
-        fields: ResponseFields,
-    ) -> Result<Policies, ConfigError> {
-        let tiers = self.tiers.pop().map(|tiers| (tiers.source, tiers.rules));
-        if !self.tiers.is_empty() {
-            let message = "tiers: they are set twice; only one closure can tell the tier of a request";
-            return Err(ConfigError::new(ConfigErrorKind::Policies, message));
+        if has_tiers && self.rules.is_empty() {
+            return error("tiers: there is none; at least one is needed");
         }
-        let (tiers, rules) = tiers.unwrap_or_default();
-        self.rules.append(rules);
-        let config = LayerConfig {
-            tiers,
+        let config = RulesConfig {
             keys,
-            units,
-            fixed_cost,
-            fields,
+            views: Vec::new(),
         };
         let sets = Sets::new(self.rules, &config)?;
         if !self.has_data {
             check_keys_are_used(&config.keys, &sets)?;
-            check_units_are_used(&config.units, &sets)?;
         }
+        let keys = config.keys.clone();
         let active = Active {
+            config: Arc::new(config),
             switch: Switch::default(),
             holder: Holder::default(),
             current: Arc::new(sets),
@@ -87,7 +66,9 @@ impl RulesSettings {
             grants: Arc::default(),
         };
         Ok(Policies {
-            config,
+            keys,
+            has_data: self.has_data,
+            changing: Mutex::default(),
             switch_meter: SwitchMeter::new(scope),
             active: ArcSwap::from_pointee(active),
         })
@@ -104,15 +85,4 @@ fn check_keys_are_used(keys: &[String], sets: &Sets) -> Result<(), ConfigError> 
         return Err(ConfigError::new(ConfigErrorKind::Key, message));
     }
     Ok(())
-}
-
-fn check_units_are_used(units: &[UnitName], sets: &Sets) -> Result<(), ConfigError> {
-    let is_used = |index| sets.all().any(|set| set.units.contains(&index));
-    match units.iter().enumerate().find(|(index, _)| !is_used(*index)) {
-        Some((_, unit)) => {
-            let message = format!("unit {unit:?}: no policy counts it; use `with_unit`, or leave it out");
-            Err(ConfigError::new(ConfigErrorKind::Unit, message))
-        }
-        None => Ok(()),
-    }
 }

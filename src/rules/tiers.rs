@@ -50,35 +50,35 @@ use crate::policy::QuotaPolicy;
 /// # Ok(()) });
 /// ```
 pub struct Tiers {
-    pub(super) source: TierSource,
-    pub(super) rules: Rules,
+    pub(crate) source: TierSource,
+    pub(crate) rules: Rules,
 }
 
 /// The source of a request's tier.
 #[derive(Default)]
-pub(super) struct TierSource {
-    pub(super) select: Option<Box<SelectTier>>,
+pub(crate) struct TierSource {
+    select: Option<Box<SelectTier>>,
     /// True if a [`TierLayer`](crate::tier::TierLayer) has to come first.
     is_resolved: bool,
 }
 
 impl TierSource {
-    pub(super) fn tier_of<'a>(&self, request: &'a Parts) -> Option<&'a str> {
+    pub(crate) fn tier_of<'a>(&self, request: &'a Parts) -> Option<&'a str> {
         self.select.as_ref()?(request)
     }
 
     /// Returns `true` if no request is asked for its tier.
-    pub(super) fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         self.select.is_none()
     }
 
     /// Returns `true` if a request without a tier has passed no layer that looks for one.
-    pub(super) fn has_not_asked(&self, request: &Parts) -> bool {
+    pub(crate) fn has_not_asked(&self, request: &Parts) -> bool {
         self.is_resolved && request.extensions.get::<NoTier>().is_none()
     }
 
     /// Returns `true` if a request without a tier passes uncounted until its tier is known.
-    pub(super) fn is_uncounted(&self, request: &Parts) -> bool {
+    pub(crate) fn is_uncounted(&self, request: &Parts) -> bool {
         self.is_resolved && request.extensions.get() == Some(&NoTier::Uncounted)
     }
 }

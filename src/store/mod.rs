@@ -3,6 +3,7 @@
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+mod report;
 
 use std::{
     fmt,
@@ -13,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+pub use self::report::StoreReport;
 use crate::{
     decision::{Decision, Forecast, Measurement, PartialPlan, Plan, Settlement},
     error::StoreError,
@@ -27,8 +29,8 @@ use crate::{
 /// You can also use a store without the layer, to limit other things than requests: see [`acquire`](Self::acquire).
 ///
 /// You write `acquire`, `settle` and `reset`. The other methods have defaults. A store around another one, and one of several
-/// servers, also looks at the last five, [`has_own_breakers`](Self::has_own_breakers), [`catch_up`](Self::catch_up),
-/// [`flush`](Self::flush), [`identity`](Self::identity) and [`is_for_tests`](Self::is_for_tests).
+/// servers, also looks at the last six, [`has_own_breakers`](Self::has_own_breakers), [`catch_up`](Self::catch_up),
+/// [`flush`](Self::flush), [`ready`](Self::ready), [`identity`](Self::identity) and [`is_for_tests`](Self::is_for_tests).
 ///
 /// An error is not a rejection: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode)
 /// applies. A store need not keep time itself; the layer gives each call a deadline and drops it afterwards.
@@ -75,7 +77,7 @@ use crate::{
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides the plan, and charges it if it is allowed. Not before the future is polled, unless it is ready at once: the
-    /// age of a [cached](crate::RateLimitLayerBuilder::rejection_cache) rejection is counted from that moment.
+    /// age of a [cached](crate::LimiterBuilder::rejection_cache) rejection is counted from that moment.
     ///
     /// If the future is dropped before it is ready, the charge may or may not have been made: it is never repeated. The
     /// layer drops it when its deadline has passed, but not when a request is cancelled: a task then polls the future on,
@@ -136,7 +138,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// In front of a store that has to be waited for, a layer caches rejections. It knows of its own settlements, and not
     /// of those that a program makes with the store: these are seen like those of another instance, after
-    /// [a second at most](crate::RateLimitLayerBuilder::rejection_cache). Let the layer settle what it has charged, with
+    /// [a second at most](crate::LimiterBuilder::rejection_cache). Let the layer settle what it has charged, with
     /// [`ActualCost`](crate::ActualCost) or [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost).
     fn settle(&self, settlement: Settlement) -> StoreFuture<()>;
 
@@ -147,7 +149,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// that other algorithms have counted is forgotten, whatever the plan's policies are. The cost of the plan does not
     /// matter.
     ///
-    /// A layer may go on rejecting by its [rejection cache](crate::RateLimitLayerBuilder::rejection_cache);
+    /// A layer may go on rejecting by its [rejection cache](crate::LimiterBuilder::rejection_cache);
     /// [`Caller::reset`](crate::Caller::reset) forgets its rejections, too.
     ///
     /// ```
@@ -363,6 +365,22 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         StoreFuture::ready(Ok(()))
     }
 
+    /// Finds out within `timeout` whether the store can decide at all, and what about its servers may cost limits later. Call it
+    /// when the process starts.
+    ///
+    /// Behind a limiter, call [`Limiter::ready`](crate::Limiter::ready), which says what a Redis is asked.
+    ///
+    /// Default: ready at once, without warnings. A store that wraps another one forwards the call.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that decisions would have.
+    #[must_use = "a store is asked when the future is polled"]
+    fn ready(&self, timeout: Duration) -> StoreFuture<StoreReport> {
+        let _ = timeout;
+        StoreFuture::ready(Ok(StoreReport::new()))
+    }
+
     /// A number that two stores of this process have in common if they keep the same quota: clones, or two handles on one
     /// server. Default: `None`, unknown.
     ///
@@ -461,6 +479,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn flush(&self, timeout: Duration) -> StoreFuture<()> {
         (**self).flush(timeout)
+    }
+
+    fn ready(&self, timeout: Duration) -> StoreFuture<StoreReport> {
+        (**self).ready(timeout)
     }
 
     fn is_for_tests(&self) -> bool {

@@ -7,3 +7,4 @@ pub(crate) mod per_thread;
 pub(crate) mod random;
 pub(crate) mod ready;
 pub(crate) mod sharded;
+pub(crate) mod sleep;

@@ -22,6 +22,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct LayerTelemetry {
     scope: String,
+    is_of_layer: bool,
     told: OnceFlags,
     told_private: OnceFlags,
     watch: Watch,
@@ -41,6 +42,13 @@ pub(super) enum LayerCount {
 
 impl LayerTelemetry {
     pub(crate) fn new(scope: &str) -> Self {
+        let mut log = Self::of_limiter(scope);
+        log.is_of_layer = true;
+        log
+    }
+
+    /// That of the limiter itself, for decisions about no request.
+    pub(crate) fn of_limiter(scope: &str) -> Self {
         LayerMeters::announce(scope);
         let mut log = Self::default();
         scope.clone_into(&mut log.scope);
@@ -85,6 +93,19 @@ impl LayerTelemetry {
     }
 
     /// The outcome is the name that the label has.
+    /// A program has given a caller by value, by a key of a kind that no request had.
+    pub(crate) fn key_of_another_kind(&self, scope: &str, kind: &str) {
+        if self.told.is_first(Mistake::KeyOfAnotherKind) {
+            mistake!(
+                KeyOfAnotherKind,
+                scope = %scope,
+                kind = %kind,
+                "a caller was given by a key of a kind that none of the first requests had, and has a quota apart from that of \
+                 its requests; is `key_of` of the layer's key missing?"
+            );
+        }
+    }
+
     pub(crate) fn refunded(&self, scope: &str, outcome: &str) {
         self.meters.refunded(scope, outcome);
     }
@@ -116,7 +137,7 @@ impl LayerTelemetry {
                 SlotNotTaken,
                 scope = %self.scope,
                 "a response switches protocols, and the slot of its request ends with it although the connection goes on; \
-                 take the slot with `SlotHandle::hold` and keep it as long as the connection"
+                 take the `WeakPermit` of the request, and keep its `Permit` as long as the connection"
             );
         }
     }
@@ -280,7 +301,7 @@ impl LayerTelemetry {
 
 impl Drop for LayerTelemetry {
     fn drop(&mut self) {
-        if self.watch.has_seen_one_at_most() && builds::are_too_many(&self.scope) {
+        if self.is_of_layer && self.watch.has_seen_one_at_most() && builds::are_too_many(&self.scope) {
             mistake!(
                 LayerForEachRequest,
                 scope = %self.scope,

@@ -145,7 +145,7 @@
 //! ## Redis is back: limits hold again
 //!
 //! The circuit breaker waits before it tries again. Give it the clock of the store, with
-//! [`clock`](crate::RateLimitLayerBuilder::clock), and move that.
+//! [`clock`](crate::LimiterBuilder::clock), and move that.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -155,8 +155,7 @@
 //!
 //! # run(async {
 //! let store = ScriptedStore::new();
-//! let limits = RateLimitLayer::builder(store.clone())
-//!     .clock(store.clock().clone())
+//! let limits = RateLimitLayerBuilder::from(Limiter::builder(store.clone()).clock(store.clock().clone()))
 //! #   .scope("items").key(key::header("x-user-id")).policy(QuotaPolicy::per_day("daily", 1))
 //!     // … the rest as above, with one request a day
 //!     .build()?;

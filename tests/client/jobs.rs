@@ -13,7 +13,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower::ServiceExt;
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer,
+    Algorithm, Limiter, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
     client::{Client, ClientError, NoRetries, Strategy, Throttled},
     clock::Clock,
     key,
@@ -24,10 +24,9 @@ use super::*;
 /// Limits that everybody shares, by the clock of tokio.
 fn limits(policies: &[QuotaPolicy]) -> RateLimitLayer {
     let store = MemoryStore::builder().clock(Clock::tokio()).build().unwrap();
-    let builder = RateLimitLayer::builder(store)
+    let builder = RateLimitLayerBuilder::from(Limiter::builder(store).deadline(seconds(60)))
         .scope("jobs")
-        .key(key::from_fn(|_| Some(PartitionKey::new("everybody", ""))))
-        .deadline(seconds(60));
+        .key(key::from_fn(|_| Some(PartitionKey::new("everybody", ""))));
     let builder = policies
         .iter()
         .cloned()

@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tower::{Layer, ServiceExt, service_fn};
-use tower_quota::{Decision, Outcome, QuotaPolicy, RateLimitLayer, RedisStore, key};
+use tower_quota::{Decision, Limiter, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, key};
 
 use super::{
     support::{RedisCluster, RedisServer},
@@ -71,12 +71,11 @@ pub fn measure(runtime: &Runtime, table: &mut Table) {
 }
 
 fn layer(cluster: &RedisCluster) -> RateLimitLayer {
-    RateLimitLayer::builder(RedisStore::cluster(cluster.urls()).unwrap())
+    RateLimitLayerBuilder::from(Limiter::builder(RedisStore::cluster(cluster.urls()).unwrap()).readable_keys())
         .scope("moving")
         .key(key::header("x-user-id"))
         // A key that has all its units back is gone.
         .policy(QuotaPolicy::per_day("day", 1_000_000))
-        .readable_keys()
         .build()
         .unwrap()
 }

@@ -40,7 +40,7 @@ impl Instance {
     fn with_layer(layer: RateLimitLayer, source: impl RulesSource) -> Self {
         let access = AccessList::new(key::client_ip());
         let clock = Clock::manual(Timestamp::from_micros(START * 1_000_000));
-        let follower = RulesFollower::builder(layer.rules_handle(), source)
+        let follower = RulesFollower::builder(layer.limiter().rules(), source)
             .access_list(access.clone())
             .clock(clock.clone())
             .start()
@@ -54,7 +54,7 @@ impl Instance {
     }
 
     fn is_on(&self) -> bool {
-        self.layer.rules_handle().is_enabled()
+        self.layer.limiter().rules().is_enabled()
     }
 
     fn access(&self, address: &str) -> Access {
@@ -210,10 +210,10 @@ async fn limits_are_on_again_when_the_last_follower_ends() {
     source.order(off(5));
     poll().await;
     let Instance { layer, follower, .. } = instance;
-    assert!(!layer.rules_handle().is_enabled());
+    assert!(!layer.limiter().rules().is_enabled());
     drop(follower);
     poll().await;
-    assert!(layer.rules_handle().is_enabled());
+    assert!(layer.limiter().rules().is_enabled());
     assert_eq!(quota(&layer), 3, "the rules stay");
 }
 
@@ -242,13 +242,13 @@ async fn an_order_takes_precedence_over_the_document_and_the_process_over_both()
     source.publish(&version(4).switched_off(true));
     poll().await;
     assert!(instance.is_on());
-    instance.layer.rules_handle().disable();
+    instance.layer.limiter().rules().disable();
     poll().await;
     assert!(!instance.is_on() && instance.follower.status().is_off());
     // One task looks at the switch, and another one reports it with its next poll.
     poll().await;
     assert!(source.state().reports.last().unwrap().is_off());
-    instance.layer.rules_handle().clear_overrides();
+    instance.layer.limiter().rules().clear_overrides();
     source.order(off(6).with_end(START + 60));
     poll().await;
     assert!(!instance.is_on());
@@ -388,9 +388,9 @@ async fn a_gauge_shows_whether_an_instance_applies_its_limits_and_when_it_will_a
     source.order(off(6));
     poll().await;
     assert_shows(&page, &[is_off, r#"rules_switch_ends_seconds{rules="test"} inf"#]);
-    instance.layer.rules_handle().enable();
+    instance.layer.limiter().rules().enable();
     assert_shows(&page, &[is_on]);
-    instance.layer.rules_handle().clear_overrides();
+    instance.layer.limiter().rules().clear_overrides();
     assert_shows(&page, &[is_off]);
     drop(instance);
     // The tasks of a follower end a moment later.
@@ -496,7 +496,7 @@ proptest! {
                         }
                     }
                     Step::Own(position) => {
-                        let handle = instance.layer.rules_handle();
+                        let handle = instance.layer.limiter().rules();
                         match position {
                             Some(true) => handle.enable(),
                             Some(false) => handle.disable(),

@@ -74,7 +74,7 @@ impl Events {
 async fn each_version_has_one_event_with_its_author_or_the_reason_of_its_rejection() {
     let mut events = Events::of("each_version_has_one_event_with_its_author_or_the_reason_of_its_rejection");
     let (source, layer) = (Source::default(), layer());
-    let _follower = RulesFollower::builder(layer.rules_handle(), source.clone())
+    let _follower = RulesFollower::builder(layer.limiter().rules(), source.clone())
         .start()
         .unwrap();
     let fifth = source.publish(&version(5));
@@ -100,7 +100,7 @@ async fn each_version_has_one_event_with_its_author_or_the_reason_of_its_rejecti
 async fn each_turn_of_a_switch_and_each_outage_has_an_event() {
     let mut events = Events::of("each_turn_of_a_switch_and_each_outage_has_an_event");
     let (source, layer) = (Source::default(), layer());
-    let _follower = RulesFollower::builder(layer.rules_handle(), source.clone())
+    let _follower = RulesFollower::builder(layer.limiter().rules(), source.clone())
         .start()
         .unwrap();
     source.publish(&version(6).switched_off(true));
@@ -110,10 +110,10 @@ async fn each_turn_of_a_switch_and_each_outage_has_an_event() {
         "in force rules=test version=6 ",
     ]);
 
-    layer.rules_handle().enable();
+    layer.limiter().rules().enable();
     poll().await;
     events.expect(&["override the rules or the switch of the fleet rules=test overrides=true"]);
-    layer.rules_handle().clear_overrides();
+    layer.limiter().rules().clear_overrides();
     poll().await;
     events.expect(&["override the rules or the switch of the fleet rules=test overrides=false"]);
 

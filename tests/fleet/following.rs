@@ -24,7 +24,7 @@ use tower_quota::{
 use crate::source::{Manner, Source, builder, hour, layer, pass, poll, quota, send, version};
 
 fn following(layer: &RateLimitLayer, source: &Source) -> RulesFollowerBuilder {
-    RulesFollower::builder(layer.rules_handle(), source.clone())
+    RulesFollower::builder(layer.limiter().rules(), source.clone())
 }
 
 fn follow(layer: &RateLimitLayer, source: &Source) -> RulesFollower {
@@ -247,7 +247,7 @@ async fn what_the_source_says_holds_even_when_the_number_went_down() {
 #[tokio::test(start_paused = true)]
 async fn rules_and_switch_of_the_process_override_those_of_the_fleet_until_they_are_returned() {
     let (source, layer) = (Source::default(), layer());
-    let (follower, handle) = (follow(&layer, &source), layer.rules_handle());
+    let (follower, handle) = (follow(&layer, &source), layer.limiter().rules());
     source.publish(&version(5));
     follower.wait_for_rules().await;
 
@@ -317,7 +317,7 @@ async fn a_roll_out_is_for_the_same_callers_as_without_a_fleet_and_for_those_tha
         let named = ["staff", "zoe"].map(partition);
         let roll_out = Rollout::new(percent, hour(77)).with_partitions(named);
         source.publish(&version(u64::from(percent) + 5).with_roll_out(roll_out));
-        other.rules_handle().roll_out(percent, hour(77)).unwrap();
+        other.limiter().rules().roll_out(percent, hour(77)).unwrap();
         poll().await;
         let mut tried = 0;
         for user in 0..300 {
@@ -482,7 +482,7 @@ async fn a_switch_that_this_process_has_turned_on_holds_against_a_later_off_of_t
     fs::write(&path, "on\n").unwrap();
     let (source, layer) = (Source::default(), layer());
     // It is against no fleet yet, and no override of one.
-    let handle = layer.rules_handle();
+    let handle = layer.limiter().rules();
     handle.disable();
     handle.enable();
     source.publish(&version(5));
@@ -535,7 +535,7 @@ async fn a_switch_file_that_is_a_pipe_keeps_no_rule_of_the_access_list_from_endi
     fs::remove_file(&path).unwrap();
     fs::write(&path, "off").unwrap();
     poll().await;
-    assert!(!layer.rules_handle().is_enabled());
+    assert!(!layer.limiter().rules().is_enabled());
     fs::remove_file(&path).unwrap();
 }
 
@@ -562,19 +562,19 @@ async fn a_file_turns_the_switch_of_the_process_whatever_the_fleet_says() {
             None => fs::remove_file(&path).unwrap(),
         }
         poll().await;
-        assert_eq!(layer.rules_handle().is_enabled(), is_on, "{content:?}");
+        assert_eq!(layer.limiter().rules().is_enabled(), is_on, "{content:?}");
     }
     fs::remove_file(&path).unwrap();
     source.state().manner = Manner::Answers;
     source.publish(&version(6).switched_off(true));
     pass(Duration::from_secs(3)).await;
-    assert!(!layer.rules_handle().is_enabled());
+    assert!(!layer.limiter().rules().is_enabled());
     fs::write(&path, "on").unwrap();
     poll().await;
-    assert!(layer.rules_handle().is_enabled());
+    assert!(layer.limiter().rules().is_enabled());
     fs::remove_file(&path).unwrap();
     poll().await;
-    assert!(!layer.rules_handle().is_enabled());
+    assert!(!layer.limiter().rules().is_enabled());
 }
 
 #[tokio::test(start_paused = true)]
@@ -598,7 +598,7 @@ async fn a_follower_ends_with_its_last_clone_and_the_rules_stay() {
     pass(Duration::from_secs(60)).await;
     assert_eq!((quota(&layer), source.asked()), (6, [0, 0]));
     // The program has its rules again, and may follow again.
-    layer.rules_handle().replace(hour(60)).unwrap();
+    layer.limiter().rules().replace(hour(60)).unwrap();
     let follower = follow(&layer, &source);
     follower.wait_for_rules().await;
     assert_eq!(quota(&layer), 7);
@@ -631,7 +631,7 @@ async fn a_source_that_panics_leaves_the_rules_as_they_are() {
         (5, Some(5))
     );
     // Changes that need no source go on.
-    layer.rules_handle().disable();
+    layer.limiter().rules().disable();
     poll().await;
     assert!(follower.status().is_overridden());
 }
@@ -654,7 +654,7 @@ async fn an_instance_reports_what_it_runs_every_ten_seconds_and_when_that_change
     poll().await;
     let bad = source.publish_bytes(6, "x");
     poll().await;
-    layer.rules_handle().disable();
+    layer.limiter().rules().disable();
     pass(Duration::from_secs(3)).await;
     let reports = std::mem::take(&mut source.state().reports);
     let said = |running, rejected, is_overridden| {
@@ -739,7 +739,7 @@ async fn metrics_say_which_version_an_instance_runs_with_which_policies_and_why_
     assert_eq!(about_rules(&page), [&["overridden 0"][..], &running, &last].concat());
 
     source.publish_bytes(7, "x");
-    layer.rules_handle().disable();
+    layer.limiter().rules().disable();
     pass(Duration::from_secs(3)).await;
     let rejected = [r#"rejected{reason="malformed"} 1"#];
     assert_eq!(
@@ -747,7 +747,7 @@ async fn metrics_say_which_version_an_instance_runs_with_which_policies_and_why_
         [&["overridden 1"][..], &running, &rejected, &last].concat()
     );
     source.publish(&version(8).with_rules(Rules::new()));
-    layer.rules_handle().enable();
+    layer.limiter().rules().enable();
     poll().await;
     let rejected = [r#"rejected{reason="invalid"} 1"#, no_reason];
     assert_eq!(
@@ -798,7 +798,7 @@ impl RulesSource for Restless {
 #[tokio::test(start_paused = true)]
 async fn a_source_that_is_told_of_changes_is_followed_at_once_and_never_asked_without_end() {
     let (source, layer) = (Source::default(), layer());
-    let follower = RulesFollower::builder(layer.rules_handle(), Restless(source.clone()));
+    let follower = RulesFollower::builder(layer.limiter().rules(), Restless(source.clone()));
     let _follower = follower.start().unwrap();
     pass(Duration::from_secs(10)).await;
     let [polls, _] = source.asked();

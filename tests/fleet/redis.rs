@@ -63,7 +63,7 @@ fn rules(servers: RedisStoreBuilder, name: &str) -> RedisRules {
 }
 
 fn follow(layer: &RateLimitLayer, rules: RedisRules) -> RulesFollower {
-    RulesFollower::builder(layer.rules_handle(), rules).start().unwrap()
+    RulesFollower::builder(layer.limiter().rules(), rules).start().unwrap()
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn instances_follow_a_rule_set_in_redis_and_report_what_they_run() {
     let rules = rules(RedisStore::builder(server.url()), "follow");
     assert!(rules.instances().await.unwrap().is_empty());
     let followers = layers.each_ref().map(|layer| {
-        let builder = RulesFollower::builder(layer.rules_handle(), rules.clone());
+        let builder = RulesFollower::builder(layer.limiter().rules(), rules.clone());
         builder.instance("web").start().unwrap()
     });
     for number in [5, 6, 4] {
@@ -138,7 +138,7 @@ async fn an_instance_whose_reports_got_no_answer_is_counted_once_after_the_next_
         rules: rules.clone(),
         stalls: Arc::clone(&stalls),
     };
-    let _follower = RulesFollower::builder(layer.rules_handle(), source).start().unwrap();
+    let _follower = RulesFollower::builder(layer.limiter().rules(), source).start().unwrap();
     for (number, is_stalling) in [(5, false), (6, true), (7, true), (8, false), (9, false)] {
         stalls.store(is_stalling, Ordering::SeqCst);
         let published = publish(server, "stalling", &version(number)).to_string();

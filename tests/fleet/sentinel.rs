@@ -69,7 +69,7 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
     drop(log("rules=sentinel"));
     let redis = RedisStore::sentinel_builder(servers.urls(), Sentinels::SERVICE);
     let rules = RedisRules::new(redis, "sentinel").unwrap();
-    let follower = RulesFollower::builder(layer.rules_handle(), rules.clone())
+    let follower = RulesFollower::builder(layer.limiter().rules(), rules.clone())
         .start()
         .unwrap();
     let publisher = RulesPublisher::new(rules.clone(), "alice");

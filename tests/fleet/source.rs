@@ -183,7 +183,7 @@ pub(crate) fn version(number: u64) -> RulesDocument {
 
 /// The quota by which the layer limits.
 pub(crate) fn quota(layer: &RateLimitLayer) -> u64 {
-    layer.rules_handle().current().policies()[0].quota()
+    layer.limiter().rules().current().policies()[0].quota()
 }
 
 /// The status of a response to this user, and its field with the policies.

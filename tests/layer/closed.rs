@@ -114,10 +114,10 @@ async fn what_was_used_before_a_policy_was_closed_is_used_after_it_is_opened_aga
         assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
         let left = scene.left().await;
         for _ in 0..3 {
-            layer.rules_handle().replace(rules(0)).unwrap();
+            layer.limiter().rules().replace(rules(0)).unwrap();
             assert_eq!(outcome(&send(&layer).await), Outcome::Rejected);
         }
-        layer.rules_handle().replace(rules(10)).unwrap();
+        layer.limiter().rules().replace(rules(10)).unwrap();
         assert_eq!(scene.left().await, left, "{algorithm:?}");
     }
 }
@@ -171,13 +171,13 @@ async fn a_policy_is_closed_by_its_quota_alone_and_has_its_settings_again_when_i
         let rules = |quota| Rules::new().policy(with_settings(minute(quota)));
         let layer = Scene::new([with_settings(minute(2))]).layer();
         assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
-        layer.rules_handle().replace(rules(0)).unwrap();
+        layer.limiter().rules().replace(rules(0)).unwrap();
         for _ in 0..3 {
             let rejected = send(&layer).await;
             assert_eq!(outcome(&rejected), Outcome::Rejected);
             assert!(!rejected.headers().contains_key(RETRY_AFTER));
         }
-        layer.rules_handle().replace(rules(2)).unwrap();
+        layer.limiter().rules().replace(rules(2)).unwrap();
         assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
     }
     // A block that began before does not end while the policy is closed.
@@ -186,7 +186,8 @@ async fn a_policy_is_closed_by_its_quota_alone_and_has_its_settings_again_when_i
     assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
     for quota in [0, 1] {
         layer
-            .rules_handle()
+            .limiter()
+            .rules()
             .replace(Rules::new().policy(blocking(quota)))
             .unwrap();
         assert_eq!(outcome(&send(&layer).await), Outcome::Rejected);

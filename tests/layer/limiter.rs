@@ -5,8 +5,8 @@ use tokio_test::{assert_pending, assert_ready, task};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Access, AccessList, Algorithm, Caller, Decision, FailureMode, Limiter, LimiterBuilder, LimiterError, MissingKey,
-    Outcome, Permit, Refund, RefundOutcome, Rules, key,
+    Access, AccessList, Algorithm, Caller, Decision, FailureMode, LimiterError, MissingKey, Outcome, Refund,
+    RefundOutcome, Rules,
 };
 
 use super::{contract::FailingStore, remote_store::RemoteStore, *};
@@ -72,11 +72,8 @@ fn policies(algorithm: Algorithm, kind: Kind, quota: u64) -> Vec<QuotaPolicy> {
 /// A layer on a store that has to be waited for, so that rejections are cached.
 fn remote_layer(scene: &Scene) -> RateLimitLayer {
     let cost = |request: &http::request::Parts| *request.extensions.get().unwrap();
-    builder(RemoteStore::<1>(scene.store.clone()), &scene.policies)
-        .clock(scene.clock.clone())
-        .cost_by(cost)
-        .build()
-        .unwrap()
+    let limiter = Limiter::builder(RemoteStore::<1>(scene.store.clone())).clock(scene.clock.clone());
+    builder_of(limiter, &scene.policies).cost_by(cost).build().unwrap()
 }
 
 async fn requested(layer: &RateLimitLayer, cost: u64) -> Decision {
@@ -113,7 +110,7 @@ proptest! {
                         quota = 3 + seconds % 5;
                         let rules = policies(algorithm, kind, quota).into_iter().fold(Rules::new(), Rules::policy);
                         for layer in [&layer, &modelled] {
-                            layer.rules_handle().replace(rules.clone()).unwrap();
+                            layer.limiter().rules().replace(rules.clone()).unwrap();
                         }
                         continue;
                     }
@@ -262,15 +259,15 @@ async fn the_access_list_and_the_switch_apply_to_the_main_key() {
     let set = |access| list.update(|rules| rules.set_key(everybody(), access)).unwrap();
     set(Access::Block);
     assert_eq!(outcome().await, Outcome::Blocked);
-    layer.rules_handle().disable();
+    layer.limiter().rules().disable();
     assert_eq!(outcome().await, Outcome::Blocked, "the list is looked at first");
     set(Access::Allow);
-    layer.rules_handle().enable();
+    layer.limiter().rules().enable();
     assert_eq!(outcome().await, Outcome::Unlimited);
     set(Access::Limit);
     assert_eq!(outcome().await, Outcome::Allowed);
     assert_eq!(outcome().await, Outcome::Rejected);
-    layer.rules_handle().disable();
+    layer.limiter().rules().disable();
     assert_eq!(outcome().await, Outcome::Unlimited);
     assert_eq!(scene.left().await, [0]);
 }

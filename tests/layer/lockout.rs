@@ -30,7 +30,10 @@ async fn log_in(layer: &RateLimitLayer, is_right: bool) -> Response<()> {
 }
 
 fn layer(scene: &Scene) -> RateLimitLayer {
-    scene.builder().clock(scene.clock.clone()).build().unwrap()
+    scene
+        .builder_with(|limiter| limiter.clock(scene.clock.clone()))
+        .build()
+        .unwrap()
 }
 
 fn outcome(response: &Response<()>) -> Outcome {
@@ -79,7 +82,7 @@ async fn a_login_that_turns_out_to_be_right_blocks_nobody() {
 #[tokio::test]
 async fn a_failure_that_is_charged_after_the_answer_begins_a_block_for_free_attempts_too() {
     let scene = Scene::new([logins(2)]);
-    let builder = scene.builder().clock(scene.clock.clone()).cost(0);
+    let builder = scene.builder_with(|limiter| limiter.clock(scene.clock.clone())).cost(0);
     let layer = builder.actual_cost(|_| Some(1)).build().unwrap();
     for _ in 0..2 {
         assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Allowed);

@@ -19,6 +19,7 @@ mod remote_store;
 mod responses;
 mod rules;
 mod screening;
+mod shared_limiter;
 mod slots;
 mod test_util;
 mod tier;
@@ -36,7 +37,8 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use tower_quota::{
-    MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Store,
+    Limiter, LimiterBuilder, MemoryStore, PartitionKey, Permit, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, Scope, Store, WeakPermit,
     clock::{Clock, Timestamp},
     key,
 };
@@ -61,7 +63,12 @@ impl Scene {
 
     /// A layer in whose limits everybody shares.
     fn builder(&self) -> RateLimitLayerBuilder {
-        builder(self.store.clone(), &self.policies)
+        self.builder_with(|limiter| limiter)
+    }
+
+    /// The same of a limiter with more settings.
+    fn builder_with(&self, settings: impl FnOnce(LimiterBuilder) -> LimiterBuilder) -> RateLimitLayerBuilder {
+        builder_of(settings(Limiter::builder(self.store.clone())), &self.policies)
     }
 
     fn layer(&self) -> RateLimitLayer {
@@ -79,11 +86,14 @@ impl Scene {
 }
 
 fn builder(store: impl Store, policies: &[QuotaPolicy]) -> RateLimitLayerBuilder {
-    let builder = RateLimitLayer::builder(store)
+    builder_of(Limiter::builder(store), policies)
+}
+
+fn builder_of(limiter: LimiterBuilder, policies: &[QuotaPolicy]) -> RateLimitLayerBuilder {
+    let builder = RateLimitLayerBuilder::from(limiter.deadline(Duration::from_secs(60)))
         .decision_in_response()
         .scope("layer")
-        .key(key::from_fn(|_| Some(everybody())))
-        .deadline(Duration::from_secs(60));
+        .key(key::from_fn(|_| Some(everybody())));
     policies
         .iter()
         .fold(builder, |builder, policy| builder.policy(policy.clone()))
@@ -101,6 +111,11 @@ fn plan(policies: &[QuotaPolicy], cost: u64) -> Plan {
 
 fn everybody() -> PartitionKey {
     PartitionKey::new("everybody", "")
+}
+
+/// The permit of a request that a handler has got.
+fn permit_of<B>(request: &Request<B>) -> Permit {
+    request.extensions().get().and_then(WeakPermit::upgrade).unwrap()
 }
 
 type TextBody = Full<Bytes>;

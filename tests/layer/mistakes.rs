@@ -117,11 +117,7 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
         "-3",
         "prefetch: invalid value: integer `-3`, expected a whole number in 1..=",
     ),
-    (
-        "key",
-        r#""planet""#,
-        r#"policy "a": the layer has no key named "planet""#,
-    ),
+    ("key", r#""planet""#, r#"policy "a": there is no key named "planet""#),
     ("key", "5", "key: invalid type: integer `5`, expected a string"),
     (
         "hidden",

@@ -15,7 +15,6 @@ use tower::{Service, ServiceBuilder, ServiceExt, service_fn, util::MapRequestLay
 use tower_layer::Layer;
 use tower_quota::{
     ActualCost, Decision, Direction, Outcome, RateLimitBody, Rejection, RequestContentBody, RequestContentLayer,
-    UsageHandle,
 };
 
 use super::*;
@@ -144,8 +143,7 @@ async fn an_inner_rejection_keeps_the_units_that_were_reported() {
     let layers = ServiceBuilder::new()
         .layer(layer.build().unwrap())
         .layer(MapRequestLayer::new(|request: Request<TextBody>| {
-            let usage: &UsageHandle = request.extensions().get().unwrap();
-            assert!(usage.add("tokens", 40));
+            assert!(permit_of(&request).add("tokens", 40));
             request
         }))
         .layer(closed());
@@ -159,18 +157,18 @@ async fn an_inner_rejection_keeps_the_units_that_were_reported() {
 async fn a_report_after_an_inner_rejection_is_charged() {
     let outer = Scene::new([HOUR, TOKENS]);
     let layer = outer.builder().unit_cost("tokens", |_| 1_000).build().unwrap();
-    let handle = Arc::new(std::sync::Mutex::new(None));
-    let keep = Arc::clone(&handle);
+    let permit = Arc::new(std::sync::Mutex::new(None));
+    let keep = Arc::clone(&permit);
     let layers = ServiceBuilder::new()
         .layer(layer)
         .layer(MapRequestLayer::new(move |request: Request<TextBody>| {
-            *keep.lock().unwrap() = request.extensions().get::<UsageHandle>().cloned();
+            *keep.lock().unwrap() = request.extensions().get::<WeakPermit>().cloned();
             request
         }))
         .layer(closed());
     let response = layers.service(service_fn(hello)).oneshot(request()).await.unwrap();
-    let usage = handle.lock().unwrap().take().unwrap();
-    assert!(usage.add("tokens", 40));
+    let permit = permit.lock().unwrap().take().unwrap();
+    assert!(permit.upgrade().unwrap().add("tokens", 40));
     drop(response);
     assert_eq!(outer.left().await, [99, 9_960]);
 }

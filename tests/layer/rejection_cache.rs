@@ -14,9 +14,9 @@ use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn, util::MapRequest};
 use tower_quota::{
-    AcquireFuture, Algorithm, Capacity, ConfigErrorKind, Decision, FailureMode, LegacyReset, MemoryStore, Outcome,
-    Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Rules, Settlement, Store, StoreError,
-    StoreErrorKind, StoreFuture, ToPartitionKey, UsageHandle,
+    AcquireFuture, Algorithm, Capacity, ConfigErrorKind, Decision, FailureMode, LegacyReset, Limiter, LimiterBuilder,
+    MemoryStore, Outcome, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Rules, Settlement,
+    Store, StoreError, StoreErrorKind, StoreFuture, ToPartitionKey,
     clock::{Clock, Timestamp},
     key,
 };
@@ -83,11 +83,14 @@ fn clock() -> Clock {
 }
 
 fn builder(store: impl Store, clock: &Clock) -> RateLimitLayerBuilder {
-    RateLimitLayer::builder(store)
+    builder_of(Limiter::builder(store), clock)
+}
+
+fn builder_of(limiter: LimiterBuilder, clock: &Clock) -> RateLimitLayerBuilder {
+    RateLimitLayerBuilder::from(limiter.clock(clock.clone()))
         .decision_in_response()
         .scope("rejections")
         .key(key::from_fn(|request| Some(user(&request.headers).to_partition_key())))
-        .clock(clock.clone())
         .cost_by(|request| {
             let cost = request.headers.get("x-cost").map(|cost| cost.to_str().unwrap());
             cost.map_or(1, |cost| cost.parse().unwrap())
@@ -182,18 +185,16 @@ fn dialects() -> [ResponseFields; 8] {
 async fn tokens_that_a_handler_gives_back_are_there_for_the_next_request_at_once() {
     let clock = clock();
     let tokens = QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens");
-    let layer = RateLimitLayer::builder(Remote::new(&clock))
+    let layer = RateLimitLayerBuilder::from(Limiter::builder(Remote::new(&clock)).clock(clock.clone()))
         .scope("rejections")
         .key(key::header("x-user-id"))
-        .clock(clock.clone())
         .policy(QuotaPolicy::per_day("requests", 100))
         .policy(tokens)
         .unit_cost("tokens", |_| 800)
         .build()
         .unwrap();
     let service = layer.layer(service_fn(async |request: Request<()>| {
-        let usage: Option<&UsageHandle> = request.extensions().get();
-        usage.unwrap().set("tokens", 10);
+        crate::permit_of(&request).set("tokens", 10);
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("answer")))
     }));
     for _ in 0..5 {
@@ -225,7 +226,7 @@ async fn a_remembered_rejection_looks_like_the_one_that_the_store_would_give() {
             let clock = clock();
             let store = Remote::new(&clock);
             let layer = |partitions| {
-                let builder = builder(store.clone(), &clock).rejection_cache(partitions);
+                let builder = builder_of(Limiter::builder(store.clone()).rejection_cache(partitions), &clock);
                 let policy = QuotaPolicy::per_minute("minute", 20).show_partition_key();
                 builder.policy(policy).response_fields(fields.clone()).build().unwrap()
             };
@@ -427,10 +428,10 @@ async fn what_a_store_decides_at_once_is_not_remembered() {
 async fn without_the_cache_every_rejection_asks_the_store() {
     let clock = clock();
     let store = Remote::new(&clock);
-    let layer = builder(store.clone(), &clock)
-        .rejection_cache(0)
-        .policy(QuotaPolicy::per_minute("minute", 1));
-    let layer = layer.build().unwrap();
+    let layer = builder_of(Limiter::builder(store.clone()).rejection_cache(0), &clock)
+        .policy(QuotaPolicy::per_minute("minute", 1))
+        .build()
+        .unwrap();
     for _ in 0..10 {
         assert!(!is_cached(&send(&layer, request()).await));
     }
@@ -440,8 +441,10 @@ async fn without_the_cache_every_rejection_asks_the_store() {
 #[test]
 fn a_cache_beyond_its_bound_is_rejected() {
     let layer = |partitions| {
-        let builder = builder(MemoryStore::new(), &clock()).policy(QuotaPolicy::per_minute("minute", 1));
-        builder.rejection_cache(partitions).build()
+        let limiter = Limiter::builder(MemoryStore::new()).rejection_cache(partitions);
+        builder_of(limiter, &clock())
+            .policy(QuotaPolicy::per_minute("minute", 1))
+            .build()
     };
     assert!([0, 1, 1 << 20].into_iter().all(|partitions| layer(partitions).is_ok()));
     let error = layer((1 << 20) + 1).unwrap_err();
@@ -474,7 +477,8 @@ async fn new_rules_and_grants_count_at_once() {
     exhaust(&layer, &clock).await;
     assert!(is_cached(&send(&layer, request()).await));
     layer
-        .rules_handle()
+        .limiter()
+        .rules()
         .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 2)))
         .unwrap();
     assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
@@ -487,7 +491,8 @@ async fn new_rules_and_grants_count_at_once() {
     assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
     assert!(is_cached(&send(&layer, request()).await));
     layer
-        .rules_handle()
+        .limiter()
+        .rules()
         .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 1).shadow()))
         .unwrap();
     assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
@@ -648,10 +653,10 @@ async fn what_a_fallback_has_decided_is_not_remembered() {
     let clock = clock();
     let (store, fallback) = (Remote::new(&clock), Remote::new(&clock));
     store.0.is_away.store(true, Ordering::SeqCst);
-    let layer = builder(store.clone(), &clock)
+    let layer = builder_of(Limiter::builder(store.clone()).fallback(fallback.clone()), &clock)
         .policy(QuotaPolicy::per_hour("hour", 1))
-        .fallback(fallback.clone());
-    let layer = layer.build().unwrap();
+        .build()
+        .unwrap();
     for number in 0..4 {
         let response = send(&layer, request()).await;
         assert_eq!(response.status().is_success(), number == 0);

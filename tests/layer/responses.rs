@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, ConfigErrorKind, Decision, FailureMode, MemoryStore, MissingKey, Outcome, Plan, QuotaPolicy,
-    RateLimitLayer, RateLimitLayerBuilder, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
+    AcquireFuture, ConfigErrorKind, Decision, FailureMode, Limiter, LimiterBuilder, MemoryStore, MissingKey, Outcome,
+    Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Settlement, Store, StoreError, StoreErrorKind,
+    StoreFuture, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
 };
@@ -54,7 +55,11 @@ fn manual_store() -> (Clock, MemoryStore) {
 }
 
 fn builder(store: MemoryStore) -> RateLimitLayerBuilder {
-    RateLimitLayer::builder(store)
+    builder_of(Limiter::builder(store))
+}
+
+fn builder_of(limiter: LimiterBuilder) -> RateLimitLayerBuilder {
+    RateLimitLayerBuilder::from(limiter)
         .decision_in_response()
         .scope("responses")
         .key(key::header("x-user-id"))
@@ -475,8 +480,8 @@ async fn a_header_that_is_sent_twice_names_nobody() {
 async fn layers_with_different_digest_keys_share_nothing() {
     let (_, store) = manual_store();
     let layer = |key| {
-        let builder = builder(store.clone()).policy(QuotaPolicy::per_day("day", 1));
-        builder.digest_key(key).build().unwrap()
+        let builder = builder_of(Limiter::builder(store.clone()).digest_key(key));
+        builder.policy(QuotaPolicy::per_day("day", 1)).build().unwrap()
     };
     for layer in [layer([1; 32]), layer([2; 32])] {
         assert_eq!(send(&layer, request_of("alice")).await.status, StatusCode::OK);
@@ -539,9 +544,11 @@ fn mistakes_in_a_layer_are_found_by_build_and_named() {
     let without_key = || empty().scope("s").policy(second());
     let without_policies = || empty().scope("s").key(key::client_ip());
     let both = || sound().tiers(Tiers::from_fn(|_| None).unlimited("t"));
+    let without_scope = empty().key(key::client_ip()).policy(second());
     let long = sound().scope("s".repeat(129));
+    let hasty = builder_of(Limiter::builder(MemoryStore::new()).deadline(Duration::ZERO));
     let cases = [
-        (empty().policy(second()), Kind::Scope, "scope: it is missing or empty"),
+        (without_scope, Kind::Scope, "scope: it is missing or empty"),
         (sound().scope(""), Kind::Scope, "scope: it is missing or empty"),
         (long, Kind::Scope, "scope: it has 129 bytes; at most 128 are allowed"),
         (without_key(), Kind::Key, "key: it is missing"),
@@ -566,7 +573,7 @@ fn mistakes_in_a_layer_are_found_by_build_and_named() {
             "policies: both `policy` and `tiers` are set; put the policies into the tiers",
         ),
         (
-            sound().deadline(Duration::ZERO),
+            hasty.policy(second()),
             Kind::Deadline,
             "deadline 0ns is outside 1ms..=60s",
         ),

@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Access, AccessList, Algorithm, Capacity, ConfigErrorKind, Decision, Direction, Exemption, MemoryStore, MissingKey,
-    PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules, RulesHandle, Scope,
-    Store, Tiers,
+    Access, AccessList, Algorithm, Capacity, ConfigErrorKind, Decision, Direction, Exemption, Limiter, LimiterBuilder,
+    MemoryStore, MissingKey, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules,
+    RulesHandle, Scope, Store, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
 };
@@ -41,7 +41,12 @@ impl Scene {
     }
 
     fn builder(&self) -> RateLimitLayerBuilder {
-        RateLimitLayer::builder(self.store.clone())
+        self.builder_with(|limiter| limiter)
+    }
+
+    /// The same of a limiter with more settings.
+    fn builder_with(&self, settings: impl FnOnce(LimiterBuilder) -> LimiterBuilder) -> RateLimitLayerBuilder {
+        RateLimitLayerBuilder::from(settings(Limiter::builder(self.store.clone())))
             .decision_in_response()
             .scope("rules")
             .key(key::header("x-user-id"))
@@ -80,7 +85,7 @@ fn hour(quota: u64) -> QuotaPolicy {
 async fn new_rules_hold_for_all_clones_and_services_at_once_and_used_units_carry_over() {
     let scene = Scene::new();
     let layer = scene.layer([hour(10)]);
-    let (clone, handle) = (layer.clone(), layer.rules_handle());
+    let (clone, handle) = (layer.clone(), layer.limiter().rules());
     assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
     handle
         .replace(rules([QuotaPolicy::per_minute("minute", 5), hour(100)]))
@@ -97,11 +102,12 @@ async fn another_algorithm_starts_with_a_full_quota_and_the_old_one_is_not_forgo
     let layer = scene.layer([hour(10)]);
     send(&layer, "alice").await;
     layer
-        .rules_handle()
+        .limiter()
+        .rules()
         .replace(rules([hour(10).with_algorithm(Algorithm::SlidingWindowLog)]))
         .unwrap();
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=9;"#));
-    layer.rules_handle().replace(rules([hour(10)])).unwrap();
+    layer.limiter().rules().replace(rules([hour(10)])).unwrap();
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=8;"#));
 }
 
@@ -109,7 +115,7 @@ async fn another_algorithm_starts_with_a_full_quota_and_the_old_one_is_not_forgo
 async fn rules_that_are_not_sound_are_rejected_and_the_old_ones_stay() {
     let scene = Scene::new();
     let layer = scene.layer([hour(10)]);
-    let handle = layer.rules_handle();
+    let handle = layer.limiter().rules();
     for (bad, message) in [
         (
             rules([hour(1_000_000_000_000_000)]),
@@ -148,15 +154,15 @@ async fn tiers_can_be_replaced_as_well() {
     let layer = scene.builder().rules(first).tiers(by_user()).build().unwrap();
     assert_eq!(send(&layer, "admin").await, "Unlimited");
     assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
-    let current = layer.rules_handle().current();
+    let current = layer.limiter().rules().current();
     let tiers: Vec<_> = current.tiers().collect();
     assert_eq!(tiers, [("anybody", Some(&[hour(10)][..])), ("admin", None)]);
     assert!(current.policies().is_empty());
     let second = Rules::new().tier("anybody", [hour(20)]).tier("admin", [hour(100)]);
-    layer.rules_handle().replace(second).unwrap();
+    layer.limiter().rules().replace(second).unwrap();
     assert_eq!(send(&layer, "admin").await, r#""hour";r=99;t=3564"#);
     assert_eq!(send(&layer, "alice").await, r#""hour";r=18;t=3240"#);
-    let error = layer.rules_handle().replace(Rules::new()).unwrap_err();
+    let error = layer.limiter().rules().replace(Rules::new()).unwrap_err();
     assert_eq!(error.to_string(), "tiers: there is none; at least one is needed");
 }
 
@@ -165,7 +171,7 @@ async fn tiers_can_be_replaced_as_well() {
 async fn the_kill_switch_lets_everything_pass_uncounted_until_it_is_switched_back() {
     let scene = Scene::new();
     let layer = scene.layer([hour(1)]);
-    let handle = layer.rules_handle();
+    let handle = layer.limiter().rules();
     send(&layer, "alice").await;
     handle.disable();
     for _ in 0..5 {
@@ -187,7 +193,7 @@ async fn who_is_blocked_stays_so_while_the_limits_are_switched_off() {
     let blocked = list.update(|rules| rules.set_key(mallory, Access::Block));
     blocked.unwrap();
     let layer = scene.builder().policy(hour(1)).access_list(list).build().unwrap();
-    layer.rules_handle().disable();
+    layer.limiter().rules().disable();
     assert_eq!(send(&layer, "mallory").await, "Blocked");
     assert_eq!(send(&layer, "alice").await, "Unlimited");
 }
@@ -223,7 +229,7 @@ async fn no_closure_of_the_application_runs_while_the_limits_are_switched_off() 
         })
         .build()
         .unwrap();
-    let handle = layer.rules_handle();
+    let handle = layer.limiter().rules();
     handle.disable();
     assert_eq!(send(&layer, "alice").await, "Unlimited");
     assert_eq!(calls.load(Ordering::Relaxed), 0);
@@ -238,7 +244,7 @@ async fn rules_are_tried_on_the_same_part_of_the_callers_everywhere() {
     let (scene, other) = (Scene::new(), Scene::new());
     let layers = [scene.layer([hour(10)]), other.layer([hour(10)])];
     for layer in &layers {
-        layer.rules_handle().roll_out(30, rules([hour(1_000)])).unwrap();
+        layer.limiter().rules().roll_out(30, rules([hour(1_000)])).unwrap();
     }
     let mut tried = Vec::new();
     for user in 0..300 {
@@ -250,7 +256,7 @@ async fn rules_are_tried_on_the_same_part_of_the_callers_everywhere() {
         }
     }
     assert!((50..130).contains(&tried.len()), "{}", tried.len());
-    layers[0].rules_handle().replace(rules([hour(10)])).unwrap();
+    layers[0].limiter().rules().replace(rules([hour(10)])).unwrap();
     for user in tried {
         assert!(send(&layers[0], &user).await.starts_with(r#""hour";r=8;"#), "{user}");
     }
@@ -262,7 +268,7 @@ async fn shares_are_as_large_as_they_say_and_contain_each_other() {
     let scene = Scene::new();
     let layer = scene.layer([hour(10)]);
     let rules_of = |percent| {
-        layer.rules_handle().roll_out(percent, rules([hour(1_000)])).unwrap();
+        layer.limiter().rules().roll_out(percent, rules([hour(1_000)])).unwrap();
     };
     let mut members: Vec<bool> = Vec::new();
     for (percent, expected) in [(10_u8, 9_000..=11_000), (35, 34_000..=36_000), (100, 100_000..=100_000)] {
@@ -287,7 +293,7 @@ async fn shares_are_as_large_as_they_say_and_contain_each_other() {
 async fn the_same_callers_are_on_the_same_side_in_every_process() {
     let scene = Scene::new();
     let layer = scene.layer([hour(10)]);
-    layer.rules_handle().roll_out(10, rules([hour(1_000)])).unwrap();
+    layer.limiter().rules().roll_out(10, rules([hour(1_000)])).unwrap();
     let mut tried = Vec::new();
     for user in 0..100 {
         if send(&layer, &format!("user {user}")).await.contains("r=999") {
@@ -305,7 +311,7 @@ const TRIED: [u32; 13] = [2, 10, 11, 20, 23, 32, 34, 64, 67, 70, 81, 93, 95];
 async fn support_staff_see_the_rules_that_are_tried_on_a_caller() {
     let scene = Scene::new();
     let layer = scene.layer([hour(10)]);
-    layer.rules_handle().roll_out(50, rules([hour(1_000)])).unwrap();
+    layer.limiter().rules().roll_out(50, rules([hour(1_000)])).unwrap();
     let mut sides = [0; 2];
     for user in 0..50 {
         let user = format!("user {user}");
@@ -345,7 +351,7 @@ async fn rules_that_are_replaced_all_the_time_reject_nothing_that_both_let_pass_
     let scene = Scene::new();
     let layer = scene.layer([hour(20_000)]);
     let is_over = Arc::new(AtomicBool::new(false));
-    let (handle, stop) = (layer.rules_handle(), Arc::clone(&is_over));
+    let (handle, stop) = (layer.limiter().rules(), Arc::clone(&is_over));
     let changer = tokio::task::spawn_blocking(move || replace_all_the_time(&handle, &stop));
     let mut senders = JoinSet::new();
     for _ in 0..4 {
@@ -375,11 +381,12 @@ async fn a_shadow_is_not_shown_unless_it_is_set_to_and_takes_effect_when_it_is_e
     assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
     assert_eq!(send(&layer, "alice").await, r#""hour";r=8;t=2880"#);
     layer
-        .rules_handle()
+        .limiter()
+        .rules()
         .replace(rules([hour(10), planned().shadow().visible()]))
         .unwrap();
     assert_eq!(send(&layer, "alice").await, r#""hour";r=7;t=2520, "planned";r=0;t=60"#);
-    layer.rules_handle().replace(rules([hour(10), planned()])).unwrap();
+    layer.limiter().rules().replace(rules([hour(10), planned()])).unwrap();
     assert_eq!(send(&layer, "alice").await, "Rejected");
 }
 
@@ -414,8 +421,11 @@ async fn a_shadow_of_a_queue_delays_nothing() {
 
 /// A layer that counts per user, per address and for everybody.
 fn three_keys(scene: &Scene) -> RateLimitLayerBuilder {
-    scene
-        .builder()
+    with_three_keys(scene.builder())
+}
+
+fn with_three_keys(builder: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
+    builder
         .named_key("address", key::header("x-address"))
         .named_key("everybody", key::from_fn(|_| Some(PartitionKey::new("everybody", ""))))
         .policy(QuotaPolicy::per_hour("user", 3))
@@ -553,8 +563,7 @@ async fn support_staff_see_what_a_caller_has_left_and_give_it_back() {
 async fn a_grant_gives_one_caller_more_until_its_time_is_over() {
     let scene = Scene::new();
     let layer = scene
-        .builder()
-        .clock(scene.clock.clone())
+        .builder_with(|limiter| limiter.clock(scene.clock.clone()))
         .policy(hour(3))
         .build()
         .unwrap();
@@ -568,7 +577,7 @@ async fn a_grant_gives_one_caller_more_until_its_time_is_over() {
     assert_eq!(left.allowances().next().unwrap().remaining(), 2);
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=1;"#));
     // Rules that change meanwhile are raised, too, and no other caller has more.
-    layer.rules_handle().replace(rules([hour(4)])).unwrap();
+    layer.limiter().rules().replace(rules([hour(4)])).unwrap();
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=1;"#));
     assert!(send(&layer, "bob").await.starts_with(r#""hour";r=3;"#));
     scene.clock.advance(Duration::from_secs(600));
@@ -583,8 +592,7 @@ async fn a_grant_gives_one_caller_more_until_its_time_is_over() {
 async fn grants_are_bounded_and_those_that_are_over_make_room() {
     let scene = Scene::new();
     let layer = scene
-        .builder()
-        .clock(scene.clock.clone())
+        .builder_with(|limiter| limiter.clock(scene.clock.clone()))
         .policy(hour(3))
         .build()
         .unwrap();
@@ -645,12 +653,13 @@ async fn a_tier_that_only_the_rules_on_trial_have_is_known_to_the_administrator(
     let tiers = Tiers::from_fn(|_| Some("free")).tier("free", [hour(10)]);
     let layer = scene.builder().tiers(tiers).build().unwrap();
     let tried = Rules::new().tier("free", [hour(10)]).tier("gold", [hour(1_000)]);
-    layer.rules_handle().roll_out(0, tried).unwrap();
+    layer.limiter().rules().roll_out(0, tried).unwrap();
     let (admin, alice) = (layer.limiter(), PartitionKey::new("x-user-id", "alice"));
     let decision = admin.caller(&alice).tier("gold").peek().await.unwrap().unwrap();
     // A caller that does not try the new rules is in the first tier, as its request would be.
     assert_eq!(decision.allowances().next().unwrap().remaining(), 10);
-    let without_tiers = scene.layer([hour(1)]).limiter();
+    let without_tiers = scene.layer([hour(1)]);
+    let without_tiers = without_tiers.limiter();
     let decision = without_tiers.caller(&alice).tier("free").peek().await.unwrap().unwrap();
     assert_eq!(
         decision.allowances().next().unwrap().remaining(),
@@ -670,7 +679,7 @@ async fn policies_and_rules_meet_and_nothing_that_was_given_is_dropped() {
         .policy(named("c"))
         .build()
         .unwrap();
-    let current = layer.rules_handle().current();
+    let current = layer.limiter().rules().current();
     let names: Vec<_> = current.policies().iter().map(QuotaPolicy::name).collect();
     assert_eq!(names, ["a", "b", "c"]);
 
@@ -718,7 +727,7 @@ fn a_cost_of_every_request_that_can_never_pass_is_a_mistake() {
         r#"policy "hour": cost 6 of every request is above its capacity 5"#
     );
     let layer = scene.builder().policy(hour(100)).cost(6).build().unwrap();
-    let tried = layer.rules_handle().replace(rules([small()])).unwrap_err();
+    let tried = layer.limiter().rules().replace(rules([small()])).unwrap_err();
     assert_eq!(tried.to_string(), error.to_string());
     let tiers = Tiers::from_fn(|_| None).tier("free", [small()]);
     let in_a_tier = scene.builder().tiers(tiers).cost(6).build().unwrap_err();
@@ -738,22 +747,24 @@ fn keys_that_are_missing_or_named_twice_are_rejected() {
     let error = |builder: RateLimitLayerBuilder| builder.build().unwrap_err().to_string();
     assert_eq!(
         error(scene.builder().policy(hour(1).keyed_by("address"))),
-        r#"policy "hour": the layer has no key named "address""#
+        r#"policy "hour": there is no key named "address""#
     );
     assert_eq!(
         error(three_keys(&scene).named_key("address", key::header("x"))),
         r#"key "address": the name is empty or used twice; names must be unique"#
     );
     assert_eq!(
-        error(three_keys(&scene).digest_key([7; 32]).readable_keys()),
+        error(with_three_keys(
+            scene.builder_with(|limiter| limiter.digest_key([7; 32]).readable_keys())
+        )),
         "readable keys: a digest key is set, which is to hide who has called"
     );
-    let handle = three_keys(&scene).build().unwrap().rules_handle();
+    let handle = three_keys(&scene).build().unwrap().limiter().rules();
     let message = handle
         .replace(rules([hour(1).keyed_by("addresses")]))
         .unwrap_err()
         .to_string();
-    assert_eq!(message, r#"policy "hour": the layer has no key named "addresses""#);
+    assert_eq!(message, r#"policy "hour": there is no key named "addresses""#);
 }
 
 #[test]
@@ -818,7 +829,7 @@ async fn what_is_read_with_a_mistake_names_field_value_and_bound_and_the_old_rul
     let scene = Scene::new();
     let tiers = Tiers::from_fn(|_| None).tier("free", [hour(1_000)]);
     let layer = scene.builder().tiers(tiers).build().unwrap();
-    let (handle, before) = (layer.rules_handle(), layer.rules_handle().current());
+    let (handle, before) = (layer.limiter().rules(), layer.limiter().rules().current());
     let in_fields = IN_FIELDS.iter();
     let in_fields = in_fields.map(|(field, value, message)| (policy_json(&[(field, value)]), *message));
     let in_sets = IN_SETS.iter().map(|(text, message)| ((*text).to_owned(), *message));

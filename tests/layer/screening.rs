@@ -686,7 +686,7 @@ fn a_second_access_list_is_an_error_since_the_rules_of_one_would_have_no_effect(
     assert_eq!(error.kind(), ConfigErrorKind::AccessRules);
     assert_eq!(
         error.to_string(),
-        "access list: it is set twice; a layer looks at one, which several layers can have"
+        "access list: it is set twice; a limiter looks at one, which several limiters can have"
     );
 }
 

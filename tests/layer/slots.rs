@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio_test::{assert_pending, task};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
-use tower_quota::{HeldSlot, RateLimitBody, SlotHandle};
+use tower_quota::RateLimitBody;
 
 use super::*;
 
@@ -135,11 +135,11 @@ async fn a_slot_is_free_when_the_service_fails_however_long_its_future_is_kept()
 #[tokio::test]
 async fn an_upgraded_connection_can_hold_its_slot() {
     let scene = scene();
-    let (sender, receiver) = oneshot::channel::<HeldSlot>();
+    let (sender, receiver) = oneshot::channel::<Permit>();
     let sender = Arc::new(Mutex::new(Some(sender)));
     let upgrade = service_fn(move |request: Request<TextBody>| {
-        let slot = request.extensions().get::<SlotHandle>().and_then(SlotHandle::hold);
-        let _ = sender.lock().unwrap().take().unwrap().send(slot.unwrap());
+        let permit = permit_of(&request);
+        let _ = sender.lock().unwrap().take().unwrap().send(permit);
         let response = Response::builder().status(101).body(TextBody::default()).unwrap();
         async { Ok::<_, Infallible>(response) }
     });
@@ -155,15 +155,15 @@ async fn an_upgraded_connection_can_hold_its_slot() {
 #[tokio::test]
 async fn a_slot_that_nobody_holds_after_the_request_cannot_be_taken_any_more() {
     let scene = scene();
-    let (sender, receiver) = std::sync::mpsc::channel::<SlotHandle>();
+    let (sender, receiver) = std::sync::mpsc::channel::<WeakPermit>();
     let service = service_fn(move |request: Request<TextBody>| {
         sender
-            .send(request.extensions().get::<SlotHandle>().unwrap().clone())
+            .send(request.extensions().get::<WeakPermit>().unwrap().clone())
             .unwrap();
         hello(request)
     });
     drop(scene.layer().layer(service).oneshot(request()).await.unwrap());
-    assert!(receiver.recv().unwrap().hold().is_none());
+    assert!(receiver.recv().unwrap().upgrade().is_none());
     assert_eq!(scene.left().await[0], 2);
 }
 
@@ -193,10 +193,9 @@ async fn a_request_holds_its_slot_while_it_waits_for_its_turn() {
 #[tokio::test]
 async fn an_upgraded_connection_holds_its_slots_of_all_layers_around_it() {
     let (outer, inner) = (scene(), scene());
-    let (sender, receiver) = std::sync::mpsc::channel::<HeldSlot>();
+    let (sender, receiver) = std::sync::mpsc::channel::<Permit>();
     let upgrade = service_fn(move |request: Request<TextBody>| {
-        let slot = request.extensions().get::<SlotHandle>().and_then(SlotHandle::hold);
-        sender.send(slot.unwrap()).unwrap();
+        sender.send(permit_of(&request)).unwrap();
         async { Ok::<_, Infallible>(Response::builder().status(101).body(TextBody::default()).unwrap()) }
     });
     let service = outer.layer().layer(inner.layer().layer(upgrade));
@@ -222,7 +221,7 @@ async fn a_request_that_goes_round_in_circles_collects_no_slots() {
         *request.extensions_mut() = extensions;
         drop(scene.layer().layer(service).oneshot(request).await.unwrap());
         extensions = receiver.recv().unwrap();
-        let handle = extensions.get::<SlotHandle>().unwrap();
-        assert_eq!(format!("{handle:?}").matches("Weak").count(), 1, "{handle:?}");
+        let permit = extensions.get::<WeakPermit>().unwrap();
+        assert_eq!(format!("{permit:?}"), "WeakPermit(1)");
     }
 }

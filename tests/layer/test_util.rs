@@ -13,9 +13,9 @@ use http_body_util::Full;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AbnormalUsage, ActualCost, Algorithm, Direction, Exemption, FailureMode, MemoryStore, Outcome, PartitionKey, Plan,
-    PolicySet, QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store,
-    StoreErrorKind, key,
+    AbnormalUsage, ActualCost, Algorithm, Direction, Exemption, FailureMode, Limiter, MemoryStore, Outcome,
+    PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, Scope,
+    Settlement, Store, StoreErrorKind, key,
     test_util::{
         Answer, ScriptedStore, assert_allowed, assert_outcome, assert_rejected, assert_rejected_by, check_store,
         decision, remaining, retry_after,
@@ -23,10 +23,9 @@ use tower_quota::{
 };
 
 fn builder(store: &ScriptedStore) -> RateLimitLayerBuilder {
-    RateLimitLayer::builder(store.clone())
+    RateLimitLayerBuilder::from(Limiter::builder(store.clone()).clock(store.clock().clone()))
         .scope("test")
         .key(key::header("x-user-id"))
-        .clock(store.clock().clone())
 }
 
 async fn send(layer: &RateLimitLayer) -> Response<RateLimitBody<Full<Bytes>>> {

@@ -11,7 +11,7 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     Algorithm, Availability, Capacity, ChargeTime, ConfigErrorKind, Decision, LegacyReset, MissingKey, RateLimitBody,
-    Refund, RefundOutcome, ResponseFields, Rules, Settlement, Tiers, UsageHandle,
+    Refund, RefundOutcome, ResponseFields, Rules, Settlement, Tiers,
 };
 
 use super::*;
@@ -27,21 +27,42 @@ fn estimated(scene: &Scene, tokens: u64) -> RateLimitLayer {
     scene.builder().unit_cost("tokens", move |_| tokens).build().unwrap()
 }
 
-/// A response with this body, and the handle of its request.
-async fn open<B>(layer: RateLimitLayer, body: B) -> (Response<RateLimitBody<B>>, UsageHandle)
+/// The reports of a program that keeps no permit between them. They have no effect when the request is over.
+trait Reports {
+    fn add(&self, unit: &str, amount: u64) -> bool;
+    fn set(&self, unit: &str, total: u64) -> bool;
+    fn finish(&self, unit: &str, total: u64) -> bool;
+}
+
+impl Reports for WeakPermit {
+    fn add(&self, unit: &str, amount: u64) -> bool {
+        self.upgrade().is_some_and(|permit| permit.add(unit, amount))
+    }
+
+    fn set(&self, unit: &str, total: u64) -> bool {
+        self.upgrade().is_some_and(|permit| permit.set(unit, total))
+    }
+
+    fn finish(&self, unit: &str, total: u64) -> bool {
+        self.upgrade().is_some_and(|permit| permit.finish(unit, total))
+    }
+}
+
+/// A response with this body, and what the layer has left in its request.
+async fn open<B>(layer: RateLimitLayer, body: B) -> (Response<RateLimitBody<B>>, WeakPermit)
 where
     B: Body<Data = Bytes>,
 {
-    let (body, handle) = (Arc::new(Mutex::new(Some(body))), Arc::new(Mutex::new(None)));
-    let handed = Arc::clone(&handle);
+    let (body, permit) = (Arc::new(Mutex::new(Some(body))), Arc::new(Mutex::new(None)));
+    let left = Arc::clone(&permit);
     let service = service_fn(move |request: Request<TextBody>| {
-        *handed.lock().unwrap() = request.extensions().get().cloned();
+        *left.lock().unwrap() = request.extensions().get().cloned();
         let response = Response::new(body.lock().unwrap().take().unwrap());
         ready(Ok::<_, Infallible>(response))
     });
     let response = layer.layer(service).oneshot(request()).await.unwrap();
-    let handle = handle.lock().unwrap().take();
-    (response, handle.unwrap_or_default())
+    let permit = permit.lock().unwrap().take();
+    (response, permit.unwrap_or_default())
 }
 
 #[tokio::test]
@@ -148,10 +169,10 @@ async fn what_was_said_before_the_response_is_what_it_shows_if_it_is_over_or_fin
         let scene = scene();
         let body = Mutex::new(Some(body));
         let service = service_fn(|request: Request<TextBody>| {
-            let usage: &UsageHandle = request.extensions().get().unwrap();
+            let permit = permit_of(&request);
             let is_heard = match says {
-                Said::Final => usage.finish("tokens", 300),
-                Said::SoFar => usage.set("tokens", 300),
+                Said::Final => permit.finish("tokens", 300),
+                Said::SoFar => permit.set("tokens", 300),
             };
             assert!(is_heard);
             ready(Ok::<_, Infallible>(Response::new(body.lock().unwrap().take().unwrap())))
@@ -200,11 +221,11 @@ async fn a_broken_body_counts_as_one_that_was_dropped() {
 /// The stream says it when it is dropped: a client that stops an answer pays for what was made of it.
 #[tokio::test]
 async fn a_final_amount_holds_also_for_a_body_that_is_dropped() {
-    struct Answer(Option<UsageHandle>);
+    struct Answer(Permit);
 
     impl Drop for Answer {
         fn drop(&mut self) {
-            assert!(self.0.take().unwrap().finish("tokens", 120));
+            assert!(self.0.finish("tokens", 120));
         }
     }
 
@@ -218,10 +239,8 @@ async fn a_final_amount_holds_also_for_a_body_that_is_dropped() {
     }
 
     let scene = scene();
-    let service = service_fn(|request: Request<TextBody>| {
-        let usage = request.extensions().get().cloned();
-        ready(Ok::<_, Infallible>(Response::new(Answer(usage))))
-    });
+    let service =
+        service_fn(|request: Request<TextBody>| ready(Ok::<_, Infallible>(Response::new(Answer(permit_of(&request))))));
     let response = estimated(&scene, 1_000)
         .layer(service)
         .oneshot(request())
@@ -310,10 +329,10 @@ async fn an_error_of_the_service_leaves_the_estimate_unless_a_final_amount_was_s
     for (says, left) in [(Said::SoFar, 9_000), (Said::Final, 9_900)] {
         let scene = scene();
         let service = service_fn(|request: Request<TextBody>| {
-            let usage: &UsageHandle = request.extensions().get().unwrap();
+            let permit = permit_of(&request);
             match says {
-                Said::SoFar => usage.set("tokens", 100),
-                Said::Final => usage.finish("tokens", 100),
+                Said::SoFar => permit.set("tokens", 100),
+                Said::Final => permit.finish("tokens", 100),
             };
             ready(Err::<Response<TextBody>, _>("failed"))
         });
@@ -330,8 +349,7 @@ async fn all_layers_around_a_handler_hear_what_was_used() {
         .layer(estimated(&team, 2_000))
         .layer(estimated(&user, 1_000));
     let service = layers.service(service_fn(|request: Request<TextBody>| {
-        let usage: &UsageHandle = request.extensions().get().unwrap();
-        assert!(usage.finish("tokens", 300));
+        assert!(permit_of(&request).finish("tokens", 300));
         ready(Ok::<_, Infallible>(Response::new(TextBody::from("answer"))))
     }));
     service
@@ -355,11 +373,10 @@ async fn a_request_that_costs_nothing_uses_no_units_either() {
 }
 
 #[tokio::test]
-async fn a_handle_of_a_request_that_is_not_limited_says_nothing() {
-    let layer = RateLimitLayer::builder(MemoryStore::new())
+async fn a_request_that_is_not_limited_has_no_permit_to_report_to() {
+    let layer = RateLimitLayerBuilder::from(Limiter::builder(MemoryStore::new()).on_missing_key(MissingKey::Allow))
         .scope("nobody")
         .key(key::from_fn(|_| None))
-        .on_missing_key(MissingKey::Allow)
         .policy(TOKENS)
         .unit_cost("tokens", |_| 1)
         .build()
@@ -572,7 +589,7 @@ async fn rules_from_a_file_count_units_of_the_program() {
         assert_eq!(ratelimit(&response), shown);
     }
     let typo = Rules::new().tier("free", [QuotaPolicy::per_day("tokens", 5).with_unit("toknes")]);
-    let error = layer.rules_handle().replace(typo).unwrap_err();
+    let error = layer.limiter().rules().replace(typo).unwrap_err();
     assert_eq!(
         error.to_string(),
         r#"tier "free": policy "tokens": unit "toknes" has no cost; `unit_cost` has set those of ["seconds", "images", "tokens"]"#

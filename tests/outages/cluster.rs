@@ -14,8 +14,9 @@ use futures_util::future::join_all;
 use proptest::test_runner::{Config, TestRunner};
 use tokio::time::timeout;
 use tower_quota::{
-    Algorithm, Availability, ChargeTime, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet,
-    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind,
+    Algorithm, Availability, ChargeTime, Decision, Limiter, MemoryStore, Outcome, PartitionId, PartitionKey, Plan,
+    PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store,
+    StoreErrorKind,
     clock::{Clock, Timestamp},
     key,
 };
@@ -36,13 +37,16 @@ const LIMIT: u64 = 5;
 const DEADLINE: Duration = Duration::from_secs(1);
 
 fn builder(store: impl Store, scope: &str) -> RateLimitLayerBuilder {
-    RateLimitLayer::builder(store)
-        // Every request asks the store, about which these tests are.
-        .rejection_cache(0)
+    hurried_builder(store, scope, DEADLINE)
+}
+
+fn hurried_builder(store: impl Store, scope: &str, deadline: Duration) -> RateLimitLayerBuilder {
+    // Every request asks the store, about which these tests are.
+    let limiter = Limiter::builder(store).rejection_cache(0);
+    RateLimitLayerBuilder::from(limiter.deadline(deadline))
         .scope(scope)
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("daily", LIMIT))
-        .deadline(DEADLINE)
 }
 
 fn layer(cluster: &RedisCluster) -> RateLimitLayer {
@@ -994,8 +998,7 @@ async fn when_all_nodes_are_lost_nobody_waits_and_few_connections_are_tried() {
     let cluster = RedisCluster::start(3, 0);
     let store = RedisStore::cluster(cluster.urls()).unwrap();
     // One request at a time tries each node, and here all wait for it.
-    let layer = builder(store, "all")
-        .deadline(Duration::from_millis(50))
+    let layer = hurried_builder(store, "all", Duration::from_millis(50))
         .build()
         .unwrap();
     // Enough that each node has some of them.

@@ -30,8 +30,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Decision, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
-    RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind, key,
+    Algorithm, Decision, FailureMode, Limiter, LimiterBuilder, MemoryStore, Outcome, PartitionKey, Plan, PolicySet,
+    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind, key,
 };
 
 use crate::support::{Mode, Proxy, RedisServer, ScriptedServer};
@@ -50,14 +50,20 @@ fn store(url: &str) -> RedisStore {
 }
 
 /// Every request asks the store, about which these tests are.
+fn limiter(store: RedisStore) -> LimiterBuilder {
+    Limiter::builder(store).rejection_cache(0).deadline(PATIENCE)
+}
+
 fn builder(store: RedisStore) -> RateLimitLayerBuilder {
-    RateLimitLayer::builder(store)
+    builder_of(limiter(store))
+}
+
+fn builder_of(limiter: LimiterBuilder) -> RateLimitLayerBuilder {
+    RateLimitLayerBuilder::from(limiter)
         .decision_in_response()
-        .rejection_cache(0)
         .scope("faults")
         .key(key::extension::<u64>())
         .policy(QuotaPolicy::per_day("daily", 5))
-        .deadline(PATIENCE)
 }
 
 fn layer(url: &str) -> RateLimitLayer {
@@ -68,8 +74,8 @@ fn layer(url: &str) -> RateLimitLayer {
 /// where a server does not answer. The second waits, so that it shows whether the limits hold.
 fn hasty_and_patient(url: &str) -> (RateLimitLayer, RateLimitLayer) {
     let store = RedisStore::new(url).unwrap();
-    let hasty = builder(store.clone()).deadline(DEFAULT_DEADLINE).build().unwrap();
-    (hasty, builder(store).build().unwrap())
+    let hasty = limiter(store.clone()).deadline(DEFAULT_DEADLINE);
+    (builder_of(hasty).build().unwrap(), builder(store).build().unwrap())
 }
 
 async fn hello(_: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -602,10 +608,8 @@ async fn a_layer_that_fails_closed_answers_503_while_redis_is_down() {
 async fn a_fallback_keeps_the_limit_while_redis_is_down() {
     let server = RedisServer::start();
     server.kill();
-    let layer = builder(store(&server.url()))
-        .fallback(MemoryStore::new())
-        .build()
-        .unwrap();
+    let limiter = limiter(store(&server.url())).fallback(MemoryStore::new());
+    let layer = builder_of(limiter).build().unwrap();
     assert_limits_hold(&layer, 1).await;
 }
 

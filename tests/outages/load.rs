@@ -22,8 +22,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, ActualCost, Decision, Outcome, Plan, RateLimitLayer, RedisStore, RedisStoreBuilder, Settlement,
-    Store, StoreErrorKind, StoreFuture, key,
+    AcquireFuture, ActualCost, Decision, Limiter, Outcome, Plan, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
+    RedisStoreBuilder, Settlement, Store, StoreErrorKind, StoreFuture, key,
 };
 
 use super::{
@@ -201,7 +201,7 @@ pub struct Client {
 }
 
 fn layer(store: Watched, deadline: Duration) -> RateLimitLayer {
-    RateLimitLayer::builder(store)
+    RateLimitLayerBuilder::from(Limiter::builder(store).deadline(deadline))
         .decision_in_response()
         .scope(SCOPE)
         .key(key::from_fn(|request| {
@@ -209,7 +209,6 @@ fn layer(store: Watched, deadline: Duration) -> RateLimitLayer {
         }))
         .tiers(tiers())
         .cost_by(|request| request.extensions.get::<Caller>().map_or(1, |caller| caller.cost()))
-        .deadline(deadline)
         .decision_in_request()
         .build()
         .unwrap()

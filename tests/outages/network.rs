@@ -17,8 +17,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tower_quota::{
-    Decision, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Scope, Settlement,
-    Store, StoreError, StoreErrorKind, key,
+    Decision, Limiter, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayerBuilder, RedisStore, Scope,
+    Settlement, Store, StoreError, StoreErrorKind, key,
 };
 
 use crate::quota::outcome;
@@ -408,11 +408,10 @@ async fn a_process_that_is_late_reads_what_has_arrived_before_it_calls_a_decisio
     let server = RedisServer::start();
     let store = Arc::new(RedisStore::new(server.url()).unwrap());
     let layer = |scope: &'static str, policy: QuotaPolicy| {
-        RateLimitLayer::builder(Arc::clone(&store))
+        RateLimitLayerBuilder::from(Limiter::builder(Arc::clone(&store)).deadline(Duration::from_secs(2)))
             .scope(scope)
             .key(key::header("x-user-id"))
             .policy(policy)
-            .deadline(Duration::from_secs(2))
             .build()
             .unwrap()
     };

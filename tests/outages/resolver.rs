@@ -11,7 +11,7 @@ use std::{
 };
 
 use tower_quota::{
-    QuotaPolicy, RateLimitLayer, RedisStore, key,
+    Limiter, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, key,
     redis::{Client, ConnectionInfo},
 };
 
@@ -58,12 +58,10 @@ impl Name {
 
 /// A layer with five requests a day, each of which asks the store.
 pub fn five_a_day(store: RedisStore, deadline: Duration) -> RateLimitLayer {
-    RateLimitLayer::builder(store)
-        .rejection_cache(0)
+    RateLimitLayerBuilder::from(Limiter::builder(store).rejection_cache(0).deadline(deadline))
         .scope("names")
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("day", 5))
-        .deadline(deadline)
         .build()
         .unwrap()
 }

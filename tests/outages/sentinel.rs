@@ -14,7 +14,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
-use tower_quota::{Outcome, QuotaPolicy, RateLimitLayer, RedisStore, key};
+use tower_quota::{Limiter, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, key};
 
 use crate::{
     history::Lost,
@@ -24,14 +24,15 @@ use crate::{
 };
 
 fn layer(store: RedisStore) -> RateLimitLayer {
-    RateLimitLayer::builder(store)
+    let limiter = Limiter::builder(store)
         // Every request asks the store, about which these tests are.
         .rejection_cache(0)
+        // A machine that is busy with other things must not look like a primary that is lost.
+        .deadline(Duration::from_millis(500));
+    RateLimitLayerBuilder::from(limiter)
         .scope("sentinel")
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("daily", 5))
-        // A machine that is busy with other things must not look like a primary that is lost.
-        .deadline(Duration::from_millis(500))
         .build()
         .unwrap()
 }

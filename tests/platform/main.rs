@@ -539,7 +539,7 @@ async fn administrators_see_and_change_the_rules() {
         ),
         (
             rules(5).replace("address\",\"n", "planet\",\"n"),
-            "tier \"free\": policy \"address\": the layer has no key named \"planet\"\n",
+            "tier \"free\": policy \"address\": there is no key named \"planet\"\n",
         ),
     ] {
         let answer = platform.admin(Method::POST, "/admin/rules", &mistaken).await;

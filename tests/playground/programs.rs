@@ -92,20 +92,20 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(QuotaPolicy::new("burst", 5, Duration::from_secs(10)))
         .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::in_between())
         .build()?;
 
@@ -219,21 +219,21 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    LegacyReset, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(QuotaPolicy::new("burst", 5, Duration::from_secs(10)))
         .policy(QuotaPolicy::per_minute("minute", 20))
         .cost(2)
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
         .build()?;
 
@@ -349,13 +349,15 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -364,8 +366,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .with_algorithm(Algorithm::StrictTokenBucket),
         )
         .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::draft11().with_draft06_limit())
         .build()?;
 
@@ -485,13 +485,16 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
+    Algorithm, LegacyReset, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, RedisStore,
+    ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
+    let limiter =
+        Limiter::builder(RedisStore::new("redis://127.0.0.1/")?).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -501,7 +504,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         )
         .policy(QuotaPolicy::per_minute("minute", 20))
         .cost(2)
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
         .build()?;
 
@@ -622,13 +624,15 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer,
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -640,8 +644,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
             QuotaPolicy::per_minute("minute", 20)
                 .with_burst_capacity(40),
         )
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .fallback(MemoryStore::new())
         .build()?;
 
     let app = Router::new()
@@ -757,13 +759,15 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -773,8 +777,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         )
         .policy(QuotaPolicy::per_minute("minute", 20))
         .cost(2)
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::draft06())
         .build()?;
 
@@ -893,13 +895,15 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -909,8 +913,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         )
         .policy(QuotaPolicy::per_minute("minute", 20))
         .policy(QuotaPolicy::per_day("all of \"them\"", 50_000))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::none())
         .build()?;
 
@@ -1026,13 +1028,16 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, RedisStore,
+    ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
+    let limiter =
+        Limiter::builder(RedisStore::new("redis://127.0.0.1/")?).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -1042,7 +1047,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         )
         .policy(QuotaPolicy::per_minute("minute", 20))
         .cost(2)
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::in_between())
         .build()?;
 
@@ -1162,13 +1166,16 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    Algorithm, LegacyReset, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder,
+    ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -1177,8 +1184,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .with_algorithm(Algorithm::SlidingWindowCounter),
         )
         .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
         .build()?;
 
@@ -1298,13 +1303,15 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -1317,8 +1324,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .with_burst_capacity(40),
         )
         .cost(2)
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::draft11().with_draft06_limit())
         .build()?;
 
@@ -1434,13 +1439,16 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    Algorithm, LegacyReset, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder,
+    ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -1449,8 +1457,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .with_algorithm(Algorithm::SlidingWindowLog),
         )
         .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
         .build()?;
 
@@ -1574,13 +1580,15 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, RedisStore,
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, RedisStore,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
+    let limiter =
+        Limiter::builder(RedisStore::new("redis://127.0.0.1/")?).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -1590,7 +1598,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         )
         .policy(QuotaPolicy::per_minute("minute", 20))
         .cost(2)
-        .fallback(MemoryStore::new())
         .build()?;
 
     let app = Router::new()
@@ -1706,13 +1713,15 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -1721,8 +1730,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .with_algorithm(Algorithm::LeakyBucketMeter),
         )
         .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::draft06())
         .build()?;
 
@@ -1842,13 +1849,15 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -1862,8 +1871,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .with_algorithm(Algorithm::StrictTokenBucket),
         )
         .cost(2)
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::none())
         .build()?;
 
@@ -1978,13 +1985,15 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -1996,8 +2005,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
             QuotaPolicy::per_minute("minute", 20)
                 .with_burst_capacity(40),
         )
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::in_between())
         .build()?;
 
@@ -2114,13 +2121,16 @@ use std::{error::Error, net::SocketAddr, time::Duration};
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
+    Algorithm, LegacyReset, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, RedisStore,
+    ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
+    let limiter =
+        Limiter::builder(RedisStore::new("redis://127.0.0.1/")?).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
@@ -2130,7 +2140,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         )
         .policy(QuotaPolicy::per_minute("minute", 20))
         .cost(2)
-        .fallback(MemoryStore::new())
         .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
         .build()?;
 

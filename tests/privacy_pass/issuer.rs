@@ -14,7 +14,8 @@ use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
 use tower::ServiceExt;
 use tower_quota::{
-    ConfigErrorKind, MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, Store, StoreError, StoreErrorKind,
+    ConfigErrorKind, Limiter, MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Store,
+    StoreError, StoreErrorKind,
     clock::{Clock, Timestamp},
     key,
     privacy_pass::{
@@ -267,12 +268,14 @@ async fn the_policy_decides_who_gets_a_credential_and_what_others_are_told() {
 
 /// One credential a day for each account, and none without one.
 fn ration(store: impl Store) -> RateLimitLayer {
-    let layer = RateLimitLayer::builder(store)
-        .scope("credentials")
-        .key(key::header("x-account"))
-        .on_missing_key(MissingKey::Reject)
-        .policy(QuotaPolicy::per_day("credentials", 1))
-        .deadline(Duration::from_secs(60));
+    let layer = RateLimitLayerBuilder::from(
+        Limiter::builder(store)
+            .on_missing_key(MissingKey::Reject)
+            .deadline(Duration::from_secs(60)),
+    )
+    .scope("credentials")
+    .key(key::header("x-account"))
+    .policy(QuotaPolicy::per_day("credentials", 1));
     layer.build().unwrap()
 }
 

@@ -17,7 +17,7 @@ use tokio::{
     task::{JoinHandle, yield_now},
 };
 use tower_quota::{
-    Access, AccessList, AcquireFuture, Algorithm, MemoryStore, MissingKey, PartitionKey, Plan, QuotaPolicy,
+    Access, AccessList, AcquireFuture, Algorithm, Limiter, MemoryStore, MissingKey, PartitionKey, Plan, QuotaPolicy,
     RateLimitLayer, RateLimitLayerBuilder, RedisStore, Rules, Settlement, Store, StoreError, StoreErrorKind,
     StoreFuture, Tiers,
     clock::Clock,
@@ -41,11 +41,13 @@ fn ration(store: impl Store) -> RateLimitLayerBuilder {
 }
 
 fn rationed(store: impl Store) -> RateLimitLayerBuilder {
-    RateLimitLayer::builder(store)
-        .scope("credentials")
-        .key(key::header("x-account"))
-        .on_missing_key(MissingKey::Reject)
-        .deadline(Duration::from_secs(60))
+    RateLimitLayerBuilder::from(
+        Limiter::builder(store)
+            .on_missing_key(MissingKey::Reject)
+            .deadline(Duration::from_secs(60)),
+    )
+    .scope("credentials")
+    .key(key::header("x-account"))
 }
 
 /// An issuer, its ration, and the request of a client.
@@ -296,11 +298,11 @@ async fn a_caller_that_may_have_no_credential_any_more_gets_no_repeat() {
     set(Access::Limit);
     assert_eq!(scene.ask("alice").await, 200);
     let closed = Rules::new().policy(QuotaPolicy::per_day("credentials", 0));
-    scene.ration.rules_handle().replace(closed).unwrap();
+    scene.ration.limiter().rules().replace(closed).unwrap();
     assert_eq!(scene.ask("alice").await, 429);
     // One repeat is left.
     let open = Rules::new().policy(QuotaPolicy::per_day("credentials", 2));
-    scene.ration.rules_handle().replace(open).unwrap();
+    scene.ration.limiter().rules().replace(open).unwrap();
     assert_eq!(scene.ask("alice").await, 200);
     assert_eq!(scene.remaining("alice").await, 1);
 }
@@ -308,9 +310,9 @@ async fn a_caller_that_may_have_no_credential_any_more_gets_no_repeat() {
 #[tokio::test]
 async fn what_is_not_counted_is_issued_as_often_as_it_is_asked_for() {
     let scene = Scene::new(ration(MemoryStore::new()));
-    scene.ration.rules_handle().disable();
+    scene.ration.limiter().rules().disable();
     assert_eq!(scene.asked("alice", 6).await, [200; 6]);
-    scene.ration.rules_handle().enable();
+    scene.ration.limiter().rules().enable();
     assert_eq!(scene.remaining("alice").await, 2);
     assert_eq!(scene.ask("alice").await, 200);
     assert_eq!(scene.remaining("alice").await, 1);

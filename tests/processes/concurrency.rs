@@ -28,8 +28,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Decision, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Scope,
-    Settlement, Store, key,
+    Decision, Limiter, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, key,
 };
 
 use crate::support::RedisServer;
@@ -165,12 +165,12 @@ async fn one_request(layer: &RateLimitLayer, gauge: &Arc<Gauge>, number: u64) {
 
 /// L24
 async fn two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero(store: impl Store + Clone) {
-    let layer = RateLimitLayer::builder(store.clone())
+    // A process that is kept from running must not fail open here.
+    let limiter = Limiter::builder(store.clone()).deadline(HANG);
+    let layer = RateLimitLayerBuilder::from(limiter)
         .scope("concurrency")
         .key(key::from_fn(|_| Some(PartitionKey::new("user", "alice"))))
         .policy(SLOTS)
-        // A process that is kept from running must not fail open here.
-        .deadline(HANG)
         .build()
         .unwrap();
     let gauge = Arc::new(Gauge::default());

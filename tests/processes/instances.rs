@@ -8,7 +8,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
-use tower_quota::{Decision, Outcome, QuotaPolicy, RateLimitLayer, RedisStore, key};
+use tower_quota::{Decision, Limiter, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, key};
 
 use crate::together;
 
@@ -41,12 +41,12 @@ fn four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass(
 
 #[tokio::main]
 async fn instance(url: &str) {
-    let layer = RateLimitLayer::builder(RedisStore::new(url).unwrap())
+    // A process that is kept from running must not fail open here.
+    let limiter = Limiter::builder(RedisStore::new(url).unwrap()).deadline(std::time::Duration::from_secs(30));
+    let layer = RateLimitLayerBuilder::from(limiter)
         .scope("instances")
         .key(key::extension::<String>())
         .policy(QuotaPolicy::per_day("daily", LIMIT))
-        // A process that is kept from running must not fail open here.
-        .deadline(std::time::Duration::from_secs(30))
         .build()
         .unwrap();
     send(&layer, "warm-up").await;

@@ -163,7 +163,7 @@ async fn instance(url: &str) {
         .build()
         .unwrap();
     let source = RedisRules::new(servers, "api").unwrap();
-    let follower = RulesFollower::builder(layer.rules_handle(), source).start().unwrap();
+    let follower = RulesFollower::builder(layer.limiter().rules(), source).start().unwrap();
     follower.wait_for_rules().await;
     crate::wait_for_the_others();
     let versions = Arc::new(Mutex::new(BTreeSet::new()));

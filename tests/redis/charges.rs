@@ -31,8 +31,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, Decision, MemoryStore, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RedisStore,
-    Settlement, Store, StoreFuture,
+    AcquireFuture, Algorithm, Decision, Limiter, MemoryStore, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, RedisStore, Settlement, Store, StoreFuture,
     clock::{Clock, Timestamp},
     key,
 };
@@ -53,12 +53,13 @@ fn daily(quota: u64) -> QuotaPolicy {
 }
 
 fn layer(store: impl Store, clock: &Clock, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
-    let builder = RateLimitLayer::builder(store)
-        .scope("charges")
-        .key(key::header("x-user-id"))
+    let limiter = Limiter::builder(store)
         .clock(clock.clone())
         // A machine that is busy with other tests must not make requests pass uncounted.
         .deadline(Duration::from_secs(60));
+    let builder = RateLimitLayerBuilder::from(limiter)
+        .scope("charges")
+        .key(key::header("x-user-id"));
     let builder = policies
         .into_iter()
         .fold(builder, |builder, policy| builder.policy(policy));
@@ -363,11 +364,10 @@ async fn a_flush_waits_for_the_decision_of_a_cancelled_request_and_its_slot_beco
 
 /// A layer that gives back whatever a request has cost.
 fn refunding(store: impl Store, scope: &str, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
-    let builder = RateLimitLayer::builder(store)
+    let builder = RateLimitLayerBuilder::from(Limiter::builder(store).deadline(Duration::from_secs(60)))
         .scope(scope)
         .key(key::header("x-user-id"))
-        .actual_cost(|_| Some(0))
-        .deadline(Duration::from_secs(60));
+        .actual_cost(|_| Some(0));
     let builder = policies
         .into_iter()
         .fold(builder, |builder, policy| match policy.name() {

@@ -19,8 +19,8 @@ use tokio::task::yield_now;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, RedisStoreBuilder, Scope, Store,
-    StoreErrorKind, key,
+    Limiter, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
+    RedisStoreBuilder, Scope, Store, StoreErrorKind, key,
     redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, MultiplexedConnection, RedisError},
 };
 
@@ -28,13 +28,12 @@ use crate::load::{assert_limit_holds, outcome, until, until_decided};
 use crate::support::{Mode, Proxy, RedisServer, shared_cluster};
 
 fn layer(store: RedisStore, scope: &str) -> RateLimitLayer {
-    RateLimitLayer::builder(store)
-        // Every request asks the store, about which these tests are.
-        .rejection_cache(0)
+    // Every request asks the store, about which these tests are.
+    let limiter = Limiter::builder(store).rejection_cache(0);
+    RateLimitLayerBuilder::from(limiter.deadline(Duration::from_secs(1)))
         .scope(scope)
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("daily", 5))
-        .deadline(Duration::from_secs(1))
         .build()
         .unwrap()
 }
@@ -81,13 +80,12 @@ fn rotating(server: &RedisServer, password: &Arc<Mutex<&'static str>>, opened: &
             let login = to.redis_settings().clone().set_username("limits");
             ready(Ok(to.set_redis_settings(login.set_password(*password.lock().unwrap()))))
         });
-    RateLimitLayer::builder(store.build().unwrap())
-        .rejection_cache(0)
+    let limiter = Limiter::builder(store.build().unwrap()).rejection_cache(0);
+    RateLimitLayerBuilder::from(limiter.deadline(Duration::from_secs(60)))
         .scope("rotation")
         .key(key::header("x-user-id"))
         // Nothing is refilled while the test runs.
         .policy(QuotaPolicy::new("slow", 1_000_000, Duration::from_secs(1_000_000_000)))
-        .deadline(Duration::from_secs(60))
         .build()
         .unwrap()
 }
@@ -251,13 +249,13 @@ fn scripts(server: &RedisServer) -> usize {
 #[tokio::test]
 async fn a_decision_about_three_windows_is_one_call_of_the_script_and_nothing_else() {
     let server = RedisServer::start();
-    let layer = RateLimitLayer::builder(RedisStore::new(server.url()).unwrap())
+    let limiter = Limiter::builder(RedisStore::new(server.url()).unwrap()).deadline(Duration::from_secs(5));
+    let layer = RateLimitLayerBuilder::from(limiter)
         .scope("one call")
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_second("second", 1_000))
         .policy(QuotaPolicy::per_minute("minute", 10_000))
         .policy(QuotaPolicy::per_day("day", 100_000))
-        .deadline(Duration::from_secs(5))
         .build()
         .unwrap();
     assert_eq!(outcome(&layer, "alice").await, Outcome::Allowed);
@@ -293,8 +291,9 @@ async fn two_thousand_requests_that_an_inner_layer_rejects_are_calls_of_the_scri
     let server = RedisServer::start();
     let store = RedisStore::new(server.url()).unwrap();
     let [addresses, users] = [("addresses", 10), ("users", 2)].map(|(scope, quota)| {
-        let builder = RateLimitLayer::builder(store.clone()).scope(scope);
-        let builder = builder.key(key::header("x-user-id")).deadline(Duration::from_secs(60));
+        let limiter = Limiter::builder(store.clone()).deadline(Duration::from_secs(60));
+        let builder = RateLimitLayerBuilder::from(limiter).scope(scope);
+        let builder = builder.key(key::header("x-user-id"));
         builder.policy(QuotaPolicy::per_day(scope, quota)).build().unwrap()
     });
     let served = Arc::new(AtomicUsize::new(0));

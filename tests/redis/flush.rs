@@ -14,8 +14,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, ActualCost, Algorithm, Plan, QuotaPolicy, RateLimitBody, RateLimitLayer, RedisStore,
-    RedisStoreBuilder, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    AcquireFuture, ActualCost, Algorithm, Limiter, Plan, QuotaPolicy, RateLimitBody, RateLimitLayer,
+    RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
     clock::{Clock, Timestamp},
     key,
 };
@@ -45,18 +45,20 @@ fn build(builder: RedisStoreBuilder, prefix: &str) -> RedisStore {
 }
 
 fn layer(store: impl Store, fallback: Option<RedisStore>) -> RateLimitLayer {
-    let builder = RateLimitLayer::builder(store)
+    // A machine that is busy with other tests must not make requests pass uncounted.
+    let limiter = Limiter::builder(store).deadline(HANG);
+    let limiter = match fallback {
+        Some(fallback) => limiter.fallback(fallback),
+        None => limiter,
+    };
+    RateLimitLayerBuilder::from(limiter)
         .scope("flush")
         .key(key::extension::<i64>())
         .cost(ESTIMATE)
         .policy(QuotaPolicy::per_day("daily", QUOTA).with_algorithm(Algorithm::FixedWindow))
         .policy(QuotaPolicy::concurrent("slots", REQUESTS))
-        // A machine that is busy with other tests must not make requests pass uncounted.
-        .deadline(HANG);
-    match fallback {
-        Some(fallback) => builder.fallback(fallback).build().unwrap(),
-        None => builder.build().unwrap(),
-    }
+        .build()
+        .unwrap()
 }
 
 fn runtime() -> Runtime {
@@ -222,7 +224,7 @@ fn while_requests_still_finish_flushes_lose_nothing_and_the_last_one_waits_for_a
     runtime.block_on(async {
         let requests = InProgress::begin(&layer).await;
         let (is_over, over) = watch::channel(false);
-        let (admin, at_once) = (layer.limiter(), layer.limiter());
+        let (admin, at_once) = (layer.limiter().clone(), layer.limiter());
         let flushes = tokio::spawn(async move {
             while !*over.borrow() {
                 // Some end in the middle, and two wait at the same time.

@@ -22,6 +22,7 @@ mod partition_steps;
 mod partitions;
 mod prefetch;
 mod questions;
+mod ready;
 mod reloads;
 #[path = "../support/remote_store.rs"]
 mod remote_store;

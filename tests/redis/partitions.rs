@@ -13,8 +13,8 @@ use proptest::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitBody,
-    RateLimitLayer, RedisStore, Scope, Store,
+    Algorithm, Decision, Limiter, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Store,
     clock::{Clock, Timestamp},
     key,
 };
@@ -295,17 +295,19 @@ async fn a_reset_forgets_all_partitions_of_a_plan() {
 
 /// A layer with keys that can be read, on a server of its own.
 fn readable(server: &RedisServer) -> RateLimitLayer {
-    RateLimitLayer::builder(RedisStore::new(server.url()).unwrap())
-        .scope("api v1")
-        .key(key::header("x-user-id"))
-        .named_key("address", key::client_ip())
-        .policy(QuotaPolicy::per_hour("hour", 9))
-        .policy(QuotaPolicy::per_hour("log", 9).with_algorithm(Algorithm::SlidingWindowLog))
-        .policy(QuotaPolicy::concurrent("slots", 9).keyed_by("address"))
-        .deadline(Duration::from_secs(10))
-        .readable_keys()
-        .build()
-        .unwrap()
+    RateLimitLayerBuilder::from(
+        Limiter::builder(RedisStore::new(server.url()).unwrap())
+            .deadline(Duration::from_secs(10))
+            .readable_keys(),
+    )
+    .scope("api v1")
+    .key(key::header("x-user-id"))
+    .named_key("address", key::client_ip())
+    .policy(QuotaPolicy::per_hour("hour", 9))
+    .policy(QuotaPolicy::per_hour("log", 9).with_algorithm(Algorithm::SlidingWindowLog))
+    .policy(QuotaPolicy::concurrent("slots", 9).keyed_by("address"))
+    .build()
+    .unwrap()
 }
 
 async fn send(layer: &RateLimitLayer, user: &str) -> Response<RateLimitBody<Full<Bytes>>> {

@@ -26,8 +26,9 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, ActualCost, Algorithm, ConfigErrorKind, Decision, Direction, MemoryStore, Outcome, Plan, PolicySet,
-    QuotaPolicy, RateLimitLayer, RedisStore, Rules, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    AcquireFuture, ActualCost, Algorithm, ConfigErrorKind, Decision, Direction, Limiter, MemoryStore, Outcome, Plan,
+    PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Rules, Settlement, Store, StoreError,
+    StoreErrorKind, StoreFuture,
     clock::{Clock, Timestamp},
     key,
 };
@@ -187,11 +188,10 @@ impl Scene {
 }
 
 fn layer(store: impl Store, clock: Clock, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
-    let builder = RateLimitLayer::builder(store)
+    let builder = RateLimitLayerBuilder::from(Limiter::builder(store).clock(clock))
         .decision_in_response()
         .scope("prefetchs")
         .key(key::extension::<String>())
-        .clock(clock)
         .cost_by(|request| request.extensions.get::<Cost>().map_or(1, |cost| cost.announced));
     let builder = policies
         .into_iter()
@@ -458,7 +458,8 @@ async fn new_rules_are_not_served_from_old_blocks() {
     let layer = scene.layer([daily(1_000, 100)]);
     assert_eq!(allowed(&layer, 70).await, 70);
     layer
-        .rules_handle()
+        .limiter()
+        .rules()
         .replace(Rules::new().policy(daily(80, 10)))
         .unwrap();
     assert_eq!(allowed(&layer, 70).await, 10);
@@ -467,13 +468,15 @@ async fn new_rules_are_not_served_from_old_blocks() {
 
     let hourly = QuotaPolicy::per_hour("hourly", 50).with_prefetch(10);
     layer
-        .rules_handle()
+        .limiter()
+        .rules()
         .replace(Rules::new().policy(hourly.clone()))
         .unwrap();
     assert_eq!(allowed(&layer, 30).await, 30);
     assert!(left(&layer).await < 20, "a part of a batch is held");
     layer
-        .rules_handle()
+        .limiter()
+        .rules()
         .replace(Rules::new().policy(hourly).policy(daily(200, 100)))
         .unwrap();
     assert_eq!(allowed(&layer, 30).await, 20);
@@ -522,7 +525,7 @@ async fn a_batch_that_is_taken_while_a_reset_is_under_way_does_not_outlive_it() 
     let permits = Arc::new(Semaphore::new(0));
     *scene.store.reset.lock().unwrap() = Some(Arc::clone(&permits));
     let reset = tokio::spawn({
-        let admin = layer.limiter();
+        let admin = layer.limiter().clone();
         async move { admin.caller("alice").reset().await }
     });
     tokio::task::yield_now().await;
@@ -740,15 +743,17 @@ async fn a_fallback_decides_about_each_request_and_not_about_blocks() {
         MemoryStore::builder().clock(scene.clock.clone()).build().unwrap(),
         Timing::Later,
     );
-    let layer = RateLimitLayer::builder(Arc::clone(&scene.store))
-        .decision_in_response()
-        .scope("prefetchs")
-        .key(key::extension::<String>())
-        .clock(scene.clock.clone())
-        .policy(daily(1_000, 16))
-        .fallback(Arc::clone(&fallback))
-        .build()
-        .unwrap();
+    let layer = RateLimitLayerBuilder::from(
+        Limiter::builder(Arc::clone(&scene.store))
+            .clock(scene.clock.clone())
+            .fallback(Arc::clone(&fallback)),
+    )
+    .decision_in_response()
+    .scope("prefetchs")
+    .key(key::extension::<String>())
+    .policy(daily(1_000, 16))
+    .build()
+    .unwrap();
     assert_eq!(allowed(&layer, 31).await, 31);
     scene.store.set(Timing::Failing);
     assert_eq!(join_all((0..20).map(|_| outcome(&layer))).await, [Outcome::Allowed; 20]);
@@ -1053,17 +1058,17 @@ async fn instances_in_parallel_let_exactly_the_quota_of_one_redis_pass() {
         .map(|_| {
             let store = crate::shared_store().key_prefix(&prefix).build();
             let store = Probe::new(store.unwrap(), Timing::AtOnce);
-            let layer = RateLimitLayer::builder(Arc::clone(&store))
-                .decision_in_response()
-                .scope("prefetchs")
-                .key(key::extension::<String>())
-                .policy(
-                    QuotaPolicy::new("p", QUOTA as u64, Duration::from_secs(1_000_000_000))
-                        .with_algorithm(Algorithm::FixedWindow)
-                        .with_prefetch(100),
-                )
-                .deadline(Duration::from_secs(30))
-                .build();
+            let layer =
+                RateLimitLayerBuilder::from(Limiter::builder(Arc::clone(&store)).deadline(Duration::from_secs(30)))
+                    .decision_in_response()
+                    .scope("prefetchs")
+                    .key(key::extension::<String>())
+                    .policy(
+                        QuotaPolicy::new("p", QUOTA as u64, Duration::from_secs(1_000_000_000))
+                            .with_algorithm(Algorithm::FixedWindow)
+                            .with_prefetch(100),
+                    )
+                    .build();
             (store, layer.unwrap())
         })
         .collect();

@@ -8,9 +8,9 @@ use http::{Request, Response};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Availability, ChargeTime, ConfigErrorKind, Decision, Direction, MemoryStore, Outcome, PartitionId,
-    PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Refund, RefundOutcome, Scope, Settlement,
-    Store,
+    Algorithm, Availability, ChargeTime, ConfigErrorKind, Decision, Direction, Limiter, MemoryStore, Outcome,
+    PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund,
+    RefundOutcome, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
     key,
 };
@@ -283,12 +283,11 @@ async fn a_refund_of_a_window_that_is_over_credits_this_one_only_if_it_says_so()
 }
 
 fn layer(server: &RedisServer) -> RateLimitLayer {
-    let builder = RateLimitLayer::builder(RedisStore::new(server.url()).unwrap()).decision_in_response();
-    let builder = builder.scope("renderings").key(key::header("x-user-id")).cost(5);
     // A machine that is busy with other tests must not make requests pass uncounted.
-    let builder = builder
-        .policy(QuotaPolicy::per_day("day", 10))
-        .deadline(Duration::from_secs(60));
+    let limiter = Limiter::builder(RedisStore::new(server.url()).unwrap()).deadline(Duration::from_secs(60));
+    let builder = RateLimitLayerBuilder::from(limiter).decision_in_response();
+    let builder = builder.scope("renderings").key(key::header("x-user-id")).cost(5);
+    let builder = builder.policy(QuotaPolicy::per_day("day", 10));
     builder.build().unwrap()
 }
 

@@ -15,8 +15,8 @@ use std::{
 
 use tokio::{task::JoinSet, time::sleep};
 use tower_quota::{
-    Access, AccessList, Algorithm, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
-    RedisStore, Rules, RulesHandle, Scope, Store, Tiers,
+    Access, AccessList, Algorithm, Limiter, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Rules, RulesHandle, Scope, Store, Tiers,
     clock::{Clock, Timestamp},
     key,
 };
@@ -89,13 +89,14 @@ struct Instance {
 
 impl Instance {
     fn new(scope: &str, policies: PoliciesOf, number: u64) -> Self {
-        let layer = RateLimitLayer::builder(RedisStore::new(shared_server().url()).unwrap())
+        // A busy machine must not look like a store that is unavailable.
+        let limiter =
+            Limiter::builder(RedisStore::new(shared_server().url()).unwrap()).deadline(Duration::from_secs(30));
+        let layer = RateLimitLayerBuilder::from(limiter)
             .decision_in_response()
             .scope(scope)
             .key(key::header("x-user-id"))
-            .rules(rules(policies(number)))
-            // A busy machine must not look like a store that is unavailable.
-            .deadline(Duration::from_secs(30));
+            .rules(rules(policies(number)));
         Self {
             layer: layer.build().unwrap(),
             announced: AtomicU64::new(number),
@@ -186,7 +187,7 @@ impl Service {
         let handles: Vec<_> = self
             .instances
             .iter()
-            .map(|instance| instance.layer.rules_handle())
+            .map(|instance| instance.layer.limiter().rules())
             .collect();
         for number in 1..=RELOADS {
             ticks.tick().await;
@@ -241,7 +242,7 @@ async fn for_30_seconds_nobody_is_rejected_whom_old_and_new_rules_let_pass_and_n
     let mut allowed = allowed;
     let number = RELOADS + 1;
     let last = &greedy.instances[1];
-    last.replace(&last.layer.rules_handle(), greedy.policies, number);
+    last.replace(&last.layer.limiter().rules(), greedy.policies, number);
     while greedy.request(last).await {
         allowed += 1;
     }
@@ -295,12 +296,12 @@ impl Rehearsal {
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
         let layer = |_| {
-            let layer = RateLimitLayer::builder(RemoteStore::<1>(store.clone()))
-                .decision_in_response()
-                .scope("rehearsal")
-                .key(key::header("x-user-id"))
-                .rules(rules(rates(0)))
-                .clock(clock.clone());
+            let layer =
+                RateLimitLayerBuilder::from(Limiter::builder(RemoteStore::<1>(store.clone())).clock(clock.clone()))
+                    .decision_in_response()
+                    .scope("rehearsal")
+                    .key(key::header("x-user-id"))
+                    .rules(rules(rates(0)));
             layer.build().unwrap()
         };
         Self {
@@ -336,7 +337,7 @@ impl Rehearsal {
 
     /// 50 ms.
     async fn turn(&mut self, number: u64) {
-        self.layers[1].rules_handle().replace(rules(rates(number))).unwrap();
+        self.layers[1].limiter().rules().replace(rules(rates(number))).unwrap();
         for step in 0..10 {
             for _ in 0..1 + (number + step) % 3 {
                 self.request(number).await;
@@ -365,15 +366,14 @@ async fn what_administrators_do_takes_effect_at_once_although_rejections_are_rem
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let hour = |quota| rules([QuotaPolicy::per_hour("hour", quota)]);
     let access = AccessList::new(key::client_ip());
-    let layer = RateLimitLayer::builder(RemoteStore::<1>(store))
+    let layer = RateLimitLayerBuilder::from(Limiter::builder(RemoteStore::<1>(store)).clock(clock.clone()))
         .decision_in_response()
         .scope("administrators")
         .key(key::header("x-user-id"))
         .rules(hour(2))
-        .access_list(access.clone())
-        .clock(clock.clone());
+        .access_list(access.clone());
     let layer = layer.build().unwrap();
-    let (admin, handle) = (layer.limiter(), layer.rules_handle());
+    let (admin, handle) = (layer.limiter(), layer.limiter().rules());
     let alice = PartitionKey::new("x-user-id", USER);
     // As many as are said pass, and the next two do not, the second of them without a question.
     let assert_passes = async |count: usize| {
@@ -419,13 +419,12 @@ async fn a_reset_forgets_the_logs_of_all_tiers_and_of_the_rules_that_are_tried()
         let [first, second] = names.map(|name| [log(name)]);
         Rules::new().tier("free", first).tier("premium", second)
     };
-    let layer = RateLimitLayer::builder(store.clone())
+    let layer = RateLimitLayerBuilder::from(Limiter::builder(store.clone()).deadline(Duration::from_secs(30)))
         .decision_in_response()
         .scope("resets")
         .key(key::header("x-user-id"))
         .tiers(Tiers::from_fn(|_| Some("premium")))
         .rules(of(["free log", "premium log"]))
-        .deadline(Duration::from_secs(30))
         .build()
         .unwrap();
     let user = Scope::new("resets").partition(&PartitionKey::new("x-user-id", USER));
@@ -436,7 +435,8 @@ async fn a_reset_forgets_the_logs_of_all_tiers_and_of_the_rules_that_are_tried()
     };
     ask(&layer, USER).await;
     layer
-        .rules_handle()
+        .limiter()
+        .rules()
         .roll_out(100, of(["other log", "tried log"]))
         .unwrap();
     ask(&layer, USER).await;

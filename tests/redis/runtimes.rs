@@ -22,7 +22,10 @@ use tokio::{
 };
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
-use tower_quota::{Outcome, QuotaPolicy, RateLimitBody, RateLimitLayer, RedisStore, RedisStoreBuilder, key};
+use tower_quota::{
+    Limiter, Outcome, QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder,
+    key,
+};
 
 use crate::{
     load::{HANG, outcome},
@@ -157,11 +160,10 @@ impl Servers {
             .connection_timeout(Duration::from_secs(2))
             .build()
             .unwrap();
-        RateLimitLayer::builder(store)
+        RateLimitLayerBuilder::from(Limiter::builder(store).deadline(HANG / 2))
             .scope(name)
             .key(key::header("x-user-id"))
             .policy(QuotaPolicy::per_day("daily", 1_000_000))
-            .deadline(HANG / 2)
             .build()
             .unwrap()
     }
@@ -365,14 +367,16 @@ fn slots_acquired_in_a_runtime_that_has_ended_are_renewed_and_released_in_the_ne
     let servers = Servers::single();
     for (number, end) in ENDINGS.into_iter().enumerate() {
         let layer = || {
-            RateLimitLayer::builder(servers.builder.clone().lease_time(LEASE).build().unwrap())
-                .scope(number.to_string())
-                .key(key::header("x-user-id"))
-                .policy(QuotaPolicy::concurrent("slots", 2))
-                .rejection_cache(0)
-                .deadline(HANG / 2)
-                .build()
-                .unwrap()
+            RateLimitLayerBuilder::from(
+                Limiter::builder(servers.builder.clone().lease_time(LEASE).build().unwrap())
+                    .rejection_cache(0)
+                    .deadline(HANG / 2),
+            )
+            .scope(number.to_string())
+            .key(key::header("x-user-id"))
+            .policy(QuotaPolicy::concurrent("slots", 2))
+            .build()
+            .unwrap()
         };
         let (layer, first) = in_a_runtime(multi_thread, end, async {
             let layer = layer();

@@ -8,8 +8,8 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_quota::{
-    Algorithm, Decision, Direction, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitBody,
-    RateLimitLayer, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, RequestContentBody, RequestContentLayer,
+    Algorithm, Decision, Direction, Limiter, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    RateLimitBody, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, RequestContentBody, RequestContentLayer,
     Scope, Settlement, Store,
     clock::{Clock, Timestamp},
     key,
@@ -99,10 +99,10 @@ async fn transfer(
     sent: usize,
     response: String,
 ) -> RateLimitBody<Full<Bytes>> {
-    let builder = RateLimitLayer::builder(Arc::clone(&bench.store))
-        .scope(bench.scope)
-        .key(key::from_fn(|_| Some(PartitionKey::new("user", "alice"))))
-        .deadline(Duration::from_secs(60));
+    let builder =
+        RateLimitLayerBuilder::from(Limiter::builder(Arc::clone(&bench.store)).deadline(Duration::from_secs(60)))
+            .scope(bench.scope)
+            .key(key::from_fn(|_| Some(PartitionKey::new("user", "alice"))));
     let add = |builder: RateLimitLayerBuilder, policy: &QuotaPolicy| builder.policy(policy.clone());
     let limits = policies.iter().fold(builder, add).build().unwrap();
     let handler = service_fn(move |request: Request<RequestContentBody<Full<Bytes>>>| {

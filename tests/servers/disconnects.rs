@@ -17,8 +17,8 @@ use tokio::{
 };
 use tower::ServiceBuilder;
 use tower_quota::{
-    Algorithm, Direction, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, RequestContentBody,
-    RequestContentLayer, Store, key,
+    Algorithm, Direction, Limiter, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    RequestContentBody, RequestContentLayer, Store, key,
 };
 
 use crate::{RemoteStore, Server};
@@ -53,12 +53,11 @@ struct Scene {
 
 impl Scene {
     async fn new(store: impl Store, policy: &QuotaPolicy) -> Self {
-        let limits = RateLimitLayer::builder(store)
+        let limits = RateLimitLayerBuilder::from(Limiter::builder(store).deadline(Duration::from_secs(60)))
             .scope("disconnects")
             .key(key::header("x-user-id"))
             .policy(policy.clone())
             .policy(SLOTS)
-            .deadline(Duration::from_secs(60))
             .build()
             .unwrap();
         let service = ServiceBuilder::new()

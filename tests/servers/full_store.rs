@@ -8,18 +8,20 @@ use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::{sleep, timeout};
 use tower_quota::{
-    Algorithm, CircuitState, FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer, RedisStore, StoreErrorKind,
+    Algorithm, CircuitState, FailureMode, Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, RedisStore, StoreErrorKind,
 };
 
 use crate::{
-    metrics::{Failing, builder, recorder, request, send, value},
+    metrics::{Failing, builder, builder_of, recorder, request, send, value},
     support::RedisServer,
 };
 
 fn layer(server: &RedisServer, policy: QuotaPolicy) -> RateLimitLayer {
     let store = RedisStore::new(server.url()).unwrap();
-    let builder = builder(store).deadline(Duration::from_secs(60)).rejection_cache(0);
-    builder.policy(policy).build().unwrap()
+    let limiter = Limiter::builder(store)
+        .deadline(Duration::from_secs(60))
+        .rejection_cache(0);
+    builder_of(limiter).policy(policy).build().unwrap()
 }
 
 fn is_full(server: &RedisServer, full: bool) {
@@ -97,14 +99,14 @@ async fn strangers_who_fill_redis_and_the_store_of_the_process_free_no_exhausted
 #[tokio::test]
 async fn a_full_redis_leaves_the_decision_to_the_fallback_or_to_a_closed_failure_mode() {
     let server = RedisServer::start();
-    let builder = || {
-        let builder = builder(RedisStore::new(server.url()).unwrap()).deadline(Duration::from_secs(60));
-        builder.policy(QuotaPolicy::per_day("day", 3))
+    let limiter = || {
+        let limiter = Limiter::builder(RedisStore::new(server.url()).unwrap()).deadline(Duration::from_secs(60));
+        limiter.policy(QuotaPolicy::per_day("day", 3))
     };
     is_full(&server, true);
-    let closed = builder().failure_mode(FailureMode::Closed).build().unwrap();
+    let closed = builder_of(limiter().failure_mode(FailureMode::Closed)).build().unwrap();
     assert_eq!(send(&closed, request("alice")).await, 503);
-    let fallback = builder().fallback(MemoryStore::new()).build().unwrap();
+    let fallback = builder_of(limiter().fallback(MemoryStore::new())).build().unwrap();
     assert_eq!(admitted(&fallback, "alice", 9).await, 3);
 }
 

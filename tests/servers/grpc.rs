@@ -13,7 +13,7 @@ use tonic::{
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::{QuotaViolation, StatusExt};
 use tower_quota::{
-    AcquireFuture, FailureMode, MemoryStore, MissingKey, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
+    AcquireFuture, FailureMode, Limiter, MemoryStore, MissingKey, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
     RateLimitLayerBuilder, ResponseFields, Scope, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
     clock::{Clock, Timestamp},
     fields::draft11::{LimitItem, RateLimit},
@@ -61,15 +61,14 @@ fn with_clock(policies: impl IntoIterator<Item = QuotaPolicy>) -> (Clock, RateLi
 fn with_dialect(fields: ResponseFields, policies: impl IntoIterator<Item = QuotaPolicy>) -> (Clock, RateLimitLayer) {
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    let builder = RateLimitLayer::builder(store)
+    let builder = RateLimitLayerBuilder::from(Limiter::builder(store).deadline(Duration::from_secs(60)))
         .scope("api")
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .response_fields(fields)
         .cost_by(|request| {
             let cost = request.headers.get("x-cost").and_then(|cost| cost.to_str().ok());
             cost.and_then(|cost| cost.parse().ok()).unwrap_or(1)
-        })
-        .deadline(Duration::from_secs(60));
+        });
     let limits = policies.into_iter().fold(builder, RateLimitLayerBuilder::policy);
     (clock, limits.build().unwrap())
 }

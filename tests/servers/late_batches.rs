@@ -8,10 +8,10 @@ use futures_util::{FutureExt, future::join_all};
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::sleep;
-use tower_quota::{Algorithm, QuotaPolicy, RateLimitLayer, RedisStore};
+use tower_quota::{Algorithm, Limiter, QuotaPolicy, RateLimitLayer, RedisStore};
 
 use crate::{
-    metrics::{builder, recorder, request, send, value},
+    metrics::{builder_of, recorder, request, send, value},
     support::{Mode, Proxy, RedisServer},
 };
 
@@ -19,9 +19,8 @@ const QUOTA: u64 = 3_000;
 
 fn instance(url: &str) -> RateLimitLayer {
     let policy = QuotaPolicy::per_day("day", QUOTA).with_algorithm(Algorithm::FixedWindow);
-    builder(RedisStore::new(url).unwrap())
+    builder_of(Limiter::builder(RedisStore::new(url).unwrap()).deadline(Duration::from_millis(50)))
         .policy(policy.with_prefetch(100))
-        .deadline(Duration::from_millis(50))
         .build()
         .unwrap()
 }

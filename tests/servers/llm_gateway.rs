@@ -14,7 +14,7 @@ use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tower_quota::{
-    MemoryStore, RedisStore, Store,
+    Limiter, MemoryStore, RedisStore, Store,
     clock::{Clock, Timestamp},
 };
 
@@ -28,10 +28,7 @@ struct Gateway(SocketAddr);
 
 impl Gateway {
     async fn start(store: impl Store, pause: Duration) -> Self {
-        let limits = example::limits(store)
-            .deadline(Duration::from_secs(60))
-            .build()
-            .unwrap();
+        let limits = example::limits(Limiter::builder(store).deadline(Duration::from_secs(60))).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(example::serve(listener, limits, pause));

@@ -54,7 +54,7 @@ use tokio::{
 };
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_quota::{
-    MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Store,
+    Limiter, MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Store,
     key::{self, KeyExtractor, PeerAddress},
 };
 
@@ -71,14 +71,14 @@ fn limits(store: impl Store, scope: &str, quota: u64) -> RateLimitLayer {
 }
 
 fn limits_by(key: impl KeyExtractor, store: impl Store, scope: &str, quota: u64) -> RateLimitLayerBuilder {
-    RateLimitLayer::builder(store)
+    // A machine that is busy with other tests must not make requests pass uncounted.
+    let limiter = Limiter::builder(store).deadline(Duration::from_secs(60));
+    RateLimitLayerBuilder::from(limiter)
         .decision_in_response()
         .scope(scope)
         .key(key)
         .on_missing_key(MissingKey::Reject)
         .policy(QuotaPolicy::per_day("day", quota))
-        // A machine that is busy with other tests must not make requests pass uncounted.
-        .deadline(Duration::from_secs(60))
 }
 
 /// One layer for each way that a decision can go: known at once, and waited for.

@@ -18,9 +18,9 @@ use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, ChargeTime, Direction, FailureMode, MemoryStore, MissingKey, PartitionKey, Plan,
-    PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store,
-    StoreError, StoreErrorKind, StoreFuture, Tiers, UsageHandle,
+    AcquireFuture, Algorithm, ChargeTime, Direction, FailureMode, Limiter, LimiterBuilder, MemoryStore, MissingKey,
+    PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules,
+    Scope, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers, WeakPermit,
     clock::{Clock, Timestamp},
     fleet::{FileRules, RulesDocument, RulesFollower},
     key,
@@ -66,7 +66,11 @@ pub(crate) fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
 }
 
 pub(crate) fn builder(store: impl Store) -> RateLimitLayerBuilder {
-    RateLimitLayer::builder(store)
+    builder_of(Limiter::builder(store))
+}
+
+pub(crate) fn builder_of(limiter: LimiterBuilder) -> RateLimitLayerBuilder {
+    RateLimitLayerBuilder::from(limiter)
         .scope("test")
         .key(key::header("x-user-id"))
 }
@@ -328,8 +332,7 @@ async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests()
     let _recorder = set_default_local_recorder(&recorder);
     let policy = QuotaPolicy::per_day("day", 9);
     let clock = Clock::manual(Timestamp::from_micros(0));
-    let open = builder(Failing(None))
-        .clock(clock)
+    let open = builder_of(Limiter::builder(Failing(None)).clock(clock))
         .policy(policy.clone())
         .build()
         .unwrap();
@@ -399,7 +402,11 @@ async fn time_of_a_store(answers_at_once: bool) -> [f64; 2] {
         clock: clock.clone(),
         answers_at_once,
     };
-    send(&nine_a_day_of(builder(store).clock(clock)), request("alice")).await;
+    send(
+        &nine_a_day_of(builder_of(Limiter::builder(store).clock(clock))),
+        request("alice"),
+    )
+    .await;
     let page = page.render();
     ["count", "sum"].map(|part| {
         let series = format!(r#"tower_quota_store_seconds_{part}{{scope="test"}}"#);
@@ -451,10 +458,7 @@ impl Store for Distant {
 async fn requests_that_find_too_many_waiting_are_counted_as_such_and_the_circuit_stays_closed() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let layer = builder(Failing(None))
-        .max_waiting(3)
-        .policy(QuotaPolicy::per_day("day", 9));
-    let layer = layer.build().unwrap();
+    let layer = nine_a_day_of(builder_of(Limiter::builder(Failing(None)).max_waiting(3)));
     let mut requests: Vec<_> = (0..10).map(|_| Box::pin(send(&layer, request("alice")))).collect();
     let mut waiting = 0;
     for request in &mut requests {
@@ -470,8 +474,8 @@ async fn requests_that_find_too_many_waiting_are_counted_as_such_and_the_circuit
 async fn what_the_fallback_decides_has_not_failed() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let layer = builder(Failing(Some(StoreErrorKind::Unreachable)))
-        .fallback(MemoryStore::new())
+    let limiter = Limiter::builder(Failing(Some(StoreErrorKind::Unreachable))).fallback(MemoryStore::new());
+    let layer = builder_of(limiter)
         .policy(QuotaPolicy::per_day("day", 1))
         .build()
         .unwrap();
@@ -557,8 +561,8 @@ async fn units_are_counted_as_they_were_expected_and_as_they_were_used() {
         .build()
         .unwrap();
     let service = layer.layer(service_fn(async |request: Request<()>| {
-        let usage: Option<&UsageHandle> = request.extensions().get();
-        usage.unwrap().set("output", 30);
+        let permit = request.extensions().get().and_then(WeakPermit::upgrade);
+        permit.unwrap().set("output", 30);
         Ok::<_, Infallible>(Response::new(String::from("answer")))
     }));
     for _ in 0..3 {
@@ -650,11 +654,7 @@ async fn connections_to_redis_that_fail_are_counted() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
     let store = RedisStore::new(NO_SERVER).unwrap();
-    let layer = builder(store)
-        .deadline(Duration::from_secs(60))
-        .policy(QuotaPolicy::per_day("day", 9))
-        .build()
-        .unwrap();
+    let layer = nine_a_day_of(builder_of(Limiter::builder(store).deadline(Duration::from_secs(60))));
     assert_eq!(send(&layer, request("alice")).await, 200);
     let page = page.render();
     assert!(value(&page, "tower_quota_connection_failures_total") >= 1.0, "{page}");
@@ -674,8 +674,8 @@ async fn a_cluster_of_which_no_node_is_known_is_one_lost_node_until_it_is_droppe
     let _recorder = set_default_local_recorder(&recorder);
     let layer = |scope: &str| {
         let store = RedisStore::cluster([NO_SERVER]).unwrap();
-        let builder = builder(store).scope(scope).deadline(Duration::from_secs(60));
-        builder.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
+        let limiter = Limiter::builder(store).deadline(Duration::from_secs(60));
+        nine_a_day_of(builder_of(limiter).scope(scope))
     };
     let lost = || value(&page.render(), "tower_quota_lost_nodes");
     let layers = ["first", "second"].map(layer);
@@ -704,8 +704,7 @@ async fn send_until_lost(layer: &RateLimitLayer, page: &PrometheusHandle, nodes:
 
 fn cluster_layer(cluster: &RedisCluster) -> RateLimitLayer {
     let store = RedisStore::cluster(cluster.urls()).unwrap();
-    builder(store)
-        .rejection_cache(0)
+    builder_of(Limiter::builder(store).rejection_cache(0))
         .policy(QuotaPolicy::per_day("day", 1_000_000))
         .build()
         .unwrap()
@@ -816,7 +815,7 @@ async fn follow_and_reject() {
     let path = std::env::temp_dir().join(format!("tower-quota-rules-{}", std::process::id()));
     let rules = Rules::new().policy(QuotaPolicy::per_day("day", 8));
     fs::write(&path, RulesDocument::new(1, rules).to_json().unwrap()).unwrap();
-    let follower = RulesFollower::builder(layer.rules_handle(), FileRules::new(&path));
+    let follower = RulesFollower::builder(layer.limiter().rules(), FileRules::new(&path));
     let follower = follower.start().unwrap();
     follower.wait_for_rules().await;
     fs::write(&path, "no rules").unwrap();

@@ -28,9 +28,9 @@ use tokio::time::{Instant, sleep};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, ChargeTime, Direction, FailureMode, MemoryStore, PartitionKey, Plan, PolicySet,
+    AcquireFuture, Algorithm, ChargeTime, Direction, FailureMode, Limiter, MemoryStore, PartitionKey, Plan, PolicySet,
     QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store,
-    StoreErrorKind, StoreFuture, Tiers, UsageHandle,
+    StoreErrorKind, StoreFuture, Tiers, WeakPermit,
     clock::{Clock, Timestamp},
     fleet::{
         FileRules, RulesDocument, RulesFollower, RulesSource, RulesVersion, SourceFuture, SourceState, SwitchOrder,
@@ -39,7 +39,7 @@ use tower_quota::{
 
 use crate::{
     NO_SERVER, RemoteStore, listener,
-    metrics::{Failing, builder, look_up_a_tier, recorder, request, send},
+    metrics::{Failing, builder, builder_of, look_up_a_tier, recorder, request, send},
     support::{RedisServer, free_port},
     tokens,
 };
@@ -298,8 +298,7 @@ impl Faults {
         let queue = QuotaPolicy::per_minute("queue", 20).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 1 });
         let (clock, store) = (Clock::manual(Timestamp::from_micros(0)), RemoteStore::<1>::default());
         let forgetful = || {
-            builder(store.clone())
-                .clock(clock.clone())
+            builder_of(Limiter::builder(store.clone()).clock(clock.clone()))
                 .policy(day(1))
                 .build()
                 .unwrap()
@@ -331,7 +330,8 @@ impl Faults {
         look_up_a_tier(&self.tiers, Ok(Some("pro"))).await;
         look_up_a_tier(&self.tiers, Err("the database is down")).await;
         let used = service_fn(async |request: Request<()>| {
-            request.extensions().get::<UsageHandle>().unwrap().set("tokens", 30);
+            let permit = request.extensions().get().and_then(WeakPermit::upgrade);
+            permit.unwrap().set("tokens", 30);
             Ok::<_, Infallible>(Response::new(String::new()))
         });
         drop(self.units.layer(used).oneshot(request("alice")).await.unwrap());
@@ -424,13 +424,13 @@ async fn followers(folder: &Path) -> Vec<RulesFollower> {
     let follow = |path: &Path| {
         let layer = builder(MemoryStore::new()).tiers(Tiers::from_fn(|_| Some("free")).tier("free", [day(9)]));
         let layer = layer.build().unwrap();
-        RulesFollower::builder(layer.rules_handle(), FileRules::new(path))
+        RulesFollower::builder(layer.limiter().rules(), FileRules::new(path))
             .start()
             .unwrap()
     };
     let switched = |name, order| {
         let layer = builder(MemoryStore::new()).scope("switched").policy(day(9));
-        let handle = layer.build().unwrap().rules_handle();
+        let handle = layer.build().unwrap().limiter().rules();
         let from = Instant::now();
         RulesFollower::builder(handle, Switched { name, from, order })
             .start()

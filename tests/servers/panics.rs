@@ -30,7 +30,8 @@ use tonic_health::{
 use tower::{Service, ServiceBuilder, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_layer::{Layer, layer_fn};
 use tower_quota::{
-    Capacity, CircuitState, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, RedisStore, Store, Tiers,
+    Capacity, CircuitState, Limiter, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    RedisStore, Store, Tiers,
     key::{self, KeyExtractor},
 };
 
@@ -66,7 +67,13 @@ fn tiers() -> Tiers {
 
 fn layer(store: impl Store) -> RateLimitLayer {
     let by_user = key::header("x-user-id");
-    RateLimitLayer::builder(store)
+    let limiter = Limiter::builder(store)
+        // Each rejection is the store's.
+        .rejection_cache(0)
+        // Places that were lost would soon be all.
+        .max_waiting(64)
+        .deadline(HANG);
+    RateLimitLayerBuilder::from(limiter)
         .scope("panics")
         .key(key::from_fn(move |request| {
             panic_in("key", &request.headers);
@@ -97,11 +104,6 @@ fn layer(store: impl Store) -> RateLimitLayer {
             panic_in("respond", &rejection.request().headers);
             rejection.to_response()
         })
-        // Each rejection is the store's.
-        .rejection_cache(0)
-        // Places that were lost would soon be all.
-        .max_waiting(64)
-        .deadline(HANG)
         .build()
         .unwrap()
 }

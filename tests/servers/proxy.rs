@@ -28,7 +28,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::mpsc,
 };
-use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, fields::Hints, key};
+use tower_quota::{Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, fields::Hints, key};
 
 /// The address of a proxy in front of an upstream.
 async fn proxy_of(upstream: SocketAddr, limits: RateLimitLayer) -> SocketAddr {
@@ -40,11 +40,10 @@ async fn proxy_of(upstream: SocketAddr, limits: RateLimitLayer) -> SocketAddr {
 
 /// So many requests a day, so that no unit comes back while a test runs.
 fn limits(quota: u64) -> RateLimitLayer {
-    RateLimitLayer::builder(MemoryStore::new())
+    RateLimitLayerBuilder::from(Limiter::builder(MemoryStore::new()).deadline(Duration::from_secs(60)))
         .scope("proxy")
         .key(key::client_ip())
         .policy(QuotaPolicy::per_day("proxy", quota))
-        .deadline(Duration::from_secs(60))
         .build()
         .unwrap()
 }

@@ -18,9 +18,10 @@ use http::{HeaderMap, Request, Response, request::Parts};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    AbnormalUsage, Access, AccessList, ChargeTime, CircuitState, Decision, FailureMode, LegacyReset, LimiterError,
-    MemoryStore, MissingKey, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
-    RedisStore, RedisStoreBuilder, Refund, ResponseFields, Rules, Scope, Store, Tiers, ToPartitionKey,
+    AbnormalUsage, Access, AccessList, ChargeTime, CircuitState, Decision, FailureMode, LegacyReset, Limiter,
+    LimiterBuilder, LimiterError, MemoryStore, MissingKey, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, Refund, ResponseFields, Rules, Scope, Store, Tiers,
+    ToPartitionKey,
     clock::{Clock, Timestamp},
     fleet::{
         AccessEntry, Control, Publication, RedisRules, RulesDocument, RulesFollower, RulesPublisher, RulesSource,
@@ -98,25 +99,33 @@ fn request() -> Request<()> {
 }
 
 /// A layer for each kind of key by which a service may tell its callers apart, each of them a secret.
+/// With a secret in their digests.
 fn by_each_key(server: &RedisServer) -> [RateLimitLayerBuilder; 4] {
-    let store = store(server);
+    let limiter = || limiter(store(server)).digest_key(DIGEST_KEY);
     let query = |request: &Parts| Some(request.uri.query()?.to_partition_key());
     [
-        builder(store.clone(), key::header("x-api-key")),
-        builder(store.clone(), key::header("authorization").and(key::header("cookie"))),
-        builder(store.clone(), key::from_fn(query)),
-        builder(store, key::extension::<User>()),
+        builder_of(limiter(), key::header("x-api-key")),
+        builder_of(limiter(), key::header("authorization").and(key::header("cookie"))),
+        builder_of(limiter(), key::from_fn(query)),
+        builder_of(limiter(), key::extension::<User>()),
     ]
 }
 
 fn builder(store: impl Store, key: impl KeyExtractor) -> RateLimitLayerBuilder {
-    RateLimitLayer::builder(store)
+    builder_of(limiter(store), key)
+}
+
+fn limiter(store: impl Store) -> LimiterBuilder {
+    Limiter::builder(store).deadline(HANG)
+}
+
+fn builder_of(limiter: LimiterBuilder, key: impl KeyExtractor) -> RateLimitLayerBuilder {
+    RateLimitLayerBuilder::from(limiter)
         .scope("secrets")
         .decision_in_response()
         .key(key)
         .policy(QuotaPolicy::per_day("day", 2).show_partition_key())
         .policy(QuotaPolicy::concurrent("slots", 9))
-        .deadline(HANG)
 }
 
 /// A server with a user who may do everything; `None` if it is too old to have users.

@@ -13,14 +13,14 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, ChargeTime, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
-    Refund, Rules, Store,
+    Algorithm, ChargeTime, Limiter, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    RedisStore, Refund, Rules, Store,
     clock::{Clock, Timestamp},
 };
 
 use crate::{
     RemoteStore,
-    metrics::{builder, recorder, request, send, value},
+    metrics::{builder_of, recorder, request, send, value},
     support::{RedisServer, Setup},
 };
 
@@ -42,8 +42,10 @@ fn lost(page: &PrometheusHandle) -> f64 {
 /// A layer that waits for its store as long as that takes, and a clock by which its cached rejections expire.
 fn cached_builder(store: impl Store) -> (RateLimitLayerBuilder, Clock) {
     let clock = Clock::manual(START);
-    let builder = builder(store).deadline(Duration::from_secs(60)).clock(clock.clone());
-    (builder, clock)
+    let limiter = Limiter::builder(store)
+        .deadline(Duration::from_secs(60))
+        .clock(clock.clone());
+    (builder_of(limiter), clock)
 }
 
 /// Sends requests of a caller until one is rejected, and one more after the cached rejection has expired.
@@ -199,7 +201,7 @@ async fn live(
                 let refund = Refund::new(1 + numbers.below(5), ChargeTime::Now);
                 layer.limiter().caller(&caller(&user)).refund(&refund).await.unwrap();
             }
-            2 => layer.rules_handle().replace(any_rules(numbers)).unwrap(),
+            2 => layer.limiter().rules().replace(any_rules(numbers)).unwrap(),
             3..=9 => wait(Duration::from_micros(waits[numbers.below(5) as usize])).await,
             _ => {
                 let together: Vec<_> = (0..1 + numbers.below(4))
@@ -221,7 +223,7 @@ async fn resets_refunds_and_new_rules_of_this_instance_are_no_loss() {
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
         let store = RemoteStore::<1>(store);
         let mut numbers = Numbers(seed);
-        let instance = || costing(builder(store.clone()).clock(clock.clone()));
+        let instance = || costing(builder_of(Limiter::builder(store.clone()).clock(clock.clone())));
         let layer = instance().rules(any_rules(&mut numbers)).build().unwrap();
         let wait = async |time| clock.advance(time);
         let waits = [1, 1_000, 30_000, 400_000, 2_500_000];
@@ -230,7 +232,7 @@ async fn resets_refunds_and_new_rules_of_this_instance_are_no_loss() {
         // The run has not made the instance blind.
         clock.advance(Duration::from_secs(7_200));
         let hour = || Rules::new().policy(QuotaPolicy::per_hour("hour", 5));
-        layer.rules_handle().replace(hour()).unwrap();
+        layer.limiter().rules().replace(hour()).unwrap();
         exhaust(&layer, &clock, "0").await;
         let other = instance().rules(hour()).build().unwrap();
         other.limiter().caller(&caller("0")).reset().await.unwrap();
@@ -249,8 +251,11 @@ async fn resets_refunds_and_new_rules_are_no_loss_on_redis() {
     for seed in 0..rounds {
         server.command(&["FLUSHALL"]);
         let mut numbers = Numbers(seed);
-        let builder = builder(RedisStore::new(server.url()).unwrap()).deadline(Duration::from_secs(60));
-        let layer = costing(builder).rules(any_rules(&mut numbers)).build().unwrap();
+        let limiter = Limiter::builder(RedisStore::new(server.url()).unwrap()).deadline(Duration::from_secs(60));
+        let layer = costing(builder_of(limiter))
+            .rules(any_rules(&mut numbers))
+            .build()
+            .unwrap();
         let waits = [100, 1_000, 10_000, 30_000, 300_000];
         live(&layer, &mut numbers, 400, waits, tokio::time::sleep).await;
         assert_eq!(lost(&page), 0.0, "seed {seed}");

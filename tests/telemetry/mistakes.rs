@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::request;
 use tower::ServiceBuilder;
 use tower_quota::{
-    AccessList, Exemption, FailureMode, MissingKey, PartitionKey, ResolvedTier, SlotHandle, ToPartitionKey,
+    AccessList, Exemption, FailureMode, MissingKey, PartitionKey, ResolvedTier, ToPartitionKey, WeakPermit,
     key::{ForwardingField, PeerAddress},
 };
 
@@ -165,13 +165,17 @@ fn an_upgrade_whose_slot_no_program_has_taken_is_told_once() {
     let answer = |status: u16, takes: bool| {
         lines_while(|| {
             let handler = service_fn(move |request: Request<()>| async move {
-                let slot = request.extensions().get().and_then(SlotHandle::hold).filter(|_| takes);
+                let permit = request
+                    .extensions()
+                    .get()
+                    .and_then(WeakPermit::upgrade)
+                    .filter(|_| takes);
                 let mut response = Response::new(Full::<Bytes>::default());
                 *response.status_mut() = status.try_into().unwrap();
                 // As a connection would keep it.
                 tokio::spawn(async move {
                     tokio::task::yield_now().await;
-                    drop(slot);
+                    drop(permit);
                 });
                 Ok::<_, Infallible>(response)
             });
@@ -641,4 +645,40 @@ fn two_handles_on_one_redis_are_one_store() {
     let urls = ["redis://10.0.0.1/", "redis://10.0.0.2/"];
     assert_eq!(cluster(urls), cluster([urls[1], urls[0]]));
     assert_ne!(cluster(urls), one);
+}
+
+#[test]
+fn a_caller_that_is_given_by_a_key_of_another_kind_than_those_of_requests_is_told_once() {
+    let user = key::header("x-user-id");
+    let layer = builder(MemoryStore::new())
+        .key(
+            user.clone()
+                .or_else(key::from_fn(|_| Some("a guest".to_partition_key()))),
+        )
+        .build()
+        .unwrap();
+    let limiter = layer.limiter();
+    let given = |key: &dyn Fn() -> PartitionKey| lines_while(|| drop(limiter.caller(&key())));
+    let other = || PartitionKey::new("user", "alice");
+    let send = |requests| {
+        lines_through(
+            &[&layer],
+            (0..requests).map(|_| Request::get("/").header("x-user-id", "alice")),
+        )
+    };
+    assert_eq!(send(400), NOTHING);
+    // The others may still come.
+    assert_eq!(given(&other), NOTHING);
+    assert_eq!(send(100), NOTHING);
+    assert_eq!(given(&|| user.key_of("alice")), NOTHING);
+    assert_told(&given(&other), "key-of-another-kind", &["scope=mistakes", "kind=user"]);
+    assert_eq!(given(&other), NOTHING);
+
+    // Without requests there is nothing that a caller could be compared with.
+    let alone = Limiter::builder(MemoryStore::new())
+        .scope("mistakes")
+        .policy(QuotaPolicy::per_hour("hour", 1))
+        .build()
+        .unwrap();
+    assert_eq!(lines_while(|| drop(alone.caller("alice"))), NOTHING);
 }

@@ -48,14 +48,14 @@ impl Fleet {
     ) -> Result<Self, ConfigError> {
         // In production, give instances and publishers users of their own: see `docs::fleet`.
         let rules = RedisRules::new(RedisStore::builder(redis_url), set)?;
-        let follower = RulesFollower::builder(limits.rules_handle(), rules.clone())
+        let follower = RulesFollower::builder(limits.limiter().rules(), rules.clone())
             .access_list(access.clone())
             .instance(instance())
             .start()?;
         Ok(Self {
             rules,
             follower,
-            handle: limits.rules_handle(),
+            handle: limits.limiter().rules(),
         })
     }
 

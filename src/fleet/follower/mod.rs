@@ -58,11 +58,11 @@ use crate::rules::RulesHandle;
 ///     .key(key::client_ip())
 ///     .policy(QuotaPolicy::per_minute("minute", 60)) // until the file was read, and while it cannot be
 ///     .build()?;
-/// let follower = RulesFollower::builder(layer.rules_handle(), FileRules::new(&path)).start()?;
+/// let follower = RulesFollower::builder(layer.limiter().rules(), FileRules::new(&path)).start()?;
 /// // Or go on at once, with the rules of the program.
 /// tokio::time::timeout(Duration::from_secs(5), follower.wait_for_rules()).await?;
 ///
-/// assert_eq!(layer.rules_handle().current(), rules);
+/// assert_eq!(layer.limiter().rules().current(), rules);
 /// assert_eq!(follower.status().version().map(|version| version.number()), Some(7));
 /// # std::fs::remove_file(&path)?;
 /// # Ok::<_, Box<dyn std::error::Error>>(())

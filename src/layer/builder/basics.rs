@@ -1,19 +1,27 @@
 //! The seven settings that most programs need.
 
-use std::{any::type_name_of_val, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
 
-use super::RateLimitLayerBuilder;
+use super::{RateLimitLayerBuilder, Source};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    guard::{FailureMode, Guard},
     key::KeyExtractor,
-    layer::{RateLimitLayer, admission::Limits, attribution::Attribution, registry::RegisteredLayer},
+    layer::{
+        RateLimitLayer,
+        admission::Limits,
+        attribution::{Extractor, Extractors},
+        registry::RegisteredLayer,
+    },
+    limiter::{FailureMode, Limiter},
     policy::QuotaPolicy,
-    response::rejection::{Rejection, Responder},
-    rules::{Policies, Tiers},
+    response::{
+        fields::ResponseFields,
+        rejection::{Rejection, Responder},
+    },
+    rules::{LayerView, Tiers},
     sync::per_thread::Shared,
     telemetry::{self, LayerTelemetry},
 };
@@ -42,9 +50,8 @@ impl RateLimitLayerBuilder {
     /// assert_eq!(elsewhere.headers()["ratelimit"], r#""hour";r=9;t=3240"#);
     /// # Ok(()) });
     /// ```
-    pub fn scope(mut self, scope: impl Into<String>) -> Self {
-        self.attribution.scope = Some(scope.into());
-        self
+    pub fn scope(self, scope: impl Into<String>) -> Self {
+        self.limiter(ConfigErrorKind::Scope, "scope", |limiter| limiter.scope(scope))
     }
 
     /// Sets the key of requests, whose quota they use; see [`key`](crate::key). Required, and set once: a second key is an error of
@@ -65,8 +72,7 @@ impl RateLimitLayerBuilder {
     /// # Ok(()) });
     /// ```
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
-        let name = type_name_of_val(&key);
-        self.attribution.keys.push((Box::new(key), name));
+        self.keys.main.push(Extractor::new(key));
         self
     }
 
@@ -90,23 +96,27 @@ impl RateLimitLayerBuilder {
     /// assert!(rejected.headers()["ratelimit"].to_str()?.starts_with(r#""hour";r=98;t=3528, "day";r=0;"#));
     /// # Ok(()) });
     /// ```
-    pub fn policy(mut self, policy: QuotaPolicy) -> Self {
-        self.rules.policy(policy);
-        self
+    pub fn policy(self, policy: QuotaPolicy) -> Self {
+        self.limiter(ConfigErrorKind::Policies, "policy", |limiter| limiter.policy(policy))
     }
 
     /// Policies by the tier of the caller, in place of [`policy`](Self::policy). Both together, or tiers twice, are an error
-    /// of [`build`](Self::build). See [`Tiers`].
+    /// of [`build`](Self::build). A layer of a [limiter](RateLimitLayer::with_limiter) gets `Tiers` without policies, for the tier
+    /// of each request. See [`Tiers`].
     pub fn tiers(mut self, tiers: Tiers) -> Self {
-        self.rules.tiers.push(tiers);
-        self
+        self.tiers.push(tiers.source);
+        match (&self.source, tiers.rules.is_empty()) {
+            (Source::Built(_), true) => self,
+            _ => self.limiter(ConfigErrorKind::Policies, "tiers", |limiter| limiter.tiers(tiers.rules)),
+        }
     }
 
     /// Sets the treatment of a request when the store gives no decision. Default: [`FailureMode::Open`]. See [`FailureMode`]
     /// for an example of each.
-    pub fn failure_mode(mut self, failure_mode: FailureMode) -> Self {
-        self.terms.failure_mode = failure_mode;
-        self
+    pub fn failure_mode(self, failure_mode: FailureMode) -> Self {
+        self.limiter(ConfigErrorKind::Store, "failure mode", |limiter| {
+            limiter.failure_mode(failure_mode)
+        })
     }
 
     /// Replaces the response to rejected requests. Default: [`Rejection::to_response`].
@@ -156,41 +166,62 @@ impl RateLimitLayerBuilder {
     /// a cost, a [named key](Self::named_key) or a [unit](Self::unit_cost) that no policy counts by (unless
     /// [rules](Self::rules) came as data, which may do so later). The message names the policy or setting, the value and the
     /// bound.
-    pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
-        let attribution = self.attribution.build()?;
+    pub fn build(mut self) -> Result<RateLimitLayer, ConfigError> {
+        self.keys.check()?;
         self.screening.check()?;
         self.fields.check()?;
-        let (units, cost) = (self.cost.units()?, self.cost.fixed());
-        let policies = self
-            .rules
-            .build(&attribution.scope_name, attribution.names(), units, cost, self.fields)?;
-        self.terms.check()?;
         let status = self.status.as_u16();
         ConfigError::check_range(ConfigErrorKind::RejectionStatus, "rejection status", status, 400..=599)?;
-        warn(&attribution, &policies);
-        let scope = &attribution.scope_name;
-        let neighbour = RegisteredLayer::new(self.store.identity(), &attribution, &policies);
-        if let Some(policy) = neighbour.register() {
-            telemetry::two_quotas(scope, &policy);
+        let tiers = self.tiers.pop();
+        if !self.tiers.is_empty() {
+            let message = "tiers: they are set twice; only one closure can tell the tier of a request";
+            return Err(ConfigError::new(ConfigErrorKind::Policies, message));
         }
-        let log = LayerTelemetry::new(scope);
-        let is_for_tests = self.store.is_for_tests();
-        let guard = Guard::new(self.store, self.fallback, self.terms, self.clock, scope);
+        let view = LayerView {
+            has_tiers: tiers.is_some(),
+            units: self.cost.units()?,
+            fixed_cost: self.cost.fixed(),
+            fields: self.fields.clone(),
+        };
+        let limiter = self.source.build()?;
+        let inner = &*limiter.0;
+        let keys = self.keys.build(inner.policies.keys())?;
+        let view = inner.policies.add_view(view)?;
+        let neighbour = registered(&limiter, &keys, &self.fields);
+        let is_for_tests = inner.guard.store().is_for_tests();
         let limits = Limits {
             screening: self.screening,
-            attribution,
-            policies: Arc::new(policies),
+            keys,
+            tiers: tiers.unwrap_or_default(),
             cost: self.cost,
-            guard: Arc::new(guard),
             responder: self.responder,
             status: self.status,
+            fields: self.fields,
             decision_in_request: self.decision_in_request,
             decision_in_response: self.decision_in_response || is_for_tests,
-            log,
+            log: LayerTelemetry::new(limiter.scope()),
             neighbour,
+            view,
+            limiter,
         };
         Ok(RateLimitLayer(Shared::new(limits)))
     }
+}
+
+/// Puts the layer beside the others of its scope, and tells of settings that work, and not as most people want it.
+fn registered(limiter: &Limiter, keys: &Extractors, fields: &ResponseFields) -> Arc<RegisteredLayer> {
+    let (inner, scope) = (&*limiter.0, limiter.scope());
+    let store = inner.guard.store().identity();
+    let neighbour = RegisteredLayer::new(store, &inner.keys, keys, &inner.policies);
+    if let Some(policy) = neighbour.register() {
+        telemetry::two_quotas(scope, &policy);
+    }
+    let shows_address = |named| !inner.keys.has_digest_key && keys.may_be_address(named);
+    let shown = inner.policies.showing_key(shows_address);
+    if let Some(policy) = shown.filter(|_| fields.can_show_partition_keys()) {
+        telemetry::guessable_address(scope, &policy);
+    }
+    neighbour
 }
 
 /// A response of [`respond_with`](RateLimitLayerBuilder::respond_with): `http::Response<bytes::Bytes>`, and nothing else.
@@ -208,16 +239,5 @@ pub trait RejectionResponse {
 impl RejectionResponse for Response<Bytes> {
     fn into_response(self) -> Self {
         self
-    }
-}
-
-/// Tells of settings that work, and not as most people want it.
-fn warn(attribution: &Attribution, policies: &Policies) {
-    let scope = &attribution.scope_name;
-    if let Some(window) = policies.lone_large_window() {
-        telemetry::lone_large_window(scope, window);
-    }
-    if let Some(policy) = policies.showing_key(|named| attribution.may_show_address(named)) {
-        telemetry::guessable_address(scope, &policy);
     }
 }

@@ -6,25 +6,22 @@ mod basics;
 mod attribution;
 #[cfg(feature = "axum")]
 mod axum;
-mod limiter;
 mod response;
 mod rules;
 mod screening;
-mod store;
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use http::StatusCode;
 use tower_layer::Layer;
 
-pub use self::limiter::LimiterBuilder;
-use super::{RateLimit, RateLimitLayer, attribution::AttributionSettings, cost::RequestCost};
+use super::{RateLimit, RateLimitLayer, attribution::ExtractorSettings, cost::RequestCost};
 use crate::{
     access::Screening,
-    clock::Clock,
-    guard::GuardConfig,
+    error::{ConfigError, ConfigErrorKind},
+    limiter::{Limiter, LimiterBuilder},
     response::{fields::ResponseFields, rejection::Responder},
-    rules::RulesSettings,
+    rules::TierSource,
     store::Store,
 };
 
@@ -33,7 +30,8 @@ use crate::{
 /// Most programs need seven methods: [`scope`](Self::scope), [`key`](Self::key), and [`policy`](Self::policy) or
 /// [`tiers`](Self::tiers) are required; [`failure_mode`](Self::failure_mode) and [`respond_with`](Self::respond_with) have
 /// defaults; [`build`](Self::build) checks all of them, and needs no store that answers. The methods below the headings
-/// "Advanced" all have defaults.
+/// "Advanced" all have defaults. Deadlines, a fallback store, secrets and clocks are settings of the
+/// [limiter](crate::LimiterBuilder): see [`RateLimitLayer::with_limiter`], and `From` below.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -45,17 +43,15 @@ use crate::{
 /// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
 /// let error = RateLimitLayer::builder(MemoryStore::new()).scope("api").build().unwrap_err();
 /// assert_eq!(error.to_string(), "key: it is missing");
-/// let error = RateLimitLayer::builder(MemoryStore::new()).build().unwrap_err();
+/// let error = RateLimitLayer::builder(MemoryStore::new()).key(key::client_ip()).build().unwrap_err();
 /// assert_eq!(error.to_string(), "scope: it is missing or empty");
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RateLimitLayerBuilder {
-    store: Arc<dyn Store>,
-    attribution: AttributionSettings,
-    rules: RulesSettings,
-    terms: GuardConfig,
-    clock: Clock,
-    fallback: Option<Arc<dyn Store>>,
+    source: Source,
+    keys: ExtractorSettings,
+    /// One at most, or `build()` fails.
+    tiers: Vec<TierSource>,
     responder: Responder,
     status: StatusCode,
     fields: ResponseFields,
@@ -65,17 +61,82 @@ pub struct RateLimitLayerBuilder {
     decision_in_response: bool,
 }
 
+/// The limiter, or its settings.
+enum Source {
+    Built(Limiter),
+    Settings(Box<LimiterBuilder>),
+    /// A setting that came when the limiter was built already.
+    Late(ConfigErrorKind, &'static str),
+}
+
 impl RateLimitLayer {
     /// Settings of a layer that keeps its quota in `store`; see [`RateLimitLayerBuilder`]. The store is not asked
     /// before the first request.
     pub fn builder(store: impl Store) -> RateLimitLayerBuilder {
-        RateLimitLayerBuilder {
-            store: Arc::new(store),
-            attribution: AttributionSettings::default(),
-            rules: RulesSettings::default(),
-            terms: GuardConfig::default(),
-            clock: Clock::system(),
-            fallback: None,
+        Limiter::builder(store).into()
+    }
+
+    /// Settings of a layer of this limiter, which has the scope, the rules and the safeguards already. It needs a
+    /// [`key`](RateLimitLayerBuilder::key).
+    ///
+    /// You want it for a setting that only [`LimiterBuilder`](crate::LimiterBuilder) has, and where several layers, or a layer
+    /// and other work, have one set of rules: each layer has its own keys, costs, fields and rejections. Rules that do not fit
+    /// one of them are rejected by all.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let limiter = Limiter::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .policy(QuotaPolicy::per_hour("hour", 3))
+    ///     .deadline(Duration::from_millis(20))
+    ///     .build()?;
+    /// let rest = RateLimitLayer::with_limiter(limiter.clone()).key(key::header("x-user-id")).build()?;
+    /// let exports = RateLimitLayer::with_limiter(limiter.clone())
+    ///     .key(key::header("x-user-id"))
+    ///     .cost(2)
+    ///     .response_fields(ResponseFields::none())
+    ///     .build()?;
+    ///
+    /// let alice = || Request::get("/").header("x-user-id", "alice");
+    /// assert!(send(&exports, alice()).await.headers().is_empty());
+    /// assert_eq!(send(&rest, alice()).await.headers()["ratelimit"], r#""hour";r=0;t=1200"#);
+    /// assert!(!limiter.check(&PartitionKey::new("x-user-id", "alice")).await.outcome().is_admitted());
+    /// # Ok(()) });
+    /// ```
+    pub fn with_limiter(limiter: Limiter) -> RateLimitLayerBuilder {
+        RateLimitLayerBuilder::new(Source::Built(limiter))
+    }
+}
+
+/// Settings of a layer whose limiter has these settings, for one that only [`LimiterBuilder`] has.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// # run(async {
+/// let limiter = Limiter::builder(Unavailable).fallback(MemoryStore::new());
+/// let layer = RateLimitLayerBuilder::from(limiter)
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 2))
+///     .build()?;
+/// for status in [200, 200, 429] {
+///     assert_eq!(send(&layer, Request::get("/").header("x-user-id", "alice")).await.status(), status);
+/// }
+/// # Ok(()) });
+/// ```
+impl From<LimiterBuilder> for RateLimitLayerBuilder {
+    fn from(limiter: LimiterBuilder) -> Self {
+        Self::new(Source::Settings(Box::new(limiter)))
+    }
+}
+
+impl RateLimitLayerBuilder {
+    fn new(source: Source) -> Self {
+        Self {
+            source,
+            keys: ExtractorSettings::default(),
+            tiers: Vec::new(),
             responder: Responder::default(),
             status: StatusCode::TOO_MANY_REQUESTS,
             fields: ResponseFields::default(),
@@ -83,6 +144,34 @@ impl RateLimitLayer {
             cost: RequestCost::default(),
             decision_in_request: false,
             decision_in_response: false,
+        }
+    }
+
+    /// Sets something of the limiter, if it is not built yet.
+    fn limiter(
+        mut self,
+        kind: ConfigErrorKind,
+        setting: &'static str,
+        set: impl FnOnce(LimiterBuilder) -> LimiterBuilder,
+    ) -> Self {
+        self.source = match self.source {
+            Source::Settings(limiter) => Source::Settings(Box::new(set(*limiter))),
+            Source::Built(_) => Source::Late(kind, setting),
+            late => late,
+        };
+        self
+    }
+}
+
+impl Source {
+    fn build(self) -> Result<Limiter, ConfigError> {
+        match self {
+            Self::Built(limiter) => Ok(limiter),
+            Self::Settings(limiter) => limiter.build(),
+            Self::Late(kind, setting) => {
+                let message = format!("{setting}: it belongs to the limiter, which was built without it");
+                Err(ConfigError::new(kind, message))
+            }
         }
     }
 }
@@ -111,8 +200,17 @@ impl<S: Built> Layer<S> for RateLimitLayerBuilder {
 impl fmt::Debug for RateLimitLayerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayerBuilder")
-            .field("scope", &self.attribution.scope)
-            .field("rules", &self.rules)
+            .field("limiter", &self.source)
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Built(limiter) => limiter.fmt(f),
+            Self::Settings(limiter) => limiter.fmt(f),
+            Self::Late(..) => f.write_str("none"),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use http::{request, response};
 
 use super::RateLimitLayerBuilder;
-use crate::{layer::cost::ExpectedCost, policy::UnitName, rules::Rules};
+use crate::{error::ConfigErrorKind, layer::cost::ExpectedCost, policy::UnitName, rules::Rules};
 
 /// # Advanced: policies and costs
 impl RateLimitLayerBuilder {
@@ -31,9 +31,8 @@ impl RateLimitLayerBuilder {
     /// assert!(!admin.headers().contains_key("ratelimit"));
     /// # Ok(()) });
     /// ```
-    pub fn rules(mut self, rules: Rules) -> Self {
-        self.rules.rules(rules);
-        self
+    pub fn rules(self, rules: Rules) -> Self {
+        self.limiter(ConfigErrorKind::Policies, "rules", |limiter| limiter.rules(rules))
     }
 
     /// Sets the cost of each request, in the units of policies that count requests. Default: 1.
@@ -100,7 +99,7 @@ impl RateLimitLayerBuilder {
     ///
     /// All units of a request are charged in one decision, together with [`cost`](Self::cost). An amount of 0 passes while the
     /// policy is not overdrawn, and is charged when the real amount is known. A program that wants to give the
-    /// difference back says the real amount in the [`UsageHandle`](crate::UsageHandle) of the request. An amount above
+    /// difference back reports the real amount to the [permit](crate::WeakPermit) of the request. An amount above
     /// what a policy can ever hold is rejected without `Retry-After`; and a request whose `cost` is 0 is not counted in
     /// any unit.
     ///

@@ -3,7 +3,10 @@
 use http::{StatusCode, request};
 
 use super::RateLimitLayerBuilder;
-use crate::access::{AbnormalUsage, AccessList, Capacity, Exemption};
+use crate::{
+    access::{AbnormalUsage, AccessList, Capacity, Exemption},
+    error::ConfigErrorKind,
+};
 
 /// # Advanced: screening
 impl RateLimitLayerBuilder {
@@ -20,9 +23,10 @@ impl RateLimitLayerBuilder {
     ///
     /// It is asked before everything else: a client that it blocks is rejected whatever else is set. Two lists are an
     /// error of [`build`](Self::build), because the rules of one of them would have no effect.
-    pub fn access_list(mut self, list: AccessList) -> Self {
-        self.screening.has_lost_a_list = self.screening.access_list.replace(list).is_some();
-        self
+    pub fn access_list(self, list: AccessList) -> Self {
+        self.limiter(ConfigErrorKind::AccessRules, "access list", |limiter| {
+            limiter.access_list(list)
+        })
     }
 
     /// The status of rejections because an [access list](Self::access_list) blocks the client: 403, the default, or 429 if

@@ -51,7 +51,6 @@ use crate::{clock::Clock, error::ConfigError, telemetry::IssuerTelemetry};
 /// let ration = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("credentials")
 ///     .key(key::extension::<Account>())
-///     .on_missing_key(MissingKey::Reject)
 ///     .policy(QuotaPolicy::per_day("credentials", 1))
 ///     .build()?;
 /// let mut keys = KeySet::new();

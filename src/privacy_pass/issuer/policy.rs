@@ -39,8 +39,8 @@ use crate::{
 ///
 /// The decision is made after the message was found to be well-formed, and before the request takes one of the
 /// [places](super::IssuerBuilder::max_queued): callers that are rejected take none. The issuer does not limit the number of
-/// decisions in progress. A `RateLimitLayer` has [`max_waiting`](crate::RateLimitLayerBuilder::max_waiting) and a
-/// [`deadline`](crate::RateLimitLayerBuilder::deadline) for that; give a function that calls a database the same.
+/// decisions in progress. A `RateLimitLayer` has [`max_waiting`](crate::LimiterBuilder::max_waiting) and a
+/// [`deadline`](crate::LimiterBuilder::deadline) for that; give a function that calls a database the same.
 ///
 /// # Repeats
 ///

@@ -14,8 +14,8 @@ use crate::{
         LayerFields,
         draft11::{PolicyItem, RateLimitPolicy},
     },
-    guard::{FailureMode, GuardConfig},
     key::{self, ClientIp, KeyExtractor},
+    limiter::{FailureMode, Limiter},
     policy::{PolicySet, QuotaPolicy},
     privacy_pass::{
         IssuerKey, KeySet, Profile, TokenChallenge,
@@ -63,7 +63,8 @@ pub struct OriginLayerBuilder {
     policy: Option<(String, u32, Duration)>,
     is_optional: bool,
     store: Option<Arc<dyn Store>>,
-    terms: GuardConfig,
+    failure_mode: FailureMode,
+    deadline: Option<Duration>,
     max_tags: usize,
     grace: Option<Duration>,
     skew: Option<Duration>,
@@ -94,11 +95,8 @@ impl OriginLayerBuilder {
             policy: None,
             is_optional: false,
             store: None,
-            // The origin looks at its own memory before it asks the store, so a rejection cache would hold nothing more.
-            terms: GuardConfig {
-                rejection_cache: 0,
-                ..GuardConfig::default()
-            },
+            failure_mode: FailureMode::default(),
+            deadline: None,
             max_tags: 1 << 20,
             grace: None,
             skew: None,
@@ -177,13 +175,13 @@ impl OriginLayerBuilder {
     /// Open never means blind: each process knows up to [`max_tags`](Self::max_tags) tags that it has seen, and accepts
     /// none of them again. So a token passes once in each process at most. Closed answers with 503.
     pub fn failure_mode(mut self, mode: FailureMode) -> Self {
-        self.terms.failure_mode = mode;
+        self.failure_mode = mode;
         self
     }
 
     /// Sets the time limit for the answer of the store, from 1 ms to 60 s. Default: 50 ms.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.terms.deadline = deadline;
+        self.deadline = Some(deadline);
         self
     }
 
@@ -311,17 +309,18 @@ impl OriginLayerBuilder {
         let error = |message: String| settings::error(&format!("tokens {policy:?}"), message);
         let windows = self.windows(&policy, limit, window).map_err(error)?;
         PolicySet::new([QuotaPolicy::new(policy.clone(), limit.into(), window)])?;
-        self.terms.check()?;
         self.address.check()?;
         let (threads, queued) = self.workers().map_err(error)?;
         let lifetime = Windows::tag_lifetime(window);
-        let spending = Spending::new(
-            Tags::new(self.max_tags, lifetime),
-            self.store,
-            self.terms,
-            &self.clock,
-            (&policy, lifetime),
-        )?;
+        let shared = self.store.map(|store| {
+            let limiter = Limiter::builder(store).failure_mode(self.failure_mode);
+            match self.deadline {
+                Some(deadline) => limiter.deadline(deadline),
+                None => limiter,
+            }
+        });
+        let tags = Tags::new(self.max_tags, lifetime);
+        let spending = Spending::new(tags, shared, &self.clock, lifetime)?;
         let failed_proofs = self.failed_proofs.unwrap_or_else(|| {
             let usual = QuotaPolicy::per_minute("failed proofs", 60);
             usual.with_burst_capacity((60 + threads + queued) as u64)

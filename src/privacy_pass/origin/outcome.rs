@@ -5,10 +5,14 @@ use std::{sync::Arc, time::Duration};
 use http::request::Parts;
 use ipnet::IpNet;
 
-use super::{Origin, forgeries::Charge, known::KnownGroups, spending::Spent};
+use super::{
+    Origin,
+    forgeries::Charge,
+    known::KnownGroups,
+    spending::{Spent, TagInContext},
+};
 use crate::{
     access::is_cors_preflight,
-    partition::PartitionId,
     privacy_pass::{IssuerKey, Token, workers::Overloaded},
 };
 
@@ -68,7 +72,7 @@ pub(super) struct Claim {
 struct Contexts {
     request: Vec<u8>,
     presentation: Vec<u8>,
-    tag: PartitionId,
+    tag: TagInContext,
 }
 
 impl Origin {
@@ -94,7 +98,7 @@ impl Origin {
             return Err(TokenOutcome::Invalid);
         }
         // A client that sends a token again and again must not keep the verifier busy.
-        if contexts.iter().any(|contexts| self.spending.knows(contexts.tag)) {
+        if contexts.iter().any(|contexts| self.spending.knows(&contexts.tag)) {
             return Err(TokenOutcome::Spent);
         }
         let network = self.address.network(request);
@@ -119,7 +123,7 @@ impl Origin {
         let contexts = answered.map(|challenge| {
             let presentation = challenge.presentation_context(token.key());
             Contexts {
-                tag: self.spending.partition(&presentation, token.tag()),
+                tag: self.spending.tag(&presentation, token.tag()),
                 request: challenge.request_context(token.key()),
                 presentation,
             }
@@ -135,7 +139,7 @@ impl Origin {
             match verified {
                 Ok(true) => {
                     self.forgeries.give_back(charges);
-                    return self.spend(&claim, contexts.tag).await;
+                    return self.spend(&claim, &contexts.tag).await;
                 }
                 Ok(false) => {}
                 Err(outcome) => return outcome,
@@ -185,7 +189,7 @@ impl Origin {
         verified.map_err(|Overloaded| self.overloaded())
     }
 
-    async fn spend(&self, claim: &Claim, tag: PartitionId) -> TokenOutcome {
+    async fn spend(&self, claim: &Claim, tag: &TagInContext) -> TokenOutcome {
         match self.spending.spend(tag, &self.log).await {
             Spent::Before => TokenOutcome::Spent,
             Spent::Now => {

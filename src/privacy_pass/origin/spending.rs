@@ -1,18 +1,24 @@
 //! Spends tags, each once: over all instances in a store that they share, or in the memory of this process.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use super::tags::{Entry, Reservation, Tags};
 use crate::{
     clock::{Clock, Timestamp},
-    decision::{Outcome, Plan},
+    decision::Outcome,
     error::ConfigError,
-    guard::{DecisionState, Guard, GuardConfig},
+    limiter::{Limiter, LimiterBuilder},
     partition::{PartitionId, PartitionKey, Scope},
-    policy::{Algorithm, PolicySet, QuotaPolicy},
-    store::Store,
+    policy::{Algorithm, QuotaPolicy},
     telemetry::TokenTelemetry,
 };
+
+/// A tag in its context.
+#[derive(Clone)]
+pub(super) struct TagInContext {
+    key: PartitionKey,
+    id: PartitionId,
+}
 
 /// The result of spending a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +33,7 @@ pub(super) enum Spent {
 
 pub(super) struct Spending {
     tags: Tags,
-    shared: Option<(Arc<Guard>, PolicySet)>,
+    shared: Option<Limiter>,
     scope: Scope,
     clock: Clock,
 }
@@ -37,55 +43,56 @@ impl Spending {
     const SCOPE: &str = "tower-quota privacy-pass spent tags";
 
     /// `lifetime` is how long a tag is kept.
+    /// A tag is accepted again after its `lifetime`. Without a `shared` limiter, each process has its own tags.
     pub(super) fn new(
         tags: Tags,
-        store: Option<Arc<dyn Store>>,
-        terms: GuardConfig,
+        shared: Option<LimiterBuilder>,
         clock: &Clock,
-        (policy, lifetime): (&str, Duration),
+        lifetime: Duration,
     ) -> Result<Self, ConfigError> {
         // A bucket that holds one unit, which comes back when no origin accepts the tag any more. A fixed window would end at
         // a border of its own, and accept the tag once more behind it.
         let once = QuotaPolicy::new("spent tag", 1, lifetime)
             .with_burst_capacity(1)
             .with_algorithm(Algorithm::TokenBucket);
-        let once = PolicySet::new([once])?;
-        let shared = store.map(|store| (Arc::new(Guard::new(store, None, terms, clock.clone(), policy)), once));
+        // The origin looks at its own memory before it asks the store, so a rejection cache would hold nothing more.
+        let build = |limiter: LimiterBuilder| {
+            let limiter = limiter.scope(Self::SCOPE).policy(once).rejection_cache(0);
+            limiter.clock(clock.clone()).build()
+        };
         Ok(Self {
             tags,
-            shared,
+            shared: shared.map(build).transpose()?,
             scope: Scope::new(Self::SCOPE),
             clock: clock.clone(),
         })
     }
 
     /// The name of a tag in its context, and nothing else: all layers that accept the context see each other's spent tags.
-    pub(super) fn partition(&self, presentation_context: &[u8], tag: &[u8]) -> PartitionId {
+    pub(super) fn tag(&self, presentation_context: &[u8], tag: &[u8]) -> TagInContext {
         let context = PartitionKey::new("presentation context", presentation_context);
-        self.scope.partition(&context.and(PartitionKey::new("tag", tag)))
+        let key = context.and(PartitionKey::new("tag", tag));
+        let id = self.scope.partition(&key);
+        TagInContext { key, id }
     }
 
     /// Returns `true` if this process knows that the tag is spent. It does not ask the store.
-    pub(super) fn knows(&self, tag: PartitionId) -> bool {
-        self.tags.knows(tag, self.clock.now())
+    pub(super) fn knows(&self, tag: &TagInContext) -> bool {
+        self.tags.knows(tag.id, self.clock.now())
     }
 
     /// Spends a tag.
-    pub(super) async fn spend(&self, tag: PartitionId, log: &TokenTelemetry) -> Spent {
+    pub(super) async fn spend(&self, tag: &TagInContext, log: &TokenTelemetry) -> Spent {
         let now = self.clock.now();
-        let reservation = match self.tags.enter(tag, now) {
+        let reservation = match self.tags.enter(tag.id, now) {
             Entry::Spent => return Spent::Before,
             Entry::New(reservation) => Some(reservation),
             Entry::Full => None,
         };
-        let Some((guard, once)) = &self.shared else {
+        let Some(limiter) = &self.shared else {
             return self.spend_here(reservation, now, log);
         };
-        let decision = match guard.decide(Plan::new(once.clone(), tag, 1)) {
-            DecisionState::Decided(decision) => decision,
-            DecisionState::Pending(decision) => decision.await,
-        };
-        match decision.outcome() {
+        match limiter.check(&tag.key).await.outcome() {
             // The store knows it now; so does this process, as long as it has room.
             Outcome::Allowed => Spent::Now,
             Outcome::FailedOpen => self.spend_here(reservation, now, log),

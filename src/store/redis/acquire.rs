@@ -45,7 +45,7 @@ impl Engine {
         }
     }
 
-    async fn acquire_unshared(&self, plan: Plan) -> Result<Measurement, StoreError> {
+    pub(super) async fn acquire_unshared(&self, plan: Plan) -> Result<Measurement, StoreError> {
         Box::pin(self.acquire_by_group(plan)).await
     }
 

@@ -150,7 +150,7 @@ impl RedisStoreBuilder {
     ///
     /// It says nothing of connections that are open. One on which three calls in a row got no reply is replaced. On Linux,
     /// the kernel ends one whose data was not acknowledged for 75 s (`TCP_USER_TIMEOUT`): longer than the longest
-    /// [`deadline`](crate::RateLimitLayerBuilder::deadline), within which a server that hangs may go on.
+    /// [`deadline`](crate::LimiterBuilder::deadline), within which a server that hangs may go on.
     #[must_use]
     pub fn connection_timeout(mut self, connection_timeout: Duration) -> Self {
         self.connection_timeout = connection_timeout;

@@ -1,15 +1,8 @@
 //! Plain commands to the servers of a store, by connections of their own.
 
-use std::error::Error;
+use ::redis::{Cmd, Value};
 
-use ::redis::{Cmd, RedisError, Value};
-
-use super::{
-    RedisStoreBuilder,
-    keyspace::Key,
-    net::{Topology, code},
-    script::Call,
-};
+use super::{RedisStoreBuilder, keyspace::Key, net::Topology, ready::code_of, script::Call};
 use crate::error::{ConfigError, StoreError};
 
 /// Sends commands that are not about quota.
@@ -29,8 +22,7 @@ impl Commands {
 
     /// Returns `true` if the ACL of the server forbids the command or one of its keys.
     pub(crate) fn forbids(error: &StoreError) -> bool {
-        let source = error.source().and_then(|source| source.downcast_ref::<RedisError>());
-        source.is_some_and(|error| code(error) == Some("NOPERM"))
+        code_of(error) == Some("NOPERM")
     }
 
     /// Sends a command whose keys are all in the slot of this one.

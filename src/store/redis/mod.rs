@@ -11,6 +11,7 @@ mod keyspace;
 mod leases;
 mod net;
 mod order;
+mod ready;
 mod script;
 mod scripts;
 mod settlements;
@@ -41,11 +42,11 @@ use self::{
     order::Order,
     script::{ServerTime, Texts},
 };
-use super::{AcquireFuture, Store, StoreFuture};
+use super::{AcquireFuture, Store, StoreFuture, StoreReport};
 use crate::{
     clock::{Clock, Timestamp},
     decision::{Plan, Settlement},
-    error::ConfigError,
+    error::{ConfigError, StoreError, StoreErrorKind},
     telemetry::UnsettledTelemetry,
 };
 
@@ -338,6 +339,17 @@ impl Store for RedisStore {
             let since = Clock::system().now();
             engine.shared_calls.catch_up().await;
             Ok(engine.server.topology.catch_up(since).await)
+        })
+    }
+
+    fn ready(&self, timeout: Duration) -> StoreFuture<StoreReport> {
+        let engine = Arc::clone(&self.0);
+        StoreFuture::boxed(async move {
+            let late = |_| {
+                let message = format!("the look at the servers has not ended within {timeout:?}");
+                Err(StoreError::new(StoreErrorKind::TimedOut, message))
+            };
+            tokio::time::timeout(timeout, engine.ready()).await.unwrap_or_else(late)
         })
     }
 

@@ -138,7 +138,8 @@ async fn draft_06_shows_another_policy_and_a_limit_of_the_application() {
     assert_eq!(take(&layer, 91).await.fields(DRAFT06), ["100", "9", "60"]);
     let smaller = QuotaPolicy::new("minute", 15, Duration::from_secs(20));
     layer
-        .rules_handle()
+        .limiter()
+        .rules()
         .replace(Rules::new().policy(fixed(smaller)))
         .unwrap();
     take(&layer, 15).await;
@@ -185,7 +186,8 @@ async fn a_policy_that_is_replaced_is_shown_by_the_next_response() {
     assert_eq!(first.field("ratelimit-policy"), r#""dynamic";q=100;w=60"#);
     assert_eq!(first.field("ratelimit"), r#""dynamic";r=9;t=50"#);
     layer
-        .rules_handle()
+        .limiter()
+        .rules()
         .replace(Rules::new().policy(dynamic(15, 20)))
         .unwrap();
     scene.wait(10);

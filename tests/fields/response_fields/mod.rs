@@ -16,7 +16,8 @@ use http_body_util::{BodyExt, Full};
 use tower::{Service, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Decision, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Store,
+    Algorithm, Decision, Limiter, LimiterBuilder, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    ResponseFields, Store,
     clock::{Clock, Timestamp},
     key,
 };
@@ -44,8 +45,21 @@ impl Scene {
     }
 
     fn builder_on(&self, store: impl Store, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayerBuilder {
-        let builder = RateLimitLayer::builder(store)
-            .clock(self.clock.clone())
+        self.builder_of(Limiter::builder(store), policies)
+    }
+
+    /// A layer that hides by a digest key who has called.
+    fn keyed(&self, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
+        let limiter = Limiter::builder(self.store.clone()).digest_key([7; 32]);
+        self.builder_of(limiter, policies).build().unwrap()
+    }
+
+    fn builder_of(
+        &self,
+        limiter: LimiterBuilder,
+        policies: impl IntoIterator<Item = QuotaPolicy>,
+    ) -> RateLimitLayerBuilder {
+        let builder = RateLimitLayerBuilder::from(limiter.clock(self.clock.clone()))
             .decision_in_response()
             .scope("fields")
             .key(key::header("x-user-id"))

@@ -289,7 +289,7 @@ async fn a_partition_key_is_shown_where_it_is_asked_for_and_can_be_computed_in_a
         format!(r#""minute";q=9;w=60;pk={pk}, "day";q=90;w=86400"#)
     );
     assert_eq!(take(&layer, 1).await.field("ratelimit-policy"), policies_field);
-    let keyed = scene.builder(policies()).digest_key([7; 32]).build().unwrap();
+    let keyed = scene.keyed(policies());
     assert!(
         !take(&keyed, 1).await.field("ratelimit").contains(pk),
         "nobody can compute it"
@@ -305,7 +305,7 @@ async fn a_shown_partition_key_does_not_hold_the_name_and_with_a_digest_key_conf
     let scene = Scene::new();
     let policy = || [minute(9).show_partition_key()];
     let open = scene.layer(ResponseFields::draft11(), policy());
-    let keyed = scene.builder(policy()).digest_key([7; 32]).build().unwrap();
+    let keyed = scene.keyed(policy());
     let guess = PartitionKey::new("x-user-id", "alice");
     let guesses = [Scope::new("fields"), Scope::new("alice")].map(|scope| scope.partition(&guess).shown_key().to_vec());
     for (layer, is_confirmed) in [(open, true), (keyed, false)] {

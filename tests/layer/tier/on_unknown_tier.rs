@@ -8,7 +8,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_quota::{
-    Decision, MemoryStore, Outcome, QuotaPolicy, RateLimitLayer, Tiers, key,
+    Decision, Limiter, MemoryStore, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Tiers, key,
     tier::{OnUnknownTier, TierLayerBuilder},
 };
 
@@ -44,14 +44,14 @@ impl Limited {
             .tier("pro", [QuotaPolicy::per_minute("minute", 20)])
             .tier("trial", [QuotaPolicy::per_minute("minute", 5)]);
         // With a store that has to be waited for, rejections are cached.
-        let limits = RateLimitLayer::builder(RemoteStore::<1>(store))
-            .decision_in_response()
-            .scope("api")
-            .key(key::extension::<UserId>())
-            .tiers(tiers)
-            .clock(scene.time.clock.clone())
-            .build()
-            .unwrap();
+        let limits =
+            RateLimitLayerBuilder::from(Limiter::builder(RemoteStore::<1>(store)).clock(scene.time.clock.clone()))
+                .decision_in_response()
+                .scope("api")
+                .key(key::extension::<UserId>())
+                .tiers(tiers)
+                .build()
+                .unwrap();
         Self { scene, limits }
     }
 

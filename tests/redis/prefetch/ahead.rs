@@ -72,13 +72,11 @@ impl Fleet {
 }
 
 fn instance(store: impl Store, clock: &Clock, deadline: Duration, policies: &[QuotaPolicy]) -> RateLimitLayer {
-    let builder = RateLimitLayer::builder(store)
+    let builder = RateLimitLayerBuilder::from(Limiter::builder(store).clock(clock.clone()).deadline(deadline))
         .decision_in_response()
         .scope("ahead")
         .key(key::extension::<String>())
-        .clock(clock.clone())
-        .cost_by(|request| request.extensions.get::<Cost>().map_or(1, |cost| cost.announced))
-        .deadline(deadline);
+        .cost_by(|request| request.extensions.get::<Cost>().map_or(1, |cost| cost.announced));
     let builder = policies
         .iter()
         .fold(builder, |builder, policy| builder.policy(policy.clone()));
@@ -458,7 +456,7 @@ async fn new_rules_are_not_served_by_a_batch_that_was_under_way() {
     let fleet = busy().await;
     let used = 600 + until_it_asks(&fleet).await as u64;
     let new = Rules::new().policy(window(1_000));
-    fleet.layers[0].rules_handle().replace(new).unwrap();
+    fleet.layers[0].limiter().rules().replace(new).unwrap();
     let requests = fleet.send(&[0], 4).await;
     assert_eq!(passed(&requests) as u64, 1_000 - used);
 }
@@ -562,12 +560,11 @@ fn far_instance(proxy: &Proxy, prefix: &str) -> (Arc<Probe<RedisStore>>, RateLim
     let store = RedisStore::builder(proxy.url()).key_prefix(prefix).build().unwrap();
     let store = Probe::new(store, Timing::AtOnce);
     let policy = QuotaPolicy::per_day("p", 100_000).with_algorithm(Algorithm::FixedWindow);
-    let layer = RateLimitLayer::builder(Arc::clone(&store))
+    let layer = RateLimitLayerBuilder::from(Limiter::builder(Arc::clone(&store)).deadline(Duration::from_secs(30)))
         .decision_in_response()
         .scope("ahead")
         .key(key::extension::<String>())
         .policy(policy.with_prefetch(BATCH))
-        .deadline(Duration::from_secs(30))
         .build();
     (store, layer.unwrap())
 }

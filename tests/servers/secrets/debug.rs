@@ -16,16 +16,18 @@ async fn layers_and_stores_show_no_secret_when_they_are_printed() {
     let redis = RedisStore::builder(&url);
     let store = redis.clone().build().unwrap();
     let sentinel = RedisStore::sentinel_builder([&url], "limits").primary_url(&url);
-    let by_user = || builder(store.clone(), key::extension::<User>());
     let list = AccessList::new(key::client_ip());
     list.update(|rules| rules.set_key(User(USER).to_partition_key(), Access::Block))
         .unwrap();
     let exemption = Exemption::when(|request| request.headers.contains_key("x-api-key"));
-    let with_all = || by_user().digest_key(DIGEST_KEY).access_list(list.clone());
+    let limiter = || limiter(store.clone());
+    let by_user = |limiter| builder_of(limiter, key::extension::<User>());
+    let with_all = || by_user(limiter().digest_key(DIGEST_KEY)).access_list(list.clone());
+    let readable = by_user(limiter().readable_keys());
     let exempting = with_all().exempt(exemption.and(Exemption::path("/")));
     for shown in [
         format!("{redis:?} {store:?} {sentinel:?}"),
-        format!("{:?} {exempting:?} {:?}", by_user().readable_keys(), with_all().build()),
+        format!("{readable:?} {exempting:?} {:?}", with_all().build()),
         format!("{list:?} {:?}", list.rules()),
     ] {
         assert_hidden(&secrets(), "`Debug`", shown);
@@ -118,9 +120,10 @@ fn errors_of_settings_show_no_secret() {
     // Without an `@`, what stands before the colon is the host.
     let shown = said_by(&RedisStore::new(format!("redis://{login}")).unwrap_err());
     assert_hidden(&[Secret::new("the password", REDIS_PASSWORD)], "an error", shown);
-    let builder = || builder(MemoryStore::new(), key::header("x-api-key")).digest_key(DIGEST_KEY);
+    let limiter = || limiter(MemoryStore::new()).digest_key(DIGEST_KEY);
+    let builder = || builder_of(limiter(), key::header("x-api-key"));
     for layer in [
-        builder().readable_keys(),
+        builder_of(limiter().readable_keys(), key::header("x-api-key")),
         builder().key(key::extension::<User>()),
         builder().scope(""),
         builder().policy(QuotaPolicy::per_day("day", 3)),

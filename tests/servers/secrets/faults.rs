@@ -39,11 +39,14 @@ async fn administer(layer: &RateLimitLayer) -> String {
 
 /// Requests, questions of administrators, and the store itself. Returns how the circuit is.
 async fn meet(fault: &str, store: RedisStore, requests: usize) -> Option<CircuitState> {
-    let by_user = || builder(store.clone(), key::extension::<User>()).digest_key(DIGEST_KEY);
+    let by_user = || {
+        let limiter = Limiter::builder(store.clone()).deadline(Duration::from_millis(50));
+        builder_of(limiter.digest_key(DIGEST_KEY), key::extension::<User>())
+    };
     let closed = by_user().scope("closed").failure_mode(FailureMode::Closed);
-    let open = by_user().deadline(Duration::from_millis(50)).build().unwrap();
+    let open = by_user().build().unwrap();
     statuses(&open, requests).await;
-    let all = statuses(&closed.deadline(Duration::from_millis(50)).build().unwrap(), 1).await;
+    let all = statuses(&closed.build().unwrap(), 1).await;
     assert!([200, 503].contains(&all[0]), "{fault}: {all:?}");
     let policies = PolicySet::new([QuotaPolicy::per_day("day", 2)]).unwrap();
     let user = Scope::with_digest_key("secrets", &DIGEST_KEY).partition(&User(USER).to_partition_key());

@@ -66,9 +66,9 @@ fn rules(server: &RedisServer) -> RedisRules {
 
 /// An instance that follows what is published, and its layer.
 async fn follow(server: &RedisServer) -> (RulesFollower, RateLimitLayer) {
-    let layer = builder(store(server), key::extension::<User>()).digest_key(DIGEST_KEY);
-    let layer = layer.build().unwrap();
-    let builder = RulesFollower::builder(layer.rules_handle(), rules(server)).instance("web");
+    let limiter = limiter(store(server)).digest_key(DIGEST_KEY);
+    let layer = builder_of(limiter, key::extension::<User>()).build().unwrap();
+    let builder = RulesFollower::builder(layer.limiter().rules(), rules(server)).instance("web");
     let builder = builder.access_list(AccessList::new(key::client_ip()));
     assert_hidden(&secrets(), "a builder", format!("{builder:?}"));
     let follower = builder.start().unwrap();
@@ -100,7 +100,7 @@ async fn an_instance_of_a_fleet_and_its_reports_show_no_secret() {
     let (follower, layer) = follow(&server).await;
     assert_eq!(statuses(&layer, 2).await, [200, 200]);
     let invalid = Rules::new().policy(QuotaPolicy::per_day("", 1));
-    let rejected = layer.rules_handle().replace(invalid);
+    let rejected = layer.limiter().rules().replace(invalid);
     assert_hidden(&secrets(), "rules that are not valid", said_by(&rejected.unwrap_err()));
 
     publish_garbage(&server);

@@ -22,7 +22,6 @@ async fn rejections_in_all_dialects_show_no_secret_of_the_request() {
             let layer = layer
                 .response_fields(fields.clone())
                 .scope(format!("{number} {kind}"))
-                .digest_key(DIGEST_KEY)
                 .build()
                 .unwrap();
             assert_eq!(statuses(&layer, 3).await, [200, 200, 429]);
@@ -110,8 +109,8 @@ async fn readable_keys_show_callers_in_the_keys_of_redis_and_nowhere_else() {
     let (watch, Some(server)) = (Watch::start(), server()) else {
         return;
     };
-    let layer = builder(store(&server), key::header("x-user-id")).readable_keys();
-    let layer = layer.build().unwrap();
+    let limiter = limiter(store(&server)).readable_keys();
+    let layer = builder_of(limiter, key::header("x-user-id")).build().unwrap();
     assert_eq!(statuses(&layer, 3).await, [200, 200, 429]);
     assert_hidden(&credentials(), "Redis", dump(&server));
     let keys = server.command_bytes(&[b"KEYS", b"*"]);

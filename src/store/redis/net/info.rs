@@ -58,14 +58,43 @@ pub(super) async fn ask(connection: &mut super::SharedConnection) -> Result<Serv
     Ok(parse(&text))
 }
 
+/// A server's description of itself. A word that is missing is empty.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ServerFacts {
+    pub(crate) version: String,
+    /// That of the Redis with which it is compatible.
+    pub(crate) major_version: Option<u32>,
+    pub(crate) role: String,
+    pub(crate) is_cluster_node: bool,
+    /// 0 for a server without one.
+    pub(crate) memory_limit: u64,
+    pub(crate) eviction_policy: String,
+}
+
+impl ServerFacts {
+    pub(crate) fn parse(text: &str) -> Self {
+        let version = value(text, "redis_version");
+        Self {
+            version: version.to_owned(),
+            major_version: version.split('.').next().and_then(|major| major.parse().ok()),
+            role: value(text, "role").to_owned(),
+            is_cluster_node: value(text, "redis_mode") == "cluster",
+            memory_limit: value(text, "maxmemory").parse().unwrap_or(0),
+            eviction_policy: value(text, "maxmemory_policy").to_owned(),
+        }
+    }
+}
+
+fn value<'a>(text: &'a str, name: &str) -> &'a str {
+    let mut values = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    values.next().unwrap_or_default().trim()
+}
+
 /// Numbers that are missing count as 0.
 fn parse(text: &str) -> ServerInfo {
-    let value = |name: &str| {
-        let mut values = text
-            .lines()
-            .filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        values.next().unwrap_or_default().trim()
-    };
+    let value = |name: &str| value(text, name);
     let number = |name: &str| value(name).parse().unwrap_or(0);
     ServerInfo {
         used: number("used_memory"),

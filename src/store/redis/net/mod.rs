@@ -19,6 +19,7 @@ mod wire;
 pub(super) use self::{
     cluster::{Cluster, Settings as ClusterSettings},
     connection::{SharedConnection, Unanswered, code, store_error},
+    info::ServerFacts,
     opener::{Connect, Opener, Prepare, config_error, connection_info},
     pool::{Endpoint, Lane, Pool},
     sentinel::Sentinels,

@@ -41,6 +41,17 @@ impl Topology {
         })
     }
 
+    /// The first of these keys on each server, with what belongs to it.
+    pub(crate) async fn one_for_each_server<T>(
+        &self,
+        mut candidates: impl Iterator<Item = (Key, T)>,
+    ) -> Result<Vec<(Key, T)>, StoreError> {
+        match self {
+            Self::Single { .. } => Ok(candidates.next().into_iter().collect()),
+            Self::Cluster(cluster) => cluster.one_for_each_node(candidates).await,
+        }
+    }
+
     /// Sends a call on any connection.
     pub(crate) async fn send(&self, call: &Call) -> Result<Reply, StoreError> {
         self.route(call.key(), Lane::Any).await?.send(call).await

@@ -28,7 +28,10 @@ use self::{
 };
 pub(crate) use self::{directory::Settings, node::NodeConnection, slots::slot};
 use super::{
-    super::script::{Call, Reply},
+    super::{
+        keyspace::Key,
+        script::{Call, Reply},
+    },
     connection::{code, store_error},
     pool::Lane,
     wire::Wire,
@@ -52,6 +55,34 @@ impl Cluster {
             return Err(StoreError::new(StoreErrorKind::Unavailable, message));
         };
         self.connect(node, lane).await
+    }
+
+    /// The first of these keys on each node that has slots.
+    pub(super) async fn one_for_each_node<T>(
+        &self,
+        candidates: impl Iterator<Item = (Key, T)>,
+    ) -> Result<Vec<(Key, T)>, StoreError> {
+        let map = self.0.map().await?;
+        let mut missing: Vec<&Arc<Node>> = Vec::new();
+        for owner in (0..slots::SLOTS).filter_map(|slot| map.owner(slot as u16)) {
+            if !missing.iter().any(|node| Arc::ptr_eq(node, owner)) {
+                missing.push(owner);
+            }
+        }
+        let mut found = Vec::new();
+        for (key, candidate) in candidates {
+            let Some(owner) = map.owner(slot(&key)) else {
+                continue;
+            };
+            if let Some(place) = missing.iter().position(|node| Arc::ptr_eq(node, owner)) {
+                missing.swap_remove(place);
+                found.push((key, candidate));
+            }
+            if missing.is_empty() {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     async fn connect(&self, node: &Arc<Node>, lane: Lane) -> Result<NodeConnection, StoreError> {

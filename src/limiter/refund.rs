@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     caller::{Caller, with_units},
-    limiter::LimiterError,
+    error::LimiterError,
 };
 use crate::{
     decision::{ChargeTime, Outcome, Plan, Settlement},
@@ -121,8 +121,8 @@ impl Caller {
     /// ended stay as they are: see [`Settlement::refund`].
     ///
     /// The rejections that this instance has cached about the caller end at once; other instances see the units after
-    /// [a second at most](crate::RateLimitLayerBuilder::rejection_cache). Units that were charged by the
-    /// [fallback](crate::RateLimitLayerBuilder::fallback) are not given back to it.
+    /// [a second at most](crate::LimiterBuilder::rejection_cache). Units that were charged by the
+    /// [fallback](crate::LimiterBuilder::fallback) are not given back to it.
     ///
     /// # Messages that come twice
     ///
@@ -164,8 +164,7 @@ impl Caller {
     /// If the limiter has no such key or tier, or the store does not answer. It is not known then if the units were refunded.
     pub async fn refund(&self, refund: &Refund) -> Result<RefundOutcome, LimiterError> {
         let outcome = self.refund_once(refund).await?;
-        let limits = &self.limits;
-        limits.log.refunded(limits.scope_name(), outcome.name());
+        self.limiter.log.refunded(self.limiter.scope(), outcome.name());
         Ok(outcome)
     }
 
@@ -180,7 +179,7 @@ impl Caller {
         if settlement.is_empty() {
             return Ok(RefundOutcome::NotApplicable);
         }
-        let guard = &self.limits.guard;
+        let guard = &self.limiter.guard;
         if let Some(message) = message
             && guard.store().decide(message).await?.outcome() == Outcome::Rejected
         {
@@ -198,6 +197,6 @@ impl Caller {
         let window = windows.max().unwrap_or(Duration::from_secs(1));
         let once = PolicySet::new([QuotaPolicy::new("once", 1, window)]);
         let once = once.expect("a window of a policy is valid for another one");
-        Plan::new(once, self.limits.attribution.message(self.holders(), id), 1)
+        Plan::new(once, self.limiter.keys.message(self.holders(), id), 1)
     }
 }

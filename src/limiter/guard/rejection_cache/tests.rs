@@ -17,7 +17,7 @@ use futures_util::FutureExt;
 use super::*;
 use crate::{
     MemoryStore, Outcome,
-    guard::{DecisionState, Guard, GuardConfig, PendingDecision},
+    limiter::guard::{DecisionState, Guard, GuardConfig, PendingDecision},
     partition::{PartitionKey, Scope},
     policy::{Algorithm, MAX_POLICIES, PolicySet, QuotaPolicy},
     store::{AcquireFuture, Store},

@@ -7,17 +7,22 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
-    admission::Limits, attribution::Holder, charge::OpenCharge, future::sleep, limiter::LimiterError, permit::Permit,
+    Inner,
+    charge::OpenCharge,
+    error::LimiterError,
+    guard::DecisionState,
+    keys::{Attributed, Holder},
+    permit::Permit,
 };
 use crate::{
     access::Access,
     clock::Clock,
     decision::{Costs, Decision, Forecast, Outcome, PartialPlan, Plan},
     error::ConfigError,
-    guard::DecisionState,
-    partition::{PartitionKey, ToPartitionKey},
-    policy::{MAX_UNITS, Policy, PolicySet, QuotaUnit, UnitName},
-    rules::{Active, Grant, Policies, QuotaSet, Selection},
+    partition::{PartitionId, PartitionKey, ToPartitionKey},
+    policy::{MAX_UNITS, Policy, QuotaUnit, UnitName},
+    rules::{Grant, Policies, QuotaSet, Selection},
+    sync::sleep::sleep,
 };
 
 /// A caller of a [`Limiter`](crate::Limiter): its keys, its tier, and the cost of its work.
@@ -46,7 +51,7 @@ use crate::{
 #[derive(Clone)]
 #[must_use = "a caller does nothing by itself"]
 pub struct Caller {
-    pub(super) limits: Arc<Limits>,
+    pub(super) limiter: Arc<Inner>,
     /// For the access list, which knows keys and not partitions.
     key: Option<PartitionKey>,
     main: Option<Holder>,
@@ -58,11 +63,11 @@ pub struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(limits: Arc<Limits>, key: Option<PartitionKey>) -> Self {
+    pub(super) fn new(limiter: Arc<Inner>, key: Option<PartitionKey>) -> Self {
         Self {
-            main: key.as_ref().map(|key| limits.attribution.holder(key)),
+            main: key.as_ref().map(|key| limiter.keys.given(key, &limiter.log)),
             key,
-            limits,
+            limiter,
             named: SmallVec::new(),
             tier: None,
             cost: 1,
@@ -71,10 +76,10 @@ impl Caller {
         }
     }
 
-    /// Adds a [named key](crate::RateLimitLayerBuilder::named_key) of the caller, for the policies that are
+    /// Adds a [named key](crate::LimiterBuilder::named_key) of the caller, for the policies that are
     /// [keyed by](crate::QuotaPolicy::keyed_by) it.
     pub fn keyed_by<K: ToPartitionKey + ?Sized>(mut self, name: &str, key: &K) -> Self {
-        let holder = self.limits.attribution.holder(&key.to_partition_key());
+        let holder = self.limiter.keys.holder(&key.to_partition_key());
         self.named.retain(|(other, _)| other != name);
         self.named.push((name.to_owned(), holder));
         self
@@ -125,8 +130,8 @@ impl Caller {
     }
 
     /// Charges the cost, if all policies of the caller admit it. There is always a decision, at the latest at the
-    /// [deadline](crate::RateLimitLayerBuilder::deadline) of the layer: its failure mode applies, and so do the kill switch and
-    /// what the [access list](crate::AccessList) says about the main key. The decision is in the metrics of the layer.
+    /// [deadline](crate::LimiterBuilder::deadline): the failure mode applies, and so do the kill switch and
+    /// what the [access list](crate::AccessList) says about the main key. The decision is in the metrics.
     ///
     /// A policy that counts by a key which the caller lacks treats it as the layer treats a
     /// [missing key](crate::MissingKey). A tier that is unknown is the first one, and is reported as such. Policies of
@@ -176,11 +181,11 @@ impl Caller {
             return Ok(Permit::new(decision, None));
         }
         // A clone cannot be settled.
-        let (clone, guard) = (decision.clone(), Arc::clone(&self.limits.guard));
+        let (clone, guard) = (decision.clone(), Arc::clone(&self.limiter.guard));
         let charge = OpenCharge::new(guard, decision, &Method::POST);
         let delay = clone.delay();
         if !delay.is_zero() {
-            let (log, scope) = (&self.limits.log, self.limits.scope_name());
+            let (log, scope) = (&self.limiter.log, self.limiter.scope());
             log.queued(Clock::system().now(), scope, delay);
             sleep(delay).await;
         }
@@ -236,11 +241,11 @@ impl Caller {
 
     async fn decide(&self, with: impl FnOnce(Plan) -> Plan) -> Decision {
         let (question, selection) = self.question();
-        let decision = match question.map(|plan| self.limits.guard.decide(with(plan))) {
+        let decision = match question.map(|plan| self.limiter.guard.decide(with(plan))) {
             Ok(DecisionState::Decided(decision)) | Err(decision) => decision,
             Ok(DecisionState::Pending(decision)) => decision.await,
         };
-        self.limits.log_decision(&decision, &selection);
+        self.limiter.log_decision(&self.limiter.log, &decision, &selection);
         decision
     }
 
@@ -283,7 +288,7 @@ impl Caller {
     pub async fn peek(&self) -> Result<Option<Decision>, LimiterError> {
         match self.plan()? {
             Some(plan) => Ok(Some(
-                self.limits.guard.store().peek(with_units(plan, &self.units)).await?,
+                self.limiter.guard.store().peek(with_units(plan, &self.units)).await?,
             )),
             None => Ok(None),
         }
@@ -324,7 +329,7 @@ impl Caller {
     pub async fn forecast(&self) -> Result<Option<Forecast>, LimiterError> {
         match self.plan()? {
             Some(plan) => Ok(Some(
-                self.limits
+                self.limiter
                     .guard
                     .store()
                     .forecast(with_units(plan, &self.units))
@@ -342,13 +347,11 @@ impl Caller {
     /// If the limiter has no such key, or the store does not answer. A part may be reset then.
     pub async fn reset(&self) -> Result<(), LimiterError> {
         self.check_names()?;
-        for set in self.limits.policies.all_sets() {
+        for set in self.limiter.policies.all_sets() {
             for part in &set.parts {
                 if let Some(holder) = self.holder(part.key) {
-                    self.limits
-                        .guard
-                        .reset(self.extended(None, &part.policies, holder))
-                        .await?;
+                    let plan = holder.extend(None, &part.policies, self.cost);
+                    self.limiter.guard.reset(plan).await?;
                 }
             }
         }
@@ -360,7 +363,7 @@ impl Caller {
     ///
     /// Used units stay used, before and afterwards. A policy with quota 0 stays closed. A grant replaces an earlier one of
     /// the same caller, so that one of 0 units ends it, and up to 10,000 callers may have one. It ends by the layer's
-    /// [clock](crate::RateLimitLayerBuilder::clock). It belongs to this process and is not kept when that ends: give it in
+    /// [clock](crate::LimiterBuilder::clock). It belongs to this process and is not kept when that ends: give it in
     /// each instance, as you do with [rules](crate::RulesHandle). A caller without the main key gets nothing.
     ///
     /// ```
@@ -386,50 +389,46 @@ impl Caller {
         let Some(main) = &self.main else {
             return Ok(());
         };
-        let now = self.limits.guard.now();
+        let now = self.limiter.guard.now();
         let grant = Grant::new(units, now.saturating_add(time));
-        self.limits.policies.grant(main.partition, grant, now)
+        self.limiter.policies.grant(main.partition, grant, now)
     }
 
     /// The plan for the store, or the decision that needs none.
     fn question(&self) -> (Result<Plan, Decision>, Selection) {
-        let limits = &*self.limits;
-        let at_once = |outcome| Err(Decision::without_policies(outcome, None));
-        let active = limits.policies.active();
-        let access = limits.screening.access_of_key(self.key.as_ref());
-        if access == Access::Block {
-            return (at_once(Outcome::Blocked), Selection::default());
+        let limiter = &*self.limiter;
+        let at_once = |outcome| (Err(Decision::without_policies(outcome, None)), Selection::default());
+        let active = limiter.policies.active();
+        let list = limiter.access_list.as_ref().zip(self.key.as_ref());
+        match list.map_or(Access::default(), |(list, key)| list.access_of_key(key)) {
+            Access::Block => return at_once(Outcome::Blocked),
+            Access::Allow => return at_once(Outcome::Unlimited),
+            _ if !active.is_on() => return at_once(Outcome::Unlimited),
+            _ => {}
         }
-        if access == Access::Allow || !active.is_on() {
-            return (at_once(Outcome::Unlimited), Selection::default());
-        }
-        let mut selection = active.select_tier(self.tier.as_deref(), self.main.as_ref().map(|main| main.partition));
+        let main = self.partition();
+        let mut selection = active.select_tier(self.tier.as_deref(), main);
         if selection.is_unknown {
-            limits.log.unknown_tier(limits.scope_name());
+            limiter.log.unknown_tier(limiter.scope());
         }
-        let Some(set) = selection.set.take() else {
-            return (at_once(Outcome::Unlimited), selection);
-        };
-        let set = self.granted(&active, set);
-        let plan = self.plan_of_all(&set);
-        selection.set = Some(set);
-        (plan.or_else(at_once), selection)
+        let question = limiter.question(&active, &mut selection, 100, main, |set| self.plan_of_all(set));
+        (question, selection)
+    }
+
+    fn partition(&self) -> Option<PartitionId> {
+        self.main.as_ref().map(|main| main.partition)
     }
 
     /// A plan of all policies. A key that the caller lacks is a missing key.
     fn plan_of_all(&self, set: &QuotaSet) -> Result<Plan, Outcome> {
-        let limits = &*self.limits;
-        let mut plan = None;
-        for part in &set.parts {
-            let holder = match self.holder(part.key) {
-                Some(holder) => Some(holder.clone()),
-                None => limits.attribution.missing(part.key, &limits.log)?,
-            };
-            if let Some(holder) = holder {
-                plan = Some(self.extended(plan, &part.policies, &holder));
+        let limiter = &*self.limiter;
+        let holder = |key| -> Attributed {
+            match self.holder(key) {
+                Some(holder) => Ok(Some(holder.clone())),
+                None => limiter.keys.missing(key, &limiter.log),
             }
-        }
-        let plan = with_units(plan.ok_or(Outcome::Unlimited)?, &self.units);
+        };
+        let plan = with_units(limiter.plan(set, self.cost, holder)?, &self.units);
         Ok(match self.is_partial {
             true => plan.clone().allow_partial().map_or(plan, PartialPlan::into_plan),
             false => plan,
@@ -439,39 +438,18 @@ impl Caller {
     /// A plan of the policies that count by the caller's keys, if there are any, without the caller's custom units.
     pub(super) fn plan(&self) -> Result<Option<Plan>, LimiterError> {
         self.check_names()?;
-        let active = self.limits.policies.active();
-        let (tier, partition) = (self.tier.as_deref(), self.main.as_ref().map(|main| main.partition));
-        let set = Policies::of_tier(&active, tier, partition).map_err(|known| LimiterError::UnknownTier {
+        let limiter = &*self.limiter;
+        let active = limiter.policies.active();
+        let (tier, main) = (self.tier.as_deref(), self.partition());
+        let set = Policies::of_tier(&active, tier, main).map_err(|known| LimiterError::UnknownTier {
             name: tier.unwrap_or_default().to_owned(),
             known,
         })?;
-        let Some(set) = set.map(|set| self.granted(&active, set)) else {
+        let Some(set) = set.map(|set| limiter.granted(&active, set, main)) else {
             return Ok(None);
         };
-        let parts = set.parts.iter();
-        let parts = parts.filter_map(|part| Some((&part.policies, self.holder(part.key)?)));
-        Ok(parts.fold(None, |plan, (policies, holder)| {
-            Some(self.extended(plan, policies, holder))
-        }))
-    }
-
-    fn extended(&self, plan: Option<Plan>, policies: &PolicySet, holder: &Holder) -> Plan {
-        let (policies, partition) = (policies.clone(), holder.partition);
-        let plan = match plan {
-            Some(plan) => plan.and(policies, partition),
-            None => Plan::new(policies, partition, self.cost),
-        };
-        plan.labelled(partition, holder.label.as_ref())
-    }
-
-    fn granted(&self, active: &Active, set: Arc<QuotaSet>) -> Arc<QuotaSet> {
-        match &self.main {
-            Some(main) => {
-                let now = || self.limits.guard.now();
-                self.limits.policies.granted(active, set, main.partition, now)
-            }
-            None => set,
-        }
+        let holder = |key| Ok(self.holder(key).cloned());
+        Ok(limiter.plan(&set, self.cost, holder).ok())
     }
 
     /// The holder of the quota of policies that count by this key.
@@ -479,7 +457,7 @@ impl Caller {
         let Some(index) = key else {
             return self.main.as_ref();
         };
-        let name = self.limits.policies.keys().get(index)?;
+        let name = self.limiter.policies.keys().get(index)?;
         let named = self.named.iter().find(|(known, _)| known == name);
         named.map(|(_, holder)| holder)
     }
@@ -491,7 +469,7 @@ impl Caller {
     }
 
     fn check_names(&self) -> Result<(), LimiterError> {
-        let known = self.limits.policies.keys();
+        let known = self.limiter.policies.keys();
         match self.named.iter().find(|(name, _)| !known.contains(name)) {
             None => Ok(()),
             Some((name, _)) => Err(LimiterError::UnknownKey {
@@ -521,7 +499,7 @@ fn custom_unit(policy: &Policy) -> Option<UnitName> {
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Caller")
-            .field("scope", &self.limits.scope_name())
+            .field("scope", &self.limiter.scope())
             .field("tier", &self.tier)
             .field("cost", &self.cost)
             .finish_non_exhaustive()

@@ -1,0 +1,76 @@
+//! The error of a caller.
+
+use std::{error::Error, fmt};
+
+use crate::error::StoreError;
+
+/// The error of a [`Caller`].
+///
+/// ```
+/// # use tower_quota::{MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key};
+/// use tower_quota::LimiterError;
+///
+/// # tokio_test::block_on(async {
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .named_key("team", key::header("x-team"))
+///     .policy(QuotaPolicy::per_hour("team", 100).keyed_by("team"))
+///     .build()?;
+///
+/// let red = PartitionKey::new("x-team", "red");
+/// let error = layer.limiter().keyed_by("taem", &red).reset().await.unwrap_err();
+/// assert!(matches!(error, LimiterError::UnknownKey { .. }));
+/// assert_eq!(error.to_string(), r#"key "taem": the limiter has no such key, only ["team"]"#);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum LimiterError {
+    /// The store did not answer.
+    Store(StoreError),
+    /// The layer has no key of this name.
+    UnknownKey {
+        /// The name that was given.
+        name: String,
+        /// The names of the keys that the layer has.
+        known: Vec<String>,
+    },
+    /// The layer has tiers, and none of this name.
+    UnknownTier {
+        /// The name that was given.
+        name: String,
+        /// The names of the tiers that the layer has.
+        known: Vec<String>,
+    },
+}
+
+impl fmt::Display for LimiterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::UnknownKey { name, known } => {
+                write!(f, "key {name:?}: the limiter has no such key, only {known:?}")
+            }
+            Self::UnknownTier { name, known } => {
+                write!(f, "tier {name:?}: the limiter has no such tier, only {known:?}")
+            }
+        }
+    }
+}
+
+impl Error for LimiterError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Store(error) => error.source(),
+            Self::UnknownKey { .. } | Self::UnknownTier { .. } => None,
+        }
+    }
+}
+
+impl From<StoreError> for LimiterError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}

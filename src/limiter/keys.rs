@@ -1,0 +1,264 @@
+//! The keys by which a limiter counts, and the partitions of their values.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use smallvec::SmallVec;
+
+use crate::{
+    decision::{Outcome, Plan},
+    error::{ConfigError, ConfigErrorKind},
+    partition::{PartitionId, PartitionKey, Scope},
+    policy::{MAX_NAME, PolicySet},
+    sync::mutex::Mutex,
+    telemetry::LayerTelemetry,
+};
+
+/// The treatment of a request without a key, or without one of the
+/// [named keys](crate::RateLimitLayerBuilder::named_key).
+///
+/// A client may be able to have no key by what it sends: see
+/// [`trusted_proxies`](crate::key::ClientIp::trusted_proxies). So no choice but [`Allow`](Self::Allow) lets a request
+/// without a key escape the limits.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// # run(async {
+/// let layer = |on_missing_key| RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 100))
+///     .on_missing_key(on_missing_key)
+///     .build();
+///
+/// let shared = layer(MissingKey::Share)?;
+/// send(&shared, Request::get("/from/one")).await;
+/// let another = send(&shared, Request::get("/from/another")).await;
+/// assert_eq!(another.headers()["ratelimit"], r#""hour";r=98;t=3528"#);
+///
+/// let uncounted = send(&layer(MissingKey::Allow)?, Request::get("/")).await;
+/// assert_eq!(uncounted.status(), 200);
+/// assert!(!uncounted.headers().contains_key("ratelimit"));
+///
+/// assert_eq!(send(&layer(MissingKey::Reject)?, Request::get("/")).await.status(), 403);
+/// # Ok(()) });
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MissingKey {
+    /// Pass it on, uncounted. Policies that count by a key that is found apply all the same.
+    Allow,
+    /// Reject it with status 403.
+    Reject,
+    /// Count it in one partition that all such requests share, and no other. The default. A client that can send
+    /// requests without a key can use up the quota of that partition, and of no caller who has a key.
+    #[default]
+    Share,
+}
+
+/// The settings of [`Keys`], as the builder got them.
+#[derive(Debug, Default)]
+pub(super) struct KeysSettings {
+    pub(super) scope: Option<String>,
+    pub(super) named: Vec<String>,
+    pub(super) digest_key: Option<[u8; 32]>,
+    pub(super) readable_keys: bool,
+    pub(super) missing_key: MissingKey,
+}
+
+impl KeysSettings {
+    pub(super) fn build(&self) -> Result<Keys, ConfigError> {
+        let error = |kind, message: &str| ConfigError::new(kind, message);
+        let scope_name = self.scope.as_ref().filter(|scope| !scope.is_empty());
+        let scope_name = scope_name.ok_or_else(|| error(ConfigErrorKind::Scope, "scope: it is missing or empty"))?;
+        if scope_name.len() > MAX_NAME {
+            let message = format!(
+                "scope: it has {} bytes; at most {MAX_NAME} are allowed",
+                scope_name.len()
+            );
+            return Err(error(ConfigErrorKind::Scope, &message));
+        }
+        let scope = match &self.digest_key {
+            None => Scope::new(scope_name),
+            Some(key) if !self.readable_keys => Scope::with_digest_key(scope_name, key),
+            Some(_) => {
+                let message = "readable keys: a digest key is set, which is to hide who has called";
+                return Err(error(ConfigErrorKind::Key, message));
+            }
+        };
+        self.check_names()?;
+        let names = [""].into_iter().chain(self.named.iter().map(|name| &**name));
+        Ok(Keys {
+            shared: names
+                .map(|name| scope.partition(&PartitionKey::own("no key", name.as_bytes())))
+                .collect(),
+            scope,
+            scope_name: scope_name.clone(),
+            has_digest_key: self.digest_key.is_some(),
+            readable_keys: self.readable_keys,
+            missing_key: self.missing_key,
+            seen: SeenKinds::default(),
+        })
+    }
+
+    fn check_names(&self) -> Result<(), ConfigError> {
+        for (index, name) in self.named.iter().enumerate() {
+            if name.is_empty() || self.named[..index].contains(name) {
+                let message = format!("key {name:?}: the name is empty or used twice; names must be unique");
+                return Err(ConfigError::new(ConfigErrorKind::Key, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The scope of a limiter, and the keys by which its policies count.
+pub(crate) struct Keys {
+    pub(super) scope: Scope,
+    pub(super) scope_name: String,
+    /// The partitions of callers without a key: first that of the main key, then those of the named ones.
+    shared: Vec<PartitionId>,
+    pub(crate) has_digest_key: bool,
+    readable_keys: bool,
+    missing_key: MissingKey,
+    seen: SeenKinds,
+}
+
+/// The kinds of the main keys that the first requests had. Callers that are given by value have one of them, or it is a mistake.
+#[derive(Default)]
+struct SeenKinds {
+    of_requests: Mutex<Vec<String>>,
+    requests: AtomicU32,
+    /// The number of callers that were given by value.
+    given: AtomicU32,
+}
+
+impl SeenKinds {
+    /// Fewer say little: those of a service without a login page may all be anonymous.
+    const REQUESTS: u32 = 500;
+    /// Later callers cost no more than this count.
+    const GIVEN: u32 = 1_000;
+    const KINDS: usize = 16;
+
+    fn note(&self, key: &PartitionKey) {
+        let kinds = key.kinds();
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let mut seen = self.of_requests.lock();
+        if seen.len() < Self::KINDS && !seen.contains(&kinds) {
+            seen.push(kinds);
+        }
+    }
+
+    /// The kind of a key that is of another one.
+    fn other(&self, key: &PartitionKey) -> Option<String> {
+        if self.requests.load(Ordering::Relaxed) < Self::REQUESTS || self.given.load(Ordering::Relaxed) >= Self::GIVEN {
+            return None;
+        }
+        let seen = self.of_requests.lock();
+        if seen.len() == Self::KINDS {
+            return None;
+        }
+        self.given.fetch_add(1, Ordering::Relaxed);
+        Some(key.kinds()).filter(|kinds| !seen.contains(kinds))
+    }
+}
+
+/// The attribution of a caller by one key: `None` if policies that count by it do not apply; the outcome of a rejection.
+pub(crate) type Attributed = Result<Option<Holder>, Outcome>;
+
+/// The holder of a quota, as stores know it.
+#[derive(Clone)]
+pub(crate) struct Holder {
+    pub(crate) partition: PartitionId,
+    /// The text that operators read in place of the digest, if they want one.
+    pub(crate) label: Option<Arc<str>>,
+}
+
+impl Holder {
+    /// The plan, and these policies for this holder.
+    pub(super) fn extend(&self, plan: Option<Plan>, policies: &PolicySet, cost: u64) -> Plan {
+        let (policies, partition) = (policies.clone(), self.partition);
+        let plan = match plan {
+            Some(plan) => plan.and(policies, partition),
+            None => Plan::new(policies, partition, cost),
+        };
+        plan.labelled(partition, self.label.as_ref())
+    }
+}
+
+impl Keys {
+    /// A partition that only limiters of the same scope have.
+    pub(crate) fn own_partition(&self) -> PartitionId {
+        self.shared[0]
+    }
+
+    /// A partition of the limiter's own, which no caller has.
+    pub(crate) fn partition(&self, key: &PartitionKey) -> PartitionId {
+        self.scope.partition(key)
+    }
+
+    /// One of the first requests has this main key.
+    pub(crate) fn note(&self, key: &PartitionKey) {
+        self.seen.note(key);
+    }
+
+    /// The holder of a main key that is given by value.
+    pub(super) fn given(&self, key: &PartitionKey, log: &LayerTelemetry) -> Holder {
+        if let Some(kind) = self.seen.other(key) {
+            log.key_of_another_kind(&self.scope_name, &kind);
+        }
+        self.holder(key)
+    }
+
+    /// The attribution of a caller without the main key, or without the named one at this position.
+    pub(crate) fn missing(&self, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
+        log.no_key(&self.scope_name);
+        match self.missing_key {
+            MissingKey::Allow => Ok(None),
+            MissingKey::Reject => Err(Outcome::MissingKey),
+            MissingKey::Share => Ok(Some(Holder {
+                partition: self.shared[named.map_or(0, |index| index + 1)],
+                label: None,
+            })),
+        }
+    }
+
+    pub(crate) fn holder(&self, key: &PartitionKey) -> Holder {
+        Holder {
+            partition: self.scope.partition(key),
+            label: self.readable_keys.then(|| self.label(key)).flatten(),
+        }
+    }
+
+    /// The partition in which a message about a caller is counted, so that it is found out when it is repeated.
+    pub(super) fn message<'a>(
+        &self,
+        keys: impl Iterator<Item = (Option<&'a str>, &'a Holder)>,
+        id: &str,
+    ) -> PartitionId {
+        let mut keys: SmallVec<[_; 2]> = keys.collect();
+        keys.sort_unstable_by_key(|(name, _)| *name);
+        let about = keys.into_iter().map(|(name, holder)| {
+            let about = PartitionKey::own("given back", &holder.partition.to_bytes());
+            let about = about.and(PartitionKey::new("id", id));
+            // Two keys may lead to the same partition.
+            match name {
+                None => about,
+                Some(name) => about.and(PartitionKey::new("key", name)),
+            }
+        });
+        let about = about.reduce(PartitionKey::and);
+        self.scope
+            .partition(&about.unwrap_or_else(|| PartitionKey::own("given back", &[])))
+    }
+
+    /// `scope/kind:value`; a text that is too long to be read stays a digest.
+    fn label(&self, key: &PartitionKey) -> Option<Arc<str>> {
+        const MAX_LENGTH: usize = 200;
+
+        let scope = PartitionKey::new("scope", &self.scope_name).and(key.clone());
+        scope.to_text(MAX_LENGTH).map(Arc::from)
+    }
+}

@@ -1,0 +1,308 @@
+//! The limiter: one scope, its rules, and the safeguards around its store. A layer extracts keys and writes responses around it.
+
+mod builder;
+mod caller;
+mod charge;
+mod error;
+mod guard;
+mod keys;
+mod permit;
+mod refund;
+mod usage;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+pub use self::{
+    builder::LimiterBuilder,
+    caller::Caller,
+    error::LimiterError,
+    guard::FailureMode,
+    keys::MissingKey,
+    permit::{Permit, WeakPermit},
+    refund::{Refund, RefundOutcome},
+};
+pub(crate) use self::{
+    charge::OpenCharge,
+    guard::{DecisionState, Guard, PendingDecision},
+    keys::{Attributed, Keys},
+};
+use crate::{
+    access::AccessList,
+    breaker::CircuitState,
+    clock::Clock,
+    decision::{Decision, Outcome, Plan},
+    error::StoreError,
+    partition::{PartitionId, ToPartitionKey},
+    rules::{Active, Policies, QuotaSet, RulesHandle, Selection},
+    store::StoreReport,
+    telemetry::LayerTelemetry,
+};
+
+/// Limits callers by the rules of one scope: jobs, messages of a WebSocket, calls to a partner, and, through a
+/// [`RateLimitLayer`](crate::RateLimitLayer), the requests of a service.
+///
+/// Make one with [`builder`](Self::builder), and layers of it with
+/// [`with_limiter`](crate::RateLimitLayer::with_limiter); or take that of a layer with
+/// [`limiter`](crate::RateLimitLayer::limiter). Clones share everything.
+///
+/// [`check`](Self::check) has all safeguards: deadline, circuit breaker, rejection cache and fallback, and its decisions are in
+/// the metrics. What support staff ask and change goes to the store directly, without safeguards: put a timeout around it, and
+/// protect the route that uses it.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// # run(async {
+/// #[derive(Clone)]
+/// struct UserId(u64);
+///
+/// impl ToPartitionKey for UserId {
+///     fn to_partition_key(&self) -> PartitionKey {
+///         PartitionKey::new("user", self.0.to_be_bytes())
+///     }
+/// }
+///
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::extension::<UserId>())
+///     .policy(QuotaPolicy::per_hour("hour", 2))
+///     .build()?;
+/// send(&layer, Request::get("/").extension(UserId(7))).await;
+///
+/// // A message of the same user that comes another way counts against the same quota.
+/// let limiter = layer.limiter();
+/// assert!(limiter.check(&UserId(7)).await.outcome().is_admitted());
+/// assert!(!limiter.check(&UserId(7)).await.outcome().is_admitted());
+///
+/// // Support resets it.
+/// limiter.caller(&UserId(7)).reset().await?;
+/// assert!(limiter.check(&UserId(7)).await.outcome().is_admitted());
+/// # Ok(()) });
+/// ```
+#[derive(Clone)]
+pub struct Limiter(pub(crate) Arc<Inner>);
+
+/// The part that clones share.
+pub(crate) struct Inner {
+    pub(crate) keys: Keys,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) guard: Arc<Guard>,
+    pub(crate) access_list: Option<AccessList>,
+    log: LayerTelemetry,
+}
+
+impl Limiter {
+    /// A caller, known by its main key: what [`key`](crate::RateLimitLayerBuilder::key) extracts from requests, if a layer counts
+    /// them, too.
+    pub fn caller<K: ToPartitionKey + ?Sized>(&self, key: &K) -> Caller {
+        Caller::new(Arc::clone(&self.0), Some(key.to_partition_key()))
+    }
+
+    /// A caller that is known by a [named key](LimiterBuilder::named_key) only, so that support staff can look at a
+    /// team or an address.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .named_key("team", key::header("x-team"))
+    ///     .policy(QuotaPolicy::per_hour("user", 10))
+    ///     .policy(QuotaPolicy::per_hour("team", 1).keyed_by("team"))
+    ///     .build()?;
+    /// let request = || Request::get("/").header("x-team", "red");
+    ///
+    /// send(&layer, request()).await;
+    /// assert_eq!(send(&layer, request()).await.status(), 429);
+    ///
+    /// let red = layer.limiter().keyed_by("team", &PartitionKey::new("x-team", "red"));
+    /// let team = red.peek().await?.expect("teams are limited");
+    /// let left: Vec<_> = team.allowances().map(|team| (team.policy().name(), team.remaining())).collect();
+    /// assert_eq!(left, [("team", 0)]);
+    /// red.reset().await?;
+    /// assert_eq!(send(&layer, request()).await.status(), 200);
+    /// # Ok(()) });
+    /// ```
+    pub fn keyed_by<K: ToPartitionKey + ?Sized>(&self, name: &str, key: &K) -> Caller {
+        Caller::new(Arc::clone(&self.0), None).keyed_by(name, key)
+    }
+
+    /// Charges one unit to a caller, if all policies admit it. It is [`caller(key).check()`](Caller::check).
+    pub async fn check<K: ToPartitionKey + ?Sized>(&self, key: &K) -> Decision {
+        self.caller(key).check().await
+    }
+
+    /// A handle that replaces the rules while callers use them, in this limiter and its layers; see [`RulesHandle`].
+    pub fn rules(&self) -> RulesHandle {
+        RulesHandle(Arc::clone(&self.0.policies))
+    }
+
+    /// The state of the circuit breaker between the limiter and its store, on this instance.
+    ///
+    /// You want it for a page or a probe that says whether limits are enforced here, and why not. It asks nothing: while no
+    /// request comes, nothing tries the store, and the circuit stays as it was. `None` for a Redis Cluster, each node of which
+    /// has a circuit of its own: see `tower_quota_lost_nodes` in [`telemetry`](crate::telemetry).
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::CircuitState;
+    ///
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .build()?;
+    /// assert!(matches!(layer.limiter().circuit(), Some(CircuitState::Closed)));
+    /// # Ok(()) });
+    /// ```
+    pub fn circuit(&self) -> Option<CircuitState> {
+        self.0.guard.circuit()
+    }
+
+    /// Finds out within `timeout` whether the store can decide, and what about its servers may cost limits later. Call it when
+    /// the process starts: without it, a store that cannot decide is found out by the first requests, which pass unlimited
+    /// unless the limiter [fails closed](FailureMode::Closed).
+    ///
+    /// A Redis is asked on each of its servers, the primary of Sentinel and all nodes of a cluster: for its version, role and
+    /// eviction policy, by each command that scripts use, and for eight decisions of every kind about a caller of the call's own,
+    /// each of which has to see the one before it. The caller's keys are deleted. A [`MemoryStore`](crate::MemoryStore) is ready.
+    /// The [fallback](LimiterBuilder::fallback) is not asked, and neither circuit nor cache takes notice.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that decisions would have: the server is not reachable, a command is forbidden to the store's user (the
+    /// message names it), the server is too old, is a replica or an active-active one, or several servers behind one address
+    /// count apart. [`TimedOut`](crate::StoreErrorKind::TimedOut) if there is no result within `timeout`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let limiter = Limiter::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .build()?;
+    /// match limiter.ready(Duration::from_secs(1)).await {
+    ///     Ok(report) => report.warnings().for_each(|warning| eprintln!("limits: {warning}")),
+    ///     Err(error) => eprintln!("requests pass unlimited: {error}"),
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub async fn ready(&self, timeout: Duration) -> Result<StoreReport, StoreError> {
+        self.0.guard.store().ready(timeout).await
+    }
+
+    /// Returns prefetched units and waits until the store has all settlements, at most for `timeout`.
+    ///
+    /// Call it last, after the server has stopped and before the runtime ends: the guide has the
+    /// [whole shutdown](crate::guide#shutdown). Without it, refunds and released slots that are on their way to Redis when
+    /// the process exits are lost: callers stay overcharged, and slots stay taken until their lease ends.
+    ///
+    /// Requests may still finish meanwhile: their settlements are waited for, and they are charged one by one, without
+    /// prefetching. A request that has not finished keeps its charge and its slots. The limiter works on afterwards, and
+    /// the call may be repeated. With a [`fallback`](LimiterBuilder::fallback), both stores are flushed. A program with several
+    /// limiters calls it for each, at the same time.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if anything is still under way after `timeout`, and
+    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements were lost since the last flush. The message
+    /// says how many.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .build()?;
+    /// // … the server has stopped
+    /// if let Err(error) = layer.limiter().flush(Duration::from_secs(5)).await {
+    ///     eprintln!("{error}");
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub async fn flush(&self, timeout: Duration) -> Result<(), StoreError> {
+        self.0.guard.flush(timeout).await
+    }
+}
+
+impl Limiter {
+    pub(crate) fn scope(&self) -> &str {
+        self.0.scope()
+    }
+}
+
+impl Inner {
+    pub(crate) fn scope(&self) -> &str {
+        &self.keys.scope_name
+    }
+
+    /// The plan for a caller, or the decision that needs no store. `main` matters where the caller may have a grant.
+    pub(crate) fn question(
+        &self,
+        active: &Active,
+        selection: &mut Selection,
+        percent: u8,
+        main: Option<PartitionId>,
+        plan: impl FnOnce(&QuotaSet) -> Result<Plan, Outcome>,
+    ) -> Result<Plan, Decision> {
+        let at_once = |outcome| Decision::without_policies(outcome, None);
+        let set = selection.set.take().ok_or_else(|| at_once(Outcome::Unlimited))?;
+        let set = self.granted(active, active.at_capacity(set, percent), main);
+        let plan = plan(&set);
+        selection.set = Some(set);
+        plan.map_err(at_once)
+    }
+
+    fn granted(&self, active: &Active, set: Arc<QuotaSet>, main: Option<PartitionId>) -> Arc<QuotaSet> {
+        match main {
+            Some(main) => self.policies.granted(active, set, main, || self.guard.now()),
+            None => set,
+        }
+    }
+
+    /// A plan of all policies, without custom units, for the holder of each key.
+    pub(crate) fn plan(
+        &self,
+        set: &QuotaSet,
+        cost: u64,
+        mut holder: impl FnMut(Option<usize>) -> Attributed,
+    ) -> Result<Plan, Outcome> {
+        let mut plan = None;
+        for part in &set.parts {
+            if let Some(holder) = holder(part.key)? {
+                plan = Some(holder.extend(plan, &part.policies, cost));
+            }
+        }
+        plan.ok_or(Outcome::Unlimited)
+    }
+
+    /// Counts a decision, and what shadows would have rejected of an admitted one.
+    pub(crate) fn log_decision(&self, log: &LayerTelemetry, decision: &Decision, selection: &Selection) {
+        log.decided(self.scope(), selection.tier(), decision);
+        let has_shadows = selection.set.as_ref().is_some_and(|set| set.has_shadows);
+        if !has_shadows || !decision.outcome().is_admitted() {
+            return;
+        }
+        for would_reject in decision.shadow_violated() {
+            let (now, policy) = (Clock::system().now(), would_reject.policy().name());
+            log.would_reject(now, self.scope(), selection.tier(), policy);
+        }
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter")
+            .field("scope", &self.scope())
+            .field("policies", &self.0.policies)
+            .field("guard", &self.0.guard)
+            .finish_non_exhaustive()
+    }
+}

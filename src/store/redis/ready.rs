@@ -1,0 +1,205 @@
+//! A look at the servers before they are needed: it runs what decisions run, on a partition of its own, and reads what each
+//! server says of itself.
+
+use std::error::Error;
+
+use ::redis::{Cmd, cmd, from_redis_value};
+
+use super::{
+    acquire::Engine,
+    keyspace::Key,
+    net::{ServerFacts, code},
+    script::Call,
+};
+use crate::{
+    decision::{Plan, Settlement},
+    error::{StoreError, StoreErrorKind},
+    partition::{PartitionKey, Scope},
+    policy::{Algorithm, PolicySet, QuotaPolicy},
+    store::StoreReport,
+    sync::random,
+};
+
+/// The decisions that each server makes. With fewer than its connections, some would not be tried.
+const DECISIONS: u64 = 8;
+
+/// Redis 4 rejects scripts that write after they have read the time.
+const OLDEST: u32 = 5;
+
+impl Engine {
+    pub(super) async fn ready(&self) -> Result<StoreReport, StoreError> {
+        let mut report = StoreReport::new();
+        let plans = (0..).map_while(|number| {
+            let key = PartitionKey::new("server", random::long_number().to_be_bytes());
+            let partition = Scope::new("tower-quota ready").partition(&key);
+            let plan = Plan::new(policies()?, partition, 1);
+            let key = self.server.keyspace.partition(plan.parts().next()?);
+            // A cluster has 16 384 slots, so some of so many plans are for each node.
+            (number < 200_000).then_some((key, plan))
+        });
+        for (key, plan) in self.server.topology.one_for_each_server(plans).await? {
+            report = self.check_server(&key, plan, report).await?;
+        }
+        Ok(report)
+    }
+
+    async fn check_server(&self, key: &Key, plan: Plan, report: StoreReport) -> Result<StoreReport, StoreError> {
+        let report = match self.facts(key).await? {
+            Ok(facts) => self.check_facts(&facts, report)?,
+            Err(refusal) => report.with_warning(format!(
+                "INFO is not permitted ({refusal}), so version, role and eviction policy are unknown"
+            )),
+        };
+        self.check_permissions(key).await?;
+        let checked = self.check_decisions(&plan).await;
+        self.reset(plan).await?;
+        checked.map(|()| report)
+    }
+
+    async fn query(&self, key: &Key, command: Cmd) -> Result<Call, StoreError> {
+        let call = Call::query(key.clone(), command);
+        self.server.topology.send(&call).await?;
+        Ok(call)
+    }
+
+    /// The server's description of itself, or its reason for none. Before version 7, Redis takes one section for each call.
+    async fn facts(&self, key: &Key) -> Result<Result<ServerFacts, StoreError>, StoreError> {
+        let mut text = String::new();
+        for section in ["server", "memory", "replication"] {
+            let mut command = cmd("INFO");
+            command.arg(section);
+            match self.query(key, command).await {
+                Ok(call) => text += &from_redis_value::<String>(call.into_value()).unwrap_or_default(),
+                Err(error) if error.kind() == StoreErrorKind::Failed => return Ok(Err(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Ok(ServerFacts::parse(&text)))
+    }
+
+    fn check_facts(&self, facts: &ServerFacts, report: StoreReport) -> Result<StoreReport, StoreError> {
+        let unworkable = |problem: String| Err(StoreError::new(StoreErrorKind::Failed, problem));
+        if facts.major_version.is_some_and(|version| version < OLDEST) {
+            let version = &facts.version;
+            return unworkable(format!("the server has version {version}; {OLDEST} or newer is needed"));
+        }
+        match &*facts.role {
+            "slave" => {
+                return unworkable("the server is a replica; decisions need its primary".to_owned());
+            }
+            "active-replica" => {
+                return unworkable(
+                    "the server is an active replica, beside which another one decides about the same callers"
+                        .to_owned(),
+                );
+            }
+            _ => {}
+        }
+        if facts.is_cluster_node && !self.server.topology.has_own_breakers() {
+            return unworkable("the server is a node of a cluster; use `RedisStore::cluster`".to_owned());
+        }
+        Ok(match &*facts.eviction_policy {
+            "" | "noeviction" | "volatile-ttl" => report,
+            _ if facts.memory_limit == 0 => report,
+            policy => report.with_warning(format!(
+                "maxmemory-policy is {policy}: once memory is full, callers lose what they have used; set noeviction, or \
+                 volatile-ttl where others share the server"
+            )),
+        })
+    }
+
+    async fn check_permissions(&self, key: &Key) -> Result<(), StoreError> {
+        let mut denied: Vec<&str> = Vec::new();
+        let mut cause = None;
+        for words in COMMANDS {
+            let mut words = words.split(' ');
+            let name = words.next().unwrap_or_default();
+            let mut command = cmd(name);
+            for word in words {
+                match word {
+                    "KEY" => command.arg(&**key),
+                    "LOG" => command.arg([&**key, b":ready"].concat()),
+                    word => command.arg(word),
+                };
+            }
+            match self.query(key, command).await {
+                Ok(_) => {}
+                Err(error) => match code_of(&error) {
+                    Some("NOPERM") => {
+                        denied.push(name);
+                        cause.get_or_insert(error);
+                    }
+                    Some("NOSCRIPT") => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        match cause {
+            None => Ok(()),
+            Some(cause) => {
+                let message = format!("the user of the store may not use {}", denied.join(", "));
+                Err(StoreError::new(StoreErrorKind::Failed, message).with_source(cause))
+            }
+        }
+    }
+
+    /// Each decision has to see the charges before it, whichever connection it takes.
+    async fn check_decisions(&self, plan: &Plan) -> Result<(), StoreError> {
+        let mut made = Vec::new();
+        for number in 1..=DECISIONS {
+            let decision = self.acquire_unshared(plan.clone()).await?.decide();
+            let left = decision.allowances().next().map(|day| day.remaining());
+            made.push(decision);
+            if left != Some(QUOTA - number) {
+                let message = "a decision has not seen the one before it: the address leads to several servers that count \
+                               apart, such as read replicas, active-active regions, or a proxy before a cluster";
+                return Err(StoreError::new(StoreErrorKind::Failed, message));
+            }
+        }
+        for decision in made {
+            self.settle(&Settlement::refund_all(&decision)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The code of a server's error.
+pub(super) fn code_of(error: &StoreError) -> Option<&str> {
+    code(error.source()?.downcast_ref()?)
+}
+
+const QUOTA: u64 = 1_000;
+
+/// All that scripts use. Neither key is of the wrong type for a command, whichever of several servers gets it, and both expire.
+const COMMANDS: [&str; 17] = [
+    "TIME",
+    "SET KEY 0 PX 60000",
+    "GET KEY",
+    "SETRANGE KEY 0 1",
+    "ZADD LOG 1 a",
+    "PEXPIRE LOG 60000",
+    "ZCARD LOG",
+    "ZCOUNT LOG 0 1",
+    "ZRANGE LOG 0 -1",
+    "ZRANGEBYSCORE LOG 0 1",
+    "ZRANK LOG a",
+    "ZREM LOG b",
+    "ZREMRANGEBYRANK LOG 1 1",
+    "EVAL return(0) 1 KEY",
+    "EVALSHA 0 1 KEY",
+    "DEL KEY",
+    "UNLINK LOG",
+];
+
+/// A policy of each kind. The first one has every unit that is left by the end of the look.
+fn policies() -> Option<PolicySet> {
+    let day = |name, algorithm| QuotaPolicy::per_day(name, QUOTA).with_algorithm(algorithm);
+    let policies = [
+        day("token bucket", Algorithm::TokenBucket),
+        day("fixed window", Algorithm::FixedWindow),
+        day("sliding counter", Algorithm::SlidingWindowCounter),
+        day("sliding log", Algorithm::SlidingWindowLog),
+        QuotaPolicy::concurrent("slots", QUOTA),
+    ];
+    PolicySet::new(policies).ok()
+}

@@ -1,0 +1,10 @@
+//! Waits that are part of what a program asks for.
+
+use std::{pin::Pin, time::Duration};
+
+use tokio::time::Sleep;
+
+#[allow(clippy::disallowed_methods, reason = "a queue is there to wait in")]
+pub(crate) fn sleep(delay: Duration) -> Pin<Box<Sleep>> {
+    Box::pin(tokio::time::sleep(delay))
+}

@@ -1,0 +1,271 @@
+//! Several layers of one limiter: they share its rules, and each has its own keys, costs and fields.
+
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    Access, AccessList, ConfigError, FailureMode, MissingKey, RateLimitBody, ResponseFields, Rules, RulesHandle, Tiers,
+};
+
+use super::*;
+
+fn per_hour(quota: u64) -> QuotaPolicy {
+    QuotaPolicy::per_hour("hour", quota)
+}
+
+fn limiter(rules: Rules) -> Limiter {
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    let store = MemoryStore::builder().clock(clock).build().unwrap();
+    Limiter::builder(store).scope("layer").rules(rules).build().unwrap()
+}
+
+fn on(limiter: &Limiter) -> RateLimitLayerBuilder {
+    RateLimitLayer::with_limiter(limiter.clone()).key(key::from_fn(|_| Some(everybody())))
+}
+
+async fn sent(layer: &RateLimitLayer, request: Request<TextBody>) -> Response<RateLimitBody<TextBody>> {
+    layer.layer(service_fn(hello)).oneshot(request).await.unwrap()
+}
+
+fn replaced(rules: &RulesHandle, policy: QuotaPolicy) -> Result<(), ConfigError> {
+    rules.replace(Rules::new().policy(policy))
+}
+
+fn message<T: std::fmt::Debug>(result: Result<T, ConfigError>) -> String {
+    result.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn layers_of_one_limiter_share_its_rules_and_its_counts() {
+    let limiter = limiter(Rules::new().policy(per_hour(10)));
+    let plain = on(&limiter).build().unwrap();
+    let old = on(&limiter)
+        .cost(2)
+        .response_fields(ResponseFields::draft07())
+        .build()
+        .unwrap();
+    sent(&plain, request()).await;
+    let response = sent(&old, request()).await;
+    assert!(ratelimit(&response).starts_with("limit=10, remaining=7,"));
+
+    let rules = limiter.rules();
+    replaced(&rules, per_hour(20)).unwrap();
+    assert_eq!(ratelimit(&sent(&plain, request()).await), r#""hour";r=16;t=2880"#);
+    assert!(ratelimit(&sent(&old, request()).await).starts_with("limit=20, remaining=14,"));
+    // A roll-out, a reduced capacity and a grant have sets of their own, with the fields of each layer.
+    rules.roll_out(100, Rules::new().policy(per_hour(40))).unwrap();
+    limiter.caller(&everybody()).grant(10, Duration::from_secs(60)).unwrap();
+    let half = on(&limiter)
+        .capacity(|_| tower_quota::Capacity::reduced_to(50).unwrap())
+        .response_fields(ResponseFields::draft07())
+        .build()
+        .unwrap();
+    assert!(ratelimit(&sent(&plain, request()).await).starts_with(r#""hour";r=43;"#));
+    assert!(ratelimit(&sent(&half, request()).await).starts_with("limit=30, remaining=22,"));
+}
+
+#[tokio::test]
+async fn rules_that_do_not_fit_one_layer_are_rejected_by_all_until_it_is_gone() {
+    let limiter = limiter(Rules::new().policy(per_hour(10)));
+    let plain = on(&limiter).build().unwrap();
+    let costly = on(&limiter).cost(5).build().unwrap();
+    let rules = limiter.rules();
+    let expected = r#"policy "hour": cost 5 of every request is above its capacity 4"#;
+    assert_eq!(message(replaced(&rules, per_hour(4))), expected);
+    assert_eq!(
+        message(on(&limiter).cost(11).build())
+            .replace("11", "5")
+            .replace("10", "4"),
+        expected
+    );
+    // The layer that could not be built is gone, too.
+    assert_eq!(message(replaced(&rules, per_hour(4))), expected);
+
+    let service = costly.layer(service_fn(hello));
+    drop(costly);
+    assert_eq!(message(replaced(&rules, per_hour(4))), expected);
+    drop(service);
+    replaced(&rules, per_hour(4)).unwrap();
+    assert_eq!(ratelimit(&sent(&plain, request()).await), r#""hour";r=3;t=2700"#);
+}
+
+/// A program may make a layer for each connection.
+#[tokio::test]
+async fn a_layer_takes_the_position_of_one_that_is_gone() {
+    let limiter = limiter(Rules::new().policy(per_hour(1_000)));
+    let first = on(&limiter).build().unwrap();
+    for number in 0..100 {
+        let fields = ResponseFields::draft11().with_extra_fields(move |_, fields| {
+            fields.insert("x-number", number.into());
+        });
+        let layer = on(&limiter).response_fields(fields).build().unwrap();
+        let response = sent(&layer, request()).await;
+        assert_eq!(response.headers()["x-number"], number.to_string());
+        assert!(!sent(&first, request()).await.headers().contains_key("x-number"));
+    }
+}
+
+#[tokio::test]
+async fn a_layer_that_comes_while_rules_change_has_its_part_of_them() {
+    let limiter = limiter(Rules::new().policy(per_hour(1_000_000)));
+    let rules = limiter.rules();
+    let changing = tokio::task::spawn_blocking(move || {
+        for number in 0..500 {
+            replaced(&rules, per_hour(1_000_000 + number)).unwrap();
+        }
+    });
+    while !changing.is_finished() {
+        let layer = on(&limiter)
+            .response_fields(ResponseFields::legacy(tower_quota::LegacyReset::DeltaSeconds))
+            .build()
+            .unwrap();
+        assert!(
+            sent(&layer, request())
+                .await
+                .headers()
+                .contains_key("x-ratelimit-limit")
+        );
+    }
+    changing.await.unwrap();
+}
+
+#[test]
+fn a_setting_of_a_limiter_that_is_built_is_an_error_that_names_it() {
+    let limiter = limiter(Rules::new().policy(per_hour(10)));
+    let late = |set: &dyn Fn(RateLimitLayerBuilder) -> RateLimitLayerBuilder| message(set(on(&limiter)).build());
+    for (error, name) in [
+        (late(&|layer| layer.scope("other")), "scope"),
+        (late(&|layer| layer.policy(per_hour(1))), "policy"),
+        (late(&|layer| layer.rules(Rules::new())), "rules"),
+        (late(&|layer| layer.failure_mode(FailureMode::Closed)), "failure mode"),
+        (late(&|layer| layer.on_missing_key(MissingKey::Reject)), "missing key"),
+        (
+            late(&|layer| layer.access_list(AccessList::new(key::client_ip()))),
+            "access list",
+        ),
+        (
+            late(&|layer| layer.tiers(Tiers::from_fn(|_| None).tier("free", [per_hour(1)]))),
+            "tiers",
+        ),
+    ] {
+        assert_eq!(
+            error,
+            format!("{name}: it belongs to the limiter, which was built without it")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_layer_extracts_each_key_that_its_limiter_names() {
+    let by_team = || {
+        Rules::new()
+            .policy(per_hour(10))
+            .policy(per_hour(1).with_name("team").keyed_by("team"))
+    };
+    let store = || Limiter::builder(MemoryStore::new()).scope("layer").rules(by_team());
+    let limiter = store().named_key("team").named_key("region").build().unwrap();
+    let header = |name| key::header(name);
+    let missing = on(&limiter).named_key("team", header("x-team")).build();
+    assert_eq!(
+        message(missing),
+        r#"key "region": the limiter has it, and the layer extracts none; use `named_key`"#
+    );
+    let keys = || {
+        on(&limiter)
+            .named_key("region", header("x-region"))
+            .named_key("team", header("x-team"))
+    };
+    let unknown = keys().named_key("planet", header("x-planet")).build();
+    assert_eq!(
+        message(unknown),
+        r#"key "planet": the limiter has no key of this name, only ["team", "region"]"#
+    );
+    let twice = keys().named_key("team", header("x-other")).build();
+    assert_eq!(
+        message(twice),
+        r#"key "team": the name is used twice; names must be unique"#
+    );
+
+    let layer = keys().build().unwrap();
+    let mut of_red = request();
+    of_red.headers_mut().insert("x-team", "red".parse().unwrap());
+    sent(&layer, of_red).await;
+    let red = PartitionKey::new("x-team", "red");
+    let decision = limiter.caller(&everybody()).keyed_by("team", &red).check().await;
+    assert_eq!(decision.violated().next().unwrap().policy().name(), "team");
+}
+
+#[tokio::test]
+async fn each_layer_of_a_limiter_with_tiers_knows_the_tier_of_a_request() {
+    let limiter = limiter(
+        Rules::new()
+            .tier("free", [per_hour(1)])
+            .tier("premium", [per_hour(100)]),
+    );
+    let error = message(on(&limiter).build());
+    assert_eq!(
+        error,
+        "tiers: nothing says of which tier a request is; set `Tiers::from_fn`"
+    );
+    let tier = |name: &'static str| Tiers::from_fn(move |_| Some(name));
+    let free = on(&limiter).tiers(tier("free")).build().unwrap();
+    let premium = on(&limiter).tiers(tier("premium")).build().unwrap();
+    assert_eq!(sent(&free, request()).await.status(), 200);
+    assert_eq!(sent(&free, request()).await.status(), 429);
+    assert_eq!(ratelimit(&sent(&premium, request()).await), r#""hour";r=98;t=3528"#);
+    // Rules without tiers are the same for each.
+    replaced(&limiter.rules(), per_hour(10)).unwrap();
+    assert_eq!(ratelimit(&sent(&premium, request()).await), r#""hour";r=7;t=2520"#);
+}
+
+#[tokio::test]
+async fn an_access_list_of_the_limiter_is_that_of_its_layers() {
+    let list = AccessList::new(key::client_ip());
+    let limiter = Limiter::builder(MemoryStore::new())
+        .scope("layer")
+        .policy(per_hour(10))
+        .access_list(list.clone())
+        .build()
+        .unwrap();
+    let layer = on(&limiter).build().unwrap();
+    list.update(|rules| rules.set_key(everybody(), Access::Block)).unwrap();
+    assert_eq!(sent(&layer, request()).await.status(), 403);
+    assert!(!limiter.check(&everybody()).await.outcome().is_admitted());
+}
+
+/// The permit of a request settles its charge, and the response shows it.
+#[tokio::test]
+async fn a_handler_settles_or_refunds_the_charge_of_its_request() {
+    let policies = [QuotaPolicy::concurrent("slots", 5), per_hour(100)];
+    let limiter = limiter(policies.into_iter().fold(Rules::new(), Rules::policy));
+    let layer = on(&limiter).cost(10).build().unwrap();
+    let left = async || {
+        let decision = limiter.caller(&everybody()).peek().await.unwrap().unwrap();
+        let left: Vec<_> = decision.allowances().map(|allowance| allowance.remaining()).collect();
+        left
+    };
+    let settling = layer.layer(service_fn(async |request: Request<TextBody>| {
+        permit_of(&request).settle(40);
+        hello(request).await
+    }));
+    let response = settling.oneshot(request()).await.unwrap();
+    assert_eq!(ratelimit(&response), r#""slots";r=4, "hour";r=60;t=2160"#);
+    drop(response);
+    assert_eq!(left().await, [5, 60]);
+
+    let refunding = layer.layer(service_fn(async |request: Request<TextBody>| {
+        permit_of(&request).refund();
+        hello(request).await
+    }));
+    drop(refunding.oneshot(request()).await.unwrap());
+    assert_eq!(left().await, [5, 60]);
+
+    // An actual cost in the response comes later, and holds.
+    let both = layer.layer(service_fn(async |request: Request<TextBody>| {
+        permit_of(&request).settle(40);
+        let mut response = hello(request).await?;
+        response.extensions_mut().insert(tower_quota::ActualCost(1));
+        Ok::<_, Infallible>(response)
+    }));
+    drop(both.oneshot(request()).await.unwrap());
+    assert_eq!(left().await, [5, 59]);
+}

@@ -1,0 +1,185 @@
+//! A store that is looked at before it is needed: what would stop it, and what may cost limits later.
+
+use std::{future::ready, time::Duration};
+
+use tower_quota::{Limiter, QuotaPolicy, RedisStore, RedisStoreBuilder, StoreErrorKind, StoreReport};
+
+use crate::support::{RedisCluster, RedisServer, Sentinels, shared_cluster};
+
+/// Longer than anything in a test can take unless it hangs.
+const HANG: Duration = Duration::from_secs(30);
+
+const MEGABYTES: &str = "100000000";
+
+async fn report(store: RedisStoreBuilder) -> Result<StoreReport, (StoreErrorKind, String)> {
+    let store = store.connection_timeout(HANG).build().unwrap();
+    let limiter = Limiter::builder(store)
+        .scope("ready")
+        .policy(QuotaPolicy::per_hour("hour", 1))
+        .build()
+        .unwrap();
+    let report = limiter.ready(HANG).await;
+    report.map_err(|error| (error.kind(), error.to_string()))
+}
+
+async fn error(store: RedisStoreBuilder) -> String {
+    report(store).await.unwrap_err().1
+}
+
+/// The store of a user with the documented permissions, and these.
+fn as_user(server: &RedisServer, more: &[&str]) -> RedisStoreBuilder {
+    server.set_documented_user(more);
+    RedisStore::builder(format!("redis://limits:password@127.0.0.1:{}/", server.port()))
+}
+
+fn is_keyless(server: &RedisServer) -> bool {
+    server.command(&["DBSIZE"]).trim() == "0"
+}
+
+#[tokio::test]
+async fn single_servers_sentinels_and_clusters_are_ready_and_keep_nothing_of_the_look() {
+    let server = RedisServer::start();
+    let sentinels = Sentinels::start();
+    for store in [
+        RedisStore::builder(server.url()),
+        RedisStore::builder(server.url()).one_slot_per_call(true),
+        RedisStore::sentinel_builder(sentinels.urls(), "limits"),
+        RedisStore::cluster_builder(shared_cluster().urls()),
+    ] {
+        assert_eq!(report(store).await, Ok(StoreReport::new()));
+    }
+    assert!(is_keyless(&server));
+    assert!(is_keyless(&sentinels.servers[sentinels.primary()]));
+}
+
+#[tokio::test]
+async fn each_node_of_a_cluster_is_looked_at() {
+    let cluster = RedisCluster::start(3, 0);
+    for (number, node) in cluster.nodes.iter().enumerate() {
+        let settings = [("maxmemory", MEGABYTES), ("maxmemory-policy", "allkeys-lru")];
+        for (name, value) in settings {
+            node.command(&["CONFIG", "SET", name, value]);
+        }
+        let report = report(RedisStore::cluster_builder(cluster.urls())).await.unwrap();
+        assert_eq!(report.warnings().count(), number + 1);
+    }
+    assert!(cluster.nodes.iter().all(is_keyless));
+}
+
+#[tokio::test]
+async fn a_denied_command_is_named() {
+    let server = RedisServer::start();
+    if !server.has_users() {
+        return;
+    }
+    let documented = as_user(&server, &[]);
+    let report = report(documented).await.unwrap();
+    let warnings: Vec<_> = report.warnings().collect();
+    assert!(
+        matches!(*warnings, [warning] if warning.starts_with("INFO is not permitted")),
+        "{warnings:?}"
+    );
+    assert_eq!(self::report(as_user(&server, &["+info"])).await, Ok(StoreReport::new()));
+
+    let (_, rules) = include_str!("../../docs/PRODUCTION.md")
+        .split_once("ACL SETUSER limits ")
+        .unwrap();
+    let rules = rules.split("```").next().unwrap().split_whitespace();
+    let commands: Vec<_> = rules.filter_map(|rule| rule.strip_prefix('+')).collect();
+    assert!(commands.len() > 10);
+    for command in commands {
+        let error = error(as_user(&server, &[&format!("-{command}")])).await;
+        let expected = format!("the user of the store may not use {}", command.to_uppercase());
+        assert!(error.ends_with(&expected), "{command}: {error}");
+    }
+    let error = error(as_user(&server, &["resetkeys", "~other:*"])).await;
+    assert!(error.contains("may not use SET, GET, SETRANGE"), "{error}");
+}
+
+#[tokio::test]
+async fn an_eviction_policy_that_loses_limits_is_a_warning() {
+    let server = RedisServer::start();
+    let with = |policy: &str, memory: &str| {
+        server.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        server.command(&["CONFIG", "SET", "maxmemory", memory]);
+        report(RedisStore::builder(server.url()))
+    };
+    for policy in ["noeviction", "volatile-ttl"] {
+        assert_eq!(with(policy, MEGABYTES).await, Ok(StoreReport::new()));
+    }
+    assert_eq!(with("allkeys-lru", "0").await, Ok(StoreReport::new()));
+    let report = with("allkeys-lru", MEGABYTES).await.unwrap();
+    let warning = "maxmemory-policy is allkeys-lru: once memory is full, callers lose what they have used; set noeviction, \
+                   or volatile-ttl where others share the server";
+    assert_eq!(report, StoreReport::new().with_warning(warning));
+}
+
+#[tokio::test]
+async fn a_replica_is_no_store_of_limits_even_if_it_takes_writes() {
+    let (primary, replica) = (RedisServer::start(), RedisServer::start());
+    replica.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    for read_only in ["yes", "no"] {
+        replica.command(&["CONFIG", "SET", "replica-read-only", read_only]);
+        let error = error(RedisStore::builder(replica.url())).await;
+        assert_eq!(
+            error,
+            "store failed: the server is a replica; decisions need its primary"
+        );
+    }
+}
+
+#[tokio::test]
+async fn several_servers_behind_one_address_are_found_out() {
+    let servers = [RedisServer::start(), RedisServer::start()];
+    let ports = servers.each_ref().map(RedisServer::port);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    // As behind a balancer, each connection leads to another one of them.
+    let store = RedisStore::builder(servers[0].url())
+        .connections(2)
+        .connection_info_with(move |to| {
+            let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let address = redis::ConnectionAddr::Tcp("127.0.0.1".to_owned(), ports[number % 2]);
+            ready(Ok(to.set_addr(address)))
+        });
+    let error = error(store).await;
+    assert!(
+        error.contains("the address leads to several servers that count apart"),
+        "{error}"
+    );
+    assert!(
+        servers
+            .iter()
+            .all(|server| server.command(&["DBSIZE"]).trim().parse::<u32>().unwrap() < 4)
+    );
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_is_no_single_server() {
+    let error = error(RedisStore::builder(&shared_cluster().urls()[0])).await;
+    assert_eq!(
+        error,
+        "store failed: the server is a node of a cluster; use `RedisStore::cluster`"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_or_hangs_is_an_error_in_time() {
+    let server = RedisServer::start();
+    let store = RedisStore::builder(server.url())
+        .connection_timeout(HANG)
+        .build()
+        .unwrap();
+    let limiter = Limiter::builder(store)
+        .scope("ready")
+        .policy(QuotaPolicy::per_hour("hour", 1))
+        .build()
+        .unwrap();
+    assert_eq!(limiter.ready(HANG).await.unwrap(), StoreReport::new());
+    server.pause();
+    let late = limiter.ready(Duration::from_millis(100)).await.unwrap_err();
+    assert_eq!(late.kind(), StoreErrorKind::TimedOut);
+    server.resume();
+    server.kill();
+    let (kind, _) = report(RedisStore::builder(server.url())).await.unwrap_err();
+    assert_eq!(kind, StoreErrorKind::Unreachable);
+}
