@@ -180,7 +180,7 @@ pub use self::{
     },
     rules::{ChangeKind, ResolvedTier, Rules, RulesChange, RulesDiff, RulesHandle, Tiers},
     store::{
-        AcquireFuture, Store, StoreFuture, StoreReport,
+        AcquireFuture, Store, StoreFuture, StoreReport, StoreTraits,
         memory::{MemoryStore, MemoryStoreBuilder},
     },
 };

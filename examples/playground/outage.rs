@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use tower_quota::{AcquireFuture, Decision, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
+use tower_quota::{
+    AcquireFuture, Decision, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, StoreTraits,
+};
 
 /// Another store, or an error of every call while that one is taken away.
 #[derive(Clone, Debug)]
@@ -73,8 +75,8 @@ impl Store for RemovableStore {
         }
     }
 
-    fn has_own_breakers(&self) -> bool {
-        self.store.has_own_breakers()
+    fn traits(&self) -> StoreTraits {
+        self.store.traits()
     }
 
     fn catch_up(&self) -> StoreFuture<bool> {

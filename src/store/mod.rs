@@ -4,6 +4,7 @@ pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 mod report;
+mod traits;
 
 use std::{
     fmt,
@@ -14,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-pub use self::report::StoreReport;
+pub use self::{report::StoreReport, traits::StoreTraits};
 use crate::{
     decision::{Decision, Forecast, Measurement, PartialPlan, Plan, Settlement},
     error::StoreError,
@@ -29,8 +30,8 @@ use crate::{
 /// You can also use a store without the layer, to limit other things than requests: see [`acquire`](Self::acquire).
 ///
 /// You write `acquire`, `settle` and `reset`. The other methods have defaults. A store around another one, and one of several
-/// servers, also looks at the last six, [`has_own_breakers`](Self::has_own_breakers), [`catch_up`](Self::catch_up),
-/// [`flush`](Self::flush), [`ready`](Self::ready), [`identity`](Self::identity) and [`is_for_tests`](Self::is_for_tests).
+/// servers, also looks at the last four, [`traits`](Self::traits), [`catch_up`](Self::catch_up), [`flush`](Self::flush) and
+/// [`ready`](Self::ready).
 ///
 /// An error is not a rejection: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode)
 /// applies. A store need not keep time itself; the layer gives each call a deadline and drops it afterwards.
@@ -235,30 +236,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.decide(plan.into_plan())
     }
 
-    /// Returns `true` if the store has a circuit breaker for each of its servers. Default: `false`, and the layer puts one
-    /// circuit breaker around the store.
-    ///
-    /// You want it for a store of several servers, and for a store around such a one. One circuit breaker around all of them
-    /// would also keep requests from the servers that answer. A layer asks once, when it is built.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use tower_quota::{AcquireFuture, MemoryStore, Plan, Store};
-    /// # use tower_quota::{Settlement, StoreFuture};
-    ///
-    /// /// One store in each region, for the callers that live there.
-    /// #[derive(Debug)]
-    /// struct Regions([Arc<dyn Store>; 2]);
-    ///
-    /// impl Store for Regions {
-    ///     fn acquire(&self, plan: Plan) -> AcquireFuture {
-    ///         self.0[usize::from(plan.partition().to_bytes()[0] % 2)].acquire(plan)
-    ///     }
-    ///
-    ///     // One that is unavailable must not keep requests from the other.
-    ///     fn has_own_breakers(&self) -> bool {
-    ///         true
-    ///     }
     ///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
     ///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
     ///     // …
@@ -333,6 +310,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         StoreFuture::ready(Ok(false))
     }
 
+    /// The properties of the store that layers and limiters ask for once, when they are built. Default:
+    /// [`StoreTraits::default`].
+    ///
+    /// A store around another one returns those of that, changed where it differs.
+    fn traits(&self) -> StoreTraits {
+        StoreTraits::default()
+    }
+
     /// Waits until no [settlement](Self::settle) is under way, at most for `timeout`. Call it before the process exits.
     ///
     /// Behind a layer, call [`Limiter::flush`](crate::Limiter::flush), which also returns what the layer holds.
@@ -381,45 +366,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         StoreFuture::ready(Ok(StoreReport::new()))
     }
 
-    /// A number that two stores of this process have in common if they keep the same quota: clones, or two handles on one
-    /// server. Default: `None`, unknown.
-    ///
-    /// Layers use it to find [mistakes](crate::docs::mistakes) and for nothing else: two layers with one scope and other
-    /// numbers in a policy of one name, and limits that a request passes twice. A store around another one passes its
-    /// number on. Two stores that keep different quota must not have the same: an event would say what is not so.
-    ///
-    /// ```
-    /// use tower_quota::{MemoryStore, Store};
-    ///
-    /// let store = MemoryStore::new();
-    /// assert_eq!(store.identity(), store.clone().identity());
-    /// assert_ne!(store.identity(), MemoryStore::new().identity());
-    /// ```
-    fn identity(&self) -> Option<u64> {
-        None
-    }
-
-    /// Returns `true` for a store that only tests use. Default: `false`.
-    ///
-    /// A layer on such a store puts its [`Decision`] into every response, as if
-    /// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) had been called, so that assertions of
-    /// `test_util` find it without a setting that production would pay for. You want it in a test's own store.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # use tower_quota::AcquireFuture;
-    /// #[derive(Debug)]
-    /// struct Recording(MemoryStore);
-    ///
-    /// impl Store for Recording {
-    ///     fn acquire(&self, plan: Plan) -> AcquireFuture {
-    ///         println!("{plan:?}");
-    ///         self.0.acquire(plan)
-    ///     }
-    ///
-    ///     fn is_for_tests(&self) -> bool {
-    ///         true
-    ///     }
     ///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
     ///     # fn reset(&self, plan: Plan) -> StoreFuture<()> { self.0.reset(plan) }
     ///     // …
@@ -465,16 +411,12 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).decide_partial(plan)
     }
 
-    fn has_own_breakers(&self) -> bool {
-        (**self).has_own_breakers()
+    fn traits(&self) -> StoreTraits {
+        (**self).traits()
     }
 
     fn catch_up(&self) -> StoreFuture<bool> {
         (**self).catch_up()
-    }
-
-    fn identity(&self) -> Option<u64> {
-        (**self).identity()
     }
 
     fn flush(&self, timeout: Duration) -> StoreFuture<()> {
@@ -483,10 +425,6 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn ready(&self, timeout: Duration) -> StoreFuture<StoreReport> {
         (**self).ready(timeout)
-    }
-
-    fn is_for_tests(&self) -> bool {
-        (**self).is_for_tests()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::decision::{Allowance, Decision, Outcome};
 /// # Panics
 ///
 /// If the response carries no decision: the request has passed no layer, or the response has come over a connection. That of
-/// an allowed request has one if the store is [for tests](crate::Store::is_for_tests), as a `ScriptedStore` is, or if the
+/// an allowed request has one if the store is [for tests](crate::StoreTraits::for_tests), as a `ScriptedStore` is, or if the
 /// builder was asked to put it [into responses](crate::RateLimitLayerBuilder::decision_in_response).
 ///
 /// ```

@@ -11,7 +11,7 @@ use crate::{
     decision::{Measurement, Plan, Settlement},
     error::{StoreError, StoreErrorKind},
     lease::LeaseId,
-    store::{AcquireFuture, Store, StoreFuture, memory::MemoryStore},
+    store::{AcquireFuture, Store, StoreFuture, StoreTraits, memory::MemoryStore},
 };
 
 /// The answer of a [`ScriptedStore`] to a question for a decision.
@@ -286,8 +286,8 @@ impl Store for ScriptedStore {
         self.unless_failing(|counting| counting.reset(plan))
     }
 
-    fn is_for_tests(&self) -> bool {
-        true
+    fn traits(&self) -> StoreTraits {
+        StoreTraits::default().for_tests()
     }
 }
 

@@ -629,7 +629,7 @@ fn tiers_of_one_layer_may_have_the_quotas_that_they_like() {
 fn two_handles_on_one_redis_are_one_store() {
     use tower_quota::RedisStore;
 
-    let identity = |url: &str| RedisStore::new(url).unwrap().identity();
+    let identity = |url: &str| RedisStore::new(url).unwrap().traits().identity();
     let one = identity("redis://10.0.0.1/");
     assert!(one.is_some());
     assert_eq!(one, identity("redis://limiter:secret@10.0.0.1:6379/0"));
@@ -640,8 +640,8 @@ fn two_handles_on_one_redis_are_one_store() {
         .key_prefix("staging:")
         .build()
         .unwrap();
-    assert_ne!(one, prefixed.identity());
-    let cluster = |urls: [&str; 2]| RedisStore::cluster(urls).unwrap().identity();
+    assert_ne!(one, prefixed.traits().identity());
+    let cluster = |urls: [&str; 2]| RedisStore::cluster(urls).unwrap().traits().identity();
     let urls = ["redis://10.0.0.1/", "redis://10.0.0.2/"];
     assert_eq!(cluster(urls), cluster([urls[1], urls[0]]));
     assert_ne!(cluster(urls), one);

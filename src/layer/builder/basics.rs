@@ -188,7 +188,7 @@ impl RateLimitLayerBuilder {
         let keys = self.keys.build(inner.policies.keys())?;
         let view = inner.policies.add_view(view)?;
         let neighbour = registered(&limiter, &keys, &self.fields);
-        let is_for_tests = inner.guard.store().is_for_tests();
+        let is_for_tests = inner.guard.store().traits().is_for_tests();
         let limits = Limits {
             screening: self.screening,
             keys,
@@ -211,7 +211,7 @@ impl RateLimitLayerBuilder {
 /// Puts the layer beside the others of its scope, and tells of settings that work, and not as most people want it.
 fn registered(limiter: &Limiter, keys: &Extractors, fields: &ResponseFields) -> Arc<RegisteredLayer> {
     let (inner, scope) = (&*limiter.0, limiter.scope());
-    let store = inner.guard.store().identity();
+    let store = inner.guard.store().traits().identity();
     let neighbour = RegisteredLayer::new(store, &inner.keys, keys, &inner.policies);
     if let Some(policy) = neighbour.register() {
         telemetry::two_quotas(scope, &policy);

@@ -44,7 +44,7 @@ impl GuardedStore {
     pub(super) fn new(store: Arc<dyn Store>, clock: Clock, log: Arc<StoreTelemetry>) -> Self {
         let breaker = || Breaker::new(clock.clone(), Arc::clone(&log) as Arc<dyn CircuitTelemetry>);
         Self {
-            breaker: (!store.has_own_breakers()).then(breaker),
+            breaker: (!store.traits().has_own_breakers()).then(breaker),
             bare: store,
             clock,
             log,

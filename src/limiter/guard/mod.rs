@@ -77,7 +77,7 @@ impl Guard {
         clock: Clock,
         scope: &str,
     ) -> Self {
-        let log = Arc::new(StoreTelemetry::new(scope, store.identity()));
+        let log = Arc::new(StoreTelemetry::new(scope, store.traits().identity()));
         let guarded = GuardedStore::new(store, clock.clone(), Arc::clone(&log));
         let cache = RejectionCache::new(guarded, config.rejection_cache, clock.clone(), Arc::clone(&log));
         let (cache, waiters) = (Arc::new(cache), Arc::new(WaiterLimit::new(config.max_waiting)));

@@ -5,7 +5,7 @@ mod shard;
 use std::{fmt, sync::Arc};
 
 use self::shard::Shard;
-use super::{AcquireFuture, Store, StoreFuture};
+use super::{AcquireFuture, Store, StoreFuture, StoreTraits};
 use crate::{
     clock::Clock,
     decision::{Measurement, Mode, PartPlan, Plan, Reads, Settlement},
@@ -194,8 +194,8 @@ impl Store for MemoryStore {
         StoreFuture::ready(Ok(()))
     }
 
-    fn identity(&self) -> Option<u64> {
-        Some(Arc::as_ptr(&self.0).addr() as u64)
+    fn traits(&self) -> StoreTraits {
+        StoreTraits::default().with_identity(Arc::as_ptr(&self.0).addr() as u64)
     }
 }
 

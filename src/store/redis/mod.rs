@@ -42,7 +42,7 @@ use self::{
     order::Order,
     script::{ServerTime, Texts},
 };
-use super::{AcquireFuture, Store, StoreFuture, StoreReport};
+use super::{AcquireFuture, Store, StoreFuture, StoreReport, StoreTraits};
 use crate::{
     clock::{Clock, Timestamp},
     decision::{Plan, Settlement},
@@ -254,7 +254,7 @@ impl RedisStore {
     /// use tower_quota::{RedisStore, Store};
     ///
     /// let store = RedisStore::cluster_builder(["redis://10.0.0.1/", "redis://10.0.0.2/"]).connections(1).build()?;
-    /// assert!(store.has_own_breakers(), "one for each node");
+    /// assert!(store.traits().has_own_breakers(), "one for each node");
     ///
     /// let differ = ["redis://10.0.0.1/", "redis://:password@10.0.0.2/"];
     /// let error = RedisStore::cluster_builder(differ).build().unwrap_err();
@@ -325,12 +325,13 @@ impl Store for RedisStore {
         StoreFuture::boxed(async move { engine.reset(plan).await })
     }
 
-    fn has_own_breakers(&self) -> bool {
-        self.0.server.topology.has_own_breakers()
-    }
-
-    fn identity(&self) -> Option<u64> {
-        Some(self.0.server.identity)
+    fn traits(&self) -> StoreTraits {
+        let server = &self.0.server;
+        let traits = StoreTraits::default().with_identity(server.identity);
+        match server.topology.has_own_breakers() {
+            true => traits.with_own_breakers(),
+            false => traits,
+        }
     }
 
     fn catch_up(&self) -> StoreFuture<bool> {
