@@ -186,7 +186,7 @@ impl Limiter {
     ///     .build()?;
     /// match limiter.ready(Duration::from_secs(1)).await {
     ///     Ok(report) => report.warnings().for_each(|warning| eprintln!("limits: {warning}")),
-    ///     Err(error) => eprintln!("requests pass unlimited: {error}"),
+    ///     Err(error) => eprintln!("requests may pass unlimited: {error}"),
     /// }
     /// # Ok(()) });
     /// ```
