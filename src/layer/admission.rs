@@ -18,10 +18,7 @@ use crate::{
     limiter::{DecisionState, Limiter, OpenCharge, WeakPermit},
     mistake::Diagnostics,
     partition::PartitionId,
-    response::{
-        fields::ResponseFields,
-        rejection::{Rejection, Responder},
-    },
+    response::rejection::{Rejection, Responder},
     rules::{Active, FollowUp, QuotaSet, ResolvedTier, Selection, TierSource, ViewClaim},
     telemetry::LayerTelemetry,
 };
@@ -35,7 +32,6 @@ pub(crate) struct Limits {
     pub(super) keys: Extractors,
     pub(super) tiers: TierSource,
     pub(super) cost: RequestCost,
-    pub(super) fields: ResponseFields,
     pub(super) responder: Responder,
     pub(super) status: StatusCode,
     pub(super) decision_in_request: bool,
@@ -233,13 +229,13 @@ impl Limits {
             self.log
                 .cost_above_capacity(self.scope_name(), never.policy(), never.cost());
         }
-        let times = self.fields.times(&decision);
+        let times = self.view.fields().times(&decision);
         let status = self.screening.rejection_status(decision.outcome(), self.status);
         let violated = selection.violated_by(decision.outcome());
         let rejection = Rejection::new(&decision, request, self.scope_name())
             .with_status(status)
             .with_wait(times.wait())
-            .showing_keys(self.fields.can_show_partition_keys())
+            .showing_keys(self.view.fields().can_show_partition_keys())
             .naming(&violated);
         let mut response = self.responder.respond(&rejection);
         self.tell(decision, selection.set.as_deref(), times, &mut response);

@@ -36,7 +36,7 @@ impl Limits {
         }
         let charge = charge.filter(|_| !body.is_end_stream());
         let mut response = Response::from_parts(head, RateLimitBody::passed(body, charge));
-        let times = self.fields.times(&decision);
+        let times = self.view.fields().times(&decision);
         self.tell(decision, admitted.policies.as_deref(), times, &mut response);
         response
     }
@@ -81,7 +81,7 @@ impl Limits {
         response: &mut Response<B>,
     ) {
         let fields = policies.and_then(|set| set.view(self.view.position).fields.as_deref());
-        self.fields.tell(&decision, fields, times, response);
+        self.view.fields().tell(&decision, fields, times, response);
         let is_usual = matches!(decision.outcome(), Outcome::Allowed | Outcome::Unlimited);
         // A layer of ours inside of this one may have rejected what this one has allowed.
         if (self.decision_in_response || !is_usual) && !is_rejected(response.extensions()) {

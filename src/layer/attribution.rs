@@ -86,6 +86,11 @@ impl Extractors {
         self.key(named).type_name
     }
 
+    pub(super) fn types(&self) -> impl Iterator<Item = &'static str> {
+        let named = self.named.iter().map(|key| key.type_name);
+        std::iter::once(self.main.type_name).chain(named)
+    }
+
     /// Returns `true` if a key may be the address of a client.
     pub(super) fn may_be_address(&self, named: Option<usize>) -> bool {
         self.key(named).extractor.may_be_address()

@@ -17,6 +17,10 @@ pub(super) type Place = (u64, PartitionId);
 #[derive(Debug)]
 pub(super) struct RegisteredLayer {
     place: Option<Place>,
+    /// The address of its limiter, whose rules several layers share, also when they change.
+    limiter: usize,
+    /// The types of its keys.
+    keys: Vec<&'static str>,
     /// Sorted, so that equal policies are equal here.
     policies: Vec<Numbers>,
 }
@@ -79,7 +83,8 @@ impl LayerRegistry {
 }
 
 impl RegisteredLayer {
-    pub(super) fn new(store: Option<u64>, keys: &Keys, extractors: &Extractors, policies: &Policies) -> Arc<Self> {
+    pub(super) fn new(store: Option<u64>, keys: &Keys, extractors: &Extractors, policies: &Arc<Policies>) -> Arc<Self> {
+        let limiter = Arc::as_ptr(policies).addr();
         let sets = policies.all_sets();
         let parts = sets.iter().flat_map(|set| &set.parts);
         let numbers = parts.flat_map(|part| {
@@ -91,6 +96,8 @@ impl RegisteredLayer {
         policies.dedup();
         Arc::new(Self {
             place: store.map(|store| (store, keys.own_partition())),
+            limiter,
+            keys: extractors.types().collect(),
             policies,
         })
     }
@@ -103,6 +110,9 @@ impl RegisteredLayer {
 
     /// The name of a policy that both have, with other numbers.
     fn differs_from(&self, other: &Self) -> Option<String> {
+        if self.limiter == other.limiter {
+            return None;
+        }
         let of = |layer: &Self, policy: &Numbers| -> Vec<Numbers> {
             let shared = layer.policies.iter().filter(|own| own.shares_units_with(policy));
             shared.cloned().collect()
@@ -116,8 +126,9 @@ impl RegisteredLayer {
 
     /// Returns `true` if a request that has passed `other` is charged for the same again.
     fn charges_again(self: &Arc<Self>, other: &Arc<Self>) -> bool {
-        Arc::ptr_eq(self, other)
-            || (self.place.is_some() && self.place == other.place && self.policies == other.policies)
+        let has_same_keys = || self.limiter == other.limiter && self.keys == other.keys;
+        let is_here = self.place.is_some() && self.place == other.place;
+        Arc::ptr_eq(self, other) || (is_here && (has_same_keys() || self.policies == other.policies))
     }
 }
 

@@ -29,6 +29,10 @@ struct State {
     actual: Costs,
     /// The real amounts in units of the program's own, as far as they were said.
     usage: Usage,
+    /// The actual cost in requests, until it is settled. A charge of requests changes once: a store takes only a part of a charge
+    /// above its bound, so that a second change would not know how much there is to give back.
+    cost: Option<u64>,
+    is_settled: bool,
     progress: Progress,
     /// True if a `RequestContentLayer` counts the bytes of the request.
     has_reader: bool,
@@ -58,6 +62,8 @@ impl OpenCharge {
             actual: decision.charged(),
             decision,
             usage: Usage::default(),
+            cost: None,
+            is_settled: false,
             progress: Progress::Queued,
             has_reader: false,
             has_response_content: *request != Method::HEAD,
@@ -100,13 +106,18 @@ impl OpenCharge {
         self.state.lock().has_ended = true;
     }
 
-    /// The cost in policies that count requests is known.
+    /// The cost in policies that count requests is known. It is settled when the response begins, or else at the end.
     pub(super) fn cost(&self, requests: u64) {
         let mut state = self.state.lock();
-        let mut costs = state.decision.charged();
-        costs.requests = requests;
-        state.actual.requests = requests;
-        self.settle(&mut state, costs);
+        if !state.is_settled {
+            state.cost = Some(requests);
+        }
+    }
+
+    /// The request was passed on, and the handler takes no charge for it: what was transferred or reported stays charged.
+    pub(super) fn waived(&self) {
+        self.cost(0);
+        self.rejected();
     }
 
     /// The response begins. Its costs and the length that it announces are charged before it is sent; for a long one, the
@@ -115,6 +126,8 @@ impl OpenCharge {
         let mut state = self.state.lock();
         let charged = state.decision.charged();
         let mut costs = charged;
+        let requests = requests.or(state.cost.take());
+        state.is_settled |= requests.is_some();
         costs.requests = requests.unwrap_or(charged.requests);
         let length = length.filter(|_| state.has_response_content);
         costs.request_bytes = state.actual.request_bytes.max(charged.request_bytes);
@@ -207,6 +220,7 @@ impl Drop for OpenCharge {
                 // given back: otherwise a client that reads most of a large response and disconnects would owe nothing.
                 let charged = state.decision.charged().response_bytes;
                 state.actual.response_bytes = state.actual.response_bytes.max(charged);
+                state.actual.requests = state.cost.unwrap_or(state.actual.requests);
                 state.actual.units = state.usage.amounts(state.decision.charged().units, state.has_ended);
                 Settlement::finish(&state.decision, state.actual)
             }

@@ -166,7 +166,8 @@ impl Limiter {
     ///
     /// A Redis is asked on each of its servers, the primary of Sentinel and all nodes of a cluster: for its version, role and
     /// eviction policy, by each command that scripts use, and for eight decisions of every kind about a caller of the call's own,
-    /// each of which has to see the one before it. The caller's keys are deleted. A [`MemoryStore`](crate::MemoryStore) is ready.
+    /// each of which has to see the one before it. Decisions that take longer than the [deadline](LimiterBuilder::deadline) are a
+    /// warning. The caller's keys are deleted. A [`MemoryStore`](crate::MemoryStore) is ready.
     /// The [fallback](LimiterBuilder::fallback) is not asked, and neither circuit nor cache takes notice.
     ///
     /// # Errors
@@ -191,7 +192,14 @@ impl Limiter {
     /// # Ok(()) });
     /// ```
     pub async fn ready(&self, timeout: Duration) -> Result<StoreReport, StoreError> {
-        self.0.guard.store().ready(timeout).await
+        let report = self.0.guard.store().ready(timeout).await?;
+        let deadline = self.0.guard.deadline();
+        Ok(match report.decision_time().filter(|time| *time > deadline) {
+            Some(time) => report.with_warning(format!(
+                "a decision takes {time:?}, and the deadline is {deadline:?}: most requests will not be decided"
+            )),
+            None => report,
+        })
     }
 
     /// Returns prefetched units and waits until the store has all settlements, at most for `timeout`.

@@ -122,6 +122,9 @@ impl Permit {
     /// Corrects the charge to the actual cost, in the units of policies that count requests, and ends work that is not a
     /// request. A larger cost than before may overdraw a policy by as much again as it holds.
     ///
+    /// The charge of a request is corrected once: when its response begins, by the [actual cost](crate::ActualCost) of the response
+    /// or else by the last call before then; without both, by the last call before its end.
+    ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
@@ -142,11 +145,16 @@ impl Permit {
         }
     }
 
-    /// Ends work that was not done: its charge is refunded, but for amounts in custom units that were reported. That of a request
-    /// is refunded when its response has ended.
+    /// Ends work that was not done: its charge is refunded, but for amounts in custom units that were reported.
+    ///
+    /// For a request it is [`settle(0)`](Self::settle), and estimates of custom units without a report are refunded; bytes that
+    /// are transferred stay charged.
     pub fn refund(self) {
         for charge in &self.charges {
-            charge.unserved();
+            match self.is_whole {
+                true => charge.unserved(),
+                false => charge.waived(),
+            }
         }
     }
 }

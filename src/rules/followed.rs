@@ -2,7 +2,7 @@
 
 use std::{
     any::Any,
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
 };
 
 use super::{Candidate, Policies, Rules, RulesHandle, Sets, switch::Holder};
@@ -88,6 +88,7 @@ impl RulesHandle {
     pub(crate) fn apply(&self, fleet: &FleetRules<'_>) -> Result<(), ConfigError> {
         let _changing = self.0.changing.lock();
         let sets = self.checked(fleet);
+        self.0.has_data.store(true, Ordering::Relaxed);
         self.0.change(|active| {
             // One that follows no longer is the program's.
             if active.holder == Holder::Program {

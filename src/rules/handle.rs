@@ -1,6 +1,6 @@
 //! Replaces rules while a layer runs.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use super::{Candidate, Policies, Rules, Sets};
 use crate::error::{ConfigError, ConfigErrorKind};
@@ -81,6 +81,7 @@ impl RulesHandle {
     pub fn replace(&self, rules: Rules) -> Result<(), ConfigError> {
         let _changing = self.0.changing.lock();
         let sets = self.sets(rules)?;
+        self.0.has_data.store(true, Ordering::Relaxed);
         self.0.change(|active| {
             active.current = Arc::clone(&sets);
             active.candidate = None;
@@ -133,6 +134,7 @@ impl RulesHandle {
         let _changing = self.0.changing.lock();
         let sets = self.sets(rules)?;
         let candidate = Some(Candidate::new(percent, &[], sets));
+        self.0.has_data.store(true, Ordering::Relaxed);
         self.0.change(|active| {
             active.candidate.clone_from(&candidate);
             active.holder = active.holder.overriding();

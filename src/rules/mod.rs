@@ -16,7 +16,12 @@ mod switch;
 mod tiers;
 mod view;
 
-use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
@@ -59,7 +64,7 @@ pub(crate) struct Policies {
     /// The names of all keys but the main one.
     keys: Vec<String>,
     /// True if rules came as data, which need not use every key and unit of the program.
-    has_data: bool,
+    has_data: AtomicBool,
     active: ArcSwap<Active>,
     /// Rules are checked and put in force in one step: a layer may be added meanwhile, whose view they need.
     changing: Mutex<()>,
@@ -271,7 +276,7 @@ impl Sets {
             ([], []) if config.expects_tiers() => return error("tiers: there is none; at least one is needed"),
             (policies, []) => vec![(None, Some(Arc::new(config.check(policies)?)))],
             ([], tiers) if can_tell => config.check_tiers(tiers)?,
-            ([], _) => return error("tiers: nothing says of which tier a request is; set `Tiers::from_fn`"),
+            ([], _) => return Err(RulesConfig::no_source_of_tiers()),
             _ => return error("policies: both `policy` and `tiers` are set; put the policies into the tiers"),
         };
         let tiers = PerThread::new(tiers);

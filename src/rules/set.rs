@@ -151,9 +151,9 @@ impl QuotaSet {
     pub(super) fn new(policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
         let policies = PolicySet::new(policies)?;
         let parts = parts(&policies, &config.keys)?;
-        let views = config.views.iter().map(|(alive, layer)| match alive.strong_count() {
-            0 => Ok(SetView::default()),
-            _ => SetView::new(&policies, layer),
+        let views = config.views.iter().map(|layer| match layer.upgrade() {
+            None => Ok(SetView::default()),
+            Some(layer) => SetView::new(&policies, &layer),
         });
         let views = views.collect::<Result<_, _>>()?;
         Ok(Self::of(policies, parts, views))
@@ -186,6 +186,22 @@ impl QuotaSet {
         }
     }
 
+    /// The same policies for one more layer, at this position.
+    pub(super) fn with_layer(&self, position: usize, layer: &LayerView) -> Result<Self, ConfigError> {
+        let view = SetView::new(&self.policies, layer)?;
+        layer.check(&self.policies)?;
+        let mut views = self.views.clone();
+        match views.get_mut(position) {
+            Some(gone) => *gone = view,
+            None => views.push(view),
+        }
+        Ok(Self::of(self.policies.clone(), self.parts.clone(), views))
+    }
+
+    pub(super) fn all(&self) -> &PolicySet {
+        &self.policies
+    }
+
     /// The part of the layer at this position.
     pub(crate) fn view(&self, position: usize) -> &SetView {
         &self.views[position]
@@ -193,7 +209,7 @@ impl QuotaSet {
 
     /// Returns `true` if both are the same set, in whichever lanes.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.policies.is_same(&other.policies)
+        Arc::ptr_eq(&self.reduced, &other.reduced)
     }
 
     pub(super) fn policies(&self) -> impl Iterator<Item = &QuotaPolicy> {
@@ -220,7 +236,13 @@ impl QuotaSet {
             let is_sound = is_meant && PolicySet::new([raised.clone()]).is_ok();
             if is_sound { raised } else { policy.clone() }
         });
-        let mut raised = Self::new(policies.collect(), config)?;
+        let policies: Vec<QuotaPolicy> = policies.collect();
+        let mut raised = Self::new(policies.clone(), config).or_else(|_| {
+            // The fields of a layer cannot say these policies, and show those of the rules.
+            let mut raised = Self::new(policies, &config.without_layers())?;
+            raised.views.clone_from(&self.views);
+            Ok::<_, ConfigError>(raised)
+        })?;
         raised.is_reduced = self.is_reduced;
         Ok(raised)
     }
@@ -235,8 +257,8 @@ impl QuotaSet {
         let found = (1..=percent).rev().find_map(|percent| reduced(percent).ok());
         let same = || Self::of(self.policies.clone(), self.parts.clone(), self.views.clone());
         let mut found = found.unwrap_or_else(same);
-        for (position, (_, layer)) in config.views.iter().enumerate() {
-            if layer.fields.shows_usual_policies() {
+        for (position, layer) in config.views.iter().enumerate() {
+            if layer.upgrade().is_some_and(|layer| layer.fields.shows_usual_policies()) {
                 found.views[position].fields.clone_from(&self.views[position].fields);
             }
         }

@@ -1,6 +1,6 @@
 //! The rules in a limiter's builder: `policy`, `tiers` and `rules` meet in one [`Rules`].
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use arc_swap::ArcSwap;
 
@@ -67,7 +67,7 @@ impl RulesSettings {
         };
         Ok(Policies {
             keys,
-            has_data: self.has_data,
+            has_data: AtomicBool::new(self.has_data),
             changing: Mutex::default(),
             switch_meter: SwitchMeter::new(scope),
             active: ArcSwap::from_pointee(active),

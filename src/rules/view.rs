@@ -2,14 +2,15 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
 };
 
 use super::{Candidate, CheckedTier, Policies, QuotaSet, Rules, Sets};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    policy::{QuotaPolicy, QuotaUnit, UnitName},
+    policy::{Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
     response::fields::ResponseFields,
+    sync::per_thread::PerThread,
 };
 
 /// All that rules must fit.
@@ -18,10 +19,11 @@ pub(super) struct RulesConfig {
     /// The names of all keys but the main one.
     pub(super) keys: Vec<String>,
     /// A layer keeps its position. That of one which is gone is the next one's.
-    pub(super) views: Vec<(Weak<()>, Arc<LayerView>)>,
+    pub(super) views: Vec<Weak<LayerView>>,
 }
 
-/// The settings of a layer that rules must fit: they stay when rules are replaced.
+/// The settings of a layer that rules must fit: they stay when rules are replaced. The layer owns them, because closures among
+/// them may hold the limiter.
 #[derive(Debug, Default)]
 pub(crate) struct LayerView {
     pub(crate) has_tiers: bool,
@@ -36,30 +38,35 @@ pub(crate) struct LayerView {
 #[derive(Debug)]
 pub(crate) struct ViewClaim {
     pub(crate) position: usize,
-    _alive: Arc<()>,
+    view: Arc<LayerView>,
+}
+
+impl ViewClaim {
+    #[inline]
+    pub(crate) fn fields(&self) -> &ResponseFields {
+        &self.view.fields
+    }
 }
 
 impl Policies {
     /// Adds a layer, if the rules fit it.
     pub(crate) fn add_view(&self, view: LayerView) -> Result<ViewClaim, ConfigError> {
         let _changing = self.changing.lock();
-        let active = self.active.load_full();
-        let (alive, view) = (Arc::default(), Arc::new(view));
+        let (active, view) = (self.active.load_full(), Arc::new(view));
         let mut config = RulesConfig::clone(&active.config);
-        let entry = (Arc::downgrade(&alive), Arc::clone(&view));
-        let gone = config.views.iter().position(|(alive, _)| alive.strong_count() == 0);
+        let gone = config.views.iter().position(|view| view.strong_count() == 0);
         let position = gone.unwrap_or(config.views.len());
         match config.views.get_mut(position) {
-            Some(gone) => *gone = entry,
-            None => config.views.push(entry),
+            Some(gone) => *gone = Arc::downgrade(&view),
+            None => config.views.push(Arc::downgrade(&view)),
         }
-        let anew = |sets: &Sets| Sets::new(sets.rules.clone(), &config).map(Arc::new);
-        let current = anew(&active.current)?;
-        if !self.has_data {
+        let with_layer = |sets: &Sets| sets.with_layer(position, &view).map(Arc::new);
+        let current = with_layer(&active.current)?;
+        if !self.has_data.load(Ordering::Relaxed) {
             check_units_are_used(&view.units, &current.rules)?;
         }
         let candidate = active.candidate.as_ref().map(|candidate| {
-            let sets = anew(&candidate.sets)?;
+            let sets = with_layer(&candidate.sets)?;
             Ok(Candidate {
                 sets,
                 ..candidate.clone()
@@ -71,22 +78,66 @@ impl Policies {
             active.current = Arc::clone(&current);
             active.candidate.clone_from(&candidate);
         });
-        Ok(ViewClaim {
-            position,
-            _alive: alive,
+        Ok(ViewClaim { position, view })
+    }
+}
+
+impl Sets {
+    /// The same policies for one more layer. They stay the same to what this process holds of them, such as prefetched units.
+    fn with_layer(&self, position: usize, layer: &LayerView) -> Result<Self, ConfigError> {
+        if self.has_tiers() && !layer.has_tiers {
+            return Err(RulesConfig::no_source_of_tiers());
+        }
+        let tiers = self.tiers.first().iter().map(|(name, set)| {
+            let set = set.as_ref().map(|set| set.with_layer(position, layer).map(Arc::new));
+            let set = set.transpose().map_err(|error| match name {
+                Some(name) => error.within(format_args!("tier {name:?}")),
+                None => error,
+            });
+            Ok((name.clone(), set?))
+        });
+        Ok(Self {
+            tiers: PerThread::new(tiers.collect::<Result<_, ConfigError>>()?),
+            rules: self.rules.clone(),
         })
     }
 }
 
+impl LayerView {
+    /// Finds a policy that leaves no room for what every request costs.
+    pub(super) fn check(&self, policies: &PolicySet) -> Result<(), ConfigError> {
+        let is_asked = |policy: &&QuotaPolicy| policy.unit() == QuotaUnit::Requests && !policy.is_closed();
+        for policy in policies.iter().map(Policy::policy).filter(is_asked) {
+            let (name, capacity) = (policy.name(), policy.burst_capacity());
+            if let Some(cost) = self.fixed_cost.filter(|cost| *cost > capacity) {
+                let message = format!("policy {name:?}: cost {cost} of every request is above its capacity {capacity}");
+                return Err(ConfigError::new(ConfigErrorKind::Cost, message));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl RulesConfig {
-    fn layers(&self) -> impl Iterator<Item = &LayerView> {
-        let alive = self.views.iter().filter(|(alive, _)| alive.strong_count() > 0);
-        alive.map(|(_, view)| &**view)
+    fn layers(&self) -> impl Iterator<Item = Arc<LayerView>> {
+        self.views.iter().filter_map(Weak::upgrade)
+    }
+
+    pub(super) fn without_layers(&self) -> Self {
+        Self {
+            keys: self.keys.clone(),
+            views: Vec::new(),
+        }
     }
 
     /// Returns `true` if each layer knows the tier of a request.
     pub(super) fn can_tell_tiers(&self) -> bool {
         self.layers().all(|layer| layer.has_tiers)
+    }
+
+    pub(super) fn no_source_of_tiers() -> ConfigError {
+        let message = "tiers: nothing says of which tier a request is; set `Tiers::from_fn`";
+        ConfigError::new(ConfigErrorKind::Policies, message)
     }
 
     /// Returns `true` if there are layers that ask for tiers.
@@ -97,15 +148,7 @@ impl RulesConfig {
     /// Policies that hold together, if they are valid and leave room for what every request costs.
     pub(super) fn check(&self, policies: &[QuotaPolicy]) -> Result<QuotaSet, ConfigError> {
         let set = QuotaSet::new(policies.to_vec(), self)?;
-        let is_asked = |policy: &&QuotaPolicy| policy.unit() == QuotaUnit::Requests && !policy.is_closed();
-        for policy in policies.iter().filter(is_asked) {
-            let (name, capacity) = (policy.name(), policy.burst_capacity());
-            let mut costs = self.layers().filter_map(|layer| layer.fixed_cost);
-            if let Some(cost) = costs.find(|cost| *cost > capacity) {
-                let message = format!("policy {name:?}: cost {cost} of every request is above its capacity {capacity}");
-                return Err(ConfigError::new(ConfigErrorKind::Cost, message));
-            }
-        }
+        self.layers().try_for_each(|layer| layer.check(set.all()))?;
         Ok(set)
     }
 

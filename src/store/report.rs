@@ -1,6 +1,6 @@
 //! The result of a look at a store before it is needed.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// A store that decides, as [`Limiter::ready`](crate::Limiter::ready) has found it, with warnings about settings of its servers.
 ///
@@ -14,12 +14,16 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreReport {
     warnings: Vec<String>,
+    decision_time: Option<Duration>,
 }
 
 impl StoreReport {
     /// A report without warnings.
     pub const fn new() -> Self {
-        Self { warnings: Vec::new() }
+        Self {
+            warnings: Vec::new(),
+            decision_time: None,
+        }
     }
 
     /// The same with one more warning, for a [`Store`](crate::Store) of your own.
@@ -27,6 +31,18 @@ impl StoreReport {
     pub fn with_warning(mut self, warning: impl Into<String>) -> Self {
         self.warnings.push(warning.into());
         self
+    }
+
+    /// The same with the time that a decision took, if none is known yet that took longer.
+    #[must_use]
+    pub fn with_decision_time(mut self, time: Duration) -> Self {
+        self.decision_time = self.decision_time.max(Some(time));
+        self
+    }
+
+    /// The time that the fastest decisions took, on the slowest of the servers.
+    pub fn decision_time(&self) -> Option<Duration> {
+        self.decision_time
     }
 
     /// The warnings: what works now and may cost limits later, or could not be checked. They are for operators, and name no

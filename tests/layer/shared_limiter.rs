@@ -1,9 +1,13 @@
 //! Several layers of one limiter: they share its rules, and each has its own keys, costs and fields.
 
+use std::sync::Arc;
+
+use http_body_util::BodyExt;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Access, AccessList, ConfigError, FailureMode, MissingKey, RateLimitBody, ResponseFields, Rules, RulesHandle, Tiers,
+    Access, AccessList, ActualCost, Algorithm, ConfigError, Direction, FailureMode, MissingKey, RateLimitBody,
+    ResponseFields, Rules, RulesHandle, Tiers,
 };
 
 use super::*;
@@ -232,40 +236,236 @@ async fn an_access_list_of_the_limiter_is_that_of_its_layers() {
     assert!(!limiter.check(&everybody()).await.outcome().is_admitted());
 }
 
-/// The permit of a request settles its charge, and the response shows it.
-#[tokio::test]
-async fn a_handler_settles_or_refunds_the_charge_of_its_request() {
-    let policies = [QuotaPolicy::concurrent("slots", 5), per_hour(100)];
+fn slots() -> QuotaPolicy {
+    QuotaPolicy::concurrent("slots", 50)
+}
+
+/// A handler that reports to the permit of its request, and the actual cost that its response has.
+type Handler = fn(&Request<TextBody>) -> Option<u64>;
+
+async fn answered(layer: &RateLimitLayer, handler: Handler) -> Response<RateLimitBody<TextBody>> {
+    let service = service_fn(move |request: Request<TextBody>| {
+        let cost = handler(&request);
+        async move {
+            let mut response = hello(request).await?;
+            if let Some(cost) = cost {
+                response.extensions_mut().insert(ActualCost(cost));
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    layer.layer(service).oneshot(request()).await.unwrap()
+}
+
+/// The units of `"hour"` that are left of 100, of which requests before have used 40, and one of cost 10 that does this.
+async fn left_after(algorithm: Algorithm, handler: Handler) -> u64 {
+    let policies = [slots(), per_hour(100).with_algorithm(algorithm)];
     let limiter = limiter(policies.into_iter().fold(Rules::new(), Rules::policy));
     let layer = on(&limiter).cost(10).build().unwrap();
-    let left = async || {
-        let decision = limiter.caller(&everybody()).peek().await.unwrap().unwrap();
-        let left: Vec<_> = decision.allowances().map(|allowance| allowance.remaining()).collect();
-        left
-    };
-    let settling = layer.layer(service_fn(async |request: Request<TextBody>| {
-        permit_of(&request).settle(40);
-        hello(request).await
-    }));
-    let response = settling.oneshot(request()).await.unwrap();
-    assert_eq!(ratelimit(&response), r#""slots";r=4, "hour";r=60;t=2160"#);
-    drop(response);
-    assert_eq!(left().await, [5, 60]);
+    let caller = limiter.caller(&everybody());
+    assert!(caller.clone().cost(40).check().await.outcome().is_admitted());
+    drop(answered(&layer, handler).await);
+    let decision = caller.peek().await.unwrap().unwrap();
+    let left: Vec<_> = decision.allowances().map(|allowance| allowance.remaining()).collect();
+    assert_eq!(left[0], 50);
+    left[1]
+}
 
-    let refunding = layer.layer(service_fn(async |request: Request<TextBody>| {
-        permit_of(&request).refund();
-        hello(request).await
-    }));
-    drop(refunding.oneshot(request()).await.unwrap());
-    assert_eq!(left().await, [5, 60]);
+/// A store takes only a part of a charge above its bound, so that a charge may change once.
+#[tokio::test]
+async fn the_charge_of_a_request_is_corrected_once_by_the_last_word() {
+    let cases: [(&str, Handler, u64); 9] = [
+        ("nothing", |_| None, 50),
+        (
+            "a settlement",
+            |request| {
+                permit_of(request).settle(30);
+                None
+            },
+            30,
+        ),
+        (
+            "too much, and less",
+            |request| {
+                permit_of(request).settle(1_000);
+                permit_of(request).settle(1);
+                None
+            },
+            59,
+        ),
+        (
+            "too much, and an actual cost",
+            |request| {
+                permit_of(request).settle(1_000);
+                Some(1)
+            },
+            59,
+        ),
+        (
+            "too much, and a refund",
+            |request| {
+                permit_of(request).settle(1_000);
+                permit_of(request).refund();
+                None
+            },
+            60,
+        ),
+        (
+            "a refund, and a settlement",
+            |request| {
+                permit_of(request).refund();
+                permit_of(request).settle(5);
+                None
+            },
+            55,
+        ),
+        (
+            "a refund, and an actual cost",
+            |request| {
+                permit_of(request).refund();
+                Some(7)
+            },
+            53,
+        ),
+        (
+            "more, and an actual cost",
+            |request| {
+                permit_of(request).settle(50);
+                Some(1)
+            },
+            59,
+        ),
+        (
+            "a refund",
+            |request| {
+                permit_of(request).refund();
+                None
+            },
+            60,
+        ),
+    ];
+    let queue = Algorithm::LeakyBucketQueue { max_waiting: 99 };
+    for algorithm in [
+        Algorithm::TokenBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::SlidingWindowLog,
+    ] {
+        for (name, handler, expected) in cases {
+            assert_eq!(left_after(algorithm, handler).await, expected, "{algorithm:?}: {name}");
+        }
+    }
+    // Places in a queue do not come back.
+    let queued = QuotaPolicy::per_hour("hour", 3_600_000).with_algorithm(queue);
+    let limiter = limiter([slots(), queued].into_iter().fold(Rules::new(), Rules::policy));
+    let layer = on(&limiter).cost(10).build().unwrap();
+    for _ in 0..3 {
+        drop(
+            answered(&layer, |request| {
+                permit_of(request).settle(0);
+                Some(10)
+            })
+            .await,
+        );
+    }
+    let decision = limiter.caller(&everybody()).peek().await.unwrap().unwrap();
+    assert_eq!(decision.allowances().nth(1).unwrap().remaining(), 70);
+}
 
-    // An actual cost in the response comes later, and holds.
-    let both = layer.layer(service_fn(async |request: Request<TextBody>| {
-        permit_of(&request).settle(40);
-        let mut response = hello(request).await?;
-        response.extensions_mut().insert(tower_quota::ActualCost(1));
-        Ok::<_, Infallible>(response)
-    }));
-    drop(both.oneshot(request()).await.unwrap());
-    assert_eq!(left().await, [5, 59]);
+#[tokio::test]
+async fn a_refund_gives_no_bytes_back_that_were_sent() {
+    let bytes = QuotaPolicy::per_hour("bytes", 100).with_content_bytes(Direction::Response);
+    let limiter = limiter(Rules::new().policy(bytes));
+    let layer = on(&limiter).build().unwrap();
+    drop(
+        answered(&layer, |request| {
+            permit_of(request).refund();
+            None
+        })
+        .await
+        .into_body()
+        .collect()
+        .await
+        .unwrap(),
+    );
+    let decision = limiter.caller(&everybody()).peek().await.unwrap().unwrap();
+    assert_eq!(decision.allowances().next().unwrap().remaining(), 95);
+}
+
+#[tokio::test]
+async fn the_response_shows_what_its_handler_has_settled() {
+    let limiter = limiter([slots(), per_hour(100)].into_iter().fold(Rules::new(), Rules::policy));
+    let layer = on(&limiter).cost(10).build().unwrap();
+    let response = answered(&layer, |request| {
+        permit_of(request).settle(40);
+        None
+    })
+    .await;
+    assert_eq!(ratelimit(&response), r#""slots";r=49, "hour";r=60;t=2160"#);
+    let response = answered(&layer, |request| {
+        permit_of(request).refund();
+        None
+    })
+    .await;
+    assert!(ratelimit(&response).ends_with(r#""hour";r=60;t=2160"#));
+}
+
+/// A custom unit that rules have dropped, or only try, is no mistake of a program that starts anew.
+#[tokio::test]
+async fn a_layer_like_one_that_runs_can_be_built_after_rules_have_changed() {
+    let tokens = || QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens");
+    let store = MemoryStore::new();
+    let builder = Limiter::builder(store)
+        .scope("layer")
+        .policy(per_hour(100))
+        .policy(tokens());
+    let limiter = builder.build().unwrap();
+    let like = || on(&limiter).unit_cost("tokens", |_| 1).build();
+    let _first = like().unwrap();
+    replaced(&limiter.rules(), per_hour(100)).unwrap();
+    like().unwrap();
+    let tried = Rules::new().policy(per_hour(100)).policy(tokens());
+    limiter.rules().roll_out(10, tried).unwrap();
+    like().unwrap();
+    let without = message(on(&limiter).build());
+    assert!(
+        without.starts_with(r#"policy "tokens": unit "tokens" has no cost"#),
+        "{without}"
+    );
+}
+
+#[tokio::test]
+async fn fields_that_cannot_say_a_grant_do_not_end_it() {
+    let team = QuotaPolicy::per_day("team", 150).keyed_by("team");
+    let limiter = Limiter::builder(MemoryStore::new())
+        .scope("layer")
+        .policy(per_hour(100))
+        .policy(team)
+        .named_key("team")
+        .build()
+        .unwrap();
+    let layer = || on(&limiter).named_key("team", key::header("x-team"));
+    limiter.caller(&everybody()).grant(50, Duration::from_secs(60)).unwrap();
+    let plain = layer().build().unwrap();
+    // Two policies of one quota are one to this dialect.
+    let old = layer().response_fields(ResponseFields::draft07()).build().unwrap();
+    assert!(ratelimit(&sent(&plain, request()).await).starts_with(r#""hour";r=149;"#));
+    assert!(ratelimit(&sent(&old, request()).await).starts_with("limit=150, remaining=148,"));
+}
+
+#[tokio::test]
+async fn a_limiter_that_a_field_of_its_layer_asks_is_freed() {
+    let store = Arc::new(MemoryStore::new());
+    let builder = Limiter::builder(Arc::clone(&store))
+        .scope("layer")
+        .policy(per_hour(100));
+    let limiter = builder.build().unwrap();
+    let asked = limiter.clone();
+    let fields = ResponseFields::draft11().with_extra_fields(move |_, fields| {
+        fields.insert("x-limits", u16::from(asked.rules().is_enabled()).into());
+    });
+    let layer = on(&limiter).response_fields(fields).build().unwrap();
+    assert_eq!(sent(&layer, request()).await.headers()["x-limits"], "1");
+    drop((layer, limiter));
+    assert_eq!(Arc::strong_count(&store), 1);
 }

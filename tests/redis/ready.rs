@@ -2,16 +2,17 @@
 
 use std::{future::ready, time::Duration};
 
-use tower_quota::{Limiter, QuotaPolicy, RedisStore, RedisStoreBuilder, StoreErrorKind, StoreReport};
+use tower_quota::{Limiter, QuotaPolicy, RedisStore, RedisStoreBuilder, StoreErrorKind};
 
-use crate::support::{RedisCluster, RedisServer, Sentinels, shared_cluster};
+use crate::support::{Mode, Proxy, RedisCluster, RedisServer, Sentinels, shared_cluster};
 
 /// Longer than anything in a test can take unless it hangs.
 const HANG: Duration = Duration::from_secs(30);
 
 const MEGABYTES: &str = "100000000";
 
-async fn report(store: RedisStoreBuilder) -> Result<StoreReport, (StoreErrorKind, String)> {
+/// The warnings, or the error.
+async fn report(store: RedisStoreBuilder) -> Result<Vec<String>, (StoreErrorKind, String)> {
     let store = store.connection_timeout(HANG).build().unwrap();
     let limiter = Limiter::builder(store)
         .scope("ready")
@@ -19,7 +20,8 @@ async fn report(store: RedisStoreBuilder) -> Result<StoreReport, (StoreErrorKind
         .build()
         .unwrap();
     let report = limiter.ready(HANG).await;
-    report.map_err(|error| (error.kind(), error.to_string()))
+    let warnings = report.map(|report| report.warnings().map(str::to_owned).collect());
+    warnings.map_err(|error| (error.kind(), error.to_string()))
 }
 
 async fn error(store: RedisStoreBuilder) -> String {
@@ -46,7 +48,7 @@ async fn single_servers_sentinels_and_clusters_are_ready_and_keep_nothing_of_the
         RedisStore::sentinel_builder(sentinels.urls(), "limits"),
         RedisStore::cluster_builder(shared_cluster().urls()),
     ] {
-        assert_eq!(report(store).await, Ok(StoreReport::new()));
+        assert_eq!(report(store).await, Ok(vec![]));
     }
     assert!(is_keyless(&server));
     assert!(is_keyless(&sentinels.servers[sentinels.primary()]));
@@ -61,7 +63,7 @@ async fn each_node_of_a_cluster_is_looked_at() {
             node.command(&["CONFIG", "SET", name, value]);
         }
         let report = report(RedisStore::cluster_builder(cluster.urls())).await.unwrap();
-        assert_eq!(report.warnings().count(), number + 1);
+        assert_eq!(report.len(), number + 1);
     }
     assert!(cluster.nodes.iter().all(is_keyless));
 }
@@ -73,13 +75,12 @@ async fn a_denied_command_is_named() {
         return;
     }
     let documented = as_user(&server, &[]);
-    let report = report(documented).await.unwrap();
-    let warnings: Vec<_> = report.warnings().collect();
+    let warnings = report(documented).await.unwrap();
     assert!(
-        matches!(*warnings, [warning] if warning.starts_with("INFO is not permitted")),
+        matches!(&*warnings, [warning] if warning.starts_with("INFO is not permitted")),
         "{warnings:?}"
     );
-    assert_eq!(self::report(as_user(&server, &["+info"])).await, Ok(StoreReport::new()));
+    assert_eq!(report(as_user(&server, &["+info"])).await, Ok(vec![]));
 
     let (_, rules) = include_str!("../../docs/PRODUCTION.md")
         .split_once("ACL SETUSER limits ")
@@ -106,13 +107,13 @@ async fn an_eviction_policy_that_loses_limits_is_a_warning() {
         report(RedisStore::builder(server.url()))
     };
     for policy in ["noeviction", "volatile-ttl"] {
-        assert_eq!(with(policy, MEGABYTES).await, Ok(StoreReport::new()));
+        assert_eq!(with(policy, MEGABYTES).await, Ok(vec![]));
     }
-    assert_eq!(with("allkeys-lru", "0").await, Ok(StoreReport::new()));
+    assert_eq!(with("allkeys-lru", "0").await, Ok(vec![]));
     let report = with("allkeys-lru", MEGABYTES).await.unwrap();
     let warning = "maxmemory-policy is allkeys-lru: once memory is full, callers lose what they have used; set noeviction, \
                    or volatile-ttl where others share the server";
-    assert_eq!(report, StoreReport::new().with_warning(warning));
+    assert_eq!(report, [warning]);
 }
 
 #[tokio::test]
@@ -175,7 +176,7 @@ async fn a_server_that_is_away_or_hangs_is_an_error_in_time() {
         .policy(QuotaPolicy::per_hour("hour", 1))
         .build()
         .unwrap();
-    assert_eq!(limiter.ready(HANG).await.unwrap(), StoreReport::new());
+    assert!(limiter.ready(HANG).await.unwrap().decision_time().is_some());
     server.pause();
     let late = limiter.ready(Duration::from_millis(100)).await.unwrap_err();
     assert_eq!(late.kind(), StoreErrorKind::TimedOut);
@@ -183,4 +184,42 @@ async fn a_server_that_is_away_or_hangs_is_an_error_in_time() {
     server.kill();
     let (kind, _) = report(RedisStore::builder(server.url())).await.unwrap_err();
     assert_eq!(kind, StoreErrorKind::Unreachable);
+}
+
+#[tokio::test]
+async fn a_cluster_of_which_slots_are_lost_is_not_ready() {
+    let cluster = RedisCluster::start(3, 0);
+    for node in &cluster.nodes {
+        node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let lost: Vec<_> = (0..100).map(|slot: u16| slot.to_string()).collect();
+    for node in &cluster.nodes {
+        let words = ["CLUSTER", "DELSLOTS"]
+            .into_iter()
+            .chain(lost.iter().map(|slot| &**slot));
+        node.command(&words.collect::<Vec<_>>());
+    }
+    let error = error(RedisStore::cluster_builder(cluster.urls())).await;
+    assert_eq!(
+        error,
+        "store unavailable: 100 of the 16384 slots of the cluster belong to no node"
+    );
+}
+
+#[tokio::test]
+async fn decisions_that_take_longer_than_the_deadline_are_a_warning() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    proxy.set_mode(Mode::Delay(Duration::from_millis(20)));
+    let store = RedisStore::builder(proxy.url())
+        .connection_timeout(HANG)
+        .build()
+        .unwrap();
+    let limiter = Limiter::builder(store)
+        .scope("ready")
+        .policy(QuotaPolicy::per_hour("hour", 1))
+        .deadline(Duration::from_millis(10));
+    let report = limiter.build().unwrap().ready(HANG).await.unwrap();
+    let warning = report.warnings().next().unwrap();
+    assert!(warning.contains("and the deadline is 10ms"), "{warning}");
 }

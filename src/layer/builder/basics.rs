@@ -181,13 +181,13 @@ impl RateLimitLayerBuilder {
             has_tiers: tiers.is_some(),
             units: self.cost.units()?,
             fixed_cost: self.cost.fixed(),
-            fields: self.fields.clone(),
+            fields: self.fields,
         };
         let limiter = self.source.build()?;
         let inner = &*limiter.0;
         let keys = self.keys.build(inner.policies.keys())?;
         let view = inner.policies.add_view(view)?;
-        let neighbour = registered(&limiter, &keys, &self.fields);
+        let neighbour = registered(&limiter, &keys, view.fields());
         let is_for_tests = inner.guard.store().traits().is_for_tests();
         let limits = Limits {
             screening: self.screening,
@@ -196,7 +196,6 @@ impl RateLimitLayerBuilder {
             cost: self.cost,
             responder: self.responder,
             status: self.status,
-            fields: self.fields,
             decision_in_request: self.decision_in_request,
             decision_in_response: self.decision_in_response || is_for_tests,
             log: LayerTelemetry::new(limiter.scope()),

@@ -215,6 +215,10 @@ impl Guard {
         errors.reduce(StoreError::beside).map_or(Ok(()), Err)
     }
 
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     /// The time by the layer's clock.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()

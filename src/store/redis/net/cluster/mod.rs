@@ -64,7 +64,13 @@ impl Cluster {
     ) -> Result<Vec<(Key, T)>, StoreError> {
         let map = self.0.map().await?;
         let mut missing: Vec<&Arc<Node>> = Vec::new();
-        for owner in (0..slots::SLOTS).filter_map(|slot| map.owner(slot as u16)) {
+        let owners = || (0..slots::SLOTS).map(|slot| map.owner(slot as u16));
+        let lost = owners().filter(Option::is_none).count();
+        if lost > 0 {
+            let message = format!("{lost} of the {} slots of the cluster belong to no node", slots::SLOTS);
+            return Err(StoreError::new(StoreErrorKind::Unavailable, message));
+        }
+        for owner in owners().flatten() {
             if !missing.iter().any(|node| Arc::ptr_eq(node, owner)) {
                 missing.push(owner);
             }
