@@ -15,7 +15,7 @@ use super::{
     presentation::{PRESENTATION, Tag},
     proof::{Labelled, Transcript},
     randomness::{OperatingSystem, Random},
-    suite::Suite,
+    suite::{OfSuite, Suite, with_suite},
     wire::{Reader, encode, encode_secrets},
 };
 
@@ -24,25 +24,9 @@ use super::{
 /// You want it where the client's layer is not what you need. It keeps no account of the nonces that were used: that is
 /// what [`UsedNonces`](super::UsedNonces) is for, one for each presentation context. **A nonce that is used twice in one
 /// context gives two equal tags**, which the origin sees and rejects. The secrets are wiped when it is dropped.
-pub struct Credential {
-    profile: Profile,
-    held: Box<dyn Present>,
-}
-
-/// A credential of any profile.
-trait Present: Send + Sync {
-    fn present(&self, presentation_context: &[u8], nonce: u32) -> Result<Presentation, PresentationError>;
-    fn to_bytes(&self) -> Zeroizing<Vec<u8>>;
-}
+pub struct Credential(pub(super) OfSuite<Box<Held<NistP384>>, Box<Held<NistP256>>>);
 
 impl Credential {
-    pub(super) fn new<S: Suite>(held: Held<S>) -> Self {
-        Self {
-            profile: S::PROFILE,
-            held: Box::new(held),
-        }
-    }
-
     /// Reads a credential that [`to_bytes`](Self::to_bytes) has written.
     ///
     /// # Errors
@@ -50,23 +34,22 @@ impl Credential {
     /// [`KeyError::Length`], and [`KeyError::Malformed`] where a part is no valid scalar or point.
     pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, KeyError> {
         KeyError::check_length(profile.scalar_len() + 3 * profile.element_len(), bytes)?;
-        match profile {
-            Profile::P384 => Held::<NistP384>::read(bytes).map(Self::new),
-            Profile::P256 => Held::<NistP256>::read(bytes).map(Self::new),
-        }
-        .ok_or(KeyError::Malformed)
+        let held = match profile {
+            Profile::P384 => Held::read(bytes).map(OfSuite::P384),
+            Profile::P256 => Held::read(bytes).map(OfSuite::P256),
+        };
+        held.map(Self).ok_or(KeyError::Malformed)
     }
 
     /// The credential, to be kept: m1, U, U' and X1 as the drafts call them, in a format of this crate. The bytes are as
     /// secret as the credential, and wiped when they are dropped.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        self.held.to_bytes()
+        with_suite!(&self.0, held => held.to_bytes())
     }
 
     /// The profile that it is for.
-    #[inline]
     pub fn profile(&self) -> Profile {
-        self.profile
+        self.0.profile()
     }
 
     /// Makes a presentation with this nonce.
@@ -81,7 +64,7 @@ impl Credential {
         limit: u32,
     ) -> Result<Presentation, PresentationError> {
         match nonce < limit {
-            true => self.held.present(presentation_context, nonce),
+            true => with_suite!(&self.0, held => held.present(presentation_context, nonce)),
             false => Err(PresentationError::Nonce),
         }
     }
@@ -91,7 +74,7 @@ impl Credential {
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credential")
-            .field("profile", &self.profile)
+            .field("profile", &self.profile())
             .finish_non_exhaustive()
     }
 }
@@ -135,16 +118,21 @@ pub(super) struct Held<S: Suite> {
 
 impl<S: Suite> Held<S> {
     /// `None` where U' is the identity, with which nothing can be presented.
-    pub(super) fn new(m1: Zeroizing<S::Scalar>, u: S::Element, u_prime: S::Element, x1: S::Element) -> Option<Self> {
-        (!bool::from(u_prime.is_identity())).then_some(Self { m1, u, u_prime, x1 })
+    pub(super) fn new(
+        m1: Zeroizing<S::Scalar>,
+        u: S::Element,
+        u_prime: S::Element,
+        x1: S::Element,
+    ) -> Option<Box<Self>> {
+        (!bool::from(u_prime.is_identity())).then(|| Box::new(Self { m1, u, u_prime, x1 }))
     }
 
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn read(bytes: &[u8]) -> Option<Box<Self>> {
         let mut reader = Reader::new(bytes);
         let m1 = reader.secret::<S>()?;
         let [u, u_prime, x1] = reader.elements::<S, 3>()?;
         reader.end()?;
-        Some(Self { m1, u, u_prime, x1 })
+        Some(Box::new(Self { m1, u, u_prime, x1 }))
     }
 
     /// `None` where a random scalar makes an element the identity, or the nonce is the one that this credential cannot use:
@@ -174,9 +162,7 @@ impl<S: Suite> Held<S> {
         let enc = encode::<S>(&[u, u_prime_commit, m1_commit, tag]);
         Ok(enc.zip(proof).map(|(enc, proof)| [enc, proof].concat()))
     }
-}
 
-impl<S: Suite> Present for Held<S> {
     fn present(&self, presentation_context: &[u8], nonce: u32) -> Result<Presentation, PresentationError> {
         let bytes = self.presentation::<Labelled>(presentation_context, nonce, &mut OperatingSystem)?;
         let bytes = bytes.ok_or(PresentationError::Nonce)?;
@@ -184,7 +170,7 @@ impl<S: Suite> Present for Held<S> {
         Ok(Presentation { bytes, tag })
     }
 
-    fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+    pub(super) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let points = encode::<S>(&[self.u, self.u_prime, self.x1]).unwrap_or_default();
         encode_secrets::<S>(&[&self.m1], &points)
     }

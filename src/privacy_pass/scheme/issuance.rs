@@ -2,17 +2,20 @@
 
 use std::fmt;
 
-use p384::elliptic_curve::{Group, ops::LinearCombination};
+use p256::NistP256;
+use p384::{
+    NistP384,
+    elliptic_curve::{Group, ops::LinearCombination},
+};
 use zeroize::Zeroizing;
 
 use super::{
-    Profile,
     credential::{Credential, Held},
     error::{IssuanceError, RandomnessError, VerificationError},
     key::{KeyPair, PublicKey},
     proof::{Equation, Labelled, Relation, Transcript},
-    randomness::Random,
-    suite::Suite,
+    randomness::{OperatingSystem, Random},
+    suite::{OfSuite, Suite, with_suite},
     wire::{Reader, encode},
 };
 
@@ -65,15 +68,9 @@ static RESPONSE: Relation = Relation {
 /// # }
 /// ```
 pub struct CredentialRequest {
-    profile: Profile,
-    truncated_key_id: u8,
-    bytes: Vec<u8>,
-    pending: Box<dyn Finalize>,
-}
-
-/// The last step for a request of any profile.
-pub(super) trait Finalize: Send + Sync {
-    fn finalize(&self, response: &[u8]) -> Option<Credential>;
+    /// Token type and truncated key id.
+    head: [u8; 3],
+    pending: OfSuite<Box<Pending<NistP384>>, Box<Pending<NistP256>>>,
 }
 
 impl CredentialRequest {
@@ -84,26 +81,25 @@ impl CredentialRequest {
     ///
     /// [`RandomnessError`] where the operating system gives no random bytes.
     pub fn new(public_key: &PublicKey, request_context: &[u8]) -> Result<Self, RandomnessError> {
-        let (bytes, pending) = public_key.points().request(request_context)?;
+        let [first, second] = public_key.profile().token_type().to_be_bytes();
         Ok(Self {
-            profile: public_key.profile(),
-            truncated_key_id: public_key.key_id().truncated(),
-            bytes,
-            pending,
+            head: [first, second, public_key.key_id().truncated()],
+            pending: match public_key.points() {
+                OfSuite::P384(points) => OfSuite::P384(Pending::new(*points, request_context)?),
+                OfSuite::P256(points) => OfSuite::P256(Pending::new(*points, request_context)?),
+            },
         })
     }
 
-    /// The request for the issuer, [`request_len`](Profile::request_len) bytes.
-    #[inline]
+    /// The request for the issuer, [`request_len`](super::Profile::request_len) bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+        with_suite!(&self.pending, pending => &pending.request)
     }
 
     /// The request as it is sent over HTTP: `TokenRequest` of the drafts, which names the token type and the last byte of the
     /// key's id before the request.
     pub fn to_message(&self) -> Vec<u8> {
-        let [first, second] = self.profile.token_type().to_be_bytes();
-        [&[first, second, self.truncated_key_id], self.as_bytes()].concat()
+        [&self.head, self.as_bytes()].concat()
     }
 
     /// Makes the credential of the issuer's response. Two credentials of one request have the same tags, and so are worth as
@@ -114,7 +110,11 @@ impl CredentialRequest {
     /// [`VerificationError`] where the response is not one to this request, with this key. The request can still be sent
     /// again.
     pub fn finalize(&self, response: &[u8]) -> Result<Credential, VerificationError> {
-        self.pending.finalize(response).ok_or(VerificationError)
+        let held = match &self.pending {
+            OfSuite::P384(pending) => pending.held::<Labelled>(response).map(OfSuite::P384),
+            OfSuite::P256(pending) => pending.held::<Labelled>(response).map(OfSuite::P256),
+        };
+        held.map(Credential).ok_or(VerificationError)
     }
 }
 
@@ -125,8 +125,9 @@ impl fmt::Debug for CredentialRequest {
     }
 }
 
-/// The secrets of a request, and what of it the response's proof is about.
+/// A request, its secrets, and what of it the response's proof is about.
 pub(super) struct Pending<S: Suite> {
+    pub(super) request: Vec<u8>,
     public: [S::Element; 3],
     m1_enc: S::Element,
     m2_enc: S::Element,
@@ -136,12 +137,21 @@ pub(super) struct Pending<S: Suite> {
 }
 
 impl<S: Suite> Pending<S> {
+    fn new(public: [S::Element; 3], request_context: &[u8]) -> Result<Box<Self>, RandomnessError> {
+        loop {
+            let made = Self::request::<Labelled>(public, request_context, &mut OperatingSystem)?;
+            if let Some(pending) = made {
+                return Ok(pending);
+            }
+        }
+    }
+
     /// `None` where a random scalar makes an element the identity, which the next attempt does not.
     pub(super) fn request<T: Transcript<S>>(
         public: [S::Element; 3],
         request_context: &[u8],
         random: &mut impl Random<S>,
-    ) -> Result<Option<(Vec<u8>, Self)>, RandomnessError> {
+    ) -> Result<Option<Box<Self>>, RandomnessError> {
         let (m1, r1, r2) = (random.scalar()?, random.scalar()?, random.scalar()?);
         let m2 = Zeroizing::new(S::request_scalar(request_context));
         let h = S::generator_h();
@@ -151,19 +161,19 @@ impl<S: Suite> Pending<S> {
         let secrets = Zeroizing::new([*m1, *m2, *r1, *r2]);
         let proof = REQUEST.prove::<S, T>(&elements, &*secrets, random)?;
         Ok(encode::<S>(&[m1_enc, m2_enc]).zip(proof).map(|(enc, proof)| {
-            let pending = Self {
+            Box::new(Self {
+                request: [enc, proof].concat(),
                 public,
                 m1_enc,
                 m2_enc,
                 m1,
                 r1,
                 r2,
-            };
-            ([enc, proof].concat(), pending)
+            })
         }))
     }
 
-    pub(super) fn held<T: Transcript<S>>(&self, response: &[u8]) -> Option<Held<S>> {
+    pub(super) fn held<T: Transcript<S>>(&self, response: &[u8]) -> Option<Box<Held<S>>> {
         let mut reader = Reader::new(response);
         let parts = reader.elements::<S, 6>()?;
         let elements = statement::<S>([self.m1_enc, self.m2_enc], self.public, parts);
@@ -173,12 +183,6 @@ impl<S: Suite> Pending<S> {
         let [_, x1, _] = self.public;
         let blinding = S::Element::lincomb(&[(x1_aux, *self.r1), (x2_aux, *self.r2)][..]);
         Held::new(self.m1.clone(), u, enc_u_prime - x0_aux - blinding, x1)
-    }
-}
-
-impl<S: Suite> Finalize for Pending<S> {
-    fn finalize(&self, response: &[u8]) -> Option<Credential> {
-        self.held::<Labelled>(response).map(Credential::new)
     }
 }
 

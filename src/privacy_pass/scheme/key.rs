@@ -9,12 +9,12 @@ use zeroize::Zeroizing;
 
 use super::{
     Profile,
-    error::{IssuanceError, KeyError, RandomnessError, VerificationError},
-    issuance::{Finalize, Pending, respond},
+    error::{IssuanceError, KeyError, VerificationError},
+    issuance::respond,
     presentation::{Presented, Tag, verify},
     proof::Labelled,
     randomness::{OperatingSystem, Random},
-    suite::Suite,
+    suite::{OfSuite, Suite, with_suite},
     wire::{Reader, encode, encode_secrets},
 };
 
@@ -85,13 +85,11 @@ pub struct PublicKey {
     profile: Profile,
     id: KeyId,
     bytes: Arc<[u8]>,
-    points: Arc<dyn Public>,
+    points: Arc<Points>,
 }
 
-/// A public key of any profile.
-pub(super) trait Public: Send + Sync {
-    fn request(&self, request_context: &[u8]) -> Result<(Vec<u8>, Box<dyn Finalize>), RandomnessError>;
-}
+/// X0, X1 and X2.
+pub(super) type Points = OfSuite<[<NistP384 as Suite>::Element; 3], [<NistP256 as Suite>::Element; 3]>;
 
 impl PublicKey {
     /// Reads a public key of this profile: three compressed points.
@@ -101,16 +99,19 @@ impl PublicKey {
     /// [`KeyError::Length`], and [`KeyError::Malformed`] where a part is no point of the curve, or the identity.
     pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, KeyError> {
         KeyError::check_length(profile.public_key_len(), bytes)?;
-        match profile {
-            Profile::P384 => Points::<NistP384>::read(bytes).map(|points| Self::new(points, bytes)),
-            Profile::P256 => Points::<NistP256>::read(bytes).map(|points| Self::new(points, bytes)),
-        }
-        .ok_or(KeyError::Malformed)
+        let mut reader = Reader::new(bytes);
+        let points = match profile {
+            Profile::P384 => reader.elements::<NistP384, 3>().map(OfSuite::P384),
+            Profile::P256 => reader.elements::<NistP256, 3>().map(OfSuite::P256),
+        };
+        let points = points.ok_or(KeyError::Malformed)?;
+        Ok(Self::new(points, bytes))
     }
 
-    fn new<S: Suite>(points: Points<S>, bytes: &[u8]) -> Self {
+    /// The bytes are those of the points.
+    fn new(points: Points, bytes: &[u8]) -> Self {
         Self {
-            profile: S::PROFILE,
+            profile: points.profile(),
             id: KeyId(Sha256::digest(bytes).into()),
             bytes: bytes.into(),
             points: Arc::new(points),
@@ -135,8 +136,8 @@ impl PublicKey {
         &self.bytes
     }
 
-    pub(super) fn points(&self) -> &dyn Public {
-        &*self.points
+    pub(super) fn points(&self) -> &Points {
+        &self.points
     }
 }
 
@@ -154,29 +155,6 @@ impl fmt::Debug for PublicKey {
             .field("profile", &self.profile)
             .field("key_id", &self.id)
             .finish_non_exhaustive()
-    }
-}
-
-/// X0, X1 and X2.
-struct Points<S: Suite>([S::Element; 3]);
-
-impl<S: Suite> Points<S> {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(bytes);
-        let points = reader.elements::<S, 3>()?;
-        reader.end()?;
-        Some(Self(points))
-    }
-}
-
-impl<S: Suite> Public for Points<S> {
-    fn request(&self, request_context: &[u8]) -> Result<(Vec<u8>, Box<dyn Finalize>), RandomnessError> {
-        loop {
-            let made = Pending::<S>::request::<Labelled>(self.0, request_context, &mut OperatingSystem)?;
-            if let Some((bytes, pending)) = made {
-                return Ok((bytes, Box::new(pending)));
-            }
-        }
     }
 }
 
@@ -200,15 +178,10 @@ impl<S: Suite> Public for Points<S> {
 #[derive(Clone)]
 pub struct IssuerKey {
     public: PublicKey,
-    pair: Arc<dyn Private>,
+    pair: Arc<Pair>,
 }
 
-/// A private key of any profile.
-trait Private: Send + Sync {
-    fn to_bytes(&self) -> Zeroizing<Vec<u8>>;
-    fn issue(&self, request: &[u8]) -> Result<Vec<u8>, IssuanceError>;
-    fn verify(&self, presented: &Presented<'_>) -> Option<Tag>;
-}
+type Pair = OfSuite<KeyPair<NistP384>, KeyPair<NistP256>>;
 
 impl IssuerKey {
     /// Draws a new key.
@@ -217,10 +190,10 @@ impl IssuerKey {
     ///
     /// [`KeyError::Randomness`] where the operating system gives no random bytes.
     pub fn generate(profile: Profile) -> Result<Self, KeyError> {
-        match profile {
-            Profile::P384 => Self::new(KeyPair::<NistP384>::generate(&mut OperatingSystem)?),
-            Profile::P256 => Self::new(KeyPair::<NistP256>::generate(&mut OperatingSystem)?),
-        }
+        Self::new(match profile {
+            Profile::P384 => OfSuite::P384(KeyPair::generate(&mut OperatingSystem)?),
+            Profile::P256 => OfSuite::P256(KeyPair::generate(&mut OperatingSystem)?),
+        })
     }
 
     /// Reads a private key of this profile: the scalars x0, x1, x2 and x0Blinding, each of fixed width and big-endian. No
@@ -231,24 +204,28 @@ impl IssuerKey {
     /// [`KeyError::Length`], and [`KeyError::Malformed`] where a scalar is zero or not below the order of the group.
     pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, KeyError> {
         KeyError::check_length(profile.private_key_len(), bytes)?;
-        match profile {
-            Profile::P384 => Self::new(KeyPair::<NistP384>::read(bytes)?),
-            Profile::P256 => Self::new(KeyPair::<NistP256>::read(bytes)?),
-        }
+        Self::new(match profile {
+            Profile::P384 => OfSuite::P384(KeyPair::read(bytes)?),
+            Profile::P256 => OfSuite::P256(KeyPair::read(bytes)?),
+        })
     }
 
-    fn new<S: Suite>(pair: KeyPair<S>) -> Result<Self, KeyError> {
+    fn new(pair: Pair) -> Result<Self, KeyError> {
+        let (points, bytes) = match &pair {
+            OfSuite::P384(pair) => (OfSuite::P384(pair.public), encode::<NistP384>(&pair.public)),
+            OfSuite::P256(pair) => (OfSuite::P256(pair.public), encode::<NistP256>(&pair.public)),
+        };
         // That X0 is the identity takes scalars chosen for it.
-        let public = encode::<S>(&pair.public).ok_or(KeyError::Malformed)?;
+        let bytes = bytes.ok_or(KeyError::Malformed)?;
         Ok(Self {
-            public: PublicKey::new(Points::<S>(pair.public), &public),
+            public: PublicKey::new(points, &bytes),
             pair: Arc::new(pair),
         })
     }
 
     /// The private key in the format of [`from_bytes`](Self::from_bytes). The bytes are wiped when they are dropped.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        self.pair.to_bytes()
+        with_suite!(&*self.pair, pair => pair.to_bytes())
     }
 
     /// Answers a request for a credential, [`request_len`](Profile::request_len) bytes, with a response of
@@ -262,7 +239,7 @@ impl IssuerKey {
     /// [`IssuanceError::Invalid`] where the bytes are no request, or its proof does not verify, and
     /// [`IssuanceError::Randomness`].
     pub fn issue(&self, request: &[u8]) -> Result<Vec<u8>, IssuanceError> {
-        self.pair.issue(request)
+        with_suite!(&*self.pair, pair => respond::<_, Labelled>(pair, request, &mut OperatingSystem))
     }
 
     /// Verifies a presentation: that a credential of this key made it, for this request context, in this presentation
@@ -290,7 +267,8 @@ impl IssuerKey {
             nonce,
             limit,
         };
-        self.pair.verify(&presented).ok_or(VerificationError)
+        let tag = with_suite!(&*self.pair, pair => verify::<_, Labelled>(pair, &presented));
+        tag.ok_or(VerificationError)
     }
 
     /// The profile that the key is for.
@@ -346,18 +324,8 @@ impl<S: Suite> KeyPair<S> {
         let public = [S::Element::mul_by_generator(&x0) + h * *xb, h * *x1, h * *x2];
         Ok(Self { x0, x1, x2, xb, public })
     }
-}
 
-impl<S: Suite> Private for KeyPair<S> {
     fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         encode_secrets::<S>(&[&self.x0, &self.x1, &self.x2, &self.xb], &[])
-    }
-
-    fn issue(&self, request: &[u8]) -> Result<Vec<u8>, IssuanceError> {
-        respond::<S, Labelled>(self, request, &mut OperatingSystem)
-    }
-
-    fn verify(&self, presented: &Presented<'_>) -> Option<Tag> {
-        verify::<S, Labelled>(self, presented)
     }
 }

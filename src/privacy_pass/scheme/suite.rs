@@ -19,6 +19,32 @@ use zeroize::DefaultIsZeroes;
 
 use super::{Profile, wire};
 
+/// A value that belongs to one of the two suites. Public types hold one, since they have no parameter for the suite.
+pub(super) enum OfSuite<P384, P256> {
+    P384(P384),
+    P256(P256),
+}
+
+impl<P384, P256> OfSuite<P384, P256> {
+    pub(super) fn profile(&self) -> Profile {
+        match self {
+            Self::P384(_) => Profile::P384,
+            Self::P256(_) => Profile::P256,
+        }
+    }
+}
+
+/// Evaluates an expression with the value, of one suite or the other.
+macro_rules! with_suite {
+    ($of_suite:expr, $value:pat => $result:expr) => {
+        match $of_suite {
+            OfSuite::P384($value) => $result,
+            OfSuite::P256($value) => $result,
+        }
+    };
+}
+pub(super) use with_suite;
+
 /// A ciphersuite of the drafts.
 pub(super) trait Suite: Sized + 'static {
     const PROFILE: Profile;
