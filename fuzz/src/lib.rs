@@ -20,7 +20,9 @@ use tower_quota::{
     },
     fleet::{RulesDocument, RulesDocumentErrorKind},
     key::{self, ForwardingField, KeyExtractor, PeerAddress},
-    privacy_pass::{Challenge, CredentialRequest, Directory, IssuanceError, IssuerKey, Profile, Token, TokenChallenge},
+    privacy_pass::{
+        Challenge, CredentialError, CredentialRequest, Directory, IssuerKey, Profile, Token, TokenChallenge,
+    },
 };
 
 /// The field `RateLimit` in all its dialects, and what an intermediary makes of it.
@@ -307,7 +309,7 @@ pub fn credential_request(input: &[u8]) {
     for key in issuer_keys() {
         match key.issue(input) {
             Ok(response) => assert_eq!(response.len(), key.profile().response_len()),
-            Err(error) => assert_eq!(error, IssuanceError::Invalid),
+            Err(error) => assert_eq!(error, CredentialError::InvalidRequest),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Directory, IssuerKey, KeyError, KeyId, Profile};
+use super::{CredentialError, Directory, IssuerKey, KeyId, Profile};
 use crate::clock::Timestamp;
 
 /// The keys of an issuer, each with the time in which credentials are issued with it. Issuer and origins take the same set.
@@ -37,7 +37,7 @@ use crate::clock::Timestamp;
 /// };
 /// assert_eq!(preferred(hour(23)), Some(old));
 /// assert_eq!(preferred(hour(24)), Some(new));
-/// # Ok::<_, tower_quota::privacy_pass::KeyError>(())
+/// # Ok::<_, tower_quota::privacy_pass::CredentialError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct KeySet(Vec<Scheduled>);
@@ -100,8 +100,8 @@ impl KeySet {
     ///
     /// # Errors
     ///
-    /// [`KeyError::Randomness`] where the operating system gives no random bytes.
-    pub fn generate(&self, profile: Profile) -> Result<IssuerKey, KeyError> {
+    /// [`CredentialError::Randomness`] where the operating system gives no random bytes.
+    pub fn generate(&self, profile: Profile) -> Result<IssuerKey, CredentialError> {
         loop {
             let key = IssuerKey::generate(profile)?;
             if self.find(profile, key.key_id().truncated()).is_none() {

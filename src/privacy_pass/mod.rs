@@ -56,8 +56,8 @@ pub use self::{
     message::MessageError,
     origin::{AcceptedToken, EXPOSED, OriginFuture, OriginLayer, OriginLayerBuilder, OriginService},
     scheme::{
-        Credential, CredentialRequest, IssuanceError, IssuerKey, KeyError, KeyId, Presentation, PresentationError,
-        Profile, PublicKey, RandomnessError, Tag, UsedNonces, VerificationError,
+        Credential, CredentialError, CredentialRequest, IssuerKey, KeyId, Presentation, Profile, PublicKey,
+        RandomnessError, Tag, UsedNonces, VerificationError,
     },
     token::Token,
 };

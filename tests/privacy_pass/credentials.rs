@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use tower_quota::privacy_pass::{
-    Credential, CredentialRequest, IssuanceError, IssuerKey, KeyError, PresentationError, Profile, UsedNonces,
-    VerificationError,
+    Credential, CredentialError, CredentialRequest, IssuerKey, Profile, UsedNonces, VerificationError,
 };
 
 use crate::vectors;
@@ -78,7 +77,7 @@ fn an_honest_client_gets_a_credential_and_its_presentations_verify_up_to_the_lim
             tags.insert(presentation.tag().as_bytes().to_vec());
         }
         assert_eq!(tags.len(), 3);
-        assert_eq!(used.draw(3), Err(PresentationError::LimitReached));
+        assert_eq!(used.draw(3), Err(CredentialError::LimitReached));
     }
 }
 
@@ -105,7 +104,7 @@ fn a_nonce_below_the_limit_passes_and_one_at_the_limit_does_not() {
         assert!(verify(u32::MAX - 1, u32::MAX));
         assert_eq!(
             credential.present(PRESENTATION_CONTEXT, 10, 10),
-            Err(PresentationError::Nonce)
+            Err(CredentialError::Nonce)
         );
     }
 }
@@ -172,14 +171,14 @@ fn a_request_with_any_byte_changed_is_rejected() {
         for (index, changed) in flipped(request.as_bytes()) {
             assert_eq!(
                 key.issue(&changed),
-                Err(IssuanceError::Invalid),
+                Err(CredentialError::InvalidRequest),
                 "{profile}, byte {index}"
             );
         }
         for changed in mutilated(profile, request.as_bytes(), 2) {
             assert_eq!(
                 key.issue(&changed),
-                Err(IssuanceError::Invalid),
+                Err(CredentialError::InvalidRequest),
                 "{profile}, {changed:?}"
             );
         }
@@ -258,7 +257,7 @@ fn a_credential_is_loaded_as_it_was_stored() {
         let tag = key.verify(presentation.as_bytes(), REQUEST_CONTEXT, PRESENTATION_CONTEXT, 0, 1);
         assert_eq!(tag, Ok(presentation.tag()));
 
-        let error = KeyError::Length {
+        let error = CredentialError::Length {
             expected: stored.len(),
             actual: stored.len() - 1,
         };
@@ -268,7 +267,7 @@ fn a_credential_is_loaded_as_it_was_stored() {
             bytes[part].fill(255);
             assert_eq!(
                 Credential::from_bytes(profile, &bytes).unwrap_err(),
-                KeyError::Malformed
+                CredentialError::Malformed
             );
         }
     }
@@ -320,8 +319,8 @@ fn a_changed_limit_gives_no_nonce_back() {
     assert_eq!(used.left(10), 5);
     let second: BTreeSet<u32> = (0..5).map(|_| used.draw(10).unwrap()).collect();
     assert!(first.is_disjoint(&second));
-    assert_eq!(used.draw(3), Err(PresentationError::LimitReached));
-    assert_eq!(used.draw(0), Err(PresentationError::LimitReached));
+    assert_eq!(used.draw(3), Err(CredentialError::LimitReached));
+    assert_eq!(used.draw(0), Err(CredentialError::LimitReached));
     // A limit that is beyond belief takes no memory.
     assert!(used.draw(u32::MAX).unwrap() >= 10);
     assert_eq!(used.iter().len(), 11);
@@ -352,7 +351,7 @@ proptest! {
     fn bytes_that_nobody_has_made_are_no_message_and_no_credential(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
         for (profile, vectors) in vectors::of_the_scheme() {
             let key = vectors::issuer_key(profile, &vectors);
-            prop_assert_eq!(key.issue(&bytes), Err(IssuanceError::Invalid));
+            prop_assert_eq!(key.issue(&bytes), Err(CredentialError::InvalidRequest));
             prop_assert_eq!(key.verify(&bytes, b"", b"", 0, 1), Err(VerificationError));
             // Nearly any scalars are a private key, so bytes of the right length can be one.
             if let Ok(key) = IssuerKey::from_bytes(profile, &bytes) {

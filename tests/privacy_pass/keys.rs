@@ -1,7 +1,7 @@
 //! Keys of the issuer: what is loaded, derived and shown.
 
 use sha2::{Digest, Sha256};
-use tower_quota::privacy_pass::{IssuerKey, KeyError, KeyId, Profile, PublicKey};
+use tower_quota::privacy_pass::{CredentialError, IssuerKey, KeyId, Profile, PublicKey};
 
 use crate::vectors;
 
@@ -66,7 +66,7 @@ fn a_private_key_that_does_not_parse_is_an_error() {
         for length in [0, 1, good.len() - 1, good.len() + 1] {
             let mut bytes = good.to_vec();
             bytes.resize(length, 1);
-            let error = KeyError::Length {
+            let error = CredentialError::Length {
                 expected: good.len(),
                 actual: length,
             };
@@ -76,7 +76,10 @@ fn a_private_key_that_does_not_parse_is_an_error() {
         for (index, byte) in [0, 1, 2, 3].into_iter().flat_map(|index| [(index, 0), (index, 255)]) {
             let mut bytes = good.to_vec();
             bytes[index * width..(index + 1) * width].fill(byte);
-            assert_eq!(IssuerKey::from_bytes(profile, &bytes).unwrap_err(), KeyError::Malformed);
+            assert_eq!(
+                IssuerKey::from_bytes(profile, &bytes).unwrap_err(),
+                CredentialError::Malformed
+            );
         }
     }
 }
@@ -86,7 +89,8 @@ fn a_public_key_that_does_not_parse_is_an_error() {
     for profile in Profile::ALL {
         let (width, key) = (profile.element_len(), IssuerKey::generate(profile).unwrap());
         let good = key.public_key().as_bytes();
-        let malformed = |bytes: &[u8]| assert_eq!(PublicKey::from_bytes(profile, bytes), Err(KeyError::Malformed));
+        let malformed =
+            |bytes: &[u8]| assert_eq!(PublicKey::from_bytes(profile, bytes), Err(CredentialError::Malformed));
         for start in [0, width, 2 * width] {
             // The identity, an uncompressed and a compact form, and an x that is not below the prime of the field.
             for tag in [0, 1, 4, 5, 6, 255] {
@@ -102,7 +106,7 @@ fn a_public_key_that_does_not_parse_is_an_error() {
         }
         let longer = [good, &[0]].concat();
         for bytes in [&[], &good[1..], &longer] {
-            let error = KeyError::Length {
+            let error = CredentialError::Length {
                 expected: good.len(),
                 actual: bytes.len(),
             };

@@ -64,7 +64,7 @@ use crate::{
 ///
 /// let error = TokenClientLayer::builder().issuer(issuer()).build().unwrap_err().to_string();
 /// assert!(error.starts_with(r#"token client: issuer "issuer.example" names no origin: "#));
-/// # Ok::<_, tower_quota::privacy_pass::KeyError>(())
+/// # Ok::<_, tower_quota::privacy_pass::CredentialError>(())
 /// ```
 pub struct TrustedIssuer {
     pub(super) name: String,

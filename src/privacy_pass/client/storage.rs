@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::{
-    privacy_pass::{PresentationError, Profile, UsedNonces},
+    privacy_pass::{CredentialError, Profile, UsedNonces},
     sync::mutex::Mutex,
 };
 
@@ -136,10 +136,10 @@ pub enum StorageError {
     LimitReached,
 }
 
-impl From<PresentationError> for StorageError {
-    fn from(error: PresentationError) -> Self {
+impl From<CredentialError> for StorageError {
+    fn from(error: CredentialError) -> Self {
         match error {
-            PresentationError::LimitReached => Self::LimitReached,
+            CredentialError::LimitReached => Self::LimitReached,
             error => Self::Failed(error.into()),
         }
     }

@@ -35,7 +35,7 @@ use crate::{
 /// keys.insert(keys.generate(Profile::P256)?, noon..);
 /// let old = keys.iter().next().unwrap().key_id();
 /// assert_eq!(error(keys), format!("issuer: key {old} and the next one overlap for no longer than cache_lifetime 3600s"));
-/// # Ok::<_, tower_quota::privacy_pass::KeyError>(())
+/// # Ok::<_, tower_quota::privacy_pass::CredentialError>(())
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct IssuerBuilder {

@@ -10,7 +10,7 @@ use super::{
     policy::Verdict,
     response::{problem, retry_after, typed},
 };
-use crate::privacy_pass::{IssuanceError, IssuerKey, Profile, workers::Overloaded};
+use crate::privacy_pass::{CredentialError, IssuerKey, Profile, workers::Overloaded};
 
 impl Issuing {
     /// Token type and truncated key id.
@@ -47,8 +47,8 @@ impl Issuing {
         };
         let (outcome, mut response) = match issued {
             Ok(Ok(response)) => ("issued", typed(Issuer::RESPONSE_TYPE, response)),
-            Ok(Err(IssuanceError::Invalid)) => invalid(),
-            Ok(Err(IssuanceError::Randomness(_))) | Err(Overloaded) => {
+            Ok(Err(CredentialError::InvalidRequest)) => invalid(),
+            Ok(Err(_)) | Err(Overloaded) => {
                 if let Some(repeat) = grant.repeat {
                     repeat.unserved();
                 }

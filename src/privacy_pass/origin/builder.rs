@@ -52,7 +52,7 @@ use crate::{
 ///     error(builder().key(key.clone())),
 ///     format!(r#"tokens "anonymous": the ids of two keys of ARC (P-256) end with {:02x}"#, key.key_id().truncated())
 /// );
-/// # Ok::<_, tower_quota::privacy_pass::KeyError>(())
+/// # Ok::<_, tower_quota::privacy_pass::CredentialError>(())
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct OriginLayerBuilder {

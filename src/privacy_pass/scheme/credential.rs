@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::{
     Profile,
-    error::{KeyError, PresentationError, RandomnessError},
+    error::{CredentialError, RandomnessError},
     presentation::{PRESENTATION, Tag},
     proof::{Labelled, Transcript},
     randomness::{OperatingSystem, Random},
@@ -31,14 +31,14 @@ impl Credential {
     ///
     /// # Errors
     ///
-    /// [`KeyError::Length`], and [`KeyError::Malformed`] where a part is no valid scalar or point.
-    pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, KeyError> {
-        KeyError::check_length(profile.scalar_len() + 3 * profile.element_len(), bytes)?;
+    /// [`CredentialError::Length`], and [`CredentialError::Malformed`] where a part is no valid scalar or point.
+    pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
+        CredentialError::check_length(profile.scalar_len() + 3 * profile.element_len(), bytes)?;
         let held = match profile {
             Profile::P384 => Held::read(bytes).map(OfSuite::P384),
             Profile::P256 => Held::read(bytes).map(OfSuite::P256),
         };
-        held.map(Self).ok_or(KeyError::Malformed)
+        held.map(Self).ok_or(CredentialError::Malformed)
     }
 
     /// The credential, to be kept: m1, U, U' and X1 as the drafts call them, in a format of this crate. The bytes are as
@@ -56,16 +56,16 @@ impl Credential {
     ///
     /// # Errors
     ///
-    /// [`PresentationError::Nonce`] where the nonce is not below the limit, and [`PresentationError::Randomness`].
+    /// [`CredentialError::Nonce`] where the nonce is not below the limit, and [`CredentialError::Randomness`].
     pub fn present(
         &self,
         presentation_context: &[u8],
         nonce: u32,
         limit: u32,
-    ) -> Result<Presentation, PresentationError> {
+    ) -> Result<Presentation, CredentialError> {
         match nonce < limit {
             true => with_suite!(&self.0, held => held.present(presentation_context, nonce)),
-            false => Err(PresentationError::Nonce),
+            false => Err(CredentialError::Nonce),
         }
     }
 }
@@ -163,10 +163,10 @@ impl<S: Suite> Held<S> {
         Ok(enc.zip(proof).map(|(enc, proof)| [enc, proof].concat()))
     }
 
-    fn present(&self, presentation_context: &[u8], nonce: u32) -> Result<Presentation, PresentationError> {
+    fn present(&self, presentation_context: &[u8], nonce: u32) -> Result<Presentation, CredentialError> {
         let bytes = self.presentation::<Labelled>(presentation_context, nonce, &mut OperatingSystem)?;
-        let bytes = bytes.ok_or(PresentationError::Nonce)?;
-        let tag = Tag::of(S::PROFILE, &bytes).ok_or(PresentationError::Nonce)?;
+        let bytes = bytes.ok_or(CredentialError::Nonce)?;
+        let tag = Tag::of(S::PROFILE, &bytes).ok_or(CredentialError::Nonce)?;
         Ok(Presentation { bytes, tag })
     }
 

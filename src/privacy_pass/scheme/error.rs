@@ -20,35 +20,44 @@ impl fmt::Display for RandomnessError {
 
 impl Error for RandomnessError {}
 
-/// The reason why bytes are no key, or none was generated. It never shows the bytes.
+/// The reason why there is no key, credential, response or presentation. It never shows the bytes.
+///
+/// Each function says which of the variants it returns.
 ///
 /// ```
-/// use tower_quota::privacy_pass::{IssuerKey, KeyError, Profile};
+/// use tower_quota::privacy_pass::{CredentialError, IssuerKey, Profile};
 ///
 /// let error = IssuerKey::from_bytes(Profile::P256, &[7; 192]).unwrap_err();
-/// assert_eq!(error, KeyError::Length { expected: 128, actual: 192 });
-/// assert_eq!(error.to_string(), "the key has 192 bytes, its profile demands 128");
+/// assert_eq!(error, CredentialError::Length { expected: 128, actual: 192 });
+/// assert_eq!(error.to_string(), "there are 192 bytes, the profile demands 128");
 ///
 /// let error = IssuerKey::from_bytes(Profile::P256, &[255; 128]).unwrap_err();
-/// assert_eq!(error, KeyError::Malformed);
+/// assert_eq!(error, CredentialError::Malformed);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum KeyError {
+pub enum CredentialError {
     /// The length is not that of the profile.
     Length {
-        /// Bytes of such a key of this profile.
+        /// Bytes of such a key or credential of this profile.
         expected: usize,
         /// Bytes that were given.
         actual: usize,
     },
     /// A part is no scalar from 1 up to the order of the group, or no point in compressed form.
     Malformed,
-    /// No key was generated.
+    /// The bytes are no request, or its proof does not verify. HTTP says it with status 422.
+    InvalidRequest,
+    /// All nonces below the limit were used in this context. Nothing may be sent before the next context.
+    LimitReached,
+    /// The nonce is not below the limit. A credential also has one nonce that it can never use, which is below 2³² by a
+    /// chance of 2⁻²²⁴.
+    Nonce,
+    /// Nothing was made. Try again later: a client can send the same request, and use the same nonce.
     Randomness(RandomnessError),
 }
 
-impl KeyError {
+impl CredentialError {
     pub(super) fn check_length(expected: usize, bytes: &[u8]) -> Result<(), Self> {
         let actual = bytes.len();
         (actual == expected)
@@ -57,52 +66,28 @@ impl KeyError {
     }
 }
 
-impl From<RandomnessError> for KeyError {
+impl From<RandomnessError> for CredentialError {
     fn from(error: RandomnessError) -> Self {
         Self::Randomness(error)
     }
 }
 
-impl fmt::Display for KeyError {
+impl fmt::Display for CredentialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        f.write_str(match self {
             Self::Length { expected, actual } => {
-                write!(f, "the key has {actual} bytes, its profile demands {expected}")
+                return write!(f, "there are {actual} bytes, the profile demands {expected}");
             }
-            Self::Malformed => f.write_str("the key has a part that is no valid scalar or point"),
-            Self::Randomness(error) => error.fmt(f),
-        }
+            Self::Randomness(error) => return error.fmt(f),
+            Self::Malformed => "a part is no valid scalar or point",
+            Self::InvalidRequest => "not a valid request for a credential",
+            Self::LimitReached => "all presentations of this context are used",
+            Self::Nonce => "the nonce is not below the limit",
+        })
     }
 }
 
-impl Error for KeyError {}
-
-/// The reason why no credential was issued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum IssuanceError {
-    /// The bytes are no request, or its proof does not verify. HTTP says it with status 422.
-    Invalid,
-    /// No credential was made; the client can send the same request again later.
-    Randomness(RandomnessError),
-}
-
-impl From<RandomnessError> for IssuanceError {
-    fn from(error: RandomnessError) -> Self {
-        Self::Randomness(error)
-    }
-}
-
-impl fmt::Display for IssuanceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Invalid => f.write_str("not a valid request for a credential"),
-            Self::Randomness(error) => error.fmt(f),
-        }
-    }
-}
-
-impl Error for IssuanceError {}
+impl Error for CredentialError {}
 
 /// A presentation or a response does not verify.
 ///
@@ -118,34 +103,3 @@ impl fmt::Display for VerificationError {
 }
 
 impl Error for VerificationError {}
-
-/// The reason why a client cannot present its credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PresentationError {
-    /// All nonces below the limit were used in this context. Nothing may be sent before the next context.
-    LimitReached,
-    /// The nonce is not below the limit. A credential also has one nonce that it can never use, which is below 2³² by a
-    /// chance of 2⁻²²⁴.
-    Nonce,
-    /// No presentation was made; the same nonce can be used later.
-    Randomness(RandomnessError),
-}
-
-impl From<RandomnessError> for PresentationError {
-    fn from(error: RandomnessError) -> Self {
-        Self::Randomness(error)
-    }
-}
-
-impl fmt::Display for PresentationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LimitReached => f.write_str("all presentations of this context are used"),
-            Self::Nonce => f.write_str("the nonce is not below the limit"),
-            Self::Randomness(error) => error.fmt(f),
-        }
-    }
-}
-
-impl Error for PresentationError {}

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::{
     credential::{Credential, Held},
-    error::{IssuanceError, RandomnessError, VerificationError},
+    error::{CredentialError, RandomnessError, VerificationError},
     key::{KeyPair, PublicKey},
     proof::{Equation, Labelled, Relation, Transcript},
     randomness::{OperatingSystem, Random},
@@ -191,8 +191,8 @@ pub(super) fn respond<S: Suite, T: Transcript<S>>(
     key: &KeyPair<S>,
     request: &[u8],
     random: &mut impl Random<S>,
-) -> Result<Vec<u8>, IssuanceError> {
-    let [m1_enc, m2_enc] = read_request::<S, T>(request).ok_or(IssuanceError::Invalid)?;
+) -> Result<Vec<u8>, CredentialError> {
+    let [m1_enc, m2_enc] = read_request::<S, T>(request).ok_or(CredentialError::InvalidRequest)?;
     let b = random.scalar()?;
     let [x0, x1, x2] = key.public;
     let [t1, t2, bxb] = [&key.x1, &key.x2, &key.xb].map(|x| Zeroizing::new(*b * **x));
@@ -205,7 +205,7 @@ pub(super) fn respond<S: Suite, T: Transcript<S>>(
     let secrets = Zeroizing::new([*key.x0, *key.x1, *key.x2, *key.xb, *b, *t1, *t2]);
     let proof = RESPONSE.prove::<S, T>(&elements, &*secrets, random)?;
     let enc = encode::<S>(&parts);
-    let (enc, proof) = enc.zip(proof).ok_or(IssuanceError::Invalid)?;
+    let (enc, proof) = enc.zip(proof).ok_or(CredentialError::InvalidRequest)?;
     Ok([enc, proof].concat())
 }
 

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::{
     Profile,
-    error::{IssuanceError, KeyError, VerificationError},
+    error::{CredentialError, VerificationError},
     issuance::respond,
     presentation::{Presented, Tag, verify},
     proof::Labelled,
@@ -69,7 +69,7 @@ impl fmt::Debug for KeyId {
 /// It verifies no token: that takes the [`IssuerKey`].
 ///
 /// ```
-/// use tower_quota::privacy_pass::{IssuerKey, KeyError, Profile, PublicKey};
+/// use tower_quota::privacy_pass::{CredentialError, IssuerKey, Profile, PublicKey};
 ///
 /// let issuer = IssuerKey::generate(Profile::P256)?;
 /// let public = PublicKey::from_bytes(Profile::P256, issuer.public_key().as_bytes())?;
@@ -77,8 +77,8 @@ impl fmt::Debug for KeyId {
 /// assert_eq!(&public, issuer.public_key());
 ///
 /// // The identity is no valid part of a key.
-/// assert_eq!(PublicKey::from_bytes(Profile::P256, &[0; 99]), Err(KeyError::Malformed));
-/// # Ok::<_, KeyError>(())
+/// assert_eq!(PublicKey::from_bytes(Profile::P256, &[0; 99]), Err(CredentialError::Malformed));
+/// # Ok::<_, CredentialError>(())
 /// ```
 #[derive(Clone)]
 pub struct PublicKey {
@@ -96,15 +96,15 @@ impl PublicKey {
     ///
     /// # Errors
     ///
-    /// [`KeyError::Length`], and [`KeyError::Malformed`] where a part is no point of the curve, or the identity.
-    pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, KeyError> {
-        KeyError::check_length(profile.public_key_len(), bytes)?;
+    /// [`CredentialError::Length`], and [`CredentialError::Malformed`] where a part is no point of the curve, or the identity.
+    pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
+        CredentialError::check_length(profile.public_key_len(), bytes)?;
         let mut reader = Reader::new(bytes);
         let points = match profile {
             Profile::P384 => reader.elements::<NistP384, 3>().map(OfSuite::P384),
             Profile::P256 => reader.elements::<NistP256, 3>().map(OfSuite::P256),
         };
-        let points = points.ok_or(KeyError::Malformed)?;
+        let points = points.ok_or(CredentialError::Malformed)?;
         Ok(Self::new(points, bytes))
     }
 
@@ -173,7 +173,7 @@ impl fmt::Debug for PublicKey {
 /// let loaded = IssuerKey::from_bytes(Profile::P256, &secret)?;
 /// assert_eq!(loaded.key_id(), key.key_id());
 /// assert!(format!("{key:?}").contains(&key.key_id().to_string()));
-/// # Ok::<_, tower_quota::privacy_pass::KeyError>(())
+/// # Ok::<_, tower_quota::privacy_pass::CredentialError>(())
 /// ```
 #[derive(Clone)]
 pub struct IssuerKey {
@@ -188,8 +188,8 @@ impl IssuerKey {
     ///
     /// # Errors
     ///
-    /// [`KeyError::Randomness`] where the operating system gives no random bytes.
-    pub fn generate(profile: Profile) -> Result<Self, KeyError> {
+    /// [`CredentialError::Randomness`] where the operating system gives no random bytes.
+    pub fn generate(profile: Profile) -> Result<Self, CredentialError> {
         Self::new(match profile {
             Profile::P384 => OfSuite::P384(KeyPair::generate(&mut OperatingSystem)?),
             Profile::P256 => OfSuite::P256(KeyPair::generate(&mut OperatingSystem)?),
@@ -201,22 +201,22 @@ impl IssuerKey {
     ///
     /// # Errors
     ///
-    /// [`KeyError::Length`], and [`KeyError::Malformed`] where a scalar is zero or not below the order of the group.
-    pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, KeyError> {
-        KeyError::check_length(profile.private_key_len(), bytes)?;
+    /// [`CredentialError::Length`], and [`CredentialError::Malformed`] where a scalar is zero or not below the order of the group.
+    pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
+        CredentialError::check_length(profile.private_key_len(), bytes)?;
         Self::new(match profile {
             Profile::P384 => OfSuite::P384(KeyPair::read(bytes)?),
             Profile::P256 => OfSuite::P256(KeyPair::read(bytes)?),
         })
     }
 
-    fn new(pair: Pair) -> Result<Self, KeyError> {
+    fn new(pair: Pair) -> Result<Self, CredentialError> {
         let (points, bytes) = match &pair {
             OfSuite::P384(pair) => (OfSuite::P384(pair.public), encode::<NistP384>(&pair.public)),
             OfSuite::P256(pair) => (OfSuite::P256(pair.public), encode::<NistP256>(&pair.public)),
         };
         // That X0 is the identity takes scalars chosen for it.
-        let bytes = bytes.ok_or(KeyError::Malformed)?;
+        let bytes = bytes.ok_or(CredentialError::Malformed)?;
         Ok(Self {
             public: PublicKey::new(points, &bytes),
             pair: Arc::new(pair),
@@ -236,9 +236,9 @@ impl IssuerKey {
     ///
     /// # Errors
     ///
-    /// [`IssuanceError::Invalid`] where the bytes are no request, or its proof does not verify, and
-    /// [`IssuanceError::Randomness`].
-    pub fn issue(&self, request: &[u8]) -> Result<Vec<u8>, IssuanceError> {
+    /// [`CredentialError::InvalidRequest`] where the bytes are no request, or its proof does not verify, and
+    /// [`CredentialError::Randomness`].
+    pub fn issue(&self, request: &[u8]) -> Result<Vec<u8>, CredentialError> {
         with_suite!(&*self.pair, pair => respond::<_, Labelled>(pair, request, &mut OperatingSystem))
     }
 
@@ -309,16 +309,18 @@ pub(super) struct KeyPair<S: Suite> {
 }
 
 impl<S: Suite> KeyPair<S> {
-    fn generate(random: &mut impl Random<S>) -> Result<Self, KeyError> {
+    fn generate(random: &mut impl Random<S>) -> Result<Self, CredentialError> {
         Self::try_new(|| Ok(random.scalar()?))
     }
 
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, KeyError> {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, CredentialError> {
         let mut reader = Reader::new(bytes);
-        Self::try_new(|| reader.secret::<S>().ok_or(KeyError::Malformed))
+        Self::try_new(|| reader.secret::<S>().ok_or(CredentialError::Malformed))
     }
 
-    fn try_new(mut scalar: impl FnMut() -> Result<Zeroizing<S::Scalar>, KeyError>) -> Result<Self, KeyError> {
+    fn try_new(
+        mut scalar: impl FnMut() -> Result<Zeroizing<S::Scalar>, CredentialError>,
+    ) -> Result<Self, CredentialError> {
         let (x0, x1, x2, xb) = (scalar()?, scalar()?, scalar()?, scalar()?);
         let h = S::generator_h();
         let public = [S::Element::mul_by_generator(&x0) + h * *xb, h * *x1, h * *x2];

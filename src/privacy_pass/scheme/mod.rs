@@ -14,7 +14,7 @@ mod wire;
 
 pub use self::{
     credential::{Credential, Presentation},
-    error::{IssuanceError, KeyError, PresentationError, RandomnessError, VerificationError},
+    error::{CredentialError, RandomnessError, VerificationError},
     issuance::CredentialRequest,
     key::{IssuerKey, KeyId, PublicKey},
     nonces::UsedNonces,

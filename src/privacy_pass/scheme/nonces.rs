@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{error::PresentationError, randomness};
+use super::{error::CredentialError, randomness};
 
 /// The nonces that a credential has used in one presentation context.
 ///
@@ -12,18 +12,18 @@ use super::{error::PresentationError, randomness};
 /// It takes memory for the nonces that were used, whatever the limit is. A limit that was raised does not make it forget.
 ///
 /// ```
-/// use tower_quota::privacy_pass::{PresentationError, UsedNonces};
+/// use tower_quota::privacy_pass::{CredentialError, UsedNonces};
 ///
 /// let mut used = UsedNonces::default();
 /// let mut drawn = [used.draw(3)?, used.draw(3)?, used.draw(3)?];
 /// drawn.sort();
 /// assert_eq!(drawn, [0, 1, 2]);
-/// assert_eq!(used.draw(3), Err(PresentationError::LimitReached));
+/// assert_eq!(used.draw(3), Err(CredentialError::LimitReached));
 /// assert_eq!(used.draw(4)?, 3);
 ///
 /// let restored: UsedNonces = used.iter().collect();
 /// assert_eq!(restored, used);
-/// # Ok::<_, PresentationError>(())
+/// # Ok::<_, CredentialError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsedNonces(BTreeSet<u32>);
@@ -34,11 +34,11 @@ impl UsedNonces {
     ///
     /// # Errors
     ///
-    /// [`PresentationError::LimitReached`] where none is left, and [`PresentationError::Randomness`].
-    pub fn draw(&mut self, limit: u32) -> Result<u32, PresentationError> {
+    /// [`CredentialError::LimitReached`] where none is left, and [`CredentialError::Randomness`].
+    pub fn draw(&mut self, limit: u32) -> Result<u32, CredentialError> {
         let left = self.left(limit);
         if left == 0 {
-            return Err(PresentationError::LimitReached);
+            return Err(CredentialError::LimitReached);
         }
         let mut nonce = randomness::below(left)?;
         for used in self.0.range(..limit) {
