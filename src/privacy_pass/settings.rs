@@ -20,7 +20,9 @@ pub(super) fn check<T: PartialOrd + fmt::Debug>(
     }
 }
 
-pub(super) fn check_seconds(setting: &str, value: Duration, bounds: &RangeInclusive<Duration>) -> Result<(), String> {
+/// Checks a time that clients are told in whole seconds.
+pub(super) fn check_seconds(setting: &str, value: Duration) -> Result<(), String> {
+    let bounds = Duration::from_secs(1)..=Duration::from_secs(31 * 86_400);
     match value.subsec_nanos() == 0 && bounds.contains(&value) {
         true => Ok(()),
         false => Err(format!(

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     num::NonZeroUsize,
+    ops::RangeInclusive,
     sync::Arc,
     thread,
 };
@@ -11,6 +12,7 @@ use std::{
 use ipnet::IpNet;
 use tokio::{sync::oneshot, task};
 
+use super::settings::check;
 use crate::sync::mutex::Mutex;
 
 /// The addresses that share one line. Requests without an address share one, too.
@@ -71,7 +73,23 @@ struct Place<'a> {
 }
 
 impl Workers {
-    pub(super) fn new(threads: usize, max_waiting: usize) -> Self {
+    const THREADS: RangeInclusive<usize> = 1..=1_024;
+    const QUEUED: RangeInclusive<usize> = 0..=1 << 16;
+
+    /// The workers of an issuer or an origin, where the setting of the threads has this name. The usual number of threads
+    /// is one less than there are cores: the others answer requests meanwhile.
+    pub(super) fn configured(name: &str, threads: Option<usize>, max_queued: Option<usize>) -> Result<Self, String> {
+        let threads = threads.unwrap_or_else(|| {
+            let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+            (cores - 1).clamp(*Self::THREADS.start(), *Self::THREADS.end())
+        });
+        check(name, threads, &Self::THREADS)?;
+        let max_queued = max_queued.unwrap_or(64 * threads);
+        check("max_queued", max_queued, &Self::QUEUED)?;
+        Ok(Self::new(threads, max_queued))
+    }
+
+    fn new(threads: usize, max_waiting: usize) -> Self {
         Self(Arc::new(Mutex::new(Queue {
             threads,
             idle: threads,
@@ -82,10 +100,10 @@ impl Workers {
         })))
     }
 
-    /// One less than there are cores, and at least one: the others answer requests meanwhile.
-    pub(super) fn usual_threads() -> usize {
-        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        (cores - 1).max(1)
+    /// The number of requests that may be worked on or wait at a time.
+    pub(super) fn capacity(&self) -> usize {
+        let queue = self.0.lock();
+        queue.threads + queue.max_waiting
     }
 
     /// Returns `true` if at least half of the requests are there that may be worked on or wait at a time.

@@ -1,6 +1,6 @@
 //! Settings of an issuer, checked as a whole.
 
-use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use http::Uri;
@@ -11,7 +11,7 @@ use crate::{
     error::ConfigError,
     privacy_pass::{
         Directory, KeySet,
-        settings::{self, check, check_seconds},
+        settings::{self, check_seconds},
         workers::Workers,
     },
     telemetry::IssuerTelemetry,
@@ -43,23 +43,19 @@ pub struct IssuerBuilder {
     keys: KeySet,
     request_uri: String,
     cache_lifetime: Duration,
-    threads: usize,
+    threads: Option<usize>,
     max_queued: Option<usize>,
     clock: Clock,
 }
 
 impl IssuerBuilder {
-    const CACHE_LIFETIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(31 * 86_400);
-    const THREADS: RangeInclusive<usize> = 1..=1_024;
-    const QUEUED: RangeInclusive<usize> = 0..=1 << 16;
-
     pub(super) fn new(policy: Box<dyn IssuancePolicy>) -> Self {
         Self {
             policy,
             keys: KeySet::new(),
             request_uri: "/arc/request".to_owned(),
             cache_lifetime: Duration::from_secs(3_600),
-            threads: Workers::usual_threads(),
+            threads: None,
             max_queued: None,
             clock: Clock::system(),
         }
@@ -92,7 +88,7 @@ impl IssuerBuilder {
     ///
     /// A credential takes milliseconds of a core: see [sizing](crate::docs::anonymous).
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
+        self.threads = Some(threads);
         self
     }
 
@@ -124,10 +120,8 @@ impl IssuerBuilder {
     }
 
     fn checked(self) -> Result<Issuing, String> {
-        check_seconds("cache_lifetime", self.cache_lifetime, &Self::CACHE_LIFETIMES)?;
-        check("threads", self.threads, &Self::THREADS)?;
-        let max_queued = self.max_queued.unwrap_or(64 * self.threads);
-        check("max_queued", max_queued, &Self::QUEUED)?;
+        check_seconds("cache_lifetime", self.cache_lifetime)?;
+        let workers = Workers::configured("threads", self.threads, self.max_queued)?;
         self.keys.check(("cache_lifetime", self.cache_lifetime))?;
         Ok(Issuing {
             request_path: path(&self.request_uri)?,
@@ -135,7 +129,7 @@ impl IssuerBuilder {
             keys: ArcSwap::from_pointee(self.keys),
             request_uri: self.request_uri,
             cache_lifetime: self.cache_lifetime,
-            workers: Workers::new(self.threads, max_queued),
+            workers,
             clock: self.clock,
             log: IssuerTelemetry::default(),
         })

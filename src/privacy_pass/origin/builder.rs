@@ -81,10 +81,7 @@ pub struct OriginLayerBuilder {
 
 impl OriginLayerBuilder {
     const LIMITS: RangeInclusive<u32> = 1..=65_536;
-    const WINDOWS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(31 * 86_400);
     const TAGS: RangeInclusive<usize> = 1..=1 << 28;
-    const THREADS: RangeInclusive<usize> = 1..=1_024;
-    const QUEUED: RangeInclusive<usize> = 0..=1 << 16;
 
     pub(super) fn new(issuer: String, secret: [u8; 32]) -> Self {
         Self {
@@ -310,7 +307,7 @@ impl OriginLayerBuilder {
         let windows = self.windows(&policy, limit, window).map_err(error)?;
         PolicySet::new([QuotaPolicy::new(policy.clone(), limit.into(), window)])?;
         self.address.check()?;
-        let (threads, queued) = self.workers().map_err(error)?;
+        let workers = Workers::configured("verifier_threads", self.verifier_threads, self.max_queued).map_err(error)?;
         let lifetime = Windows::tag_lifetime(window);
         let shared = self.store.map(|store| {
             let limiter = Limiter::builder(store).failure_mode(self.failure_mode);
@@ -323,7 +320,7 @@ impl OriginLayerBuilder {
         let spending = Spending::new(tags, shared, &self.clock, lifetime)?;
         let failed_proofs = self.failed_proofs.unwrap_or_else(|| {
             let usual = QuotaPolicy::per_minute("failed proofs", 60);
-            usual.with_burst_capacity((60 + threads + queued) as u64)
+            usual.with_burst_capacity(60 + workers.capacity() as u64)
         });
         Ok(OriginLayer::new(Origin {
             policy_field: policy_field(&policy, limit, window).map_err(error)?,
@@ -332,7 +329,7 @@ impl OriginLayerBuilder {
             limit,
             keys: ArcSwap::from_pointee(self.keys),
             windows,
-            workers: Workers::new(threads, queued),
+            workers,
             forgeries: Forgeries::new(failed_proofs, &self.clock)?,
             address: self.address,
             known: self.reserves_places.then(|| KnownGroups::new(window)),
@@ -348,7 +345,7 @@ impl OriginLayerBuilder {
     /// The windows of this policy, if they and the keys fit together.
     fn windows(&self, policy: &str, limit: u32, window: Duration) -> Result<Windows, String> {
         check("limit", limit, &Self::LIMITS)?;
-        check_seconds("window", window, &Self::WINDOWS)?;
+        check_seconds("window", window)?;
         self.keys.check(("window", window))?;
         check("max_tags", self.max_tags, &Self::TAGS)?;
         let grace = self.grace.unwrap_or((window / 4).min(Duration::from_secs(60)));
@@ -388,15 +385,6 @@ impl OriginLayerBuilder {
         let challenge = challenge.map_err(|_| format!("issuer {:?} is no host with a port", self.issuer))?;
         let challenge = challenge.with_origins(&self.origins);
         challenge.map_err(|_| format!("one of the origins {:?} is no host with a port", self.origins))
-    }
-
-    fn workers(&self) -> Result<(usize, usize), String> {
-        let usual = Workers::usual_threads().min(*Self::THREADS.end());
-        let threads = self.verifier_threads.unwrap_or(usual);
-        check("verifier_threads", threads, &Self::THREADS)?;
-        let queued = self.max_queued.unwrap_or(64 * threads);
-        check("max_queued", queued, &Self::QUEUED)?;
-        Ok((threads, queued))
     }
 }
 
