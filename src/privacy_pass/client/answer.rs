@@ -38,7 +38,8 @@ impl TokenClientLayer {
             let (issuer, state) = (&question.issuer, &question.state);
             let key = issuer.key(state, question.profile, named, &self.0.clock).await?;
             if let Some(key) = key {
-                return self.token(question, key).await.map(Some);
+                let reserved = self.reserved(&question, &key).await?;
+                return present(question, key, reserved).await.map(Some);
             }
         }
         Ok(None)
@@ -69,34 +70,29 @@ impl TokenClientLayer {
         })
     }
 
-    /// A token, for which a nonce is reserved first, and a credential fetched where there is none.
-    async fn token(&self, question: Question, key: PublicKey) -> Result<Token, NoToken> {
+    /// A nonce of a credential, which is fetched where there is none.
+    async fn reserved(&self, question: &Question, key: &PublicKey) -> Result<Reserved, NoToken> {
         let request_context = question.challenge.request_context(&key.key_id());
         let name = ContextName::of(&request_context);
-        let reserved = match self.reserve(&question, &key, name).await? {
-            Some(reserved) => reserved,
-            None => {
-                let mut issuing = Arc::clone(&question.state.issuing).lock_owned().await;
-                // Another request may have fetched it meanwhile.
-                match self.reserve(&question, &key, name).await? {
-                    Some(reserved) => reserved,
-                    None => {
-                        let (layer, own_question, own_key) = (self.clone(), question.clone(), key.clone());
-                        // A task of its own: the issuer counts the credential, so it is kept if the request is cancelled.
-                        let fetching = spawn(async move {
-                            let fetched = layer
-                                .fetch(&own_question, &own_key, request_context, &mut issuing)
-                                .await;
-                            fetched.map(|()| issuing)
-                        });
-                        let _issuing = fetching.await.map_err(NoToken::issuer)??;
-                        let reserved = self.reserve(&question, &key, name).await?;
-                        reserved.ok_or_else(|| NoToken::Storage("the storage does not keep a credential".into()))?
-                    }
-                }
-            }
-        };
-        present(question, key, reserved).await
+        if let Some(reserved) = self.reserve(question, key, name).await? {
+            return Ok(reserved);
+        }
+        let mut issuing = Arc::clone(&question.state.issuing).lock_owned().await;
+        // Another request may have fetched it meanwhile.
+        if let Some(reserved) = self.reserve(question, key, name).await? {
+            return Ok(reserved);
+        }
+        let (layer, own_question, own_key) = (self.clone(), question.clone(), key.clone());
+        // A task of its own: the issuer counts the credential, so it is kept if the request is cancelled.
+        let fetching = spawn(async move {
+            let fetched = layer
+                .fetch(&own_question, &own_key, request_context, &mut issuing)
+                .await;
+            fetched.map(|()| issuing)
+        });
+        let _issuing = fetching.await.map_err(NoToken::issuer)??;
+        let reserved = self.reserve(question, key, name).await?;
+        reserved.ok_or_else(|| NoToken::Storage("the storage does not keep a credential".into()))
     }
 
     async fn reserve(
@@ -131,7 +127,7 @@ impl TokenClientLayer {
             request: Arc::clone(&request),
         });
         let (issuer, state) = (&question.issuer, &question.state);
-        let answer = issuer.issue(state, key, request.as_bytes(), &self.0.clock).await?;
+        let answer = issuer.issue(state, key, &request, &self.0.clock).await?;
         *unanswered = None;
         let credential = match answer.content_of_type(Issuer::RESPONSE_TYPE) {
             Ok(response) => blocking(move || request.finalize(&response).map_err(BoxError::from)).await?,

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     clock::{Clock, Timestamp},
     fields::RetryAfter,
-    privacy_pass::{Directory, Issuer, Profile, PublicKey, TokenChallenge},
+    privacy_pass::{CredentialRequest, Directory, Issuer, Profile, PublicKey, TokenChallenge},
     sync::mutex::Mutex,
 };
 
@@ -255,7 +255,7 @@ impl TrustedIssuer {
         &self,
         state: &OriginState,
         key: &PublicKey,
-        request: &[u8],
+        request: &CredentialRequest,
         clock: &Clock,
     ) -> Result<Answer, NoToken> {
         let url = match self.configured_url() {
@@ -268,10 +268,7 @@ impl TrustedIssuer {
                 self.resolve(directory.request_uri()).map_err(NoToken::issuer)?
             }
         };
-        let mut content = key.profile().token_type().to_be_bytes().to_vec();
-        content.push(key.key_id().truncated());
-        content.extend_from_slice(request);
-        let mut request = Request::new(Bytes::from(content));
+        let mut request = Request::new(Bytes::from(request.to_message()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = url;
         let headers = request.headers_mut();
