@@ -129,9 +129,9 @@ impl TokenChallenge {
         let token_type = reader.number16("token_type")?;
         let mut challenge = Self {
             token_type,
-            issuer_name: text_name(Self::ISSUER_NAME, reader.field16(Self::ISSUER_NAME)?)?.into(),
+            issuer_name: name(Self::ISSUER_NAME, reader.text16(Self::ISSUER_NAME)?)?.into(),
             redemption_context: reader.context("redemption_context")?,
-            origin_info: origin_info(reader.field16(Self::ORIGIN_INFO)?)?.into(),
+            origin_info: origin_info(reader.text16(Self::ORIGIN_INFO)?)?.into(),
             credential_context: None,
         };
         if challenge.has_credential_context() {
@@ -258,16 +258,10 @@ fn name<'a>(part: &'static str, name: &'a str) -> Result<&'a str, MessageError> 
     }
 }
 
-fn text_name<'a>(part: &'static str, text: &'a [u8]) -> Result<&'a str, MessageError> {
-    let text = std::str::from_utf8(text).map_err(|_| MessageError::Malformed(part))?;
-    name(part, text)
-}
-
-fn origin_info(text: &[u8]) -> Result<&str, MessageError> {
-    let part = TokenChallenge::ORIGIN_INFO;
-    let text = std::str::from_utf8(text).map_err(|_| MessageError::Malformed(part))?;
+fn origin_info(text: &str) -> Result<&str, MessageError> {
     if !text.is_empty() {
-        text.split(',').try_for_each(|origin| name(part, origin).map(drop))?;
+        let mut origins = text.split(',');
+        origins.try_for_each(|origin| name(TokenChallenge::ORIGIN_INFO, origin).map(drop))?;
     }
     Ok(text)
 }

@@ -57,11 +57,9 @@ impl Scheduled {
 
     /// Later than another one: used after that is over.
     fn outlasts(&self, other: &Self) -> bool {
-        match (self.until, other.until) {
-            (_, None) => false,
-            (None, Some(_)) => true,
-            (Some(until), Some(other)) => until > other,
-        }
+        other
+            .until
+            .is_some_and(|other| self.until.is_none_or(|until| until > other))
     }
 }
 

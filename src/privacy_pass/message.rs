@@ -80,10 +80,11 @@ impl<'a> Reader<'a> {
         self.array(part).map(u16::from_be_bytes)
     }
 
-    /// A field with its length in two bytes before it.
-    pub(super) fn field16(&mut self, part: &'static str) -> Result<&'a [u8], MessageError> {
+    /// Text with its length in two bytes before it.
+    pub(super) fn text16(&mut self, part: &'static str) -> Result<&'a str, MessageError> {
         let length = self.number16(part)?;
-        self.take(part, length.into())
+        let text = self.take(part, length.into())?;
+        str::from_utf8(text).map_err(|_| MessageError::Malformed(part))
     }
 
     /// A context of 32 bytes, or none, with its length in one byte before it.

@@ -8,7 +8,7 @@ use http::{Response, StatusCode, request::Parts};
 use super::{
     IssuanceRequest, Issuer, Issuing,
     policy::Verdict,
-    response::{problem, retry_after, typed},
+    response::{problem, problem_for_now, typed},
 };
 use crate::privacy_pass::{CredentialError, IssuerKey, Profile, workers::Overloaded};
 
@@ -83,7 +83,6 @@ fn invalid() -> (&'static str, Response<Bytes>) {
 
 fn overloaded() -> (&'static str, Response<Bytes>) {
     let detail = "The issuer makes as many credentials as it can.";
-    let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, detail);
-    retry_after(&mut response, Duration::from_secs(1));
+    let response = problem_for_now(StatusCode::SERVICE_UNAVAILABLE, detail, Duration::from_secs(1));
     (UNAVAILABLE, response)
 }

@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use super::{
     IssuerBody,
-    response::{problem, retry_after},
+    response::{problem, problem_for_now},
 };
 use crate::{
     decision::{Decision, Outcome},
@@ -191,9 +191,7 @@ impl IssuanceDecision {
     /// The caller gets one later: 429 with `Retry-After`, in whole seconds, rounded up.
     pub fn retry_after(wait: Duration) -> Self {
         let detail = "The caller has had all credentials that it may have for now.";
-        let mut response = problem(StatusCode::TOO_MANY_REQUESTS, detail);
-        retry_after(&mut response, wait);
-        Self::respond_with(response)
+        Self::respond_with(problem_for_now(StatusCode::TOO_MANY_REQUESTS, detail, wait))
     }
 
     /// The caller gets this response and no credential.
@@ -248,9 +246,8 @@ async fn decided(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecis
         }
         _ => {
             let detail = "The issuer cannot decide at the moment.";
-            let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, detail);
-            retry_after(&mut response, Duration::from_secs(1));
-            IssuanceDecision::respond_with(response)
+            let wait = Duration::from_secs(1);
+            IssuanceDecision::respond_with(problem_for_now(StatusCode::SERVICE_UNAVAILABLE, detail, wait))
         }
     }
 }

@@ -24,9 +24,12 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> Response<Bytes> {
     response
 }
 
-pub(super) fn retry_after(response: &mut Response<Bytes>, wait: Duration) {
+/// The same, for a client that may ask again after this time.
+pub(super) fn problem_for_now(status: StatusCode, detail: &str, wait: Duration) -> Response<Bytes> {
+    let mut response = problem(status, detail);
     let value = RetryAfter::after(wait).to_header_value();
     response.headers_mut().insert(RETRY_AFTER, value);
+    response
 }
 
 pub(super) fn method_not_allowed(allowed: &'static str) -> Response<Bytes> {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
@@ -53,7 +53,7 @@ type Judging = Pin<Box<dyn Future<Output = TokenOutcome> + Send>>;
 
 pin_project! {
     #[project = StateProjection]
-    enum State<S: Service<Request<B>>, B> {
+    pub(super) enum State<S: Service<Request<B>>, B> {
         Judging {
             judging: Judging,
             // The service that was ready when the request came, and the request; taken when the judgement is there.
@@ -65,48 +65,21 @@ pin_project! {
 }
 
 impl<S: Service<Request<B>>, B> OriginFuture<S, B> {
-    pub(super) fn judging(
-        origin: Arc<Origin>,
-        judging: impl Future<Output = TokenOutcome> + Send + 'static,
-        service: S,
-        request: Request<B>,
-    ) -> Self {
-        Self {
-            state: State::Judging {
-                judging: Box::pin(judging),
-                held: Some((service, request)),
-            },
-            origin,
-        }
-    }
-
-    /// The inner service is called with a request that has no token.
-    pub(super) fn calling(origin: Arc<Origin>, future: S::Future) -> Self {
-        Self {
-            state: State::Calling {
-                future,
-                is_accepted: false,
-            },
-            origin,
-        }
-    }
-
-    pub(super) fn rejected(origin: Arc<Origin>, response: Response<Bytes>) -> Self {
-        Self {
-            state: State::Rejected {
-                response: Some(response),
-            },
-            origin,
-        }
+    pub(super) fn new(origin: Arc<Origin>, state: State<S, B>) -> Self {
+        Self { state, origin }
     }
 }
 
 impl<S: Service<Request<B>>, B> State<S, B> {
+    pub(super) fn rejected(outcome: TokenOutcome, request: &HeaderMap, origin: &Origin) -> Self {
+        Self::Rejected {
+            response: Some(origin.reject(outcome, request)),
+        }
+    }
+
     fn judged(outcome: TokenOutcome, mut service: S, mut request: Request<B>, origin: &Origin) -> Self {
         if outcome != TokenOutcome::Accepted {
-            return Self::Rejected {
-                response: Some(origin.reject(outcome, request.headers())),
-            };
+            return Self::rejected(outcome, request.headers(), origin);
         }
         origin.log.judged(&origin.policy, outcome.name());
         Token::remove_from(request.headers_mut());
@@ -133,7 +106,7 @@ where
                 // ## Judging => (Calling | Rejected)
                 StateProjection::Judging { judging, held } => {
                     let outcome = ready!(judging.as_mut().poll(cx));
-                    let (service, request) = held.take().expect("a outcome is polled to its end once");
+                    let (service, request) = held.take().expect("a request is judged once");
                     State::judged(outcome, service, request, this.origin)
                 }
                 // ## Calling => done

@@ -11,7 +11,11 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{Origin, future::OriginFuture, outcome::PreCheck};
+use super::{
+    Origin,
+    future::{OriginFuture, State},
+    outcome::PreCheck,
+};
 use crate::{layer::RateLimitBody, sync::ready::take_ready};
 
 /// The service that [`OriginLayer`](super::OriginLayer) makes: passes a request on to `S` if its token is valid and
@@ -83,23 +87,22 @@ where
     fn call(&mut self, request: Request<B>) -> OriginFuture<S, B> {
         let origin = Arc::clone(&self.origin);
         let (parts, body) = request.into_parts();
-        match origin.glance(&parts) {
-            PreCheck::Pass => {
-                let request = Request::from_parts(parts, body);
-                OriginFuture::calling(origin, self.inner.call(request))
-            }
-            PreCheck::Proof(claim) => {
-                let judging = Arc::clone(&origin).judge(*claim);
-                let service = take_ready(&mut self.inner);
-                OriginFuture::judging(origin, judging, service, Request::from_parts(parts, body))
-            }
+        let state = match origin.glance(&parts) {
+            PreCheck::Pass => State::Calling {
+                future: self.inner.call(Request::from_parts(parts, body)),
+                is_accepted: false,
+            },
+            PreCheck::Proof(claim) => State::Judging {
+                judging: Box::pin(Arc::clone(&origin).judge(*claim)),
+                held: Some((take_ready(&mut self.inner), Request::from_parts(parts, body))),
+            },
             PreCheck::Rejected(outcome) => {
                 // A service that is ready may hold a place in a queue.
                 drop(take_ready(&mut self.inner));
-                let response = origin.reject(outcome, &parts.headers);
-                OriginFuture::rejected(origin, response)
+                State::rejected(outcome, &parts.headers, &origin)
             }
-        }
+        };
+        OriginFuture::new(origin, state)
     }
 }
 

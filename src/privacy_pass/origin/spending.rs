@@ -42,7 +42,6 @@ impl Spending {
     /// All origins share the tags of a context, so this is not a setting.
     const SCOPE: &str = "tower-quota privacy-pass spent tags";
 
-    /// `lifetime` is how long a tag is kept.
     /// A tag is accepted again after its `lifetime`. Without a `shared` limiter, each process has its own tags.
     pub(super) fn new(
         tags: Tags,
