@@ -24,14 +24,14 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, ListSerializer, Version};
 
 use super::{
-    RATELIMIT_POLICY,
+    List, RATELIMIT_POLICY,
     error::{FieldError, Problem},
-    extension::{ExtensionValue, Extensions, Prefix},
-    list::{self, Member},
+    extension::{ExtensionValue, Extensions, Prefix, extension_methods},
+    list::Member,
     number::{number_field, number_value},
     parameters::{Parameters, WINDOW},
     seconds,
-    syntax::{in_range, integer, integer_item, writable},
+    syntax::{in_range, integer, integer_item, read, writable},
 };
 
 number_field! {
@@ -99,32 +99,30 @@ impl RateLimitReset {
     }
 }
 
-list_field! {
-    /// The field `RateLimit-Policy` with quotas in place of names.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_quota::fields::draft06::{PolicyItem, RateLimitPolicy};
-    ///
-    /// let second = PolicyItem::new(10, Duration::from_secs(1))?;
-    /// let minute = PolicyItem::new(50, Duration::from_secs(60))?;
-    /// let field = RateLimitPolicy::new([second.clone(), minute])?;
-    /// assert_eq!(field.to_header_value(), "10;w=1, 50;w=60");
-    /// assert_eq!(field.items()[1].window(), Duration::from_secs(60));
-    ///
-    /// // The quota is all that tells policies apart.
-    /// let error = RateLimitPolicy::new([second, PolicyItem::new(10, Duration::from_secs(60))?]).unwrap_err();
-    /// assert_eq!(error.to_string(), "RateLimit-Policy: quota 10 appears twice");
-    /// assert!(RateLimitPolicy::parse(["10;w=1, 10;w=60"]).is_err());
-    ///
-    /// let mut headers = http::HeaderMap::new();
-    /// assert_eq!(RateLimitPolicy::read(&headers)?, None);
-    /// headers.insert(RateLimitPolicy::NAME, field.to_header_value());
-    /// assert_eq!(RateLimitPolicy::read(&headers)?, Some(field));
-    /// # Ok::<_, tower_quota::fields::FieldError>(())
-    /// ```
-    RateLimitPolicy of PolicyItem named RATELIMIT_POLICY
-}
+/// The field `RateLimit-Policy` with quotas in place of names.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::fields::draft06::{PolicyItem, RateLimitPolicy};
+///
+/// let second = PolicyItem::new(10, Duration::from_secs(1))?;
+/// let minute = PolicyItem::new(50, Duration::from_secs(60))?;
+/// let field = RateLimitPolicy::new([second.clone(), minute])?;
+/// assert_eq!(field.to_header_value(), "10;w=1, 50;w=60");
+/// assert_eq!(field.items()[1].window(), Duration::from_secs(60));
+///
+/// // The quota is all that tells policies apart.
+/// let error = RateLimitPolicy::new([second, PolicyItem::new(10, Duration::from_secs(60))?]).unwrap_err();
+/// assert_eq!(error.to_string(), "RateLimit-Policy: quota 10 appears twice");
+/// assert!(RateLimitPolicy::parse(["10;w=1, 10;w=60"]).is_err());
+///
+/// let mut headers = http::HeaderMap::new();
+/// assert_eq!(RateLimitPolicy::read(&headers)?, None);
+/// headers.insert(RateLimitPolicy::NAME, field.to_header_value());
+/// assert_eq!(RateLimitPolicy::read(&headers)?, Some(field));
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
+pub type RateLimitPolicy = List<PolicyItem>;
 
 /// One policy of a [`RateLimitPolicy`]: a quota and a window.
 ///
@@ -157,8 +155,8 @@ impl PolicyItem {
     /// window of zero can be read, but says nothing.
     pub fn new(quota: u64, window: Duration) -> Result<Self, FieldError> {
         Ok(Self {
-            quota: writable("the quota", quota, 0).map_err(|problem| problem.of(Self::FIELD))?,
-            window: seconds::whole(WINDOW.as_str(), window, 1).map_err(|problem| problem.of(Self::FIELD))?,
+            quota: writable(Self::FIELD, "the quota", quota, 0)?,
+            window: seconds::of_window(Self::FIELD, window)?,
             extensions: Extensions::default(),
         })
     }
@@ -179,6 +177,7 @@ impl PolicyItem {
 impl Member for PolicyItem {
     const FIELD: &'static str = "RateLimit-Policy";
     const KNOWN: &'static [&'static str] = &["q", "qu", "w", "pk"];
+    const NAME: HeaderName = RATELIMIT_POLICY;
     const VERSION: Version = Version::Rfc8941;
 
     fn decode(bare_item: BareItem, mut parameters: Parameters) -> Result<Self, Problem> {

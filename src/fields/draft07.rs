@@ -31,7 +31,7 @@ use super::{
     RATELIMIT,
     error::{FieldError, Problem},
     seconds,
-    syntax::{integer, integers, writable},
+    syntax::{integer, integers, read, writable},
 };
 
 const LIMIT: &KeyRef = KeyRef::constant("limit");
@@ -85,7 +85,7 @@ impl RateLimit {
     /// Fails if the quota has more than 15 digits.
     pub fn new(limit: u64, reset: Duration) -> Result<Self, FieldError> {
         Ok(Self {
-            limit: writable(LIMIT.as_str(), limit, 0).map_err(|problem| problem.of(Self::FIELD))?,
+            limit: writable(Self::FIELD, LIMIT.as_str(), limit, 0)?,
             remaining: None,
             reset: seconds::rounded_up(reset),
         })
@@ -95,8 +95,7 @@ impl RateLimit {
     ///
     /// Fails if the number has more than 15 digits.
     pub fn with_remaining(mut self, remaining: u64) -> Result<Self, FieldError> {
-        let remaining = writable(REMAINING.as_str(), remaining, 0);
-        self.remaining = Some(remaining.map_err(|problem| problem.of(Self::FIELD))?);
+        self.remaining = Some(writable(Self::FIELD, REMAINING.as_str(), remaining, 0)?);
         Ok(self)
     }
 
@@ -120,10 +119,7 @@ impl RateLimit {
     /// Give it the header section only, never trailers: the fields must not appear there. Fails as
     /// [`parse`](Self::parse) does.
     pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
-        if !headers.contains_key(Self::NAME) {
-            return Ok(None);
-        }
-        Self::parse(headers.get_all(Self::NAME)).map(Some)
+        read(headers, Self::NAME, Self::parse)
     }
 
     /// The quota of the limit, at most 15 digits.

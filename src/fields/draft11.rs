@@ -12,230 +12,196 @@
 //! # Ok::<_, tower_quota::fields::FieldError>(())
 //! ```
 
-use std::{fmt, time::Duration};
-
-use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, ListSerializer, String as Text, Version};
 
 use super::{
-    RATELIMIT, RATELIMIT_POLICY, Unit,
+    List,
     error::{FieldError, Problem},
-    extension::{ExtensionValue, Extensions, Prefix},
-    list::{self, Member},
+    list::Member,
+    named::{self, Named},
     parameters::{
-        AVAILABLE_QUOTA, EFFECTIVE_WINDOW, PARTITION_KEY, Parameters, QUOTA, QUOTA_UNIT, WINDOW, write_parameter,
+        AVAILABLE_QUOTA, EFFECTIVE_WINDOW, PARTITION_KEY, Parameters, QUOTA, QUOTA_UNIT, Serializer, WINDOW,
+        write_parameter,
     },
-    seconds,
     syntax::{integer, writable},
+    unit::Unit,
 };
 
-list_field! {
-    /// The field `RateLimit`: what is left to a client.
-    ///
-    /// It promises nothing: a request may be rejected although units are left, and served although none is.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_quota::fields::draft11::{LimitItem, RateLimit};
-    ///
-    /// let field = RateLimit::new([LimitItem::new("default", 50)?.with_reset(Duration::from_secs(30))])?;
-    /// assert_eq!(field.to_header_value(), r#""default";r=50;t=30"#);
-    ///
-    /// let field = RateLimit::parse([r#""default";r=999;pk=:dHJpYWwxMjEzMjM=:"#])?;
-    /// assert_eq!(field.items()[0].remaining(), 999);
-    /// assert_eq!(field.items()[0].reset(), None);
-    /// assert_eq!(field.items()[0].partition_key(), Some(b"trial121323".as_slice()));
-    ///
-    /// // A fraction is malformed, and the whole field is ignored.
-    /// assert!(RateLimit::parse([r#""default";r=50;t=1.5"#]).is_err());
-    ///
-    /// let mut headers = http::HeaderMap::new();
-    /// assert_eq!(RateLimit::read(&headers)?, None);
-    /// headers.insert(RateLimit::NAME, field.to_header_value());
-    /// assert_eq!(RateLimit::read(&headers)?, Some(field));
-    /// # Ok::<_, tower_quota::fields::FieldError>(())
-    /// ```
-    RateLimit of LimitItem named RATELIMIT
-}
+/// The form of items in this dialect: see [`LimitItem`] and [`PolicyItem`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Draft11 {}
+
+/// The field `RateLimit`: what is left to a client.
+///
+/// It promises nothing: a request may be rejected although units are left, and served although none is.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::fields::draft11::{LimitItem, RateLimit};
+///
+/// let field = RateLimit::new([LimitItem::new("default", 50)?.with_reset(Duration::from_secs(30))])?;
+/// assert_eq!(field.to_header_value(), r#""default";r=50;t=30"#);
+///
+/// let field = RateLimit::parse([r#""default";r=999;pk=:dHJpYWwxMjEzMjM=:"#])?;
+/// assert_eq!(field.items()[0].remaining(), 999);
+/// assert_eq!(field.items()[0].reset(), None);
+/// assert_eq!(field.items()[0].partition_key(), Some(b"trial121323".as_slice()));
+///
+/// // A fraction is malformed, and the whole field is ignored.
+/// assert!(RateLimit::parse([r#""default";r=50;t=1.5"#]).is_err());
+///
+/// let mut headers = http::HeaderMap::new();
+/// assert_eq!(RateLimit::read(&headers)?, None);
+/// headers.insert(RateLimit::NAME, field.to_header_value());
+/// assert_eq!(RateLimit::read(&headers)?, Some(field));
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
+pub type RateLimit = List<LimitItem>;
+
+/// One item of a [`RateLimit`] field: what is left of the quota of one policy.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::fields::{ExtensionValue, draft11::{LimitItem, RateLimit}};
+///
+/// // Parts of a second are rounded up: who waits that long has waited long enough.
+/// let limit = LimitItem::new("default", 3)?.with_reset(Duration::from_millis(200));
+/// assert_eq!(limit.reset(), Some(Duration::from_secs(1)));
+/// assert_eq!(RateLimit::new([limit])?.to_string(), r#""default";r=3;t=1"#);
+///
+/// let limit = LimitItem::new("default", 3)?
+///     .with_partition_key(*b"alice")
+///     .with_extension("acme-tier", ExtensionValue::token("free")?)?
+///     .with_unprefixed_extension("burst", 20)?;
+/// assert_eq!(limit.extension("burst").and_then(ExtensionValue::as_integer), Some(20));
+/// let text = RateLimit::new([limit])?.to_string();
+/// assert_eq!(text, r#""default";r=3;pk=:YWxpY2U=:;acme-tier=free;burst=20"#);
+///
+/// let error = LimitItem::new("default", 3)?.with_unprefixed_extension("t", 20).unwrap_err();
+/// assert_eq!(error.to_string(), "RateLimit: the extension parameter's name is that of a parameter with a meaning");
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
+pub type LimitItem = named::LimitItem<Draft11>;
+
+/// The field `RateLimit-Policy`: the policies that a server applies.
+///
+/// It informs; what is left of the quotas is in [`RateLimit`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::fields::draft11::{PolicyItem, RateLimitPolicy};
+///
+/// let minute = Duration::from_secs(60);
+/// let field = RateLimitPolicy::new([PolicyItem::new("burst", 100)?.with_window(minute)?])?;
+/// assert_eq!(field.to_header_value(), r#""burst";q=100;w=60"#);
+///
+/// // Two lines are one list.
+/// let field = RateLimitPolicy::parse([r#""burst";q=100;w=60"#, r#""daily";q=1000;w=86400"#])?;
+/// assert_eq!(field.items()[1].name(), "daily");
+/// assert_eq!(field.items()[0].window(), Some(minute));
+/// assert_eq!(field.to_string(), r#""burst";q=100;w=60, "daily";q=1000;w=86400"#);
+///
+/// // One malformed item, and the whole field is ignored.
+/// assert!(RateLimitPolicy::parse([r#""burst";q=100;w=60, "daily";w=86400"#]).is_err());
+///
+/// let mut headers = http::HeaderMap::new();
+/// assert_eq!(RateLimitPolicy::read(&headers)?, None);
+/// headers.insert(RateLimitPolicy::NAME, field.to_header_value());
+/// assert_eq!(RateLimitPolicy::read(&headers)?, Some(field));
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
+pub type RateLimitPolicy = List<PolicyItem>;
+
+/// One policy of a [`RateLimitPolicy`]: a name, a quota, and perhaps a window, a unit and a partition key.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::fields::{Unit, draft11::{PolicyItem, RateLimitPolicy}};
+///
+/// let policy = PolicyItem::new("peruser", 65_535)?
+///     .with_unit(Unit::ContentBytes)
+///     .with_window(Duration::from_secs(10))?
+///     .with_partition_key(*b"App-999")
+///     .with_extension("acme-burst", 20)?;
+/// let field = RateLimitPolicy::new([policy])?;
+/// assert_eq!(field.to_string(), r#""peruser";q=65535;qu="content-bytes";w=10;pk=:QXBwLTk5OQ==:;acme-burst=20"#);
+///
+/// let error = PolicyItem::new("peruser", 1)?.with_extension("burst", 20).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "RateLimit-Policy: the extension parameter's name has no vendor prefix, as acme-burst has"
+/// );
+/// assert!(PolicyItem::new("peruser", 1)?.with_unprefixed_extension("burst", 20).is_ok());
+///
+/// let error = PolicyItem::new("peruser", 1)?.with_window(Duration::from_millis(1_500)).unwrap_err();
+/// assert_eq!(error.to_string(), "RateLimit-Policy: w is not in whole seconds");
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
+pub type PolicyItem = named::PolicyItem<Draft11>;
 
 impl LimitItem {
     /// The remaining units of the policy with this name.
     ///
     /// Fails if the name is not printable ASCII, or the number has more than 15 digits.
     pub fn new(name: &str, remaining: u64) -> Result<Self, FieldError> {
-        Ok(Self {
-            name: new_name(name).map_err(|problem| problem.of(Self::FIELD))?,
-            remaining: writable(AVAILABLE_QUOTA.as_str(), remaining, 0).map_err(|problem| problem.of(Self::FIELD))?,
-            reset: None,
-            partition_key: None,
-            extensions: Extensions::default(),
-        })
-    }
-
-    /// Units left, in the policy's quota unit. It may be greater than the policy's quota.
-    pub fn remaining(&self) -> u64 {
-        self.remaining
+        let mut item = Self::of(name, remaining)?;
+        item.remaining = writable(Self::FIELD, AVAILABLE_QUOTA.as_str(), remaining, 0)?;
+        Ok(item)
     }
 }
 
-limit_item! {
-    /// One item of a [`RateLimit`] field: what is left of the quota of one policy.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_quota::fields::{ExtensionValue, draft11::{LimitItem, RateLimit}};
-    ///
-    /// // Parts of a second are rounded up: who waits that long has waited long enough.
-    /// let limit = LimitItem::new("default", 3)?.with_reset(Duration::from_millis(200));
-    /// assert_eq!(limit.reset(), Some(Duration::from_secs(1)));
-    /// assert_eq!(RateLimit::new([limit])?.to_string(), r#""default";r=3;t=1"#);
-    ///
-    /// let limit = LimitItem::new("default", 3)?
-    ///     .with_partition_key(*b"alice")
-    ///     .with_extension("acme-tier", ExtensionValue::token("free")?)?
-    ///     .with_unprefixed_extension("burst", 20)?;
-    /// assert_eq!(limit.extension("burst").and_then(ExtensionValue::as_integer), Some(20));
-    /// let text = RateLimit::new([limit])?.to_string();
-    /// assert_eq!(text, r#""default";r=3;pk=:YWxpY2U=:;acme-tier=free;burst=20"#);
-    ///
-    /// let error = LimitItem::new("default", 3)?.with_unprefixed_extension("t", 20).unwrap_err();
-    /// assert_eq!(error.to_string(), "RateLimit: the extension parameter's name is that of a parameter with a meaning");
-    /// # Ok::<_, tower_quota::fields::FieldError>(())
-    /// ```
-    LimitItem of Text, remaining u64, reset "The effective window"
-}
+impl Named for Draft11 {
+    type Name = Text;
+    type Remaining = u64;
 
-impl Member for LimitItem {
-    const FIELD: &'static str = "RateLimit";
-    const KNOWN: &'static [&'static str] = &["r", "t", "pk"];
+    const KNOWN_OF_POLICY: &'static [&'static str] = &["q", "qu", "w", "pk"];
+    const NAME_FORM: &'static str = "printable ASCII";
+    const SHORTEST_WINDOW: u64 = 1;
     const VERSION: Version = Version::Rfc9651;
 
-    fn decode(name: BareItem, mut parameters: Parameters) -> Result<Self, Problem> {
-        Ok(Self {
-            name: take_name(name)?,
-            remaining: parameters.require_integer(AVAILABLE_QUOTA, 0)?,
-            reset: parameters.take_integer(EFFECTIVE_WINDOW, 0)?,
-            partition_key: take_partition_key(&mut parameters)?,
-            extensions: parameters.into_extensions(),
-        })
+    fn take_name(bare_item: BareItem) -> Result<Text, Problem> {
+        match bare_item {
+            BareItem::String(name) => Ok(name),
+            _ => Err(Problem::Item("an item with a String")),
+        }
     }
 
-    fn encode(&self, list: &mut ListSerializer<String>) {
-        let mut item = list
-            .bare_item(&self.name)
-            .parameter(AVAILABLE_QUOTA, integer(self.remaining));
-        item = write_parameter(item, EFFECTIVE_WINDOW, self.reset.map(integer));
-        item = write_parameter(item, PARTITION_KEY, self.partition_key());
-        let _ = self.extensions.write(item);
-    }
-}
-
-list_field! {
-    /// The field `RateLimit-Policy`: the policies that a server applies.
-    ///
-    /// It informs; what is left of the quotas is in [`RateLimit`].
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_quota::fields::draft11::{PolicyItem, RateLimitPolicy};
-    ///
-    /// let minute = Duration::from_secs(60);
-    /// let field = RateLimitPolicy::new([PolicyItem::new("burst", 100)?.with_window(minute)?])?;
-    /// assert_eq!(field.to_header_value(), r#""burst";q=100;w=60"#);
-    ///
-    /// // Two lines are one list.
-    /// let field = RateLimitPolicy::parse([r#""burst";q=100;w=60"#, r#""daily";q=1000;w=86400"#])?;
-    /// assert_eq!(field.items()[1].name(), "daily");
-    /// assert_eq!(field.items()[0].window(), Some(minute));
-    /// assert_eq!(field.to_string(), r#""burst";q=100;w=60, "daily";q=1000;w=86400"#);
-    ///
-    /// // One malformed item, and the whole field is ignored.
-    /// assert!(RateLimitPolicy::parse([r#""burst";q=100;w=60, "daily";w=86400"#]).is_err());
-    ///
-    /// let mut headers = http::HeaderMap::new();
-    /// assert_eq!(RateLimitPolicy::read(&headers)?, None);
-    /// headers.insert(RateLimitPolicy::NAME, field.to_header_value());
-    /// assert_eq!(RateLimitPolicy::read(&headers)?, Some(field));
-    /// # Ok::<_, tower_quota::fields::FieldError>(())
-    /// ```
-    RateLimitPolicy of PolicyItem named RATELIMIT_POLICY
-}
-
-policy_item! {
-    /// One policy of a [`RateLimitPolicy`]: a name, a quota, and perhaps a window, a unit and a partition key.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_quota::fields::{Unit, draft11::{PolicyItem, RateLimitPolicy}};
-    ///
-    /// let policy = PolicyItem::new("peruser", 65_535)?
-    ///     .with_unit(Unit::ContentBytes)
-    ///     .with_window(Duration::from_secs(10))?
-    ///     .with_partition_key(*b"App-999")
-    ///     .with_extension("acme-burst", 20)?;
-    /// let field = RateLimitPolicy::new([policy])?;
-    /// assert_eq!(field.to_string(), r#""peruser";q=65535;qu="content-bytes";w=10;pk=:QXBwLTk5OQ==:;acme-burst=20"#);
-    ///
-    /// let error = PolicyItem::new("peruser", 1)?.with_extension("burst", 20).unwrap_err();
-    /// assert_eq!(
-    ///     error.to_string(),
-    ///     "RateLimit-Policy: the extension parameter's name has no vendor prefix, as acme-burst has"
-    /// );
-    /// assert!(PolicyItem::new("peruser", 1)?.with_unprefixed_extension("burst", 20).is_ok());
-    ///
-    /// let error = PolicyItem::new("peruser", 1)?.with_window(Duration::from_millis(1_500)).unwrap_err();
-    /// assert_eq!(error.to_string(), "RateLimit-Policy: w is not in whole seconds");
-    /// # Ok::<_, tower_quota::fields::FieldError>(())
-    /// ```
-    PolicyItem of Text, called "printable ASCII"
-}
-
-impl Member for PolicyItem {
-    const FIELD: &'static str = "RateLimit-Policy";
-    const KNOWN: &'static [&'static str] = &["q", "qu", "w", "pk"];
-    const VERSION: Version = Version::Rfc9651;
-
-    fn decode(name: BareItem, mut parameters: Parameters) -> Result<Self, Problem> {
-        Ok(Self {
-            name: take_name(name)?,
-            quota: parameters.require_integer(QUOTA, 0)?,
-            unit: match parameters.take(QUOTA_UNIT) {
-                None => Unit::default(),
-                Some(BareItem::String(text)) => Unit::from_text(text),
-                Some(_) => return Err(Problem::Type(QUOTA_UNIT.as_str(), "a String")),
-            },
-            window: parameters.take_integer(WINDOW, 1)?,
-            partition_key: take_partition_key(&mut parameters)?,
-            extensions: parameters.into_extensions(),
-        })
+    fn take_remaining(parameters: &mut Parameters) -> Result<u64, Problem> {
+        parameters.require_integer(AVAILABLE_QUOTA, 0)
     }
 
-    fn encode(&self, list: &mut ListSerializer<String>) {
-        let mut item = list.bare_item(&self.name).parameter(QUOTA, integer(self.quota));
-        item = write_parameter(item, QUOTA_UNIT, self.unit.text());
-        item = write_parameter(item, WINDOW, self.window.map(integer));
-        item = write_parameter(item, PARTITION_KEY, self.partition_key());
-        let _ = self.extensions.write(item);
+    fn take_quota(parameters: &mut Parameters) -> Result<u64, Problem> {
+        parameters.require_integer(QUOTA, 0)
     }
-}
 
-/// A policy's name that is to be written.
-fn new_name(name: &str) -> Result<Text, Problem> {
-    Text::try_from(name.to_owned()).map_err(|_| Problem::Name("printable ASCII"))
-}
-
-/// A policy's name that was read.
-fn take_name(bare_item: BareItem) -> Result<Text, Problem> {
-    match bare_item {
-        BareItem::String(name) => Ok(name),
-        _ => Err(Problem::Item("an item with a String")),
+    fn take_unit(parameters: &mut Parameters) -> Result<Unit, Problem> {
+        match parameters.take(QUOTA_UNIT) {
+            None => Ok(Unit::default()),
+            Some(BareItem::String(text)) => Ok(Unit::from_text(text)),
+            Some(_) => Err(Problem::Type(QUOTA_UNIT.as_str(), "a String")),
+        }
     }
-}
 
-fn take_partition_key(parameters: &mut Parameters) -> Result<Option<Vec<u8>>, Problem> {
-    match parameters.take(PARTITION_KEY) {
-        None => Ok(None),
-        Some(BareItem::ByteSequence(key)) => Ok(Some(key)),
-        Some(_) => Err(Problem::Type(PARTITION_KEY.as_str(), "a Byte Sequence")),
+    fn take_partition_key(parameters: &mut Parameters) -> Result<Option<Vec<u8>>, Problem> {
+        match parameters.take(PARTITION_KEY) {
+            None => Ok(None),
+            Some(BareItem::ByteSequence(key)) => Ok(Some(key)),
+            Some(_) => Err(Problem::Type(PARTITION_KEY.as_str(), "a Byte Sequence")),
+        }
+    }
+
+    fn write_limit<'a>(limit: &LimitItem, list: &'a mut ListSerializer<String>) -> Serializer<'a> {
+        let mut item = list.bare_item(&limit.name);
+        item = item.parameter(AVAILABLE_QUOTA, integer(limit.remaining));
+        item = write_parameter(item, EFFECTIVE_WINDOW, limit.reset.map(integer));
+        write_parameter(item, PARTITION_KEY, limit.partition_key())
+    }
+
+    fn write_policy<'a>(policy: &PolicyItem, list: &'a mut ListSerializer<String>) -> Serializer<'a> {
+        let mut item = list.bare_item(&policy.name);
+        item = item.parameter(QUOTA, integer(policy.quota));
+        item = write_parameter(item, QUOTA_UNIT, policy.unit.text());
+        item = write_parameter(item, WINDOW, policy.window.map(integer));
+        write_parameter(item, PARTITION_KEY, policy.partition_key())
     }
 }

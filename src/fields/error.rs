@@ -71,7 +71,7 @@ pub enum FieldErrorKind {
 
 /// The mistake, without its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Problem {
+pub enum Problem {
     Duplicate(u64),
     Empty,
     ExtensionName(&'static str),

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use sfv::{BareItem, Integer, ItemSerializer, Key, KeyRef, ParameterSerializer, String as Text, Token, Version};
+use sfv::{BareItem, Integer, ItemSerializer, Key, KeyRef, String as Text, Token, Version};
 
 use super::{
     error::{FieldError, Problem},
     list::Member,
+    parameters::Serializer,
     syntax::writable,
 };
 
@@ -96,7 +97,7 @@ impl ExtensionValue {
     /// # Ok::<_, tower_quota::fields::FieldError>(())
     /// ```
     pub fn integer(number: u64) -> Result<Self, FieldError> {
-        let number = writable("it", number, 0).map_err(|problem| problem.of(NO_FIELD))?;
+        let number = writable(NO_FIELD, "it", number, 0)?;
         Ok(Self(super::syntax::integer(number).into()))
     }
 
@@ -202,10 +203,50 @@ impl Extensions {
         Ok(())
     }
 
-    pub(super) fn write<'a>(&self, item: ParameterSerializer<&'a mut String>) -> ParameterSerializer<&'a mut String> {
+    pub(super) fn write<'a>(&self, item: Serializer<'a>) -> Serializer<'a> {
         item.parameters(self.0.iter().map(|(name, value)| (&**name, &value.0)))
     }
 }
+
+/// The getters and setters of extension parameters.
+macro_rules! extension_methods {
+    () => {
+        /// The extension parameter with this name.
+        pub fn extension(&self, name: &str) -> Option<&ExtensionValue> {
+            self.extensions.get(name)
+        }
+
+        /// The parameters that the document does not define, in the order of the field. To a reader they are comments.
+        pub fn extensions(&self) -> impl Iterator<Item = (&str, &ExtensionValue)> {
+            self.extensions.iter()
+        }
+
+        /// Adds an extension parameter, or replaces the one with this name.
+        ///
+        /// Fails unless the name begins with that of its vendor, as `acme-burst` does, so that it cannot come to mean
+        /// something else; or if the name or the value cannot be written in this dialect.
+        pub fn with_extension(mut self, name: &str, value: impl Into<ExtensionValue>) -> Result<Self, FieldError> {
+            self.extensions.set::<Self>(name, value, Prefix::Required)?;
+            Ok(self)
+        }
+
+        /// Adds an extension parameter with a bare name, such as `burst`, or replaces the one with this name.
+        ///
+        /// The document says that names should begin with that of a vendor; you want this only for clients that exist
+        /// already. Fails if the name is that of a parameter with a meaning, or if the name or the value cannot be
+        /// written in this dialect.
+        pub fn with_unprefixed_extension(
+            mut self,
+            name: &str,
+            value: impl Into<ExtensionValue>,
+        ) -> Result<Self, FieldError> {
+            self.extensions.set::<Self>(name, value, Prefix::Optional)?;
+            Ok(self)
+        }
+    };
+}
+
+pub(super) use extension_methods;
 
 /// `acme-burst`: a vendor, a hyphen and a name.
 fn is_prefixed(name: &str) -> bool {

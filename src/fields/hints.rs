@@ -5,10 +5,11 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, header::GetAll};
 
 use super::{
-    RATELIMIT, RATELIMIT_POLICY, draft06, draft07, draft11,
+    List, RATELIMIT, RATELIMIT_POLICY, draft06, draft07, draft11,
     error::FieldError,
     in_between,
-    list::{self, Member},
+    list::Member,
+    named::{self, Named},
     retry_after::RetryAfter,
     seconds,
     unit::Unit,
@@ -309,7 +310,8 @@ impl Hints {
 }
 
 fn read<T: Member + Into<H>, H>(lines: GetAll<'_, HeaderValue>) -> Result<Vec<H>, FieldError> {
-    Ok(list::parse::<T, _>(lines)?.into_iter().map(Into::into).collect())
+    let items = List::<T>::parse(lines)?.into_items();
+    Ok(items.into_iter().map(Into::into).collect())
 }
 
 impl LimitHint {
@@ -367,36 +369,29 @@ impl PolicyHint {
     }
 }
 
-macro_rules! hints_of_named_items {
-    ($dialect:ident) => {
-        impl From<$dialect::LimitItem> for LimitHint {
-            fn from(item: $dialect::LimitItem) -> Self {
-                Self {
-                    name: Some(item.name().to_owned()),
-                    quota: None,
-                    remaining: item.remaining().into(),
-                    reset: item.reset(),
-                    partition_key: item.partition_key().map(Into::into),
-                }
-            }
+impl<D: Named> From<named::LimitItem<D>> for LimitHint {
+    fn from(item: named::LimitItem<D>) -> Self {
+        Self {
+            name: Some(item.name().to_owned()),
+            quota: None,
+            remaining: item.remaining().into(),
+            reset: item.reset(),
+            partition_key: item.partition_key,
         }
-
-        impl From<$dialect::PolicyItem> for PolicyHint {
-            fn from(item: $dialect::PolicyItem) -> Self {
-                Self {
-                    name: Some(item.name().to_owned()),
-                    quota: item.quota(),
-                    unit: item.unit().clone(),
-                    window: item.window(),
-                    partition_key: item.partition_key().map(Into::into),
-                }
-            }
-        }
-    };
+    }
 }
 
-hints_of_named_items!(draft11);
-hints_of_named_items!(in_between);
+impl<D: Named> From<named::PolicyItem<D>> for PolicyHint {
+    fn from(item: named::PolicyItem<D>) -> Self {
+        Self {
+            name: Some(item.name().to_owned()),
+            quota: item.quota(),
+            window: item.window(),
+            unit: item.unit,
+            partition_key: item.partition_key,
+        }
+    }
+}
 
 impl From<draft07::RateLimit> for LimitHint {
     fn from(field: draft07::RateLimit) -> Self {

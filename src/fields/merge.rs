@@ -3,13 +3,13 @@
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::Entry};
-use sfv::{BareItem, Item, KeyRef, ListSerializer, String as Text, Token};
+use sfv::{BareItem, Item, KeyRef, ListSerializer};
 
 use super::{
-    MAX_ITEMS, MAX_LENGTH, RATELIMIT, RATELIMIT_POLICY, draft06,
-    draft11::{self, RateLimit, RateLimitPolicy},
-    in_between,
-    list::{self, Member},
+    List, MAX_ITEMS, MAX_LENGTH, RATELIMIT, RATELIMIT_POLICY, draft06,
+    draft11::{Draft11, RateLimit, RateLimitPolicy},
+    list::Member,
+    named::{LimitItem, Named, PolicyItem},
     parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, QUOTA, WINDOW},
     retry_after::RetryAfter,
     syntax::integer,
@@ -151,45 +151,41 @@ impl LayerFields {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub fn merge_into(headers: &mut HeaderMap, own: &LayerFields, now: SystemTime) {
-    merge_draft11_lists(headers, own.clone());
+    merge_lists::<Draft11>(headers, own.clone());
     if let Some(wait) = own.retry_after {
         merge_retry_after(headers, wait, now);
     }
 }
 
-pub(crate) fn merge_draft11_lists(headers: &mut HeaderMap, own: LayerFields) {
-    merge_lists::<draft11::LimitItem, draft11::PolicyItem>(headers, own);
-}
-
-/// The same in the other dialect that has names.
-pub(crate) fn merge_in_between_lists(headers: &mut HeaderMap, own: LayerFields) {
-    merge_lists::<in_between::LimitItem, in_between::PolicyItem>(headers, own);
-}
-
-fn merge_lists<L: Named, P: Policy>(headers: &mut HeaderMap, own: LayerFields) {
+/// The same without `Retry-After`, in each dialect that has names.
+pub(crate) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields) {
     let has_own_limits = own.rate_limit.is_some();
     let limits = own.rate_limit.and_then(|limits| show_alone(headers, RATELIMIT, limits));
     // Own limits that are shown alone are no dictionary.
     if limits.is_some() || (!has_own_limits && own.rate_limit_policy.is_some()) {
-        upstream::name_limit::<L, P>(headers);
+        upstream::name_limit::<D>(headers);
     }
     // The units of limits are told by the policies, and those must not be joined yet.
     if let Some(limits) = limits {
         let own_policies = own.rate_limit_policy.iter().chain(&own.hidden_policy);
-        let inner_units = UnitsByName::<P>::parse(headers.get_all(RATELIMIT_POLICY));
-        let own_units = UnitsByName::<P>::parse(own_policies);
+        let inner_units = UnitsByName::<D>::parse(headers.get_all(RATELIMIT_POLICY));
+        let own_units = UnitsByName::<D>::parse(own_policies);
         let parameters = (AVAILABLE_QUOTA, EFFECTIVE_WINDOW);
-        merge_list(headers, RATELIMIT, &limits, parameters, |inner: &L, own: &L| {
-            let (name, _) = own.key();
-            inner.key() == own.key()
+        merge_list(headers, RATELIMIT, &limits, parameters, |inner: &LimitItem<D>, own| {
+            let name = own.name();
+            inner.name() == name
+                && inner.partition_key() == own.partition_key()
                 && inner_units
                     .of(name)
                     .is_some_and(|unit| own_units.of(name) == Some(unit))
         });
     }
     if let Some(policies) = own.rate_limit_policy {
-        merge_policies(headers, policies, |inner: &P, own: &P| {
-            inner.key() == own.key() && inner.unit().is_known() && inner.unit() == own.unit()
+        merge_policies(headers, policies, |inner: &PolicyItem<D>, own| {
+            inner.name() == own.name()
+                && inner.partition_key() == own.partition_key()
+                && inner.unit() == own.unit()
+                && inner.unit().is_known()
         });
     }
 }
@@ -239,8 +235,8 @@ fn merge_list<T: Member>(
     tightened: (&KeyRef, &KeyRef),
     is_same: impl Fn(&T, &T) -> bool,
 ) {
-    let inner = list::parse_with_items::<T, _>(headers.get_all(&name));
-    let (Ok((inner, mut items)), Ok((own, own_items))) = (inner, list::parse_with_items([own])) else {
+    let inner = List::<T>::parse_with_items(headers.get_all(&name));
+    let (Ok((inner, mut items)), Ok((own, own_items))) = (inner, List::<T>::parse_with_items([own])) else {
         return;
     };
     let mut is_changed = false;
@@ -280,20 +276,6 @@ pub(super) fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderVal
     let _ = headers.try_insert(name, value);
 }
 
-/// Items that name the policy which they are about.
-pub(super) trait Named: Member {
-    /// The name and the partition key.
-    fn key(&self) -> (&str, Option<&[u8]>);
-
-    /// A name in the form of the dialect, if it can be written.
-    fn bare_name(name: String) -> Option<BareItem>;
-}
-
-/// Items that say what the unit of a name is.
-pub(super) trait Policy: Named {
-    fn unit(&self) -> &Unit;
-}
-
 /// Lowers one parameter and raises another to those of the own item. One that the other server has not sent stays
 /// absent: a limit without a reset does not come to reset.
 fn tighten(item: &mut Item, own: &Item, (lowered, raised): (&KeyRef, &KeyRef)) -> bool {
@@ -314,49 +296,22 @@ fn replace_if(item: &mut Item, own: &Item, key: &KeyRef, is_stricter: impl Fn(i6
     is_replaced
 }
 
-macro_rules! named_items {
-    ($dialect:ident, $name:ty) => {
-        named_items!(@ $dialect::LimitItem, $name);
-        named_items!(@ $dialect::PolicyItem, $name);
-
-        impl Policy for $dialect::PolicyItem {
-            fn unit(&self) -> &Unit {
-                self.unit()
-            }
-        }
-    };
-    (@ $item:ty, $name:ty) => {
-        impl Named for $item {
-            fn key(&self) -> (&str, Option<&[u8]>) {
-                (self.name(), self.partition_key())
-            }
-
-            fn bare_name(name: String) -> Option<BareItem> {
-                <$name>::try_from(name).ok().map(BareItem::from)
-            }
-        }
-    };
-}
-
-named_items!(draft11, Text);
-named_items!(in_between, Token);
-
 /// The units that the policies of one side are in; nothing if they cannot be read.
-struct UnitsByName<P>(Option<Vec<P>>);
+struct UnitsByName<D: Named>(Option<Vec<PolicyItem<D>>>);
 
-impl<P: Policy> UnitsByName<P> {
+impl<D: Named> UnitsByName<D> {
     fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Self {
         let mut lines = lines.into_iter().peekable();
         if lines.peek().is_none() {
             return Self(Some(Vec::new()));
         }
-        Self(list::parse(lines).ok())
+        Self(List::parse(lines).ok().map(List::into_items))
     }
 
     /// The unit of a limit: requests, where no policy says otherwise; nothing if it is not known.
     fn of(&self, name: &str) -> Option<Unit> {
         let policies = self.0.as_ref()?.iter();
-        let mut units = policies.filter(|policy| policy.key().0 == name).map(P::unit);
+        let mut units = policies.filter(|policy| policy.name() == name).map(PolicyItem::unit);
         let unit = units.next().cloned().unwrap_or_default();
         (unit.is_known() && units.all(|other| *other == unit)).then_some(unit)
     }

@@ -69,9 +69,6 @@
 //! about it. And the pace of a client that obeys the fields can be a mark by which it is known again under another name
 //! or address: one that minds should vary it.
 
-#[macro_use]
-mod list;
-
 mod closest;
 pub mod draft06;
 pub mod draft07;
@@ -81,7 +78,9 @@ mod extension;
 mod hints;
 pub mod in_between;
 pub mod legacy;
+mod list;
 mod merge;
+mod named;
 mod number;
 mod parameters;
 pub(crate) mod problem_types;
@@ -99,14 +98,17 @@ use http::HeaderName;
 
 pub(crate) use self::{
     closest::{ClosestLimit, merge_draft06_limit, merge_draft07_limit},
-    merge::{merge_draft06_policies, merge_draft11_lists, merge_in_between_lists},
+    merge::{merge_draft06_policies, merge_lists},
+    named::Named,
     syntax::push_integer,
 };
 pub use self::{
     error::{FieldError, FieldErrorKind},
     extension::ExtensionValue,
     hints::{Dialect, Hints, LimitHint, PolicyHint},
+    list::List,
     merge::{LayerFields, merge_into},
+    named::{LimitItem, PolicyItem},
     retry_after::RetryAfter,
     unit::{OtherUnit, Unit},
 };

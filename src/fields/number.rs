@@ -39,8 +39,7 @@ macro_rules! number_field {
             ///
             /// Fails if it has more than 15 digits.
             pub fn new(number: u64) -> Result<Self, FieldError> {
-                let number = writable("it", number, 0);
-                number.map(Self).map_err(|problem| problem.of($spelled))
+                writable($spelled, "it", number, 0).map(Self)
             }
 
             /// Reads the lines of one field; more than one are malformed. Parameters are comments.
@@ -55,10 +54,7 @@ macro_rules! number_field {
             /// Give it the header section only, never trailers: the fields must not appear there. Fails as
             /// [`parse`](Self::parse) does.
             pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
-                if !headers.contains_key(Self::NAME) {
-                    return Ok(None);
-                }
-                Self::parse(headers.get_all(Self::NAME)).map(Some)
+                read(headers, Self::NAME, Self::parse)
             }
 
             /// The number, of at most 15 digits.

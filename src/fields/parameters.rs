@@ -16,7 +16,8 @@ pub(super) const QUOTA_UNIT: &KeyRef = KeyRef::constant("qu");
 pub(super) const WINDOW: &KeyRef = KeyRef::constant("w");
 
 /// The parameters of an item that is being read.
-pub(super) struct Parameters(pub(super) sfv::Parameters);
+#[derive(Debug)]
+pub struct Parameters(pub(super) sfv::Parameters);
 
 impl Parameters {
     pub(super) fn take(&mut self, key: &KeyRef) -> Option<BareItem> {
@@ -42,12 +43,15 @@ impl Parameters {
     }
 }
 
+/// The parameters of an item that is being written.
+pub(super) type Serializer<'a> = ParameterSerializer<&'a mut String>;
+
 /// Writes a parameter, if there is one.
 pub(super) fn write_parameter<'a, 'v>(
-    item: ParameterSerializer<&'a mut String>,
+    item: Serializer<'a>,
     key: &KeyRef,
     value: Option<impl Into<RefBareItem<'v>>>,
-) -> ParameterSerializer<&'a mut String> {
+) -> Serializer<'a> {
     match value {
         Some(value) => item.parameter(key, value),
         None => item,

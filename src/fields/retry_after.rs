@@ -11,7 +11,9 @@ use httpdate::HttpDate;
 use super::{
     MAX_LENGTH,
     error::{FieldError, Problem},
-    seconds, whole_seconds,
+    seconds,
+    syntax::read,
+    whole_seconds,
 };
 
 const FIELD: &str = "Retry-After";
@@ -146,10 +148,7 @@ impl RetryAfter {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
-        if !headers.contains_key(Self::NAME) {
-            return Ok(None);
-        }
-        Self::parse(headers.get_all(Self::NAME)).map(Some)
+        read(headers, Self::NAME, Self::parse)
     }
 
     /// The wait from `now`; zero if the date has passed.

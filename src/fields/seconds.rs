@@ -4,14 +4,20 @@ use std::time::Duration;
 
 use http::{HeaderMap, header::AGE};
 
-use super::{MAX_INTEGER, error::Problem, syntax::writable, whole_seconds};
+use super::{
+    MAX_INTEGER,
+    error::{FieldError, Problem},
+    parameters::WINDOW,
+    syntax::writable,
+    whole_seconds,
+};
 
-/// The seconds of a time that has no parts of a second.
-pub(super) fn whole(parameter: &'static str, time: Duration, minimum: u64) -> Result<u64, Problem> {
-    if time.subsec_nanos() > 0 {
-        return Err(Problem::Fraction(parameter));
+/// The seconds of a window that is to be written: at least one, without parts of a second.
+pub(super) fn of_window(field: &'static str, window: Duration) -> Result<u64, FieldError> {
+    if window.subsec_nanos() > 0 {
+        return Err(Problem::Fraction(WINDOW.as_str()).of(field));
     }
-    writable(parameter, time.as_secs(), minimum)
+    writable(field, WINDOW.as_str(), window.as_secs(), 1)
 }
 
 /// The seconds of a wait. One that is too long to be written is as long as can be written: 31 million years.

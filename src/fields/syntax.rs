@@ -2,6 +2,7 @@
 
 use std::fmt::Error as Stop;
 
+use http::{HeaderMap, HeaderName, HeaderValue, header::GetAll};
 use sfv::{
     BareItemFromInput, Integer, Item, KeyRef, Parser, Version,
     visitor::{DictionaryVisitor, EntryVisitor, Ignored, InnerListVisitor, ItemVisitor, ListVisitor, ParameterVisitor},
@@ -11,6 +12,16 @@ use super::{
     MAX_INTEGER, MAX_ITEMS, MAX_LENGTH,
     error::{FieldError, Problem},
 };
+
+/// Reads the lines of a field, unless there is none.
+pub(super) fn read<'a, T>(
+    headers: &'a HeaderMap,
+    name: HeaderName,
+    parse: impl FnOnce(GetAll<'a, HeaderValue>) -> Result<T, FieldError>,
+) -> Result<Option<T>, FieldError> {
+    let is_present = headers.contains_key(&name);
+    is_present.then(|| parse(headers.get_all(name))).transpose()
+}
 
 /// Several lines of a field are one value: joined in order, as RFC 9110 says in section 5.3.
 pub(super) fn join<L: AsRef<[u8]>>(
@@ -115,11 +126,16 @@ pub(super) fn in_range(parameter: &'static str, number: Integer, minimum: u64) -
 }
 
 /// A number that is to be written.
-pub(super) fn writable(parameter: &'static str, number: u64, minimum: u64) -> Result<u64, Problem> {
+pub(super) fn writable(
+    field: &'static str,
+    parameter: &'static str,
+    number: u64,
+    minimum: u64,
+) -> Result<u64, FieldError> {
     if (minimum..=MAX_INTEGER).contains(&number) {
         Ok(number)
     } else {
-        Err(Problem::Range(parameter, number.into(), minimum))
+        Err(Problem::Range(parameter, number.into(), minimum).of(field))
     }
 }
 

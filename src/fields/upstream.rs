@@ -4,8 +4,9 @@ use http::{HeaderMap, HeaderValue};
 use sfv::{BareItem, Item, KeyRef};
 
 use super::{
-    RATELIMIT, RATELIMIT_POLICY, draft06, draft07, list,
-    merge::{Named, Policy, insert, to_header_value},
+    RATELIMIT, RATELIMIT_POLICY, draft06, draft07,
+    merge::{insert, to_header_value},
+    named::Named,
     parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, QUOTA, WINDOW},
     syntax::integer,
 };
@@ -15,7 +16,7 @@ const UPSTREAM: &str = "upstream";
 
 /// Gives the limit of a dictionary a name, in the dialect of these items: one field cannot have two dialects. Without such
 /// a dictionary, or if it does not say what is left, nothing is changed.
-pub(super) fn name_limit<L: Named, P: Policy>(headers: &mut HeaderMap) {
+pub(super) fn name_limit<D: Named>(headers: &mut HeaderMap) {
     let Ok(Some(limit)) = draft07::RateLimit::read(headers) else {
         return;
     };
@@ -24,12 +25,12 @@ pub(super) fn name_limit<L: Named, P: Policy>(headers: &mut HeaderMap) {
             (AVAILABLE_QUOTA, remaining),
             (EFFECTIVE_WINDOW, limit.reset().as_secs()),
         ];
-        named::<L>(UPSTREAM.to_owned(), &numbers)
+        named::<D>(UPSTREAM.to_owned(), &numbers)
     });
     let Some(value) = item.and_then(|item| to_header_value(&[item])) else {
         return;
     };
-    if let Some(policies) = name_policies::<P>(headers, limit.limit()) {
+    if let Some(policies) = name_policies::<D>(headers, limit.limit()) {
         insert(headers, RATELIMIT_POLICY, policies);
     }
     insert(headers, RATELIMIT, value);
@@ -37,24 +38,24 @@ pub(super) fn name_limit<L: Named, P: Policy>(headers: &mut HeaderMap) {
 
 /// The policies with names: `upstream` is the one of the limit, and the others have their quotas behind it. Nothing if they
 /// are malformed, or have names already.
-fn name_policies<P: Policy>(headers: &HeaderMap, limit: u64) -> Option<HeaderValue> {
+fn name_policies<D: Named>(headers: &HeaderMap, limit: u64) -> Option<HeaderValue> {
     let mut named_items = Vec::new();
     if headers.contains_key(RATELIMIT_POLICY) {
         let lines = headers.get_all(RATELIMIT_POLICY);
-        let (policies, items) = list::parse_with_items::<draft06::PolicyItem, _>(lines).ok()?;
+        let (policies, items) = draft06::RateLimitPolicy::parse_with_items(lines).ok()?;
         for (policy, item) in policies.iter().zip(items) {
-            named_items.push(name_policy::<P>(policy, item, limit)?);
+            named_items.push(name_policy::<D>(policy, item, limit)?);
         }
         if policies.iter().any(|policy| policy.quota() == limit) {
             return to_header_value(&named_items);
         }
     }
     // No policy has the quota, which is to be found all the same.
-    named_items.push(named::<P>(UPSTREAM.to_owned(), &[(QUOTA, limit)])?);
+    named_items.push(named::<D>(UPSTREAM.to_owned(), &[(QUOTA, limit)])?);
     to_header_value(&named_items)
 }
 
-fn name_policy<P: Policy>(policy: &draft06::PolicyItem, item: Item, limit: u64) -> Option<Item> {
+fn name_policy<D: Named>(policy: &draft06::PolicyItem, item: Item, limit: u64) -> Option<Item> {
     let (quota, window) = (policy.quota(), policy.window().as_secs());
     let name = match quota == limit {
         true => UPSTREAM.to_owned(),
@@ -62,16 +63,17 @@ fn name_policy<P: Policy>(policy: &draft06::PolicyItem, item: Item, limit: u64) 
     };
     // A window of zero says nothing.
     let numbers = [(QUOTA, quota), (WINDOW, window)];
-    let mut named = named::<P>(name, if window > 0 { &numbers } else { &numbers[..1] })?;
+    let mut named = named::<D>(name, if window > 0 { &numbers } else { &numbers[..1] })?;
     // A parameter that was a comment must not get a meaning.
     let comments = item.params.into_iter();
-    let comments = comments.filter(|(key, _)| !P::KNOWN.contains(&key.as_str()));
+    let comments = comments.filter(|(key, _)| !D::KNOWN_OF_POLICY.contains(&key.as_str()));
     named.params.extend(comments);
     Some(named)
 }
 
-fn named<T: Named>(name: String, numbers: &[(&KeyRef, u64)]) -> Option<Item> {
-    let mut item = Item::new(T::bare_name(name)?);
+fn named<D: Named>(name: String, numbers: &[(&KeyRef, u64)]) -> Option<Item> {
+    let name = D::Name::try_from(name).ok()?;
+    let mut item = Item::new(name);
     for (key, number) in numbers {
         let number = BareItem::Integer(integer(*number));
         item.params.insert((*key).to_owned(), number);

@@ -1,7 +1,7 @@
 //! The part of the fields that follows from the configuration alone, written once: `RateLimit-Policy`, and the beginning of
 //! each member of `RateLimit`.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -9,7 +9,7 @@ use http::HeaderValue;
 use super::{Form, ResponseFields, limit_members::LimitMembers};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    fields::{FieldError, draft06, draft11, in_between},
+    fields::{FieldError, List, Named, PolicyItem, Unit, draft06, draft11::Draft11, in_between::EditorsCopy},
     policy::{PolicySet, QuotaPolicy, QuotaUnit},
     sync::per_thread::CachePadded,
 };
@@ -74,61 +74,6 @@ impl fmt::Debug for Shown {
     }
 }
 
-macro_rules! named_policies {
-    ($dialect:ident, $policies:expr) => {{
-        let mut items = Vec::new();
-        for (policy, unit) in $policies.filter_map(|policy| Some((policy, policy.unit().registered()?))) {
-            let item = named_item!($dialect, policy, unit).map_err(|error| unsayable(policy, &error))?;
-            items.push((item, policy.shows_partition_key));
-        }
-        if items.is_empty() {
-            Shown::Nothing
-        } else if items.iter().any(|(_, shows_key)| *shows_key) {
-            let field = move |key: &KeyOf<'_>| {
-                let items = items.iter().cloned().map(|(item, shows_key)| {
-                    let key = key(item.name()).filter(|_| shows_key);
-                    match key {
-                        Some(key) => item.with_partition_key(key),
-                        None => item,
-                    }
-                });
-                $dialect::RateLimitPolicy::new(items)
-            };
-            field(&|_| Some([0; 12])).map_err(|error| too_much(&error))?;
-            Shown::ByKey(Arc::new(move |key| {
-                let field = field(key).expect("a field of this length was made before");
-                field.to_header_value()
-            }))
-        } else {
-            let items = items.into_iter().map(|(item, _)| item);
-            let field = $dialect::RateLimitPolicy::new(items).map_err(|error| too_much(&error))?;
-            Shown::Same(field.to_header_value())
-        }
-    }};
-}
-
-macro_rules! named_item {
-    ($dialect:ident, $policy:expr, $unit:expr) => {{
-        let policy: &QuotaPolicy = $policy;
-        let item = $dialect::PolicyItem::new(policy.name(), policy.quota()).and_then(|item| {
-            let item = item.with_unit($unit);
-            match policy.window() {
-                Some(window) => item.with_window(window),
-                None => Ok(item),
-            }
-        });
-        extended!(item, policy)
-    }};
-}
-
-macro_rules! extended {
-    ($item:expr, $policy:expr) => {
-        $policy.extensions.iter().fold($item, |item, (name, value)| {
-            item?.with_extension(&**name, value.clone())
-        })
-    };
-}
-
 impl ResponseFields {
     /// Returns `true` if the dialect has a place for them.
     pub(crate) fn can_show_partition_keys(&self) -> bool {
@@ -143,8 +88,8 @@ impl ResponseFields {
         };
         let shown = match self.form {
             Form::Draft06 | Form::Draft07 => draft06_policies(visible().filter(|policy| has_one_number(policy)))?,
-            Form::Draft11 => named_policies!(draft11, visible()),
-            Form::EditorsCopy => named_policies!(in_between, visible()),
+            Form::Draft11 => named_policies::<Draft11>(visible())?,
+            Form::EditorsCopy => named_policies::<EditorsCopy>(visible())?,
             Form::Legacy(_) | Form::None => Shown::Nothing,
         };
         let members = match self.form {
@@ -162,6 +107,57 @@ impl ResponseFields {
         }
         Ok(fields)
     }
+}
+
+fn named_policies<'a, D: Named>(policies: impl Iterator<Item = &'a QuotaPolicy>) -> Result<Shown, ConfigError> {
+    let mut items = Vec::new();
+    for policy in policies {
+        let Some(unit) = policy.unit().registered() else {
+            continue;
+        };
+        let item = named_item::<D>(policy, unit).map_err(|error| unsayable(policy, &error))?;
+        items.push((item, policy.shows_partition_key));
+    }
+    if items.is_empty() {
+        return Ok(Shown::Nothing);
+    }
+    let shows_keys = items.iter().any(|(_, shows_key)| *shows_key);
+    let field = move |key: &KeyOf<'_>| {
+        let items = items.iter().cloned().map(|(item, shows_key)| {
+            let key = key(item.name()).filter(|_| shows_key);
+            match key {
+                Some(key) => item.with_partition_key(key),
+                None => item,
+            }
+        });
+        List::new(items).map(|field| field.to_header_value())
+    };
+    let longest = field(&|_| Some([0; 12])).map_err(|error| too_much(&error))?;
+    Ok(match shows_keys {
+        true => Shown::ByKey(Arc::new(move |key| {
+            field(key).expect("a field of this length was made before")
+        })),
+        false => Shown::Same(longest),
+    })
+}
+
+fn named_item<D: Named>(policy: &QuotaPolicy, unit: Unit) -> Result<PolicyItem<D>, FieldError> {
+    let mut item = PolicyItem::new(policy.name(), policy.quota())?.with_unit(unit);
+    if let Some(window) = policy.window() {
+        item = item.with_window(window)?;
+    }
+    for (name, value) in &policy.extensions {
+        item = item.with_extension(name, value.clone())?;
+    }
+    Ok(item)
+}
+
+fn draft06_item(policy: &QuotaPolicy, window: Duration) -> Result<draft06::PolicyItem, FieldError> {
+    let mut item = draft06::PolicyItem::new(policy.quota(), window)?;
+    for (name, value) in &policy.extensions {
+        item = item.with_extension(name, value.clone())?;
+    }
+    Ok(item)
 }
 
 fn draft06_policies<'a>(policies: impl Iterator<Item = &'a QuotaPolicy>) -> Result<Shown, ConfigError> {
@@ -184,8 +180,7 @@ fn draft06_policies<'a>(policies: impl Iterator<Item = &'a QuotaPolicy>) -> Resu
             );
             return Err(ConfigError::new(ConfigErrorKind::ResponseFields, message));
         }
-        let item = draft06::PolicyItem::new(policy.quota(), window);
-        items.push(extended!(item, policy).map_err(|error| unsayable(policy, &error))?);
+        items.push(draft06_item(policy, window).map_err(|error| unsayable(policy, &error))?);
         names.push(policy.name());
     }
     if items.is_empty() {

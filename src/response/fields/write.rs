@@ -10,6 +10,8 @@ use crate::{
     decision::{Decision, Outcome},
     fields::{
         self, ClosestLimit, LayerFields, RetryAfter,
+        draft11::Draft11,
+        in_between::EditorsCopy,
         legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
     },
     policy::QuotaPolicy,
@@ -129,14 +131,14 @@ impl Telling<'_> {
         match settings.form {
             Form::Draft11 => {
                 let (list, limit) = self.list_and_limit(shows_limits);
-                fields::merge_draft11_lists(response.headers_mut(), self.lists(list));
+                fields::merge_lists::<Draft11>(response.headers_mut(), self.lists(list));
                 if let Some((limit, values)) = limit {
                     fields::merge_draft06_limit(response.headers_mut(), limit, values);
                 }
             }
             Form::EditorsCopy => {
                 let (list, _) = self.list_and_limit(shows_limits);
-                fields::merge_in_between_lists(response.headers_mut(), self.lists(list));
+                fields::merge_lists::<EditorsCopy>(response.headers_mut(), self.lists(list));
             }
             Form::Draft06 | Form::Draft07 => {
                 let headers = response.headers_mut();

@@ -1,0 +1,240 @@
+//! Items with names, which two dialects have.
+
+use std::{borrow::Borrow, fmt, time::Duration};
+
+use http::HeaderName;
+use sfv::{BareItem, ListSerializer, Version};
+
+use super::{
+    RATELIMIT, RATELIMIT_POLICY,
+    error::{FieldError, Problem},
+    extension::{ExtensionValue, Extensions, Prefix, extension_methods},
+    list::Member,
+    parameters::{EFFECTIVE_WINDOW, Parameters, QUOTA, Serializer, WINDOW},
+    seconds,
+    syntax::writable,
+    unit::Unit,
+};
+
+/// A dialect in which items have names.
+pub trait Named: Clone + fmt::Debug + Eq + Send + Sync + 'static {
+    /// A String or a Token.
+    type Name: Borrow<str> + TryFrom<String> + Into<BareItem> + Clone + fmt::Debug + Eq + Send + Sync;
+    /// Units left: a number, which is optional in a dialect for servers without counters.
+    type Remaining: Copy + fmt::Debug + Eq + Into<Option<u64>> + Send + Sync;
+
+    const VERSION: Version;
+    /// The form of a name, in words.
+    const NAME_FORM: &'static str;
+    /// The parameters of a policy with a meaning.
+    const KNOWN_OF_POLICY: &'static [&'static str];
+    /// The shortest window that can be read, in seconds.
+    const SHORTEST_WINDOW: u64;
+
+    fn take_name(bare_item: BareItem) -> Result<Self::Name, Problem>;
+
+    fn take_remaining(parameters: &mut Parameters) -> Result<Self::Remaining, Problem>;
+
+    fn take_quota(parameters: &mut Parameters) -> Result<u64, Problem>;
+
+    fn take_unit(parameters: &mut Parameters) -> Result<Unit, Problem>;
+
+    fn take_partition_key(parameters: &mut Parameters) -> Result<Option<Vec<u8>>, Problem>;
+
+    /// Writes the name and the known parameters, in the order of the dialect.
+    fn write_limit<'a>(limit: &LimitItem<Self>, list: &'a mut ListSerializer<String>) -> Serializer<'a>;
+
+    /// The same for a policy.
+    fn write_policy<'a>(policy: &PolicyItem<Self>, list: &'a mut ListSerializer<String>) -> Serializer<'a>;
+}
+
+/// One item of a `RateLimit` field: what is left of the quota of one policy.
+///
+/// [`draft11::LimitItem`](super::draft11::LimitItem) and [`in_between::LimitItem`](super::in_between::LimitItem) are its
+/// forms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitItem<D: Named> {
+    pub(super) name: D::Name,
+    pub(super) remaining: D::Remaining,
+    pub(super) reset: Option<u64>,
+    pub(super) partition_key: Option<Vec<u8>>,
+    extensions: Extensions,
+}
+
+impl<D: Named> LimitItem<D> {
+    pub(super) fn of(name: &str, remaining: D::Remaining) -> Result<Self, FieldError> {
+        Ok(Self {
+            name: new_name::<D>(Self::FIELD, name)?,
+            remaining,
+            reset: None,
+            partition_key: None,
+            extensions: Extensions::default(),
+        })
+    }
+
+    /// The time until the quota resets (draft-11 calls it the effective window), from the moment when the response is
+    /// made: rounded up to whole seconds of at most 15 digits.
+    #[must_use]
+    pub fn with_reset(mut self, reset: Duration) -> Self {
+        self.reset = Some(seconds::rounded_up(reset));
+        self
+    }
+
+    /// The key of the partition that the quota is for. Every client can read it: it should not identify a person.
+    #[must_use]
+    pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+        self.partition_key = Some(key.into());
+        self
+    }
+
+    /// The name of the policy.
+    pub fn name(&self) -> &str {
+        self.name.borrow()
+    }
+
+    /// Units left, in the policy's quota unit. It may be greater than the policy's quota. In draft-11 it is a number, and in
+    /// the editors' copy `None` if the server does not know it.
+    pub fn remaining(&self) -> D::Remaining {
+        self.remaining
+    }
+
+    /// The time until the quota resets, in whole seconds from the moment when the response was made.
+    pub fn reset(&self) -> Option<Duration> {
+        self.reset.map(Duration::from_secs)
+    }
+
+    /// The key of the partition that the quota is for.
+    pub fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key.as_deref()
+    }
+
+    extension_methods!();
+}
+
+impl<D: Named> Member for LimitItem<D> {
+    const FIELD: &'static str = "RateLimit";
+    const KNOWN: &'static [&'static str] = &["r", "t", "pk"];
+    const NAME: HeaderName = RATELIMIT;
+    const VERSION: Version = D::VERSION;
+
+    fn decode(name: BareItem, mut parameters: Parameters) -> Result<Self, Problem> {
+        Ok(Self {
+            name: D::take_name(name)?,
+            remaining: D::take_remaining(&mut parameters)?,
+            reset: parameters.take_integer(EFFECTIVE_WINDOW, 0)?,
+            partition_key: D::take_partition_key(&mut parameters)?,
+            extensions: parameters.into_extensions(),
+        })
+    }
+
+    fn encode(&self, list: &mut ListSerializer<String>) {
+        let _ = self.extensions.write(D::write_limit(self, list));
+    }
+}
+
+/// One policy of a `RateLimit-Policy` field: a name, a quota, and perhaps a window, a unit and a partition key.
+///
+/// [`draft11::PolicyItem`](super::draft11::PolicyItem) and [`in_between::PolicyItem`](super::in_between::PolicyItem) are
+/// its forms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyItem<D: Named> {
+    pub(super) name: D::Name,
+    pub(super) quota: u64,
+    pub(super) unit: Unit,
+    pub(super) window: Option<u64>,
+    pub(super) partition_key: Option<Vec<u8>>,
+    extensions: Extensions,
+}
+
+impl<D: Named> PolicyItem<D> {
+    /// A policy in requests, without a window.
+    ///
+    /// Fails if the dialect has no form for the name (printable ASCII in draft-11; in the editors' copy a Token, which is a
+    /// letter or `*`, then letters, digits and most punctuation), or if the quota has more than 15 digits.
+    pub fn new(name: &str, quota: u64) -> Result<Self, FieldError> {
+        Ok(Self {
+            name: new_name::<D>(Self::FIELD, name)?,
+            quota: writable(Self::FIELD, QUOTA.as_str(), quota, 0)?,
+            unit: Unit::default(),
+            window: None,
+            partition_key: None,
+            extensions: Extensions::default(),
+        })
+    }
+
+    /// Sets the unit of the quota. Default: requests.
+    #[must_use]
+    pub fn with_unit(mut self, unit: Unit) -> Self {
+        self.unit = unit;
+        self
+    }
+
+    /// The time in which the quota may be used.
+    ///
+    /// Fails unless it is a number of whole seconds, at least one.
+    pub fn with_window(mut self, window: Duration) -> Result<Self, FieldError> {
+        self.window = Some(seconds::of_window(Self::FIELD, window)?);
+        Ok(self)
+    }
+
+    /// The key of the partition that the quota is for. Every client can read it: it should not identify a person.
+    #[must_use]
+    pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+        self.partition_key = Some(key.into());
+        self
+    }
+
+    /// The name of the policy.
+    pub fn name(&self) -> &str {
+        self.name.borrow()
+    }
+
+    /// Units for each window, at most 15 digits.
+    pub fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// The unit of the quota.
+    pub fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
+    /// The time in which the quota may be used, in whole seconds. Some quotas have none.
+    pub fn window(&self) -> Option<Duration> {
+        self.window.map(Duration::from_secs)
+    }
+
+    /// The key of the partition that the quota is for.
+    pub fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key.as_deref()
+    }
+
+    extension_methods!();
+}
+
+impl<D: Named> Member for PolicyItem<D> {
+    const FIELD: &'static str = "RateLimit-Policy";
+    const KNOWN: &'static [&'static str] = D::KNOWN_OF_POLICY;
+    const NAME: HeaderName = RATELIMIT_POLICY;
+    const VERSION: Version = D::VERSION;
+
+    fn decode(name: BareItem, mut parameters: Parameters) -> Result<Self, Problem> {
+        Ok(Self {
+            name: D::take_name(name)?,
+            quota: D::take_quota(&mut parameters)?,
+            unit: D::take_unit(&mut parameters)?,
+            window: parameters.take_integer(WINDOW, D::SHORTEST_WINDOW)?,
+            partition_key: D::take_partition_key(&mut parameters)?,
+            extensions: parameters.into_extensions(),
+        })
+    }
+
+    fn encode(&self, list: &mut ListSerializer<String>) {
+        let _ = self.extensions.write(D::write_policy(self, list));
+    }
+}
+
+/// A policy's name that is to be written.
+fn new_name<D: Named>(field: &'static str, name: &str) -> Result<D::Name, FieldError> {
+    D::Name::try_from(name.to_owned()).map_err(|_| Problem::Name(D::NAME_FORM).of(field))
+}
