@@ -22,9 +22,6 @@ pub(crate) struct ClosestLimit {
 }
 
 impl ClosestLimit {
-    /// Three numbers of up to fifteen digits.
-    const MAX_LENGTH: usize = 45;
-
     /// No units, for so many seconds.
     pub(crate) fn of_nothing(reset: u64) -> Self {
         Self {
@@ -42,12 +39,6 @@ impl ClosestLimit {
             reset: self.reset.max(reset),
             ..self
         })
-    }
-
-    /// Quota, what remains and reset.
-    fn to_header_values(self) -> [HeaderValue; 3] {
-        self.to_header_values_behind(&mut String::with_capacity(Self::MAX_LENGTH))
-            .1
     }
 
     fn to_dictionary(self) -> Result<RateLimit, FieldError> {
@@ -89,7 +80,7 @@ pub(crate) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mu
             return;
         };
         if closer.reset != own.reset {
-            values = closer.to_header_values();
+            (_, values) = closer.to_header_values_behind(&mut String::new());
         }
     }
     for (name, value) in names.into_iter().zip(values) {

@@ -24,14 +24,14 @@
 use std::{fmt, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::{DictSerializer, KeyRef};
+use sfv::KeyRef;
 
 pub use super::draft06::{PolicyItem, RateLimitPolicy};
 use super::{
     RATELIMIT,
     error::{FieldError, Problem},
     seconds,
-    syntax::{integer, integers, read, writable},
+    syntax::{integers, read, writable},
 };
 
 const LIMIT: &KeyRef = KeyRef::constant("limit");
@@ -145,12 +145,10 @@ impl RateLimit {
 
 impl fmt::Display for RateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut dictionary = DictSerializer::new();
-        let _ = dictionary.bare_item(LIMIT, integer(self.limit));
+        write!(f, "limit={}", self.limit)?;
         if let Some(remaining) = self.remaining {
-            let _ = dictionary.bare_item(REMAINING, integer(remaining));
+            write!(f, ", remaining={remaining}")?;
         }
-        let _ = dictionary.bare_item(RESET, integer(self.reset));
-        f.write_str(&dictionary.finish().unwrap_or_default())
+        write!(f, ", reset={}", self.reset)
     }
 }

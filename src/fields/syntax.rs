@@ -54,8 +54,8 @@ pub(super) fn list<L: AsRef<[u8]>>(
         .with_version(version)
         .parse_list_with_visitor(&mut members);
     match (members.problem, parsed) {
-        (Some((Problem::TooMany, _)), _) => Err(Problem::TooMany.of(field)),
-        (Some((problem, index)), _) => Err(problem.of_item(field, index)),
+        (Some(Problem::TooMany), _) => Err(Problem::TooMany.of(field)),
+        (Some(problem), _) => Err(problem.of_item(field, members.items.len())),
         (None, Err(error)) => Err(syntax(&error).of(field)),
         (None, Ok(())) if members.items.is_empty() => Err(Problem::Empty.of(field)),
         (None, Ok(())) => Ok(members.items),
@@ -210,7 +210,7 @@ impl<'de> ItemVisitor<'de> for Number<'_> {
 struct Members {
     items: Vec<Item>,
     /// The reason why the parser was stopped: its own error says nothing.
-    problem: Option<(Problem, usize)>,
+    problem: Option<Problem>,
 }
 
 impl<'de> ListVisitor<'de> for &mut Members {
@@ -219,7 +219,7 @@ impl<'de> ListVisitor<'de> for &mut Members {
 
     fn entry(&mut self) -> Result<impl EntryVisitor<'de>, Stop> {
         if self.items.len() == MAX_ITEMS {
-            self.problem = Some((Problem::TooMany, MAX_ITEMS));
+            self.problem = Some(Problem::TooMany);
             return Err(Stop);
         }
         Ok(Entry(self))
@@ -236,37 +236,14 @@ impl<'de> EntryVisitor<'de> for Entry<'_> {
     type Error = Stop;
 
     fn item(self) -> Result<impl ItemVisitor<'de>, Stop> {
-        Ok(self)
+        let index = self.0.items.len();
+        // The parser replaces the value.
+        self.0.items.push(Item::new(false));
+        Ok(&mut self.0.items[index])
     }
 
     fn inner_list(self) -> Result<impl InnerListVisitor<'de>, Stop> {
-        self.0.problem = Some((Problem::Item("an item, but an inner list"), self.0.items.len()));
-        Err::<Unreachable, _>(Stop)
-    }
-}
-
-impl<'de> ItemVisitor<'de> for Entry<'_> {
-    type Out = ();
-    type Error = Stop;
-
-    fn bare_item(self, bare_item: BareItemFromInput<'de>) -> Result<impl ParameterVisitor<'de, Out = ()>, Stop> {
-        let index = self.0.items.len();
-        self.0.items.push(Item::new(bare_item));
-        Ok(&mut self.0.items[index].params)
-    }
-}
-
-/// The visitor of an inner list, which there is none of.
-enum Unreachable {}
-
-impl<'de> InnerListVisitor<'de> for Unreachable {
-    type Error = Stop;
-
-    fn item(&mut self) -> Result<impl ItemVisitor<'de>, Stop> {
-        Ok(Ignored)
-    }
-
-    fn finish(self) -> Result<impl ParameterVisitor<'de>, Stop> {
-        Ok(Ignored)
+        self.0.problem = Some(Problem::Item("an item, but an inner list"));
+        Err::<Ignored, _>(Stop)
     }
 }
