@@ -114,22 +114,22 @@ use crate::fields::ExtensionValue;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaPolicy {
-    pub(super) name: Cow<'static, str>,
-    pub(super) quota: u64,
-    pub(super) window: Option<Duration>,
-    pub(super) calendar: Option<CalendarWindow>,
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) quota: u64,
+    pub(crate) window: Option<Duration>,
+    pub(crate) calendar: Option<CalendarWindow>,
     pub(crate) burst_capacity: Option<u64>,
-    pub(super) algorithm: Algorithm,
+    pub(crate) algorithm: Algorithm,
     pub(crate) unit: QuotaUnit,
     /// The number of units that an instance may prefetch at once.
-    pub(super) prefetch: Option<u64>,
+    pub(crate) prefetch: Option<u64>,
     /// The time for which it rejects everything once it is used up.
-    pub(super) lockout: Option<Duration>,
-    pub(super) is_hidden: bool,
-    pub(super) is_shadow: bool,
+    pub(crate) lockout: Option<Duration>,
+    pub(crate) is_hidden: bool,
+    pub(crate) is_shadow: bool,
     pub(crate) shows_partition_key: bool,
     /// The name of the layer's key by which it counts, if that is not the main one.
-    pub(super) key: Option<Cow<'static, str>>,
+    pub(crate) key: Option<Cow<'static, str>>,
     pub(crate) extensions: Vec<(Cow<'static, str>, ExtensionValue)>,
 }
 

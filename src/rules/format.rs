@@ -1,101 +1,127 @@
-//! Rules as any serde format has them. Numbers out of their range are found where rules take effect.
+//! Rules as any serde format has them: one form, from which they are read and in which they are written. Numbers out of
+//! their range are found where rules take effect.
 
 mod calendar;
 mod named;
-mod written;
+mod values;
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{Error, Unexpected, Visitor},
-};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
-use self::calendar::CalendarForm;
 pub(crate) use self::named::named_readers;
-use super::Rules;
-use crate::{
-    fields::{ExtensionValue, FieldError},
-    policy::{Algorithm, Direction, MAX_QUOTA, MAX_WINDOW, QuotaPolicy},
+use self::{
+    calendar::CalendarForm,
+    values::{AlgorithmForm, ExtensionForm, Whole},
 };
+use super::Rules;
+use crate::policy::{Algorithm, CalendarWindow, Direction, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit, UnitName};
 
 impl<'de> Deserialize<'de> for QuotaPolicy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let form = PolicyForm::deserialize(deserializer)?;
         let name = form.name.clone();
         form.into_policy()
-            .map_err(|problem| D::Error::custom(format!("policy {name:?}: {problem}")))
+            .map_err(|problem| de::Error::custom(format!("policy {name:?}: {problem}")))
+    }
+}
+
+impl Serialize for QuotaPolicy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let form = PolicyForm::of(self);
+        let form = form.map_err(|problem| ser::Error::custom(format!("policy {:?}: {problem}", self.name())));
+        form?.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Rules {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let form = RulesForm::deserialize(deserializer)?;
-        let mut rules = Self::new();
-        rules.policies = form.policies;
-        for tier in form.tiers {
-            rules = match (tier.policies, tier.unlimited) {
-                (Some(policies), false) => rules.tier(tier.name, policies),
-                (None, true) => rules.unlimited(tier.name),
-                _ => {
-                    let message = format!("tier {:?}: it needs either `policies` or `unlimited = true`", tier.name);
-                    return Err(D::Error::custom(message));
-                }
-            };
-        }
-        Ok(rules)
+        let RulesForm { policies, tiers } = RulesForm::deserialize(deserializer)?;
+        let tiers: Result<_, String> = tiers.into_iter().map(TierForm::into_tier).collect();
+        let tiers = tiers.map_err(de::Error::custom)?;
+        Ok(Self { policies, tiers })
     }
 }
 
-#[derive(Deserialize)]
+impl Serialize for Rules {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let tiers = self.tiers.iter().cloned().map(|(name, policies)| TierForm {
+            name,
+            unlimited: policies.is_none(),
+            policies,
+        });
+        let form = RulesForm {
+            policies: self.policies.clone(),
+            tiers: tiers.collect(),
+        };
+        form.serialize(serializer)
+    }
+}
+
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "rules: a map with `policies` or `tiers`")]
 struct RulesForm {
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     policies: Vec<QuotaPolicy>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tiers: Vec<TierForm>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a tier: a map with `name`")]
 struct TierForm {
     #[serde(deserialize_with = "field::name")]
     name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     policies: Option<Vec<QuotaPolicy>>,
     #[serde(default, deserialize_with = "field::unlimited")]
+    #[serde(skip_serializing_if = "is_false")]
     unlimited: bool,
 }
 
-#[derive(Deserialize)]
+/// Fields that are not written have their default.
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a policy: a map with `name` and `quota`")]
 struct PolicyForm {
     #[serde(deserialize_with = "field::name")]
     name: String,
     #[serde(deserialize_with = "field::quota")]
-    quota: u64,
+    quota: Whole<MAX_QUOTA, 0>,
     #[serde(default, deserialize_with = "field::window_seconds")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     window_seconds: Option<Whole<MAX_WINDOW>>,
     #[serde(default, deserialize_with = "field::calendar")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     calendar: Option<CalendarForm>,
-    #[serde(default, deserialize_with = "field::burst_capacity")]
-    burst_capacity: Option<Whole<MAX_QUOTA>>,
     #[serde(default, deserialize_with = "field::algorithm")]
-    algorithm: Option<Algorithm>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    algorithm: Option<AlgorithmForm>,
+    #[serde(default, deserialize_with = "field::burst_capacity")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    burst_capacity: Option<Whole<MAX_QUOTA>>,
     #[serde(default, deserialize_with = "field::unit")]
-    unit: UnitForm,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<String>,
     #[serde(default, deserialize_with = "field::key")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
     #[serde(default, deserialize_with = "field::prefetch")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     prefetch: Option<Whole<MAX_QUOTA>>,
     #[serde(default, deserialize_with = "field::lockout_seconds")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     lockout_seconds: Option<Whole<MAX_WINDOW>>,
     #[serde(default, deserialize_with = "field::hidden")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     hidden: Option<bool>,
     #[serde(default, deserialize_with = "field::shadow")]
+    #[serde(skip_serializing_if = "is_false")]
     shadow: bool,
     #[serde(default, deserialize_with = "field::partition_key")]
+    #[serde(skip_serializing_if = "is_false")]
     partition_key: bool,
     #[serde(default, deserialize_with = "field::extensions")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     extensions: BTreeMap<String, ExtensionForm>,
 }
 
@@ -104,190 +130,136 @@ mod field {
     use super::*;
 
     named_readers! {
-        algorithm_form => algorithm: Option<Algorithm>;
-        whole::<0, _> => quota: u64;
-        whole::<1, _> => max_waiting: u64;
+        present => algorithm: Option<AlgorithmForm>, unit: Option<String>;
         Deserialize::deserialize =>
+            quota: Whole<MAX_QUOTA, 0>,
             burst_capacity: Option<Whole<MAX_QUOTA>>, prefetch: Option<Whole<MAX_QUOTA>>,
             lockout_seconds: Option<Whole<MAX_WINDOW>>, window_seconds: Option<Whole<MAX_WINDOW>>,
             calendar: Option<CalendarForm>, hidden: Option<bool>, partition_key: bool, shadow: bool, unlimited: bool,
-            key: Option<String>, name: String,
-            extensions: BTreeMap<String, ExtensionForm>, unit: UnitForm;
+            key: Option<String>, name: String, extensions: BTreeMap<String, ExtensionForm>;
     }
 }
 
-#[derive(Deserialize, Serialize)]
-#[serde(remote = "Algorithm", rename_all = "snake_case")]
-enum AlgorithmForm {
-    FixedWindow,
-    LeakyBucketMeter,
-    LeakyBucketQueue {
-        #[serde(deserialize_with = "field::max_waiting")]
-        max_waiting: u64,
-    },
-    SlidingWindowCounter,
-    SlidingWindowLog,
-    StrictTokenBucket,
-    TokenBucket,
+/// A field that may be left out, but not be null.
+fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
-fn algorithm_form<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Algorithm>, D::Error> {
-    AlgorithmForm::deserialize(deserializer).map(Some)
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
-/// The name of a unit. One that the crate does not have is the program's own.
-#[derive(Default, Deserialize)]
-#[serde(from = "String")]
-enum UnitForm {
-    ConcurrentRequests,
-    Content(Direction),
-    Custom(String),
-    #[default]
-    Requests,
-}
-
-impl From<String> for UnitForm {
-    fn from(name: String) -> Self {
-        match &*name {
-            "concurrent_requests" => Self::ConcurrentRequests,
-            "content_bytes" => Self::Content(Direction::Both),
-            "request_content_bytes" => Self::Content(Direction::Request),
-            "requests" => Self::Requests,
-            "response_content_bytes" => Self::Content(Direction::Response),
-            _ => Self::Custom(name),
+impl TierForm {
+    fn into_tier(self) -> Result<(String, Option<Vec<QuotaPolicy>>), String> {
+        match (self.policies, self.unlimited) {
+            (policies @ Some(_), false) | (policies @ None, true) => Ok((self.name, policies)),
+            _ => Err(format!(
+                "tier {:?}: it needs either `policies` or `unlimited = true`",
+                self.name
+            )),
         }
-    }
-}
-
-/// A number with these bounds. A value that is no whole number is an error here, with the bounds; a number out of them is
-/// one where rules take effect, with the policy.
-struct Whole<const MOST: u64, const LEAST: u64 = 1>(u64);
-
-impl<'de, const MOST: u64, const LEAST: u64> Deserialize<'de> for Whole<MOST, LEAST> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_u64(WholeVisitor::<MOST, LEAST>)
-    }
-}
-
-fn whole<'de, const LEAST: u64, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    Whole::<MAX_QUOTA, LEAST>::deserialize(deserializer).map(|Whole(number)| number)
-}
-
-struct WholeVisitor<const MOST: u64, const LEAST: u64>;
-
-impl<const MOST: u64, const LEAST: u64> Visitor<'_> for WholeVisitor<MOST, LEAST> {
-    type Value = Whole<MOST, LEAST>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number in {LEAST}..={MOST}")
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        let number = u64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self));
-        number.map(Whole)
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(Whole(number))
-    }
-}
-
-struct ExtensionForm(Result<ExtensionValue, FieldError>);
-
-impl<'de> Deserialize<'de> for ExtensionForm {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ExtensionVisitor)
-    }
-}
-
-struct ExtensionVisitor;
-
-impl Visitor<'_> for ExtensionVisitor {
-    type Value = ExtensionForm;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a boolean, a text or a whole number in 0..={MAX_QUOTA}")
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
-        Ok(ExtensionForm(Ok(value.into())))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        let number = u64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self));
-        self.visit_u64(number?)
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(ExtensionForm(ExtensionValue::integer(number)))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(ExtensionForm(ExtensionValue::string(text)))
     }
 }
 
 impl PolicyForm {
+    fn of(policy: &QuotaPolicy) -> Result<Self, String> {
+        let algorithm = policy.algorithm();
+        let extensions = policy.extensions.iter().map(|(name, value)| {
+            let form = ExtensionForm::of(value).ok_or_else(|| format!("extension {name:?}: {value} cannot be written"));
+            Ok((name.clone().into_owned(), form?))
+        });
+        Ok(Self {
+            name: policy.name().to_owned(),
+            quota: Whole(policy.quota()),
+            window_seconds: whole_seconds("window", policy.window())?,
+            calendar: policy.calendar_window().map(CalendarForm::of),
+            algorithm: (algorithm != usual_algorithm(policy.calendar_window())).then_some(AlgorithmForm(algorithm)),
+            burst_capacity: policy.burst_capacity.map(Whole),
+            unit: unit_name(policy.unit())?,
+            key: policy.key_name().map(str::to_owned),
+            prefetch: policy.prefetch().map(Whole),
+            lockout_seconds: whole_seconds("lockout", policy.lockout())?,
+            // A shadow is hidden unless it is shown.
+            hidden: (policy.is_hidden() != policy.is_shadow()).then_some(policy.is_hidden()),
+            shadow: policy.is_shadow(),
+            partition_key: policy.shows_partition_key,
+            extensions: extensions.collect::<Result<_, String>>()?,
+        })
+    }
+
     fn into_policy(self) -> Result<QuotaPolicy, String> {
-        let mut policy = with_window(&self.unit, self.name, self.quota, self.window_seconds, self.calendar)?;
-        policy = match self.unit {
-            UnitForm::ConcurrentRequests | UnitForm::Requests => policy,
-            UnitForm::Content(content) => policy.with_content_bytes(content),
-            UnitForm::Custom(unit) => policy.with_unit(&unit),
-        };
-        if let Some(algorithm) = self.algorithm {
-            policy = policy.with_algorithm(algorithm);
-        }
-        if let Some(Whole(capacity)) = self.burst_capacity {
-            policy = policy.with_burst_capacity(capacity);
-        }
-        if let Some(key) = self.key {
-            policy = policy.keyed_by(key);
-        }
-        if let Some(Whole(units)) = self.prefetch {
-            policy = policy.with_prefetch(units);
-        }
-        if let Some(Whole(seconds)) = self.lockout_seconds {
-            policy = policy.with_lockout(Duration::from_secs(seconds));
-        }
-        if self.shadow {
-            policy = policy.shadow();
-        }
-        policy = match self.hidden {
-            Some(true) => policy.hidden(),
-            Some(false) => policy.visible(),
-            None => policy,
-        };
-        if self.partition_key {
-            policy = policy.show_partition_key();
-        }
-        for (name, ExtensionForm(value)) in self.extensions {
-            let value = value.map_err(|problem| format!("extension {name:?}: {problem}"))?;
-            policy = policy.with_extension(name, value);
-        }
-        Ok(policy)
+        let unit = self.unit.map_or(QuotaUnit::Requests, unit_of);
+        check_windows(&unit, self.window_seconds.is_some(), self.calendar.is_some())?;
+        let calendar = self.calendar.map(CalendarForm::into_window).transpose()?;
+        let extensions = self.extensions.into_iter().map(|(name, form)| {
+            let value = form
+                .into_value()
+                .map_err(|problem| format!("extension {name:?}: {problem}"))?;
+            Ok((name.into(), value))
+        });
+        Ok(QuotaPolicy {
+            name: self.name.into(),
+            quota: self.quota.0,
+            window: self.window_seconds.map(Whole::seconds),
+            algorithm: self.algorithm.map_or(usual_algorithm(calendar.as_ref()), |form| form.0),
+            calendar,
+            burst_capacity: self.burst_capacity.map(|Whole(capacity)| capacity),
+            unit,
+            prefetch: self.prefetch.map(|Whole(units)| units),
+            lockout: self.lockout_seconds.map(Whole::seconds),
+            is_hidden: self.hidden.unwrap_or(self.shadow),
+            is_shadow: self.shadow,
+            shows_partition_key: self.partition_key,
+            key: self.key.map(Into::into),
+            extensions: extensions.collect::<Result<_, String>>()?,
+        })
     }
 }
 
-/// A policy with the only window that it has.
-fn with_window(
-    unit: &UnitForm,
-    name: String,
-    quota: u64,
-    window_seconds: Option<Whole<MAX_WINDOW>>,
-    calendar: Option<CalendarForm>,
-) -> Result<QuotaPolicy, String> {
-    let is_timed = !matches!(unit, UnitForm::ConcurrentRequests);
-    let message = match (is_timed, window_seconds, calendar) {
-        (true, Some(Whole(seconds)), None) => {
-            return Ok(QuotaPolicy::new(name, quota, Duration::from_secs(seconds)));
-        }
-        (true, None, Some(window)) => return Ok(QuotaPolicy::per_calendar(name, quota, window.into_window()?)),
-        (false, None, None) => return Ok(QuotaPolicy::concurrent("", quota).with_name(name)),
-        (true, None, None) => "it needs `window_seconds` or `calendar`",
-        (true, Some(_), Some(_)) => "it has both `window_seconds` and `calendar`",
-        (false, Some(_), _) => "concurrent requests have no `window_seconds`",
-        (false, None, Some(_)) => "concurrent requests have no `calendar`",
+/// The algorithm of policies that do not name one.
+fn usual_algorithm(calendar: Option<&CalendarWindow>) -> Algorithm {
+    match calendar {
+        Some(_) => Algorithm::FixedWindow,
+        None => Algorithm::default(),
+    }
+}
+
+fn whole_seconds(name: &str, time: Option<Duration>) -> Result<Option<Whole<MAX_WINDOW>>, String> {
+    match time {
+        Some(time) if time.subsec_nanos() != 0 => Err(format!("{name} {time:?} is not a whole number of seconds")),
+        time => Ok(time.map(|time| Whole(time.as_secs()))),
+    }
+}
+
+/// The name of a unit, unless requests are counted.
+fn unit_name(unit: QuotaUnit) -> Result<Option<String>, String> {
+    if let QuotaUnit::Custom(unit) = unit {
+        unit.check().map_err(|error| error.to_string())?;
+    }
+    Ok((unit != QuotaUnit::Requests).then(|| unit.to_string()))
+}
+
+/// The unit of a name. One that the crate does not have is the program's own.
+fn unit_of(name: String) -> QuotaUnit {
+    match &*name {
+        "concurrent_requests" => QuotaUnit::ConcurrentRequests,
+        "content_bytes" => QuotaUnit::ContentBytes(Direction::Both),
+        "request_content_bytes" => QuotaUnit::ContentBytes(Direction::Request),
+        "requests" => QuotaUnit::Requests,
+        "response_content_bytes" => QuotaUnit::ContentBytes(Direction::Response),
+        _ => QuotaUnit::Custom(UnitName::new(&name)),
+    }
+}
+
+/// A policy has one kind of window, and one of concurrent requests has none.
+fn check_windows(unit: &QuotaUnit, has_seconds: bool, has_calendar: bool) -> Result<(), String> {
+    let is_timed = *unit != QuotaUnit::ConcurrentRequests;
+    let message = match (is_timed, has_seconds, has_calendar) {
+        (true, true, false) | (true, false, true) | (false, false, false) => return Ok(()),
+        (true, false, false) => "it needs `window_seconds` or `calendar`",
+        (true, true, true) => "it has both `window_seconds` and `calendar`",
+        (false, true, _) => "concurrent requests have no `window_seconds`",
+        (false, false, true) => "concurrent requests have no `calendar`",
     };
     Err(message.to_owned())
 }

@@ -21,40 +21,27 @@ enum PeriodForm {
     Week,
 }
 
-macro_rules! weekdays {
-    ($($day:ident),+) => {
-        #[derive(Clone, Copy, Deserialize, Serialize)]
-        #[serde(rename_all = "snake_case")]
-        enum WeekdayForm {
-            $($day),+
-        }
+#[derive(Deserialize, Serialize)]
+struct WeekdayForm(#[serde(with = "WeekdayName")] Weekday);
 
-        impl From<WeekdayForm> for Weekday {
-            fn from(form: WeekdayForm) -> Self {
-                match form {
-                    $(WeekdayForm::$day => Self::$day),+
-                }
-            }
-        }
-
-        impl From<Weekday> for WeekdayForm {
-            fn from(day: Weekday) -> Self {
-                match day {
-                    $(Weekday::$day => Self::$day),+
-                }
-            }
-        }
-    };
+#[derive(Deserialize, Serialize)]
+#[serde(remote = "Weekday", rename_all = "snake_case")]
+enum WeekdayName {
+    Monday,
+    Tuesday,
+    Wednesday,
+    Thursday,
+    Friday,
+    Saturday,
+    Sunday,
 }
-
-weekdays!(Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday);
 
 impl CalendarForm {
     pub(super) fn of(window: &CalendarWindow) -> Self {
         let (period, week_begins) = match window.period() {
             CalendarPeriod::Day => (PeriodForm::Day, None),
             CalendarPeriod::Month => (PeriodForm::Month, None),
-            CalendarPeriod::Week { begins } => (PeriodForm::Week, Some(begins.into())),
+            CalendarPeriod::Week { begins } => (PeriodForm::Week, Some(WeekdayForm(begins))),
         };
         Self {
             period,
@@ -68,7 +55,7 @@ impl CalendarForm {
             (PeriodForm::Day, None) => CalendarPeriod::Day,
             (PeriodForm::Month, None) => CalendarPeriod::Month,
             (PeriodForm::Week, None) => CalendarPeriod::WEEK,
-            (PeriodForm::Week, Some(begins)) => CalendarPeriod::Week { begins: begins.into() },
+            (PeriodForm::Week, Some(WeekdayForm(begins))) => CalendarPeriod::Week { begins },
             (PeriodForm::Day | PeriodForm::Month, Some(_)) => {
                 return Err("calendar: only a week has `week_begins`".to_owned());
             }
