@@ -25,21 +25,12 @@ use crate::{
 /// let entry = AccessEntry::key("x-user-id", "mallory", Access::Block);
 /// assert_eq!(entry.as_key(), Some(("x-user-id", "mallory")));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(try_from = "EntryForm", into = "EntryForm")]
-pub struct AccessEntry {
-    subject: Subject,
-    access: Access,
-    until: Option<u64>,
-}
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "EntryForm")]
+pub struct AccessEntry(EntryForm);
 
-#[derive(Clone, PartialEq, Eq)]
-enum Subject {
-    Network(String),
-    Key(KeyForm),
-}
-
-#[derive(Clone, Deserialize, Serialize)]
+/// Exactly one of `network` and `key` is there, which is checked when it is read.
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(
     deny_unknown_fields,
     expecting = "a rule of `access`: a map with `network` or `key`, and `access`"
@@ -65,59 +56,55 @@ struct KeyForm {
 impl AccessEntry {
     /// A rule about a network, `"192.0.2.0/24"`, or an address. See [`AccessRules::set_network`].
     pub fn network(network: impl Into<String>, access: Access) -> Self {
-        Self::new(Subject::Network(network.into()), access)
+        Self::new(Some(network.into()), None, access)
     }
 
     /// A rule about the callers whose main key is [`PartitionKey::new(kind, value)`](PartitionKey::new), as that of
     /// [`key::header`](crate::key::header) is.
     pub fn key(kind: impl Into<String>, value: impl Into<String>, access: Access) -> Self {
         let (kind, value) = (kind.into(), value.into());
-        Self::new(Subject::Key(KeyForm { kind, value }), access)
+        Self::new(None, Some(KeyForm { kind, value }), access)
     }
 
-    fn new(subject: Subject, access: Access) -> Self {
-        Self {
-            subject,
+    fn new(network: Option<String>, key: Option<KeyForm>, access: Access) -> Self {
+        Self(EntryForm {
+            network,
+            key,
             access,
             until: None,
-        }
+        })
     }
 
     /// Ends the rule at this time, in seconds since the Unix epoch, by the clock of each instance.
     #[must_use]
     pub fn with_expiry(mut self, until: u64) -> Self {
-        self.until = Some(until);
+        self.0.until = Some(until);
         self
     }
 
     /// The network, of a rule about one.
     pub fn as_network(&self) -> Option<&str> {
-        match &self.subject {
-            Subject::Network(network) => Some(network),
-            Subject::Key(_) => None,
-        }
+        self.0.network.as_deref()
     }
 
     /// The kind and the value of the key, of a rule about one.
     pub fn as_key(&self) -> Option<(&str, &str)> {
-        match &self.subject {
-            Subject::Network(_) => None,
-            Subject::Key(key) => Some((&key.kind, &key.value)),
-        }
+        let key = self.0.key.as_ref()?;
+        Some((&key.kind, &key.value))
     }
 
     /// The answer for whom the rule is about.
     pub fn access(&self) -> Access {
-        self.access
+        self.0.access
     }
 
     /// The time at which it ends, in seconds since the Unix epoch.
     pub fn expiry(&self) -> Option<u64> {
-        self.until
+        self.0.until
     }
 
     pub(in crate::fleet) fn holds_at(&self, now: u64) -> bool {
-        self.until.is_none_or(|until| now < until)
+        self.0.until.is_none_or(|until| now < until)
     }
 
     /// Returns `true` if the other entry is for the same network or key.
@@ -131,32 +118,33 @@ impl AccessEntry {
 
     /// The access and for whom.
     pub(in crate::fleet) fn subject(&self) -> String {
-        let access = match self.access {
+        let access = match self.0.access {
             Access::Allow => "allow",
             Access::Block => "block",
             Access::Limit => "limit",
         };
-        match &self.subject {
-            Subject::Network(network) => format!("{access} {network}"),
-            Subject::Key(KeyForm { kind, value }) => format!("{access} {kind} {value:?}"),
+        match self.as_key() {
+            Some((kind, value)) => format!("{access} {kind} {value:?}"),
+            None => format!("{access} {}", self.as_network().unwrap_or_default()),
         }
     }
 
     pub(in crate::fleet) fn add_to(&self, rules: &mut AccessRules) -> Result<(), ConfigError> {
-        match &self.subject {
-            Subject::Network(network) => rules.set_network(network, self.access),
-            Subject::Key(key) => rules.set_key(PartitionKey::new(&key.kind, &key.value), self.access),
+        match self.as_key() {
+            Some((kind, value)) => rules.set_key(PartitionKey::new(kind, value), self.access()),
+            None => rules.set_network(self.as_network().unwrap_or_default(), self.access()),
         }
     }
 }
 
-impl fmt::Debug for Subject {
+impl fmt::Debug for AccessEntry {
     /// Shows no network and no value of a key, which may identify a person, as [`AccessRules`] does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Network(_) => f.write_str("Network(..)"),
-            Self::Key(KeyForm { kind, .. }) => write!(f, "Key({kind:?}, ..)"),
-        }
+        f.debug_struct("AccessEntry")
+            .field("kind", &self.as_key().map_or("network", |(kind, _)| kind))
+            .field("access", &self.access())
+            .field("until", &self.expiry())
+            .finish_non_exhaustive()
     }
 }
 
@@ -164,7 +152,7 @@ impl fmt::Display for AccessEntry {
     /// Such as `block 203.0.113.9 until Thu, 01 Jan 2026 00:00:00 GMT`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.subject())?;
-        match self.until {
+        match self.0.until {
             Some(until) => write!(f, " until {}", date(until)),
             None => Ok(()),
         }
@@ -175,30 +163,9 @@ impl TryFrom<EntryForm> for AccessEntry {
     type Error = de::value::Error;
 
     fn try_from(form: EntryForm) -> Result<Self, Self::Error> {
-        let subject = match (form.network, form.key) {
-            (Some(network), None) => Subject::Network(network),
-            (None, Some(key)) => Subject::Key(key),
-            _ => return Err(de::Error::custom("access: a rule needs either `network` or `key`")),
-        };
-        Ok(Self {
-            subject,
-            access: form.access,
-            until: form.until,
-        })
-    }
-}
-
-impl From<AccessEntry> for EntryForm {
-    fn from(entry: AccessEntry) -> Self {
-        let (network, key) = match entry.subject {
-            Subject::Network(network) => (Some(network), None),
-            Subject::Key(key) => (None, Some(key)),
-        };
-        Self {
-            network,
-            key,
-            access: entry.access,
-            until: entry.until,
+        match (&form.network, &form.key) {
+            (Some(_), None) | (None, Some(_)) => Ok(Self(form)),
+            _ => Err(de::Error::custom("access: a rule needs either `network` or `key`")),
         }
     }
 }
