@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval, sleep_until};
-use tower_quota::fleet::{Control, Proposal, Publication, PublishError, RulesPublisher};
+use tower_quota::fleet::{Control, Proposal, Publication, RulesPublisher};
 
 use super::{
     Failure, Report,
@@ -110,10 +110,7 @@ async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<u
 
 /// Shows what changes, and asks.
 fn confirm(options: &Options, proposal: &Proposal) -> Result<(), Failure> {
-    let anew: Vec<_> = proposal.count_resets().cloned().collect();
-    if !anew.is_empty() && !proposal.restarts_counts() {
-        return Err(PublishError::CountsReset(anew).into());
-    }
+    proposal.check_count_resets()?;
     if !options.yes {
         ask(
             options,

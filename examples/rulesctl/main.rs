@@ -24,7 +24,7 @@ use std::{
 use serde_json::{Value, json};
 use tower_quota::{
     ConfigError, Rules, StoreError,
-    fleet::{PublishError, RulesDocument},
+    fleet::{FleetError, FleetErrorKind, RulesDocument},
 };
 
 use self::options::{Command, Options};
@@ -88,25 +88,23 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<PublishError> for Failure {
-    fn from(error: PublishError) -> Self {
+impl From<FleetError> for Failure {
+    fn from(error: FleetError) -> Self {
         let message = error.to_string();
-        match error {
-            PublishError::Store(_) => Self::Broken(message),
-            PublishError::Unreadable(_) => Self::Broken(format!(
+        match error.kind() {
+            FleetErrorKind::Unavailable => Self::Broken(message),
+            FleetErrorKind::Unreadable => Self::Broken(format!(
                 "{message}\n`rollback --overwrite` or `publish FILE --overwrite` takes its place"
             )),
-            PublishError::CountsReset(_) => Self::Rejected(format!(
+            FleetErrorKind::CountsReset => Self::Rejected(format!(
                 "{message}\nCallers would get a full quota once. If that is meant, add --restart-counts."
             )),
-            PublishError::UnreadableAccess(_) => Self::Broken(format!("{message}\n`unblock --all` begins a new list")),
-            PublishError::AfterRollBack { .. } => {
-                Self::Rejected(format!("{message}\nAdd --to VERSION. See `history`."))
-            }
-            PublishError::NothingPublished => Self::Rejected(format!(
+            FleetErrorKind::UnreadableAccess => Self::Broken(format!("{message}\n`unblock --all` begins a new list")),
+            FleetErrorKind::AfterRollBack => Self::Rejected(format!("{message}\nAdd --to VERSION. See `history`.")),
+            FleetErrorKind::NothingPublished => Self::Rejected(format!(
                 "{message}\nIf Redis has lost the rules, `restore FILE` brings them back. See `show`."
             )),
-            PublishError::Conflict { .. } => Self::Rejected(format!("{message}\nNothing was published. See `show`.")),
+            FleetErrorKind::Conflict => Self::Rejected(format!("{message}\nNothing was published. See `show`.")),
             _ => Self::Rejected(message),
         }
     }

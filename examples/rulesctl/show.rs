@@ -11,7 +11,7 @@ use tower_quota::{
     QuotaPolicy, Rules,
     clock::Clock,
     fleet::{
-        AccessEntry, Controls, InstanceReport, PublishError, RulesDocument, RulesPublisher, RulesVersion, SwitchOrder,
+        AccessEntry, Controls, FleetErrorKind, InstanceReport, RulesDocument, RulesPublisher, RulesVersion, SwitchOrder,
     },
 };
 
@@ -100,12 +100,12 @@ pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failu
     }
     // Which instances go on with what is most wanted when the document cannot be read.
     let fleet = Fleet::new(options.rules()?.instances().await?);
-    let published = current.map_err(|error| match error {
-        PublishError::Unreadable(_) => {
+    let published = current.map_err(|error| match error.kind() {
+        FleetErrorKind::Unreadable => {
             let instances = instances_text(&fleet, None);
             Failure::Broken(format!("{}\n{}", Failure::from(error), instances.trim_end()))
         }
-        error => error.into(),
+        _ => error.into(),
     })?;
     let (controls, problem) = controls(&publisher).await;
     let Some(published) = published else {

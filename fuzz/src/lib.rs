@@ -18,7 +18,7 @@ use tower_quota::{
     fields::{
         Hints, LayerFields, MAX_ITEMS, MAX_LENGTH, RetryAfter, draft06, draft07, draft11, in_between, merge_into,
     },
-    fleet::{RulesDocument, RulesDocumentErrorKind},
+    fleet::{FleetErrorKind, RulesDocument},
     key::{self, ForwardingField, KeyExtractor, PeerAddress},
     privacy_pass::{
         Challenge, CredentialError, CredentialRequest, Directory, IssuerKey, Profile, Token, TokenChallenge,
@@ -257,7 +257,7 @@ pub fn rules_document(input: &[u8]) {
             assert_eq!(read, document);
             assert_eq!(read.check(), checked);
         }
-        Err(error) => assert!(error.kind() == RulesDocumentErrorKind::TooLong || checked.is_err()),
+        Err(error) => assert!(error.kind() == FleetErrorKind::TooLong || checked.is_err()),
     }
 }
 

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub use self::{control::Control, record::Change};
 pub(super) use self::{control::ControlKind, record::date};
 use super::{
-    document::{AccessEntry, RulesDocumentError, RulesDocumentErrorKind, check_length},
+    document::{AccessEntry, check_length},
+    error::FleetError,
     version::RulesVersion,
 };
 use crate::{access::AccessRules, error::ConfigError};
@@ -181,9 +182,8 @@ pub(super) fn access_rules(entries: &[AccessEntry], now: u64) -> Result<AccessRu
     Ok(rules)
 }
 
-pub(super) fn access_json(entries: &[AccessEntry]) -> Result<String, RulesDocumentError> {
-    let json = serde_json::to_string(entries)
-        .map_err(|error| RulesDocumentError::new(RulesDocumentErrorKind::Malformed, error.to_string()))?;
+pub(super) fn access_json(entries: &[AccessEntry]) -> Result<String, FleetError> {
+    let json = serde_json::to_string(entries)?;
     check_length(json.len())?;
     Ok(json)
 }

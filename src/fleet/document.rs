@@ -1,17 +1,16 @@
 //! The document that says by which rules a whole fleet limits.
 
 mod access;
-mod error;
 mod form;
 mod roll_out;
 
 use self::form::{DocumentForm, FormatForm, VersionForm};
-pub use self::{
-    access::AccessEntry,
-    error::{RulesDocumentError, RulesDocumentErrorKind},
-    roll_out::Rollout,
+pub use self::{access::AccessEntry, roll_out::Rollout};
+use super::{
+    controls::access_rules,
+    error::{FleetError, FleetErrorKind},
+    version::RulesVersion,
 };
-use super::{controls::access_rules, version::RulesVersion};
 use crate::{access::AccessRules, error::ConfigError, rules::Rules};
 
 /// The rules that all instances of a service follow, with their version, the roll-out, the kill switch and an access list.
@@ -71,7 +70,12 @@ impl RulesDocument {
     /// A document with these rules for all callers, and nothing else. `version` is from 1 to
     /// [`RulesVersion::MAX_NUMBER`].
     pub fn new(version: u64, rules: Rules) -> Self {
-        Self(DocumentForm::new(Self::FORMAT, version, rules))
+        Self(DocumentForm {
+            format: Self::FORMAT,
+            version,
+            rules,
+            ..DocumentForm::default()
+        })
     }
 
     /// Reads a document.
@@ -81,7 +85,7 @@ impl RulesDocument {
     /// If it is too long, is no JSON, has a newer format, or has a field that is missing, unknown, of another type or out of
     /// its range. The error names the place: line and column, the field, the policy. It does not check the
     /// rules: see [`check`](Self::check).
-    pub fn parse(bytes: &[u8]) -> Result<Self, RulesDocumentError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, FleetError> {
         check_length(bytes.len())?;
         // First, because a newer format may have anything else.
         let FormatForm { format } = serde_json::from_slice(bytes)?;
@@ -90,7 +94,7 @@ impl RulesDocument {
                 "format {format} is newer than {}, the newest that this version of tower-quota reads",
                 Self::FORMAT
             );
-            return Err(RulesDocumentError::new(RulesDocumentErrorKind::NewerFormat, message));
+            return Err(FleetError::of_document(FleetErrorKind::NewerFormat, message));
         }
         let document = Self(serde_json::from_slice(bytes)?);
         document.check_ranges()?;
@@ -103,7 +107,7 @@ impl RulesDocument {
     ///
     /// If it would be too long, a field is out of its range, or a policy has what the format cannot express: parts of a
     /// second, or an extension that is neither a text nor a boolean nor a whole number.
-    pub fn to_json(&self) -> Result<String, RulesDocumentError> {
+    pub fn to_json(&self) -> Result<String, FleetError> {
         self.check_ranges()?;
         let json = serde_json::to_string_pretty(&self.0)?;
         check_length(json.len())?;
@@ -230,21 +234,16 @@ impl RulesDocument {
         Ok(rules)
     }
 
-    fn check_ranges(&self) -> Result<(), RulesDocumentError> {
-        let invalid = |message: String| Err(RulesDocumentError::new(RulesDocumentErrorKind::Malformed, message));
-        let (format, version, author) = (self.0.format, self.version(), self.author());
+    fn check_ranges(&self) -> Result<(), FleetError> {
+        let invalid = |message: String| Err(FleetError::of_document(FleetErrorKind::Malformed, message));
+        let (format, version) = (self.0.format, self.version());
         if format == 0 {
             return invalid("format 0 is outside 1..".to_owned());
         }
         if !(1..=RulesVersion::MAX_NUMBER).contains(&version) {
             return invalid(format!("version {version} is outside 1..={}", RulesVersion::MAX_NUMBER));
         }
-        if author.len() > Self::MAX_AUTHOR || author.contains(char::is_control) {
-            return invalid(format!(
-                "author: it is longer than {} bytes or holds a control character",
-                Self::MAX_AUTHOR
-            ));
-        }
+        check_text("author", self.author())?;
         match self.roll_out().map(Rollout::percent) {
             Some(percent @ 101..) => invalid(format!("roll_out: percent {percent} is outside 0..=100")),
             _ => Ok(()),
@@ -258,10 +257,20 @@ pub(super) fn version_in(bytes: &[u8]) -> u64 {
     form.map_or(0, |form| form.version.min(RulesVersion::MAX_NUMBER))
 }
 
-pub(super) fn check_length(length: usize) -> Result<(), RulesDocumentError> {
+/// Authors and reasons stand in logs and on pages.
+pub(super) fn check_text(field: &str, text: &str) -> Result<(), FleetError> {
+    let most = RulesDocument::MAX_AUTHOR;
+    if text.len() <= most && !text.contains(char::is_control) {
+        return Ok(());
+    }
+    let message = format!("{field}: it is longer than {most} bytes or holds a control character");
+    Err(FleetError::of_document(FleetErrorKind::Malformed, message))
+}
+
+pub(super) fn check_length(length: usize) -> Result<(), FleetError> {
     if length <= RulesDocument::MAX_LENGTH {
         return Ok(());
     }
     let message = format!("it is longer than {} bytes", RulesDocument::MAX_LENGTH);
-    Err(RulesDocumentError::new(RulesDocumentErrorKind::TooLong, message))
+    Err(FleetError::of_document(FleetErrorKind::TooLong, message))
 }

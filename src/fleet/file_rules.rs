@@ -11,7 +11,8 @@ use tokio::task::spawn_blocking;
 
 use super::{
     document::{RulesDocument, check_length, version_in},
-    source::{RulesSource, RulesSourceError, SourceFuture},
+    error::FleetError,
+    source::{RulesSource, SourceFuture},
     version::RulesVersion,
 };
 
@@ -52,7 +53,7 @@ impl FileRules {
         &self.path
     }
 
-    async fn read(&self) -> Result<Option<Vec<u8>>, RulesSourceError> {
+    async fn read(&self) -> Result<Option<Vec<u8>>, FleetError> {
         let path = Arc::clone(&self.path);
         let reading = Arc::clone(&self.reading).lock_owned().await;
         let read = spawn_blocking(move || {
@@ -60,8 +61,8 @@ impl FileRules {
             read_up_to(&path, RulesDocument::MAX_LENGTH + 1)
         });
         let read = read.await;
-        let read = read.map_err(RulesSourceError::unavailable)?;
-        read.map_err(|error| RulesSourceError::unavailable(format!("{}: {error}", self.name)))
+        let read = read.map_err(FleetError::unavailable)?;
+        read.map_err(|error| FleetError::unavailable(format!("{}: {error}", self.name)))
     }
 }
 
@@ -96,7 +97,7 @@ impl RulesSource for FileRules {
 
     fn document(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
         Box::pin(async {
-            let missing = || RulesSourceError::unavailable(format!("{}: there is no such file", self.name));
+            let missing = || FleetError::unavailable(format!("{}: there is no such file", self.name));
             let bytes = self.read().await?.ok_or_else(missing)?;
             check_length(bytes.len())?;
             Ok(bytes)

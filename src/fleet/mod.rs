@@ -12,6 +12,7 @@
 
 mod controls;
 mod document;
+mod error;
 mod file_rules;
 mod follower;
 mod pause;
@@ -23,12 +24,13 @@ mod version;
 
 pub use self::{
     controls::{Change, Control, Controls, SwitchOrder},
-    document::{AccessEntry, Rollout, RulesDocument, RulesDocumentError, RulesDocumentErrorKind},
+    document::{AccessEntry, Rollout, RulesDocument},
+    error::{FleetError, FleetErrorKind},
     file_rules::FileRules,
-    follower::{FollowerStatus, Lost, LostKind, RejectedRules, RejectionReason, RulesFollower, RulesFollowerBuilder},
-    publisher::{Proposal, Publication, PublishError, Published, RulesPublisher},
+    follower::{FollowerStatus, Lost, RulesFollower, RulesFollowerBuilder},
+    publisher::{Proposal, Publication, Published, RulesPublisher},
     redis_rules::RedisRules,
     report::InstanceReport,
-    source::{RulesSource, RulesSourceError, SourceFuture, SourceState},
-    version::{RulesVersion, RulesVersionError},
+    source::{RulesSource, SourceFuture, SourceState},
+    version::RulesVersion,
 };

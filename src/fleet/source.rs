@@ -1,9 +1,8 @@
 //! The places from which instances take their rules.
 
-use std::{error::Error, fmt, future::Future, pin::Pin};
+use std::{fmt, future::Future, pin::Pin};
 
-use super::{controls::SwitchOrder, document::RulesDocumentError, report::InstanceReport, version::RulesVersion};
-use crate::error::StoreError;
+use super::{controls::SwitchOrder, error::FleetError, report::InstanceReport, version::RulesVersion};
 
 /// A place that has the rules of a fleet: [`RedisRules`](super::RedisRules), [`FileRules`](super::FileRules), or one of
 /// yours, such as a configuration service.
@@ -48,7 +47,7 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
     /// version changed, and reads at most [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes.
     fn access(&self, version: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
         let message = format!("the source has no access list of version {version}");
-        Box::pin(async { Err(RulesSourceError::unavailable(message)) })
+        Box::pin(async { Err(FleetError::unavailable(message)) })
     }
 
     /// The bytes of the document, which are those of this version unless another one was published meanwhile.
@@ -133,51 +132,7 @@ impl SourceState {
     }
 }
 
-/// The answer of a [`RulesSource`].
-pub type SourceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, RulesSourceError>> + Send + 'a>>;
-
-/// The reason why a [`RulesSource`] gave no answer.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum RulesSourceError {
-    /// The source has a document that is none: too long, for example. It is not asked for again until the version changes.
-    Document(RulesDocumentError),
-    /// The source could not be read. It is asked again.
-    Unavailable(Box<dyn Error + Send + Sync>),
-}
-
-impl RulesSourceError {
-    pub(super) fn unavailable(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::Unavailable(error.into())
-    }
-}
-
-impl From<RulesDocumentError> for RulesSourceError {
-    fn from(error: RulesDocumentError) -> Self {
-        Self::Document(error)
-    }
-}
-
-impl From<StoreError> for RulesSourceError {
-    fn from(error: StoreError) -> Self {
-        Self::unavailable(error)
-    }
-}
-
-impl fmt::Display for RulesSourceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Document(error) => error.fmt(f),
-            Self::Unavailable(error) => write!(f, "the source of rules cannot be read: {error}"),
-        }
-    }
-}
-
-impl Error for RulesSourceError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Document(error) => Some(error),
-            Self::Unavailable(error) => Some(&**error),
-        }
-    }
-}
+/// The answer of a [`RulesSource`]. An error about a [bad document](super::FleetErrorKind::is_bad_document) rejects the version:
+/// the document is not asked for again until the version changes. After any other one, such as
+/// [`FleetError::unavailable`], the source is asked again.
+pub type SourceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;

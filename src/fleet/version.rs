@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use super::error::{FleetError, FleetErrorKind};
+
 /// The version of a [`RulesDocument`](super::RulesDocument): its number, and a digest of its bytes.
 ///
 /// Two versions are equal if both are. The number says which document came later. The digest tells two documents of
@@ -23,10 +25,6 @@ pub struct RulesVersion {
     number: u64,
     digest: [u8; 16],
 }
-
-/// The error for a text that is no [`RulesVersion`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RulesVersionError;
 
 impl RulesVersion {
     /// The largest number of a version, which every JSON parser reads exactly.
@@ -65,16 +63,20 @@ impl fmt::Debug for RulesVersion {
 }
 
 impl FromStr for RulesVersion {
-    type Err = RulesVersionError;
+    type Err = FleetError;
 
-    fn from_str(text: &str) -> Result<Self, RulesVersionError> {
-        let (number, digest) = text.split_once(' ').ok_or(RulesVersionError)?;
-        let is_decimal = number.bytes().all(|byte| byte.is_ascii_digit());
-        let number = number.parse().ok().filter(|number| *number <= Self::MAX_NUMBER);
-        Ok(Self {
-            number: number.filter(|_| is_decimal).ok_or(RulesVersionError)?,
-            digest: digest_from_hex(digest).ok_or(RulesVersionError)?,
-        })
+    fn from_str(text: &str) -> Result<Self, FleetError> {
+        let parse = || {
+            let (number, digest) = text.split_once(' ')?;
+            let is_decimal = number.bytes().all(|byte| byte.is_ascii_digit());
+            let number = number.parse().ok().filter(|number| *number <= Self::MAX_NUMBER);
+            Some(Self {
+                number: number.filter(|_| is_decimal)?,
+                digest: digest_from_hex(digest)?,
+            })
+        };
+        let message = "the version of rules is not a number, a space and 32 hexadecimal digits";
+        parse().ok_or_else(|| FleetError::new(FleetErrorKind::Malformed, message))
     }
 }
 
@@ -85,14 +87,6 @@ pub(super) fn digest_from_hex(text: &str) -> Option<[u8; 16]> {
     let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex)?;
     Some(number.to_be_bytes())
 }
-
-impl fmt::Display for RulesVersionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the version of rules is not a number, a space and 32 hexadecimal digits")
-    }
-}
-
-impl std::error::Error for RulesVersionError {}
 
 #[cfg(test)]
 mod tests {
@@ -128,7 +122,8 @@ mod tests {
             &format!("9007199254740992 {digest}"),
             &format!("99999999999999999999999 {digest}"),
         ] {
-            assert_eq!(text.parse::<RulesVersion>(), Err(RulesVersionError), "{text:?}");
+            let error = text.parse::<RulesVersion>().unwrap_err();
+            assert_eq!(error.kind(), FleetErrorKind::Malformed, "{text:?}");
         }
     }
 }

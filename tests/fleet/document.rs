@@ -6,7 +6,7 @@ use serde_json::json;
 use tower_quota::{
     Access, Algorithm, CalendarPeriod, CalendarWindow, Direction, PartitionId, QuotaPolicy, Rules, Weekday,
     fields::ExtensionValue,
-    fleet::{AccessEntry, Rollout, RulesDocument, RulesDocumentErrorKind as Kind, RulesVersion},
+    fleet::{AccessEntry, FleetErrorKind as Kind, Rollout, RulesDocument, RulesVersion},
 };
 
 fn minute(quota: u64) -> QuotaPolicy {

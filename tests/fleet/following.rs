@@ -15,7 +15,7 @@ use tower_quota::{
     Access, AccessList, ConfigErrorKind, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Rules, Scope, Tiers,
     clock::{Clock, Timestamp},
     fleet::{
-        AccessEntry, RejectionReason as Reason, Rollout, RulesDocument, RulesFollower, RulesFollowerBuilder,
+        AccessEntry, FleetErrorKind as Reason, Rollout, RulesDocument, RulesFollower, RulesFollowerBuilder,
         RulesSource, RulesVersion, SourceFuture,
     },
     key,
@@ -180,13 +180,9 @@ async fn a_version_that_cannot_be_put_in_force_is_rejected_with_its_reason_and_t
         source.asked();
         poll().await;
         let status = follower.status();
-        let rejected = status.rejected().unwrap_or_else(|| panic!("{message}"));
-        assert_eq!(
-            (rejected.version(), rejected.reason()),
-            (published, reason),
-            "{message}"
-        );
-        assert!(rejected.message().contains(message), "{}", rejected.message());
+        let (rejected, error) = status.rejected().unwrap_or_else(|| panic!("{message}"));
+        assert_eq!((rejected, error.kind()), (published, reason), "{message}");
+        assert!(error.to_string().contains(message), "{error}");
         assert_eq!((quota(&layer), status.version()), (5, Some(good)));
         assert!(send(&layer, "alice").await.1.contains("q=5"));
         // A document that was rejected is not read again and again.
@@ -202,10 +198,10 @@ async fn a_document_that_another_program_has_changed_is_rejected_until_it_is_tha
     source.publish(&version(6));
     source.state().document.push(b' ');
     poll().await;
-    let rejected = follower.status().rejected().unwrap().clone();
-    assert_eq!(rejected.reason(), Reason::Mismatched);
+    let error = follower.status().rejected().unwrap().1.clone();
+    assert_eq!(error.kind(), Reason::Mismatched);
     let expected = "the document has another digest than its version 6 ";
-    assert!(rejected.message().starts_with(expected), "{}", rejected.message());
+    assert!(error.to_string().starts_with(expected), "{error}");
     source.state().document.pop();
     pass(Duration::from_secs(15)).await;
     assert_eq!((quota(&layer), follower.status().rejected()), (6, None));
@@ -259,7 +255,7 @@ async fn rules_and_switch_of_the_process_override_those_of_the_fleet_until_they_
     source.publish(&version(7).with_rules(Rules::new()));
     poll().await;
     assert_eq!(
-        follower.status().rejected().map(|rejected| rejected.reason()),
+        follower.status().rejected().map(|(_, error)| error.kind()),
         Some(Reason::Invalid)
     );
     handle.clear_overrides();
@@ -292,7 +288,7 @@ async fn a_fleet_that_is_switched_off_limits_no_request_not_even_where_its_rules
     source.publish(&version(6).with_rules(unknown_tier).switched_off(true));
     poll().await;
     assert_eq!(
-        follower.status().rejected().map(|rejected| rejected.version().number()),
+        follower.status().rejected().map(|(version, _)| version.number()),
         Some(6)
     );
     for _ in 0..20 {
@@ -666,10 +662,7 @@ async fn an_instance_reports_what_it_runs_every_ten_seconds_and_when_that_change
     };
     assert!(said(Some(good), None, false) >= 1 && said(Some(good), Some(bad), false) >= 1);
     assert!(said(Some(good), Some(bad), true) >= 1);
-    assert_eq!(
-        follower.status().rejected().map(|rejected| rejected.version()),
-        Some(bad)
-    );
+    assert_eq!(follower.status().rejected().map(|(version, _)| version), Some(bad));
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower_quota::{
     RateLimitLayer, RedisStore, RedisStoreBuilder, StoreErrorKind,
     fleet::{
-        InstanceReport, RedisRules, RejectionReason as Reason, RulesDocument, RulesFollower, RulesSource, RulesVersion,
+        FleetErrorKind as Reason, InstanceReport, RedisRules, RulesDocument, RulesFollower, RulesSource, RulesVersion,
         SourceFuture,
     },
 };
@@ -266,7 +266,7 @@ async fn what_other_programs_write_is_rejected_and_too_much_of_it_is_not_even_re
     server.command(&["CONFIG", "RESETSTAT"]);
     server.command(&["SETRANGE", &document, "10485759", "x"]);
     server.command(&["SET", &head, &RulesVersion::of(6, b"").to_string()]);
-    let rejected = || follower.status().rejected().map(|rejected| rejected.reason());
+    let rejected = || follower.status().rejected().map(|(_, error)| error.kind());
     until("it is too long", || rejected() == Some(Reason::TooLong)).await;
     sleep(Duration::from_secs(2)).await;
     // It was looked at once, and not as a whole.

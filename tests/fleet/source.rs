@@ -16,8 +16,8 @@ use tower_layer::Layer;
 use tower_quota::{
     MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules,
     fleet::{
-        AccessEntry, InstanceReport, RulesDocument, RulesSource, RulesSourceError, RulesVersion, SourceFuture,
-        SourceState, SwitchOrder,
+        AccessEntry, FleetError, InstanceReport, RulesDocument, RulesSource, RulesVersion, SourceFuture, SourceState,
+        SwitchOrder,
     },
     key,
 };
@@ -108,7 +108,7 @@ impl Source {
                 let answer = answer(&state);
                 Box::pin(async { Ok(answer) })
             }
-            Manner::Fails => Box::pin(async { Err(RulesSourceError::Unavailable("it is a test".into())) }),
+            Manner::Fails => Box::pin(async { Err(FleetError::unavailable("it is a test")) }),
             Manner::Hangs => Box::pin(pending()),
             Manner::Panics => {
                 drop(state);

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tower_quota::{
     Access, AccessList, ConfigError, RateLimitLayer, RedisStore, Rules, RulesHandle,
     fleet::{
-        AccessEntry, Control, Proposal, Publication, PublishError, Published, RedisRules, Rollout, RulesDocument,
-        RulesFollower, RulesPublisher, SwitchOrder,
+        AccessEntry, Control, FleetError, FleetErrorKind, Proposal, Publication, Published, RedisRules, Rollout,
+        RulesDocument, RulesFollower, RulesPublisher, SwitchOrder,
     },
 };
 
@@ -62,10 +62,10 @@ impl Fleet {
     /// The state of the rules that this instance knows without a call to Redis.
     pub(crate) fn to_json(&self) -> Value {
         let status = self.follower.status();
-        let rejected = status.rejected().map(|rejected| {
+        let rejected = status.rejected().map(|(version, error)| {
             json!({
-                "number": rejected.version().number(),
-                "message": rejected.message(),
+                "number": version.number(),
+                "message": error.to_string(),
             })
         });
         json!({
@@ -179,23 +179,23 @@ fn outdated(proposal: &Proposal) -> Failure {
     (StatusCode::PRECONDITION_FAILED, message)
 }
 
-fn failure(error: PublishError) -> Failure {
-    let status = match &error {
-        PublishError::Conflict { .. } => StatusCode::PRECONDITION_FAILED,
-        PublishError::NotListed => StatusCode::NOT_FOUND,
-        PublishError::AfterRollBack { .. }
-        | PublishError::CountsReset(_)
-        | PublishError::NothingPublished
-        | PublishError::NoEarlierVersion { .. } => StatusCode::CONFLICT,
-        PublishError::UnreadableAccess(_) => {
+fn failure(error: FleetError) -> Failure {
+    let status = match error.kind() {
+        FleetErrorKind::Conflict => StatusCode::PRECONDITION_FAILED,
+        FleetErrorKind::NotListed => StatusCode::NOT_FOUND,
+        FleetErrorKind::AfterRollBack
+        | FleetErrorKind::CountsReset
+        | FleetErrorKind::NothingPublished
+        | FleetErrorKind::NoEarlierVersion => StatusCode::CONFLICT,
+        FleetErrorKind::UnreadableAccess => {
             let message = format!("{error}; `rulesctl unblock --all` begins a new list\n");
             return (StatusCode::CONFLICT, message);
         }
-        PublishError::Unreadable(_) => {
+        FleetErrorKind::Unreadable => {
             let message = format!("{error}; `rulesctl rollback --overwrite` takes its place\n");
             return (StatusCode::CONFLICT, message);
         }
-        PublishError::Store(_) => return unavailable(error),
+        FleetErrorKind::Unavailable => return unavailable(error),
         _ => return unprocessable(error),
     };
     (status, format!("{error}\n"))

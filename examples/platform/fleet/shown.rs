@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tower_quota::{
     Access,
     clock::Clock,
-    fleet::{AccessEntry, Change, Controls, InstanceReport, PublishError, Published, RulesDocument, SwitchOrder},
+    fleet::{AccessEntry, Change, Controls, FleetErrorKind, InstanceReport, Published, RulesDocument, SwitchOrder},
 };
 
 use super::{super::admin::Failure, Fleet, failure, text};
@@ -17,7 +17,7 @@ pub(super) async fn show(State(fleet): State<Fleet>) -> Result<Json<Value>, Fail
     let (published, problem) = match publisher.current().await {
         Ok(published) => (published, None),
         // The instances go on with an older version: operators see which.
-        Err(error @ PublishError::Unreadable(_)) => (None, Some(failure(error).1)),
+        Err(error) if error.kind() == FleetErrorKind::Unreadable => (None, Some(failure(error).1)),
         Err(error) => return Err(failure(error)),
     };
     let (controls, controls_problem) = match publisher.controls().await {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{ControlledAccess, Controls, SwitchOrder, check_entries};
 use crate::{
     access::Access,
-    fleet::{AccessEntry, PublishError},
+    fleet::{AccessEntry, FleetError, FleetErrorKind},
     key::network,
 };
 
@@ -82,7 +82,7 @@ impl Control {
         Self::new(ControlEdit::SetAccess(entry), None)
     }
 
-    /// Removes the entry for the network or key of this entry. Without one the error is [`PublishError::NotListed`].
+    /// Removes the entry for the network or key of this entry. Without one the error is [`FleetErrorKind::NotListed`].
     pub fn remove_access(entry: AccessEntry) -> Self {
         Self::new(ControlEdit::RemoveAccess(entry), None)
     }
@@ -154,7 +154,7 @@ impl Control {
         author: &str,
         now: u64,
         seen: u64,
-    ) -> Result<Controls, PublishError> {
+    ) -> Result<Controls, FleetError> {
         let seconds = now / 1_000;
         let mut after = current.clone();
         match &self.edit {
@@ -186,7 +186,7 @@ impl Control {
             ControlEdit::RemoveAccess(entry) => {
                 let is_same = |other: &AccessEntry| other.is_about_same(entry);
                 if !after.access.entries.iter().any(is_same) {
-                    return Err(PublishError::NotListed);
+                    return Err(not_listed());
                 }
                 after
                     .access
@@ -218,6 +218,11 @@ impl Control {
             ControlEdit::RemoveAccess(entry) => format!("access list: - {}", entry.subject()),
         }
     }
+}
+
+fn not_listed() -> FleetError {
+    let message = "the access list has no entry for this network or key";
+    FleetError::new(FleetErrorKind::NotListed, message)
 }
 
 /// After a loss of data, the time makes the number larger than every number before, and what instances report does so after the

@@ -24,7 +24,7 @@ pub(super) struct VersionForm {
     pub(super) version: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a map with `format`, `version` and `rules`")]
 pub(super) struct DocumentForm {
     pub(super) format: u64,
@@ -48,22 +48,6 @@ pub(super) struct DocumentForm {
     pub(super) access: Vec<AccessEntry>,
     #[serde(default, deserialize_with = "field::block_unknown_addresses")]
     pub(super) block_unknown_addresses: bool,
-}
-
-impl DocumentForm {
-    pub(super) fn new(format: u64, version: u64, rules: Rules) -> Self {
-        Self {
-            format,
-            version,
-            author: String::new(),
-            time: 0,
-            rules,
-            roll_out: None,
-            switched_off: false,
-            access: Vec::new(),
-            block_unknown_addresses: false,
-        }
-    }
 }
 
 /// Readers of fields whose errors name the field.

@@ -14,7 +14,7 @@ use tokio::{sync::watch, task::JoinSet};
 use self::shared::Shared;
 pub use self::{
     builder::RulesFollowerBuilder,
-    status::{FollowerStatus, Lost, LostKind, RejectedRules, RejectionReason},
+    status::{FollowerStatus, Lost},
 };
 use super::{controls::Controls, document::RulesDocument, source::RulesSource};
 use crate::rules::RulesHandle;
@@ -27,7 +27,7 @@ use crate::rules::RulesHandle;
 /// within 300 ms.
 ///
 /// The last good rules stay while the source is unavailable, when nothing is published any more, and when a document is
-/// [rejected](RejectionReason). Before the first version, they are those of the program; a program that would rather
+/// [rejected](FollowerStatus::rejected). Before the first version, they are those of the program; a program that would rather
 /// wait calls [`wait_for_rules`](Self::wait_for_rules) before it serves. A version whose number is lower than that of the one
 /// before is put in force as any other: a fail-over can lose a publication, and what the source says holds. Its kill switch
 /// and its access list hold even if the layer cannot carry out its rules.

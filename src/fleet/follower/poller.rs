@@ -4,16 +4,13 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
-use super::{
-    reporter::Reporter,
-    shared::Shared,
-    status::{RejectedRules, RejectionReason},
-};
+use super::{reporter::Reporter, shared::Shared};
 use crate::fleet::{
     controls::parse_access,
-    document::{RulesDocument, RulesDocumentError, RulesDocumentErrorKind},
+    document::RulesDocument,
+    error::{FleetError, FleetErrorKind},
     pause,
-    source::{ControlHeads, RulesSource, RulesSourceError},
+    source::{ControlHeads, RulesSource},
     version::RulesVersion,
 };
 
@@ -27,13 +24,6 @@ pub(super) struct Poller {
     /// The head of an access list that could not be read, what is said about it, and the number of polls before the next attempt.
     broken_list: Option<(RulesVersion, Result<(), String>, u32)>,
     reporter: Reporter,
-}
-
-/// The result of reading a document.
-enum Read {
-    Seen,
-    /// It is not that of the version.
-    Mismatched(String),
 }
 
 impl Poller {
@@ -75,7 +65,7 @@ impl Poller {
         }
     }
 
-    async fn poll(&mut self) -> Result<(), RulesSourceError> {
+    async fn poll(&mut self) -> Result<(), FleetError> {
         let mut tries = 0;
         loop {
             let state = within(Self::SHORT, self.source.state()).await?;
@@ -89,22 +79,23 @@ impl Poller {
             if !self.is_to_be_read(version) {
                 return Ok(());
             }
-            match self.read(version).await? {
-                Read::Seen => {
-                    self.seen = Some(version);
-                    self.mismatched = None;
+            tries += 1;
+            match self.read(version).await {
+                Ok(document) => self.shared.apply(version, document),
+                Err(error) if !error.kind().is_bad_document() => return Err(error),
+                Err(error) if error.kind() == FleetErrorKind::Mismatched => {
+                    if tries < Self::TRIES {
+                        continue;
+                    }
+                    self.mismatched = Some((version, Self::PAUSES));
+                    self.shared.reject(version, error);
                     return Ok(());
                 }
-                Read::Mismatched(message) => {
-                    tries += 1;
-                    if tries == Self::TRIES {
-                        self.mismatched = Some((version, Self::PAUSES));
-                        let reason = RejectionReason::Mismatched;
-                        self.shared.reject(RejectedRules::new(version, reason, &message));
-                        return Ok(());
-                    }
-                }
+                Err(error) => self.shared.reject(version, error),
             }
+            self.seen = Some(version);
+            self.mismatched = None;
+            return Ok(());
         }
     }
 
@@ -180,48 +171,31 @@ impl Poller {
         }
     }
 
-    async fn read(&mut self, version: RulesVersion) -> Result<Read, RulesSourceError> {
-        let reject = |error: &RulesDocumentError| {
-            let reason = match error.kind() {
-                RulesDocumentErrorKind::Malformed => RejectionReason::Malformed,
-                RulesDocumentErrorKind::NewerFormat => RejectionReason::NewerFormat,
-                RulesDocumentErrorKind::TooLong => RejectionReason::TooLong,
-            };
-            self.shared.reject(RejectedRules::new(version, reason, error));
-            Ok(Read::Seen)
-        };
-        let bytes = match within(Self::LONG, self.source.document(version)).await {
-            Ok(bytes) => bytes,
-            Err(RulesSourceError::Document(error)) => return reject(&error),
-            Err(error) => return Err(error),
-        };
+    /// Reads the document of a version.
+    async fn read(&self, version: RulesVersion) -> Result<RulesDocument, FleetError> {
+        let mismatched = |message| FleetError::new(FleetErrorKind::Mismatched, message);
+        let bytes = within(Self::LONG, self.source.document(version)).await?;
         if RulesVersion::of(version.number(), &bytes) != version {
             let message = format!("the document has another digest than its version {version}");
-            return Ok(Read::Mismatched(message));
+            return Err(mismatched(message));
         }
-        let document = match RulesDocument::parse(&bytes) {
-            Ok(document) => document,
-            Err(error) => return reject(&error),
-        };
+        let document = RulesDocument::parse(&bytes)?;
         if document.version() != version.number() {
-            let message = format!(
-                "the document has the number {}, and its version is {version}",
-                document.version()
-            );
-            return Ok(Read::Mismatched(message));
+            let number = document.version();
+            let message = format!("the document has the number {number}, and its version is {version}");
+            return Err(mismatched(message));
         }
-        self.shared.apply(version, document);
-        Ok(Read::Seen)
+        Ok(document)
     }
 }
 
 /// The answer of a source that is there in time.
 pub(super) async fn within<T>(
     time: Duration,
-    answer: impl Future<Output = Result<T, RulesSourceError>>,
-) -> Result<T, RulesSourceError> {
+    answer: impl Future<Output = Result<T, FleetError>>,
+) -> Result<T, FleetError> {
     match timeout(time, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(RulesSourceError::unavailable(format!("no answer within {time:?}"))),
+        Err(_) => Err(FleetError::unavailable(format!("no answer within {time:?}"))),
     }
 }

@@ -7,12 +7,8 @@ use tokio::task::JoinSet;
 use super::{
     poller::{Poller, within},
     shared::Shared,
-    status::RejectedRules,
 };
-use crate::fleet::{
-    report::InstanceReport,
-    source::{RulesSource, RulesSourceError},
-};
+use crate::fleet::{error::FleetError, report::InstanceReport, source::RulesSource};
 
 pub(super) struct Reporter {
     shared: Arc<Shared>,
@@ -23,7 +19,7 @@ pub(super) struct Reporter {
     /// True if the source has said that it has the newest one, and so none of the others.
     is_confirmed: bool,
     /// The report under way, of which there is one at most. It ends with the follower.
-    under_way: JoinSet<Result<(), RulesSourceError>>,
+    under_way: JoinSet<Result<(), FleetError>>,
     /// The number of polls since the last report.
     unreported: u32,
 }
@@ -57,7 +53,7 @@ impl Reporter {
         let status = self.shared.status();
         let report = InstanceReport::new(&*self.instance)
             .running(status.version())
-            .rejecting(status.rejected().map(RejectedRules::version))
+            .rejecting(status.rejected().map(|(version, _)| version))
             .overridden(status.is_overridden())
             .switched_off(status.is_off())
             .obeying(status.controls())

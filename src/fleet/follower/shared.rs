@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::status::{FollowerStatus, Lost, LostKind, RejectedRules, RejectionReason};
+use super::status::{FollowerStatus, Lost};
 use crate::{
     access::{AccessList, AccessRules, FleetPlace},
     clock::Clock,
@@ -12,6 +12,7 @@ use crate::{
     fleet::{
         controls::{ControlledAccess, Controls, SwitchOrder, access_rules},
         document::{AccessEntry, RulesDocument},
+        error::{FleetError, FleetErrorKind},
         version::RulesVersion,
     },
     rules::{FleetRules, Rules, RulesHandle},
@@ -117,9 +118,9 @@ impl Held {
         let has_entries = self.access.entries.iter().any(|entry| entry.holds_at(now));
         let access = if has_entries { self.access.number } else { 0 };
         [
-            Lost::between(LostKind::Rules, self.newest_number(), found.rules),
-            Lost::between(LostKind::Switch, order.map_or(0, SwitchOrder::number), found.switch),
-            Lost::between(LostKind::Access, access, found.access),
+            Lost::between("rules", self.newest_number(), found.rules),
+            Lost::between("switch", order.map_or(0, SwitchOrder::number), found.switch),
+            Lost::between("access", access, found.access),
         ]
         .into_iter()
         .flatten()
@@ -205,7 +206,7 @@ impl Shared {
         };
         if let Err(error) = applied {
             drop(held);
-            return self.reject(RejectedRules::new(version, RejectionReason::Invalid, &error));
+            return self.reject(version, error.into());
         }
         let author = document.author();
         match before {
@@ -341,24 +342,26 @@ impl Shared {
         let (lost, newest) = (held.lost(self.seconds()), held.newest_number());
         drop(held);
         if self.status.borrow().lost != lost {
-            let texts: Vec<_> = lost
-                .iter()
-                .map(|lost| (lost.what().as_str(), lost.to_string()))
-                .collect();
+            let texts: Vec<_> = lost.iter().map(|lost| (lost.what(), lost.to_string())).collect();
             self.telemetry.lost(&texts);
         }
         self.change_status(|status| (status.lost, status.newest) = (lost, newest));
     }
 
     /// Rejects a version. The rules before stay.
-    pub(super) fn reject(&self, rejected: RejectedRules) {
+    pub(super) fn reject(&self, version: RulesVersion, error: FleetError) {
         let running = self.status().version;
-        let reason = rejected.reason().as_str();
+        let reason = match error.kind() {
+            FleetErrorKind::Invalid => "invalid",
+            FleetErrorKind::Mismatched => "mismatched",
+            FleetErrorKind::NewerFormat => "newer_format",
+            FleetErrorKind::TooLong => "too_long",
+            _ => "malformed",
+        };
         let running = running.map_or_else(|| "none".to_owned(), |running| running.to_string());
-        self.telemetry
-            .rejected(&rejected.version(), &running, reason, rejected.message());
+        self.telemetry.rejected(&version, &running, reason, &error.to_string());
         self.telemetry.rejects(Some(reason));
-        self.change_status(|status| status.rejected = Some(rejected));
+        self.change_status(|status| status.rejected = Some((version, error)));
     }
 
     /// The version that is in force is the one that the source has, after another one was rejected, of which the switch

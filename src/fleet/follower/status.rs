@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use crate::fleet::{controls::SwitchOrder, version::RulesVersion};
+use crate::fleet::{controls::SwitchOrder, error::FleetError, version::RulesVersion};
 
 /// The state of a [`RulesFollower`](super::RulesFollower): which version its layer runs, and why not a newer one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FollowerStatus {
     pub(super) version: Option<RulesVersion>,
-    pub(super) rejected: Option<RejectedRules>,
+    pub(super) rejected: Option<(RulesVersion, FleetError)>,
     pub(super) failure: Option<String>,
     pub(super) is_overridden: bool,
     pub(super) is_off: bool,
@@ -22,45 +22,9 @@ pub struct FollowerStatus {
 /// Something that an instance had read and that its source no longer has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    what: LostKind,
+    what: &'static str,
     had: u64,
     found: Option<u64>,
-}
-
-/// The kind of a [`Lost`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LostKind {
-    /// The access list that applies in addition to the rules.
-    Access,
-    /// The rules.
-    Rules,
-    /// The last order of the kill switch.
-    Switch,
-}
-
-/// A version that an instance rejects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RejectedRules {
-    version: RulesVersion,
-    reason: RejectionReason,
-    message: String,
-}
-
-/// The reason why an instance rejects a version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RejectionReason {
-    /// The layer cannot carry the rules out: a check of [`build`](crate::RateLimitLayerBuilder::build) fails.
-    Invalid,
-    /// The document cannot be read.
-    Malformed,
-    /// The document is not the one of its version: something else has written one of both.
-    Mismatched,
-    /// The document has a format that this version of the crate does not read.
-    NewerFormat,
-    /// The document is too long.
-    TooLong,
 }
 
 impl FollowerStatus {
@@ -70,9 +34,11 @@ impl FollowerStatus {
         self.version
     }
 
-    /// The version that was published last, if it is rejected.
-    pub fn rejected(&self) -> Option<&RejectedRules> {
-        self.rejected.as_ref()
+    /// The version that was published last, if it is rejected, and why: an error about a
+    /// [bad document](crate::fleet::FleetErrorKind::is_bad_document).
+    pub fn rejected(&self) -> Option<(RulesVersion, &FleetError)> {
+        let (version, error) = self.rejected.as_ref()?;
+        Some((*version, error))
     }
 
     /// The reason why the source could not be read the last time. The rules may be outdated meanwhile.
@@ -123,13 +89,14 @@ impl FollowerStatus {
 
 impl Lost {
     /// `None` if the source has what was `had`, or something newer; 0 is nothing.
-    pub(super) fn between(what: LostKind, had: u64, found: Option<u64>) -> Option<Self> {
+    pub(super) fn between(what: &'static str, had: u64, found: Option<u64>) -> Option<Self> {
         let is_lost = had > 0 && found.is_none_or(|found| found < had);
         is_lost.then_some(Self { what, had, found })
     }
 
-    /// Returns what the source lost.
-    pub fn what(&self) -> LostKind {
+    /// Returns what the source lost, as metrics name it: the `rules`, the last order of the `switch`, or the `access` list that
+    /// applies in addition to the rules.
+    pub fn what(&self) -> &'static str {
         self.what
     }
 
@@ -147,59 +114,10 @@ impl Lost {
 impl fmt::Display for Lost {
     /// Such as `rules: missing, 42 was read` or `rules: went back from 42 to 40`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, had) = (self.what.as_str(), self.had);
+        let (what, had) = (self.what, self.had);
         match self.found {
             None => write!(f, "{what}: missing, {had} was read"),
             Some(found) => write!(f, "{what}: went back from {had} to {found}"),
-        }
-    }
-}
-
-impl LostKind {
-    /// Returns the word in metrics: `access`, `rules` or `switch`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Access => "access",
-            Self::Rules => "rules",
-            Self::Switch => "switch",
-        }
-    }
-}
-
-impl RejectedRules {
-    pub(super) fn new(version: RulesVersion, reason: RejectionReason, error: &dyn fmt::Display) -> Self {
-        Self {
-            version,
-            reason,
-            message: error.to_string(),
-        }
-    }
-
-    /// The version.
-    pub fn version(&self) -> RulesVersion {
-        self.version
-    }
-
-    /// The reason, for programs.
-    pub fn reason(&self) -> RejectionReason {
-        self.reason
-    }
-
-    /// The reason, for people, with the place in the document.
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-}
-
-impl RejectionReason {
-    /// The word in events and metrics.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Invalid => "invalid",
-            Self::Malformed => "malformed",
-            Self::Mismatched => "mismatched",
-            Self::NewerFormat => "newer_format",
-            Self::TooLong => "too_long",
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use ::redis::cmd;
 
-use super::{CHANGES, PublishError, RulesPublisher, check_text, json};
+use super::{CHANGES, RulesPublisher, conflict, json};
 use crate::{
     error::StoreError,
     fleet::{
-        Change, Control, Controls, InstanceReport, RulesVersion, SwitchOrder,
+        Change, Control, Controls, FleetError, FleetErrorKind, InstanceReport, RulesVersion, SwitchOrder,
         controls::{ControlKind, access_json, parse_access},
+        document::check_text,
         redis_rules::version_of,
     },
 };
@@ -35,7 +36,7 @@ impl RulesPublisher {
     ///
     /// If Redis does not answer. An access list that cannot be read is no error: see
     /// [`access_problem`](Controls::access_problem).
-    pub async fn controls(&self) -> Result<Controls, PublishError> {
+    pub async fn controls(&self) -> Result<Controls, FleetError> {
         Ok(self.read_controls().await?.controls)
     }
 
@@ -45,9 +46,9 @@ impl RulesPublisher {
     /// # Errors
     ///
     /// If Redis does not answer or its ACL forbids it, the entry is invalid, no such entry exists, or the access list cannot be
-    /// read ([`PublishError::UnreadableAccess`]). The kill switch works even if its last order cannot be read. After
-    /// [`PublishError::Store`], the change may have taken effect.
-    pub async fn control(&self, control: Control) -> Result<Controls, PublishError> {
+    /// read ([`FleetErrorKind::UnreadableAccess`]). The kill switch works even if its last order cannot be read. After
+    /// [`FleetErrorKind::Unavailable`], the change may have taken effect.
+    pub async fn control(&self, control: Control) -> Result<Controls, FleetError> {
         check_text("author", &self.author)?;
         check_text("reason", &control.reason)?;
         let mut attempts = 1;
@@ -55,7 +56,7 @@ impl RulesPublisher {
             let current = self.read_controls().await?;
             let controls = current.controls;
             if let (Some(problem), ControlKind::Access, false) = (&controls.problem, control.kind(), control.clears()) {
-                return Err(PublishError::UnreadableAccess(problem.clone()));
+                return Err(FleetError::new(FleetErrorKind::UnreadableAccess, problem.clone()));
             }
             let now = self.now_millis().await?;
             let seen = self.newest_obeyed(control.kind(), now).await;
@@ -64,12 +65,7 @@ impl RulesPublisher {
             let (write, value) = self.control_script(&control, &current.replaced, &after, &change)?;
             match self.send_twice(&write).await? {
                 Some(found) if found == value.as_bytes() => return Ok(after),
-                _ if attempts == ATTEMPTS => {
-                    return Err(PublishError::Conflict {
-                        expected: None,
-                        found: None,
-                    });
-                }
+                _ if attempts == ATTEMPTS => return Err(conflict(None, None)),
                 _ => attempts += 1,
             }
         }
@@ -97,7 +93,7 @@ impl RulesPublisher {
         replaced: &Replaced,
         after: &Controls,
         change: &Change,
-    ) -> Result<(::redis::Cmd, String), PublishError> {
+    ) -> Result<(::redis::Cmd, String), FleetError> {
         let (keys, change) = (self.rules.keys(), json(change)?);
         let mut write = cmd("EVAL");
         write.arg(CONTROL);

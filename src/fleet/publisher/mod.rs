@@ -1,7 +1,6 @@
 //! Publishes rules for a fleet.
 
 mod control;
-mod error;
 mod proposal;
 mod publication;
 
@@ -11,10 +10,11 @@ use ::redis::{Value, cmd};
 use tokio::time::timeout;
 
 use self::proposal::effects;
-pub use self::{error::PublishError, proposal::Proposal, publication::Publication};
+pub use self::{proposal::Proposal, publication::Publication};
 use super::{
-    Change, InstanceReport, RedisRules, RulesDocument, RulesDocumentError, RulesDocumentErrorKind, RulesVersion,
-    document::check_length, redis_rules::version_of,
+    Change, FleetError, FleetErrorKind, InstanceReport, RedisRules, RulesDocument, RulesVersion,
+    document::{check_length, check_text},
+    redis_rules::version_of,
 };
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -41,7 +41,7 @@ const SENDS: usize = 2;
 /// only read; see [`RedisRules`].
 ///
 /// Each publication is a new version of the whole document, and is written by one script if the version that it was made
-/// for still holds, by number *and* digest. Otherwise it is a [`Conflict`](PublishError::Conflict), and nothing is written.
+/// for still holds, by number *and* digest. Otherwise it is a [`Conflict`](FleetErrorKind::Conflict), and nothing is written.
 /// Before that, everything is checked as far as it can be without a layer: a document that fails is not published.
 /// The documents of the last 16 versions are kept. A publication that does not change anything is not written.
 ///
@@ -63,9 +63,9 @@ const SENDS: usize = 2;
 /// request can: instances only follow what is published.
 ///
 /// ```
-/// use tower_quota::{QuotaPolicy, RedisStore, Rules, fleet::{Control, Publication, PublishError, RedisRules, RulesPublisher}};
+/// use tower_quota::{QuotaPolicy, RedisStore, Rules, fleet::{Control, FleetError, Publication, RedisRules, RulesPublisher}};
 ///
-/// # async fn example() -> Result<(), PublishError> {
+/// # async fn example() -> Result<(), FleetError> {
 /// let rules = RedisRules::new(RedisStore::builder("redis://publisher:password@127.0.0.1/"), "api")?;
 /// let publisher = RulesPublisher::new(rules, "alice");
 ///
@@ -96,8 +96,7 @@ pub struct Published {
 /// The state of a rule set, as it was read.
 struct Current {
     head: Vec<u8>,
-    /// The problem of a document that cannot be read.
-    published: Result<Option<Published>, String>,
+    published: Result<Option<Published>, FleetError>,
     /// The versions that can be read, the newest one first.
     history: Vec<RulesDocument>,
 }
@@ -115,8 +114,8 @@ impl RulesPublisher {
     /// # Errors
     ///
     /// If Redis does not answer, or the published document cannot be read.
-    pub async fn current(&self) -> Result<Option<Published>, PublishError> {
-        self.read(1).await?.published.map_err(PublishError::Unreadable)
+    pub async fn current(&self) -> Result<Option<Published>, FleetError> {
+        self.read(1).await?.published
     }
 
     /// The last versions that were published, the newest one first: at most 16. Documents that cannot be read are left out.
@@ -124,7 +123,7 @@ impl RulesPublisher {
     /// # Errors
     ///
     /// If Redis does not answer.
-    pub async fn history(&self) -> Result<Vec<RulesDocument>, PublishError> {
+    pub async fn history(&self) -> Result<Vec<RulesDocument>, FleetError> {
         Ok(self.read(HISTORY).await?.history)
     }
 
@@ -134,7 +133,7 @@ impl RulesPublisher {
     /// # Errors
     ///
     /// If Redis does not answer.
-    pub async fn changes(&self) -> Result<Vec<Change>, PublishError> {
+    pub async fn changes(&self) -> Result<Vec<Change>, FleetError> {
         let mut range = cmd("LRANGE");
         range.arg(self.rules.keys().changes()).arg(0).arg(CHANGES - 1);
         let changes = match self.command(range).await? {
@@ -153,7 +152,7 @@ impl RulesPublisher {
     ///
     /// If Redis does not answer, the published document cannot be read, or the new one would not be valid. It is no error
     /// yet if policies start anew.
-    pub async fn propose(&self, publication: Publication) -> Result<Proposal, PublishError> {
+    pub async fn propose(&self, publication: Publication) -> Result<Proposal, FleetError> {
         check_text("reason", &publication.reason)?;
         let current = self.read(HISTORY).await?;
         let now = self.now_millis().await? / 1_000;
@@ -161,7 +160,7 @@ impl RulesPublisher {
         let before = match current.published {
             Ok(published) => published,
             Err(_) if publication.overwrites => None,
-            Err(problem) => return Err(PublishError::Unreadable(problem)),
+            Err(error) => return Err(error),
         };
         let held = before.as_ref().map(Published::document);
         let (is_restoration, reason) = (publication.is_restoration(), publication.reason.clone());
@@ -205,7 +204,7 @@ impl RulesPublisher {
     }
 
     /// Returns `true` if a rollback made this version, as far as the changes are there.
-    async fn is_roll_back(&self, current: Option<&RulesDocument>) -> Result<bool, PublishError> {
+    async fn is_roll_back(&self, current: Option<&RulesDocument>) -> Result<bool, FleetError> {
         let Some(current) = current else {
             return Ok(false);
         };
@@ -220,26 +219,20 @@ impl RulesPublisher {
     ///
     /// # Errors
     ///
-    /// [`PublishError::Conflict`] if another version holds now; [`PublishError::CountsReset`] if a policy starts anew and the
+    /// [`FleetErrorKind::Conflict`] if another version holds now; [`FleetErrorKind::CountsReset`] if a policy starts anew and the
     /// publication does not [accept that](Publication::allow_count_reset); and if Redis does not answer, or its ACL forbids
-    /// it. Nothing is published then, except where [`PublishError::Store`] says otherwise.
-    pub async fn commit(&self, proposal: &Proposal) -> Result<Published, PublishError> {
+    /// it. Nothing is published then, except where [`FleetErrorKind::Unavailable`] says otherwise.
+    pub async fn commit(&self, proposal: &Proposal) -> Result<Published, FleetError> {
         if let Some(before) = proposal.base().filter(|_| proposal.is_empty()) {
             return Ok(before.clone());
         }
-        let anew: Vec<_> = proposal.count_resets().cloned().collect();
-        if !anew.is_empty() && !proposal.restarts_counts {
-            return Err(PublishError::CountsReset(anew));
-        }
+        proposal.check_count_resets()?;
         let json = proposal.document.to_json()?;
         let version = RulesVersion::of(proposal.document.version(), json.as_bytes());
         let head = self.write(proposal, version, &json).await?;
         // If the first one was carried out, the second one finds what it would have written.
         if head != version.to_string().as_bytes() {
-            return Err(PublishError::Conflict {
-                expected: proposal.base().map(Published::version),
-                found: version_of(&head),
-            });
+            return Err(conflict(proposal.base().map(Published::version), version_of(&head)));
         }
         Ok(Published::new(version, proposal.document.clone()))
     }
@@ -249,7 +242,7 @@ impl RulesPublisher {
     /// # Errors
     ///
     /// As those of [`propose`](Self::propose) and [`commit`](Self::commit).
-    pub async fn publish(&self, publication: Publication) -> Result<Published, PublishError> {
+    pub async fn publish(&self, publication: Publication) -> Result<Published, FleetError> {
         let proposal = self.propose(publication).await?;
         self.commit(&proposal).await
     }
@@ -282,6 +275,10 @@ impl RulesPublisher {
             Ok(()) => published(head.as_deref(), document.as_deref()),
             Err(error) => Err(error.to_string()),
         };
+        let published = published.map_err(|problem| {
+            let message = format!("the published rules cannot be read: {problem}");
+            FleetError::new(FleetErrorKind::Unreadable, message)
+        });
         Ok(Current {
             published,
             history: history.collect(),
@@ -290,7 +287,7 @@ impl RulesPublisher {
     }
 
     /// Writes the document if the head is the one that was read, and returns the one that holds now.
-    async fn write(&self, proposal: &Proposal, version: RulesVersion, json: &str) -> Result<Vec<u8>, PublishError> {
+    async fn write(&self, proposal: &Proposal, version: RulesVersion, json: &str) -> Result<Vec<u8>, FleetError> {
         let (keys, document) = (self.rules.keys(), &proposal.document);
         let change = Change::new(
             document.time(),
@@ -333,9 +330,7 @@ impl RulesPublisher {
 
     /// The server's time in milliseconds since the Unix epoch.
     async fn now_millis(&self) -> Result<u64, StoreError> {
-        let time: [u64; 2] = ::redis::from_redis_value(self.command(cmd("TIME")).await?)
-            .map_err(|_| StoreError::new(StoreErrorKind::Failed, "the time of the server is not two numbers"))?;
-        Ok(time[0].saturating_mul(1_000).saturating_add(time[1] / 1_000))
+        self.in_time(self.rules.now()).await
     }
 
     /// The reports of instances. Without them, numbers follow those that Redis has.
@@ -408,18 +403,18 @@ fn published(head: Option<&[u8]>, document: Option<&[u8]>) -> Result<Option<Publ
     Ok(Some(Published::new(version, parsed)))
 }
 
-fn json(value: &impl serde::Serialize) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|error| StoreError::new(StoreErrorKind::Failed, error.to_string()))
+/// Another publication has replaced the version that was expected.
+fn conflict(expected: Option<RulesVersion>, found: Option<RulesVersion>) -> FleetError {
+    let [expected, found] = [expected, found].map(|version| match version {
+        Some(version) => format!("version {}", version.number()),
+        None => "no readable version".to_owned(),
+    });
+    let message = format!("another publication came first: {found} holds in place of {expected}");
+    FleetError::new(FleetErrorKind::Conflict, message)
 }
 
-/// Authors and reasons stand in logs and on pages.
-fn check_text(field: &str, text: &str) -> Result<(), RulesDocumentError> {
-    if text.len() <= RulesDocument::MAX_AUTHOR && !text.contains(char::is_control) {
-        return Ok(());
-    }
-    let most = RulesDocument::MAX_AUTHOR;
-    let message = format!("{field}: it is longer than {most} bytes or holds a control character");
-    Err(RulesDocumentError::new(RulesDocumentErrorKind::Malformed, message))
+fn json(value: &impl serde::Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::new(StoreErrorKind::Failed, error.to_string()))
 }
 
 fn bytes(value: Value) -> Option<Vec<u8>> {

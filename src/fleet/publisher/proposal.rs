@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Published, publication::has_same_rules};
 use crate::{
-    fleet::{Rollout, RulesDocument, RulesVersion, controls::date},
+    fleet::{FleetError, FleetErrorKind, Rollout, RulesDocument, RulesVersion, controls::date},
     rules::{Rules, RulesChange, RulesDiff},
 };
 
@@ -59,6 +59,21 @@ impl Proposal {
     /// The policies that start anew, for any caller.
     pub fn count_resets(&self) -> impl Iterator<Item = &RulesChange> {
         self.effects.iter().flat_map(|(_, diff)| diff.count_resets())
+    }
+
+    /// Checks that no policy starts anew, unless the publication [accepts that](super::Publication::allow_count_reset). A
+    /// commit does the same.
+    ///
+    /// # Errors
+    ///
+    /// [`FleetErrorKind::CountsReset`], with the policies.
+    pub fn check_count_resets(&self) -> Result<(), FleetError> {
+        let anew: Vec<_> = self.count_resets().map(ToString::to_string).collect();
+        if anew.is_empty() || self.restarts_counts {
+            return Ok(());
+        }
+        let message = format!("counts would be lost: {}", anew.join("; "));
+        Err(FleetError::new(FleetErrorKind::CountsReset, message))
     }
 
     /// Returns `true` if it is published even if policies start anew.

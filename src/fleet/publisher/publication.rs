@@ -1,8 +1,7 @@
 //! The changes that can be published.
 
-use super::error::PublishError;
 use crate::{
-    fleet::{Rollout, RulesDocument},
+    fleet::{FleetError, FleetErrorKind, Rollout, RulesDocument},
     partition::PartitionId,
     rules::Rules,
 };
@@ -65,7 +64,7 @@ impl Publication {
     /// as they are. The [proposal](super::Proposal::restores) names the version.
     ///
     /// If a rollback made the current version, the error is
-    /// [`PublishError::AfterRollBack`], because "the version before" would be the one that was just rolled back. Policies that
+    /// [`FleetErrorKind::AfterRollBack`], because "the version before" would be the one that was just rolled back. Policies that
     /// start anew are no obstacle: they continue with what they had counted, unless that has expired.
     pub fn roll_back() -> Self {
         Self::new(Edit::RollBack { to: None })
@@ -148,8 +147,13 @@ impl Publication {
         current: Option<&RulesDocument>,
         history: &[RulesDocument],
         after_roll_back: bool,
-    ) -> Result<(RulesDocument, Option<RulesDocument>), PublishError> {
-        let base = || current.cloned().ok_or(PublishError::NothingPublished);
+    ) -> Result<(RulesDocument, Option<RulesDocument>), FleetError> {
+        let base = || {
+            let message = "nothing was published yet; publish rules for all callers first";
+            current
+                .cloned()
+                .ok_or_else(|| FleetError::new(FleetErrorKind::NothingPublished, message))
+        };
         match self.edit {
             Edit::Rules {
                 rules, percent: 100, ..
@@ -187,15 +191,22 @@ fn earlier<'a>(
     history: &'a [RulesDocument],
     to: Option<u64>,
     after_roll_back: bool,
-) -> Result<&'a RulesDocument, PublishError> {
+) -> Result<&'a RulesDocument, FleetError> {
     let differs = |document: &&RulesDocument| current.is_none_or(|current| !has_same_rules(document, current));
-    let known = || history.iter().filter(differs).map(RulesDocument::version).collect();
+    let error = |kind, problem: &str| {
+        let known: Vec<_> = history.iter().filter(differs).map(RulesDocument::version).collect();
+        FleetError::new(kind, format!("{problem} {known:?}"))
+    };
     let found = match to {
         Some(version) => history.iter().find(|document| document.version() == version),
-        None if after_roll_back => return Err(PublishError::AfterRollBack { candidates: known() }),
+        None if after_roll_back => {
+            let problem = "the current version is a rollback; choose the version to go back to, one of";
+            return Err(error(FleetErrorKind::AfterRollBack, problem));
+        }
         None => history.iter().find(differs),
     };
-    found.ok_or_else(|| PublishError::NoEarlierVersion { known: known() })
+    let problem = "there are no such earlier rules; the history has the versions";
+    found.ok_or_else(|| error(FleetErrorKind::NoEarlierVersion, problem))
 }
 
 pub(super) fn has_same_rules(one: &RulesDocument, other: &RulesDocument) -> bool {

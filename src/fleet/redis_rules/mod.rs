@@ -10,8 +10,9 @@ pub(super) use self::keys::RulesKeys;
 use super::{
     controls::SwitchOrder,
     document::{RulesDocument, check_length},
+    error::FleetError,
     report::InstanceReport,
-    source::{RulesSource, RulesSourceError, SourceFuture, SourceState},
+    source::{RulesSource, SourceFuture, SourceState},
     version::RulesVersion,
 };
 use crate::{
@@ -113,31 +114,31 @@ impl RedisRules {
     }
 
     /// The server's time in milliseconds.
-    async fn now(&self) -> Result<u64, StoreError> {
+    pub(super) async fn now(&self) -> Result<u64, StoreError> {
         let time = self.command(::redis::cmd("TIME")).await?;
         let [seconds, micros]: [u64; 2] = ::redis::from_redis_value(time).map_err(|_| unexpected("the time"))?;
         Ok(seconds.saturating_mul(1_000).saturating_add(micros / 1_000))
     }
 
-    async fn read_head(&self) -> Result<Option<RulesVersion>, RulesSourceError> {
+    async fn read_head(&self) -> Result<Option<RulesVersion>, StoreError> {
         let mut get = ::redis::cmd("GET");
         get.arg(self.keys().head());
         match self.command(get).await? {
             Value::Nil => Ok(None),
             Value::BulkString(text) => match version_of(&text) {
                 Some(version) => Ok(Some(version)),
-                None => Err(unexpected("the head").into()),
+                None => Err(unexpected("the head")),
             },
-            _ => Err(unexpected("the head").into()),
+            _ => Err(unexpected("the head")),
         }
     }
 
-    async fn read_state(&self) -> Result<SourceState, RulesSourceError> {
+    async fn read_state(&self) -> Result<SourceState, StoreError> {
         let (keys, mut all) = (self.keys(), ::redis::cmd("MGET"));
         all.arg(keys.head()).arg(keys.switch()).arg(keys.access_head());
         let values = match self.command(all).await {
             Ok(Value::Array(values)) => values,
-            Ok(_) => return Err(unexpected("the state").into()),
+            Ok(_) => return Err(unexpected("the state")),
             // A user with the permissions of an older release reads the head alone.
             Err(error) if Commands::forbids(&error) => {
                 let state = SourceState::new(self.read_head().await?);
@@ -145,7 +146,7 @@ impl RedisRules {
                     state.without_controls(format!("the kill switch and the access list cannot be read: {error}"))
                 );
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         };
         let mut values = values.into_iter();
         let mut next = || match values.next() {
@@ -161,23 +162,17 @@ impl RedisRules {
         Ok(state.with_heads(switch.transpose(), access.transpose()))
     }
 
-    async fn read_document(&self) -> Result<Vec<u8>, RulesSourceError> {
-        let mut range = ::redis::cmd("GETRANGE");
-        // One byte more than is allowed shows that it is too long, without a question of its own.
-        range.arg(self.keys().document()).arg(0).arg(RulesDocument::MAX_LENGTH);
-        let Value::BulkString(document) = self.command(range).await? else {
-            return Err(unexpected("the document").into());
-        };
-        check_length(document.len())?;
-        Ok(document)
+    pub(super) async fn read_access(&self) -> Result<Vec<u8>, StoreError> {
+        self.read_bytes(self.keys().access(), "the access list").await
     }
 
-    pub(super) async fn read_access(&self) -> Result<Vec<u8>, StoreError> {
+    async fn read_bytes(&self, key: &str, what: &str) -> Result<Vec<u8>, StoreError> {
         let mut range = ::redis::cmd("GETRANGE");
-        range.arg(self.keys().access()).arg(0).arg(RulesDocument::MAX_LENGTH);
+        // One byte more than is allowed shows that it is too long, without a question of its own.
+        range.arg(key).arg(0).arg(RulesDocument::MAX_LENGTH);
         match self.command(range).await? {
-            Value::BulkString(entries) => Ok(entries),
-            _ => Err(unexpected("the access list")),
+            Value::BulkString(bytes) => Ok(bytes),
+            _ => Err(unexpected(what)),
         }
     }
 
@@ -199,23 +194,31 @@ impl RulesSource for RedisRules {
     }
 
     fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
-        Box::pin(async { Ok(self.read_state().await?.version) })
+        Box::pin(async { Ok(self.state().await?.version) })
     }
 
     fn state(&self) -> SourceFuture<'_, SourceState> {
-        Box::pin(self.read_state())
+        Box::pin(async { self.read_state().await.map_err(FleetError::unavailable) })
     }
 
     fn access(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
-        Box::pin(async { Ok(self.read_access().await?) })
+        Box::pin(async { self.read_access().await.map_err(FleetError::unavailable) })
     }
 
     fn document(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
-        Box::pin(self.read_document())
+        Box::pin(async {
+            let document = self.read_bytes(self.keys().document(), "the document").await;
+            let document = document.map_err(FleetError::unavailable)?;
+            check_length(document.len())?;
+            Ok(document)
+        })
     }
 
     fn report<'a>(&'a self, report: &'a InstanceReport, before: &'a [InstanceReport]) -> SourceFuture<'a, ()> {
-        Box::pin(async move { Ok(self.write_report(report, before).await?) })
+        Box::pin(async move {
+            let written = self.write_report(report, before).await;
+            written.map_err(FleetError::unavailable)
+        })
     }
 }
 
