@@ -10,6 +10,7 @@ use tower_quota::{
     ResponseFields, Rules, RulesHandle, Tiers,
 };
 
+use self::Word::{Actual, Refund, Settle};
 use super::*;
 
 fn per_hour(quota: u64) -> QuotaPolicy {
@@ -240,136 +241,80 @@ fn slots() -> QuotaPolicy {
     QuotaPolicy::concurrent("slots", 50)
 }
 
-/// A handler that reports to the permit of its request, and the actual cost that its response has.
-type Handler = fn(&Request<TextBody>) -> Option<u64>;
+/// One thing that a handler says about the cost of its request.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    Settle(u64),
+    Refund,
+    /// In the response.
+    Actual(u64),
+}
 
-async fn answered(layer: &RateLimitLayer, handler: Handler) -> Response<RateLimitBody<TextBody>> {
-    let service = service_fn(move |request: Request<TextBody>| {
-        let cost = handler(&request);
-        async move {
-            let mut response = hello(request).await?;
-            if let Some(cost) = cost {
-                response.extensions_mut().insert(ActualCost(cost));
+async fn answered(layer: &RateLimitLayer, words: &[Word]) -> Response<RateLimitBody<TextBody>> {
+    let service = service_fn(move |request: Request<TextBody>| async move {
+        let mut response = Response::new(Full::from("hello"));
+        for word in words {
+            match *word {
+                Settle(cost) => permit_of(&request).settle(cost),
+                Refund => permit_of(&request).refund(),
+                Actual(cost) => drop(response.extensions_mut().insert(ActualCost(cost))),
             }
-            Ok::<_, Infallible>(response)
         }
+        Ok::<_, Infallible>(response)
     });
     layer.layer(service).oneshot(request()).await.unwrap()
 }
 
-/// The units of `"hour"` that are left of 100, of which requests before have used 40, and one of cost 10 that does this.
-async fn left_after(algorithm: Algorithm, handler: Handler) -> u64 {
-    let policies = [slots(), per_hour(100).with_algorithm(algorithm)];
-    let limiter = limiter(policies.into_iter().fold(Rules::new(), Rules::policy));
-    let layer = on(&limiter).cost(10).build().unwrap();
-    let caller = limiter.caller(&everybody());
-    assert!(caller.clone().cost(40).check().await.outcome().is_admitted());
-    drop(answered(&layer, handler).await);
-    let decision = caller.peek().await.unwrap().unwrap();
-    let left: Vec<_> = decision.allowances().map(|allowance| allowance.remaining()).collect();
-    assert_eq!(left[0], 50);
-    left[1]
+async fn left_of(limiter: &Limiter) -> Vec<u64> {
+    let decision = limiter.caller(&everybody()).peek().await.unwrap().unwrap();
+    decision.allowances().map(|allowance| allowance.remaining()).collect()
+}
+
+fn limiter_of(policies: [QuotaPolicy; 2]) -> Limiter {
+    limiter(policies.into_iter().fold(Rules::new(), Rules::policy))
 }
 
 /// A store takes only a part of a charge above its bound, so that a charge may change once.
 #[tokio::test]
 async fn the_charge_of_a_request_is_corrected_once_by_the_last_word() {
-    let cases: [(&str, Handler, u64); 9] = [
-        ("nothing", |_| None, 50),
-        (
-            "a settlement",
-            |request| {
-                permit_of(request).settle(30);
-                None
-            },
-            30,
-        ),
-        (
-            "too much, and less",
-            |request| {
-                permit_of(request).settle(1_000);
-                permit_of(request).settle(1);
-                None
-            },
-            59,
-        ),
-        (
-            "too much, and an actual cost",
-            |request| {
-                permit_of(request).settle(1_000);
-                Some(1)
-            },
-            59,
-        ),
-        (
-            "too much, and a refund",
-            |request| {
-                permit_of(request).settle(1_000);
-                permit_of(request).refund();
-                None
-            },
-            60,
-        ),
-        (
-            "a refund, and a settlement",
-            |request| {
-                permit_of(request).refund();
-                permit_of(request).settle(5);
-                None
-            },
-            55,
-        ),
-        (
-            "a refund, and an actual cost",
-            |request| {
-                permit_of(request).refund();
-                Some(7)
-            },
-            53,
-        ),
-        (
-            "more, and an actual cost",
-            |request| {
-                permit_of(request).settle(50);
-                Some(1)
-            },
-            59,
-        ),
-        (
-            "a refund",
-            |request| {
-                permit_of(request).refund();
-                None
-            },
-            60,
-        ),
+    // Of 100 units others have used 40, and the request costs 10.
+    let cases: [(&[Word], u64); 9] = [
+        (&[], 50),
+        (&[Settle(30)], 30),
+        (&[Settle(1_000), Settle(1)], 59),
+        (&[Settle(1_000), Actual(1)], 59),
+        (&[Settle(1_000), Refund], 60),
+        (&[Refund, Settle(5)], 55),
+        (&[Refund, Actual(7)], 53),
+        (&[Settle(50), Actual(1)], 59),
+        (&[Refund], 60),
     ];
-    let queue = Algorithm::LeakyBucketQueue { max_waiting: 99 };
     for algorithm in [
         Algorithm::TokenBucket,
         Algorithm::FixedWindow,
         Algorithm::SlidingWindowCounter,
         Algorithm::SlidingWindowLog,
     ] {
-        for (name, handler, expected) in cases {
-            assert_eq!(left_after(algorithm, handler).await, expected, "{algorithm:?}: {name}");
+        for (words, expected) in cases {
+            let limiter = limiter_of([slots(), per_hour(100).with_algorithm(algorithm)]);
+            let layer = on(&limiter).cost(10).build().unwrap();
+            drop(limiter.caller(&everybody()).cost(40).check().await);
+            drop(answered(&layer, words).await);
+            assert_eq!(left_of(&limiter).await, [50, expected], "{algorithm:?}: {words:?}");
         }
     }
-    // Places in a queue do not come back.
+}
+
+#[tokio::test]
+async fn a_place_in_a_queue_that_is_settled_down_and_up_is_charged_once() {
+    let queue = Algorithm::LeakyBucketQueue { max_waiting: 99 };
     let queued = QuotaPolicy::per_hour("hour", 3_600_000).with_algorithm(queue);
-    let limiter = limiter([slots(), queued].into_iter().fold(Rules::new(), Rules::policy));
+    let limiter = limiter_of([slots(), queued]);
     let layer = on(&limiter).cost(10).build().unwrap();
     for _ in 0..3 {
-        drop(
-            answered(&layer, |request| {
-                permit_of(request).settle(0);
-                Some(10)
-            })
-            .await,
-        );
+        drop(answered(&layer, &[Settle(0), Actual(10)]).await);
     }
-    let decision = limiter.caller(&everybody()).peek().await.unwrap().unwrap();
-    assert_eq!(decision.allowances().nth(1).unwrap().remaining(), 70);
+    assert_eq!(left_of(&limiter).await, [50, 70]);
 }
 
 #[tokio::test]
@@ -377,36 +322,18 @@ async fn a_refund_gives_no_bytes_back_that_were_sent() {
     let bytes = QuotaPolicy::per_hour("bytes", 100).with_content_bytes(Direction::Response);
     let limiter = limiter(Rules::new().policy(bytes));
     let layer = on(&limiter).build().unwrap();
-    drop(
-        answered(&layer, |request| {
-            permit_of(request).refund();
-            None
-        })
-        .await
-        .into_body()
-        .collect()
-        .await
-        .unwrap(),
-    );
-    let decision = limiter.caller(&everybody()).peek().await.unwrap().unwrap();
-    assert_eq!(decision.allowances().next().unwrap().remaining(), 95);
+    let body = answered(&layer, &[Refund]).await.into_body();
+    drop(body.collect().await.unwrap());
+    assert_eq!(left_of(&limiter).await, [95]);
 }
 
 #[tokio::test]
 async fn the_response_shows_what_its_handler_has_settled() {
-    let limiter = limiter([slots(), per_hour(100)].into_iter().fold(Rules::new(), Rules::policy));
+    let limiter = limiter_of([slots(), per_hour(100)]);
     let layer = on(&limiter).cost(10).build().unwrap();
-    let response = answered(&layer, |request| {
-        permit_of(request).settle(40);
-        None
-    })
-    .await;
+    let response = answered(&layer, &[Settle(40)]).await;
     assert_eq!(ratelimit(&response), r#""slots";r=49, "hour";r=60;t=2160"#);
-    let response = answered(&layer, |request| {
-        permit_of(request).refund();
-        None
-    })
-    .await;
+    let response = answered(&layer, &[Refund]).await;
     assert!(ratelimit(&response).ends_with(r#""hour";r=60;t=2160"#));
 }
 
