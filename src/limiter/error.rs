@@ -4,7 +4,7 @@ use std::{error::Error, fmt};
 
 use crate::error::StoreError;
 
-/// The error of a [`Caller`].
+/// The error of a [`Caller`](crate::Caller).
 ///
 /// ```
 /// # use tower_quota::{MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key};

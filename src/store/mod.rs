@@ -236,19 +236,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.decide(plan.into_plan())
     }
 
-    ///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
-    ///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
-    ///     // …
-    /// }
-    ///
-    /// let memory = Arc::new(MemoryStore::new());
-    /// assert!(!memory.has_own_breakers());
-    /// assert!(Arc::new(Regions([memory.clone(), memory])).has_own_breakers());
-    /// ```
-    fn has_own_breakers(&self) -> bool {
-        false
-    }
-
     /// Sends queued calls and reads all answers that have arrived. Resolves to `true` if another answer may follow soon,
     /// because bytes were sent or received while the future ran or shortly before.
     ///
@@ -364,25 +351,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn ready(&self, timeout: Duration) -> StoreFuture<StoreReport> {
         let _ = timeout;
         StoreFuture::ready(Ok(StoreReport::new()))
-    }
-
-    ///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
-    ///     # fn reset(&self, plan: Plan) -> StoreFuture<()> { self.0.reset(plan) }
-    ///     // …
-    /// }
-    ///
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(Recording(MemoryStore::new()))
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 10))
-    ///     .build()?;
-    /// let response = send(&layer, Request::get("/")).await;
-    /// assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(Outcome::Allowed));
-    /// # Ok(()) });
-    /// ```
-    fn is_for_tests(&self) -> bool {
-        false
     }
 }
 

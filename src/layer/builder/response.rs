@@ -86,7 +86,7 @@ impl RateLimitLayerBuilder {
     /// layer with this setting. It shows the charge as it is when the response begins: the [actual
     /// cost](Self::actual_cost) is in it.
     ///
-    /// A layer on a store [for tests](crate::Store::is_for_tests) does it without this setting.
+    /// A layer on a store [for tests](crate::StoreTraits::for_tests) does it without this setting.
     ///
     /// It is a setting because it is not free: most often three allocations for each response, which also keeps the decision's
     /// own one of some 500 bytes.
