@@ -1,4 +1,4 @@
-//! The decision, and the handle for what was used, as arguments of axum handlers.
+//! The decision and the permit of a request, as arguments of axum handlers.
 
 use std::{convert::Infallible, error::Error, fmt};
 

@@ -218,7 +218,7 @@ impl LimiterBuilder {
     ///
     /// - Nothing is remembered for longer than a second. What *other* instances give back, by a
     ///   [refund](crate::Settlement) or a [reset](crate::Caller::reset), may be seen that late; so is what a program
-    ///   gives back by a [`Store::settle`](crate::Store::settle) of its own. What this layer gives back,
+    ///   gives back by a [`Store::settle`](crate::Store::settle) of its own. What this limiter gives back,
     ///   [grants](crate::Caller::grant) and new [rules](crate::RulesHandle) count for each request that comes
     ///   afterwards.
     /// - The *hold*: for 10 to 20 ms after the store has rejected a cost, as much or more is rejected without a question

@@ -133,10 +133,10 @@ impl Caller {
     /// [deadline](crate::LimiterBuilder::deadline): the failure mode applies, and so do the kill switch and
     /// what the [access list](crate::AccessList) says about the main key. The decision is in the metrics.
     ///
-    /// A policy that counts by a key which the caller lacks treats it as the layer treats a
-    /// [missing key](crate::MissingKey). A tier that is unknown is the first one, and is reported as such. Policies of
-    /// concurrent requests are read, and charged nothing: they reject a check only while more slots are held than they have. Policies of content are charged one byte, as by a request without
-    /// content. The charge stands: refund it with [`refund`](Self::refund). If the future is dropped while a call of the store is in progress, the charge stands, too.
+    /// A caller that lacks the key of a policy is one with a [missing key](crate::MissingKey). An unknown tier is the first one, and is
+    /// reported as such. Policies of concurrent requests are read and charge nothing: they reject a check only while more slots are
+    /// held than they have. Policies of content charge one byte, as for a request without content. The charge stands, also if the
+    /// future is dropped while the store is asked: refund it with [`refund`](Self::refund).
     ///
     /// Exemptions and the hooks of the builder do not apply, because they look at a request.
     ///
@@ -362,7 +362,7 @@ impl Caller {
     /// requests by the main key.
     ///
     /// Used units stay used, before and afterwards. A policy with quota 0 stays closed. A grant replaces an earlier one of
-    /// the same caller, so that one of 0 units ends it, and up to 10,000 callers may have one. It ends by the layer's
+    /// the same caller, so that one of 0 units ends it, and up to 10,000 callers may have one. It ends by the limiter's
     /// [clock](crate::LimiterBuilder::clock). It belongs to this process and is not kept when that ends: give it in
     /// each instance, as you do with [rules](crate::RulesHandle). A caller without the main key gets nothing.
     ///

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::request;
 use tower::ServiceBuilder;
 use tower_quota::{
-    AccessList, Exemption, FailureMode, MissingKey, PartitionKey, ResolvedTier, ToPartitionKey, WeakPermit,
+    AccessList, Exemption, FailureMode, MissingKey, PartitionKey, ResolvedTier, Rules, ToPartitionKey, WeakPermit,
     key::{ForwardingField, PeerAddress},
 };
 
@@ -681,4 +681,26 @@ fn a_caller_that_is_given_by_a_key_of_another_kind_than_those_of_requests_is_tol
         .build()
         .unwrap();
     assert_eq!(lines_while(|| drop(alone.caller("alice"))), NOTHING);
+}
+
+#[test]
+fn layers_of_one_limiter_are_no_two_quotas_also_when_rules_have_changed_between_them() {
+    let hour = |quota| QuotaPolicy::per_hour("hour", quota);
+    let limiter = Limiter::builder(MemoryStore::new())
+        .scope("mistakes")
+        .policy(hour(10))
+        .build()
+        .unwrap();
+    let layer = || {
+        let builder = RateLimitLayer::with_limiter(limiter.clone());
+        builder.key(key::header("x-user-id")).build().unwrap()
+    };
+    let first = layer();
+    limiter.rules().replace(Rules::new().policy(hour(20))).unwrap();
+    let mut second = None;
+    assert_eq!(lines_while(|| second = Some(layer())), NOTHING);
+    // They charge a request twice all the same.
+    let second = second.unwrap();
+    let lines = lines_through(&[&first, &second], [Request::get("/").header("x-user-id", "alice")]);
+    assert_told(&lines, "layer-twice", &["scope=mistakes"]);
 }
