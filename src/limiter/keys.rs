@@ -250,8 +250,8 @@ impl Keys {
             }
         });
         let about = about.reduce(PartitionKey::and);
-        self.scope
-            .partition(&about.unwrap_or_else(|| PartitionKey::own("given back", &[])))
+        let about = about.unwrap_or_else(|| PartitionKey::own("given back", &[]));
+        self.partition(&about)
     }
 
     /// `scope/kind:value`; a text that is too long to be read stays a digest.
