@@ -78,7 +78,7 @@ pub type RateLimit = List<LimitItem>;
 /// assert_eq!(text, r#""default";r=3;pk=:YWxpY2U=:;acme-tier=free;burst=20"#);
 ///
 /// let error = LimitItem::new("default", 3)?.with_unprefixed_extension("t", 20).unwrap_err();
-/// assert_eq!(error.to_string(), "RateLimit: the extension parameter's name is that of a parameter with a meaning");
+/// assert_eq!(error.to_string(), "RateLimit: the extension parameter's name is reserved");
 /// # Ok::<_, tower_quota::fields::FieldError>(())
 /// ```
 pub type LimitItem = named::LimitItem<Draft11>;

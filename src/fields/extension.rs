@@ -186,7 +186,7 @@ impl Extensions {
             return error(Problem::ExtensionName(reason));
         };
         if M::KNOWN.contains(&name) {
-            return error(Problem::ExtensionName("is that of a parameter with a meaning"));
+            return error(Problem::ExtensionName("is reserved"));
         }
         if prefix == Prefix::Required && !is_prefixed(name) {
             return error(Problem::ExtensionName("has no vendor prefix, as acme-burst has"));
@@ -223,8 +223,8 @@ macro_rules! extension_methods {
 
         /// Adds an extension parameter, or replaces the one with this name.
         ///
-        /// Fails unless the name begins with that of its vendor, as `acme-burst` does, so that it cannot come to mean
-        /// something else; or if the name or the value cannot be written in this dialect.
+        /// Fails unless the name has a vendor prefix, such as `acme-burst`: a later version of the document cannot give it
+        /// another meaning then. Also fails if this dialect cannot express the name or the value.
         pub fn with_extension(mut self, name: &str, value: impl Into<ExtensionValue>) -> Result<Self, FieldError> {
             self.extensions.set::<Self>(name, value, Prefix::Required)?;
             Ok(self)
@@ -232,9 +232,8 @@ macro_rules! extension_methods {
 
         /// Adds an extension parameter with a bare name, such as `burst`, or replaces the one with this name.
         ///
-        /// The document says that names should begin with that of a vendor; you want this only for clients that exist
-        /// already. Fails if the name is that of a parameter with a meaning, or if the name or the value cannot be
-        /// written in this dialect.
+        /// Use this only for existing clients, because the document recommends a vendor prefix. Fails if the name is that of a
+        /// standard parameter, or if this dialect cannot express the name or the value.
         pub fn with_unprefixed_extension(
             mut self,
             name: &str,

@@ -16,7 +16,7 @@ use super::{
 pub trait Member: Sized {
     /// The name of the field.
     const NAME: HeaderName;
-    /// The same as the document spells it.
+    /// The field name in the spelling of the document.
     const FIELD: &'static str;
     /// The edition of structured fields that the dialect is written in.
     const VERSION: Version;
@@ -47,8 +47,8 @@ impl<T: Member> List<T> {
 
     /// A field of these items.
     ///
-    /// Fails if there is none, if there are more than [`MAX_ITEMS`], if the field would be longer than [`MAX_LENGTH`],
-    /// or if the dialect forbids this combination: readers would ignore such a field.
+    /// Fails without items, with more than [`MAX_ITEMS`], if the field would exceed [`MAX_LENGTH`], or if the dialect forbids
+    /// the combination: readers would ignore such a field.
     pub fn new(items: impl IntoIterator<Item = T>) -> Result<Self, FieldError> {
         let items = items.into_iter().take(MAX_ITEMS + 1).collect();
         let list = Self { items };

@@ -157,7 +157,7 @@ pub fn merge_into(headers: &mut HeaderMap, own: &LayerFields, now: SystemTime) {
     }
 }
 
-/// The same without `Retry-After`, in each dialect that has names.
+/// Merges the lists of a dialect with named items; `Retry-After` stays as it is.
 pub(crate) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields) {
     let has_own_limits = own.rate_limit.is_some();
     let limits = own.rate_limit.and_then(|limits| show_alone(headers, RATELIMIT, limits));

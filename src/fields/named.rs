@@ -44,7 +44,7 @@ pub trait Named: Clone + fmt::Debug + Eq + Send + Sync + 'static {
     /// Writes the name and the known parameters, in the order of the dialect.
     fn write_limit<'a>(limit: &LimitItem<Self>, list: &'a mut ListSerializer<String>) -> Serializer<'a>;
 
-    /// The same for a policy.
+    /// Writes the name and the known parameters of a policy.
     fn write_policy<'a>(policy: &PolicyItem<Self>, list: &'a mut ListSerializer<String>) -> Serializer<'a>;
 }
 

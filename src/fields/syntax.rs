@@ -13,7 +13,7 @@ use super::{
     error::{FieldError, Problem},
 };
 
-/// Reads the lines of a field, unless there is none.
+/// Parses all lines of a field; `None` if there are none.
 pub(super) fn read<'a, T>(
     headers: &'a HeaderMap,
     name: HeaderName,

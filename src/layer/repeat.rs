@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::{RateLimitBody, RateLimitLayer, ResponseFuture, admission::Limits, future::State};
 use crate::{
     decision::{Decision, Outcome, Plan, Settlement},
-    limiter::{DecisionState, Guard},
+    limiter::Guard,
     partition::{PartitionId, PartitionKey},
     policy::{Algorithm, PolicySet, QuotaPolicy},
 };
@@ -61,7 +61,7 @@ impl RateLimitLayer {
                 {
                     return Ok(Once::Repeated(repeat));
                 }
-                let decision = made(limits.limiter.0.guard.decide(plan)).await;
+                let decision = limits.limiter.0.guard.decide(plan).made().await;
                 if let Some(note) = note.filter(|_| decision.outcome() == Outcome::Allowed) {
                     note.write().await;
                 }
@@ -131,11 +131,8 @@ impl Note {
     }
 
     async fn charge(&self, units: u64) -> Decision {
-        made(
-            self.guard
-                .decide(Plan::new(self.policies.clone(), self.partition, units)),
-        )
-        .await
+        let plan = Plan::new(self.policies.clone(), self.partition, units);
+        self.guard.decide(plan).made().await
     }
 }
 
@@ -144,12 +141,5 @@ impl Repeat {
     pub(crate) fn unserved(self) {
         self.guard
             .settle(&self.decision, Settlement::refund_all(&self.decision));
-    }
-}
-
-async fn made(deciding: DecisionState) -> Decision {
-    match deciding {
-        DecisionState::Decided(decision) => decision,
-        DecisionState::Pending(decision) => decision.await,
     }
 }

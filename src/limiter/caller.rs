@@ -10,7 +10,6 @@ use super::{
     Inner,
     charge::OpenCharge,
     error::LimiterError,
-    guard::DecisionState,
     keys::{Attributed, Holder},
     permit::Permit,
 };
@@ -241,9 +240,9 @@ impl Caller {
 
     async fn decide(&self, with: impl FnOnce(Plan) -> Plan) -> Decision {
         let (question, selection) = self.question();
-        let decision = match question.map(|plan| self.limiter.guard.decide(with(plan))) {
-            Ok(DecisionState::Decided(decision)) | Err(decision) => decision,
-            Ok(DecisionState::Pending(decision)) => decision.await,
+        let decision = match question {
+            Ok(plan) => self.limiter.guard.decide(with(plan)).made().await,
+            Err(decision) => decision,
         };
         self.limiter.log_decision(&self.limiter.log, &decision, &selection);
         decision

@@ -606,7 +606,7 @@ impl QuotaPolicy {
 
     /// Adds an extension parameter to this policy in the `RateLimit-Policy` field: a comment, to most readers.
     ///
-    /// The name begins with that of its vendor, as `acme-burst` does; `build()` rejects others.
+    /// The name needs a vendor prefix, such as `acme-burst`; `build()` rejects others.
     ///
     /// ```
     /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};

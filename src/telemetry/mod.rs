@@ -14,7 +14,7 @@
 //!
 //! | name | type | labels | what it counts |
 //! |---|---|---|---|
-//! | `tower_quota_decisions_total` | counter | `scope`, `tier`, `policy`, `outcome` | every request, when it is decided |
+//! | `tower_quota_decisions_total` | counter | `scope`, `tier`, `policy`, `outcome` | every decision: about requests, and about work outside HTTP |
 //! | `tower_quota_failed_total` | counter | `scope`, `mode` | requests that no store decided, and no fallback either: `open` were passed on uncounted, `closed` were rejected |
 //! | `tower_quota_failed_while_closed_total` | counter | `scope`, `mode` | of these, the ones that found the circuit closed: the store looked well, and no outage explains them |
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests that the store gave no decision for, before the fallback is asked |

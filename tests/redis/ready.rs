@@ -2,7 +2,7 @@
 
 use std::{future::ready, time::Duration};
 
-use tower_quota::{Limiter, QuotaPolicy, RedisStore, RedisStoreBuilder, StoreErrorKind};
+use tower_quota::{Limiter, LimiterBuilder, QuotaPolicy, RedisStore, RedisStoreBuilder, StoreErrorKind};
 
 use crate::support::{Mode, Proxy, RedisCluster, RedisServer, Sentinels, shared_cluster};
 
@@ -11,15 +11,16 @@ const HANG: Duration = Duration::from_secs(30);
 
 const MEGABYTES: &str = "100000000";
 
+/// Its deadline is long, so that a busy machine is no warning.
+fn limiter(store: RedisStoreBuilder) -> LimiterBuilder {
+    let store = store.connection_timeout(HANG).build().unwrap();
+    let limiter = Limiter::builder(store).scope("ready").deadline(HANG);
+    limiter.policy(QuotaPolicy::per_hour("hour", 1))
+}
+
 /// The warnings, or the error.
 async fn report(store: RedisStoreBuilder) -> Result<Vec<String>, (StoreErrorKind, String)> {
-    let store = store.connection_timeout(HANG).build().unwrap();
-    let limiter = Limiter::builder(store)
-        .scope("ready")
-        .policy(QuotaPolicy::per_hour("hour", 1))
-        .build()
-        .unwrap();
-    let report = limiter.ready(HANG).await;
+    let report = limiter(store).build().unwrap().ready(HANG).await;
     let warnings = report.map(|report| report.warnings().map(str::to_owned).collect());
     warnings.map_err(|error| (error.kind(), error.to_string()))
 }
@@ -167,15 +168,7 @@ async fn a_node_of_a_cluster_is_no_single_server() {
 #[tokio::test]
 async fn a_server_that_is_away_or_hangs_is_an_error_in_time() {
     let server = RedisServer::start();
-    let store = RedisStore::builder(server.url())
-        .connection_timeout(HANG)
-        .build()
-        .unwrap();
-    let limiter = Limiter::builder(store)
-        .scope("ready")
-        .policy(QuotaPolicy::per_hour("hour", 1))
-        .build()
-        .unwrap();
+    let limiter = limiter(RedisStore::builder(server.url())).build().unwrap();
     assert!(limiter.ready(HANG).await.unwrap().decision_time().is_some());
     server.pause();
     let late = limiter.ready(Duration::from_millis(100)).await.unwrap_err();
@@ -211,15 +204,36 @@ async fn decisions_that_take_longer_than_the_deadline_are_a_warning() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port()).await;
     proxy.set_mode(Mode::Delay(Duration::from_millis(20)));
-    let store = RedisStore::builder(proxy.url())
-        .connection_timeout(HANG)
-        .build()
-        .unwrap();
-    let limiter = Limiter::builder(store)
-        .scope("ready")
-        .policy(QuotaPolicy::per_hour("hour", 1))
-        .deadline(Duration::from_millis(10));
+    let limiter = limiter(RedisStore::builder(proxy.url())).deadline(Duration::from_millis(10));
     let report = limiter.build().unwrap().ready(HANG).await.unwrap();
     let warning = report.warnings().next().unwrap();
     assert!(warning.contains("and the deadline is 10ms"), "{warning}");
+}
+
+/// One slot may stay: that of a decision whose answer was lost with its connection. Nothing renews its lease.
+#[tokio::test]
+async fn a_look_that_is_cut_off_releases_the_slots_of_its_decisions() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let mut looks = Vec::new();
+    for bytes in (0..8_000).step_by(64) {
+        proxy.set_mode(Mode::CutAfter(bytes));
+        let store = RedisStore::builder(proxy.url()).connections(1);
+        let limiter = limiter(store.lease_time(Duration::from_secs(86_400))).build().unwrap();
+        let looked = limiter.ready(HANG).await;
+        looks.push(looked.is_ok());
+        proxy.set_mode(Mode::Forward);
+        let _ = limiter.flush(HANG).await;
+        for key in server
+            .command(&["KEYS", "*slots*"])
+            .lines()
+            .filter(|key| !key.is_empty())
+        {
+            let held = server.command(&["ZCARD", key]);
+            assert_eq!(held.trim(), "1", "after {bytes} bytes");
+        }
+        server.command(&["FLUSHALL"]);
+    }
+    // The steps are shorter than the answers to eight decisions, so some looks were cut off between two of them.
+    assert!(looks.contains(&false) && looks.ends_with(&[true]), "{looks:?}");
 }

@@ -69,6 +69,15 @@ pub(crate) enum DecisionState {
     Pending(PendingDecision),
 }
 
+impl DecisionState {
+    pub(crate) async fn made(self) -> Decision {
+        match self {
+            Self::Decided(decision) => decision,
+            Self::Pending(decision) => decision.await,
+        }
+    }
+}
+
 impl Guard {
     pub(crate) fn new(
         store: Arc<dyn Store>,

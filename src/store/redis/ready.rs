@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    decision::{Plan, Settlement},
+    decision::{Decision, Plan, Settlement},
     error::{StoreError, StoreErrorKind},
     partition::{PartitionKey, Scope},
     policy::{Algorithm, PolicySet, QuotaPolicy},
@@ -30,13 +30,13 @@ const OLDEST: u32 = 5;
 impl Engine {
     pub(super) async fn ready(&self) -> Result<StoreReport, StoreError> {
         let mut report = StoreReport::new();
-        let plans = (0..).map_while(|number| {
+        let (scope, policies) = (Scope::new("tower-quota ready"), policies());
+        // A cluster has 16,384 slots, so these include some of each node.
+        let plans = (0..200_000).filter_map(|_| {
             let key = PartitionKey::new("server", random::long_number().to_be_bytes());
-            let partition = Scope::new("tower-quota ready").partition(&key);
-            let plan = Plan::new(policies()?, partition, 1);
+            let plan = Plan::new(policies.clone(), scope.partition(&key), 1);
             let key = self.server.keyspace.partition(plan.parts().next()?);
-            // A cluster has 16 384 slots, so some of so many plans are for each node.
-            (number < 200_000).then_some((key, plan))
+            Some((key, plan))
         });
         for (key, plan) in self.server.topology.one_for_each_server(plans).await? {
             report = self.check_server(&key, plan, report).await?;
@@ -145,23 +145,43 @@ impl Engine {
 
     /// Each decision has to see the charges before it, whichever connection it takes. Returns the shortest time that one took.
     async fn check_decisions(&self, plan: &Plan) -> Result<Duration, StoreError> {
-        let (mut made, mut fastest) = (Vec::new(), Duration::MAX);
+        let mut fastest = Duration::MAX;
+        let mut made = MadeDecisions {
+            store: self,
+            decisions: Vec::new(),
+        };
         for number in 1..=DECISIONS {
             let begun = Clock::system().now();
             let decision = self.acquire_unshared(plan.clone()).await?.decide();
             fastest = fastest.min(Duration::from_micros(Clock::system().now().micros_since(begun)));
             let left = decision.allowances().next().map(|day| day.remaining());
-            made.push(decision);
+            made.decisions.push(decision);
             if left != Some(QUOTA - number) {
                 let message = "a decision has not seen the one before it: the address leads to several servers that count \
                                apart, such as read replicas, active-active regions, or a proxy before a cluster";
                 return Err(StoreError::new(StoreErrorKind::Failed, message));
             }
         }
-        for decision in made {
+        while let Some(decision) = made.decisions.pop() {
             self.settle(&Settlement::refund_all(&decision)).await?;
         }
         Ok(fastest)
+    }
+}
+
+/// Decisions that were not refunded yet. Without their refund, the store would renew the leases of their slots for as long as
+/// the process runs.
+struct MadeDecisions<'a> {
+    store: &'a Engine,
+    decisions: Vec<Decision>,
+}
+
+impl Drop for MadeDecisions<'_> {
+    fn drop(&mut self) {
+        for decision in self.decisions.drain(..) {
+            // The refund runs without being waited for.
+            drop(self.store.settle(&Settlement::refund_all(&decision)));
+        }
     }
 }
 
@@ -193,8 +213,8 @@ const COMMANDS: [&str; 17] = [
     "EVALSHA 0 1 KEY",
 ];
 
-/// A policy of each kind. The first one has every unit that is left by the end of the look.
-fn policies() -> Option<PolicySet> {
+/// A policy of each kind. The remaining units of the first one show how many decisions were made.
+fn policies() -> PolicySet {
     let day = |name, algorithm| QuotaPolicy::per_day(name, QUOTA).with_algorithm(algorithm);
     let policies = [
         day("token bucket", Algorithm::TokenBucket),
@@ -203,5 +223,5 @@ fn policies() -> Option<PolicySet> {
         day("sliding log", Algorithm::SlidingWindowLog),
         QuotaPolicy::concurrent("slots", QUOTA),
     ];
-    PolicySet::new(policies).ok()
+    PolicySet::new(policies).expect("the policies are valid")
 }
