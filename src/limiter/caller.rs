@@ -285,12 +285,9 @@ impl Caller {
     ///
     /// If the limiter has no such key or tier, or the store does not answer.
     pub async fn peek(&self) -> Result<Option<Decision>, LimiterError> {
-        match self.plan()? {
-            Some(plan) => Ok(Some(
-                self.limiter.guard.store().peek(with_units(plan, &self.units)).await?,
-            )),
-            None => Ok(None),
-        }
+        let Some(plan) = self.plan()? else { return Ok(None) };
+        let plan = with_units(plan, &self.units);
+        Ok(Some(self.limiter.guard.store().peek(plan).await?))
     }
 
     /// Says when the cost would be admitted, without a charge, by the policies that [`peek`](Self::peek) reads.
@@ -326,16 +323,9 @@ impl Caller {
     ///
     /// If the limiter has no such key or tier, or the store does not answer.
     pub async fn forecast(&self) -> Result<Option<Forecast>, LimiterError> {
-        match self.plan()? {
-            Some(plan) => Ok(Some(
-                self.limiter
-                    .guard
-                    .store()
-                    .forecast(with_units(plan, &self.units))
-                    .await?,
-            )),
-            None => Ok(None),
-        }
+        let Some(plan) = self.plan()? else { return Ok(None) };
+        let plan = with_units(plan, &self.units);
+        Ok(Some(self.limiter.guard.store().forecast(plan).await?))
     }
 
     /// Resets what the caller has used by its keys, in all tiers; slots of requests in progress stay held. It applies on all

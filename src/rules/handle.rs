@@ -5,9 +5,9 @@ use std::sync::{Arc, atomic::Ordering};
 use super::{Candidate, Policies, Rules, Sets};
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// Replaces the rules of a layer while it runs: see [`Limiter::rules`](crate::Limiter::rules).
+/// Replaces the rules of a limiter and its layers at run time: see [`Limiter::rules`](crate::Limiter::rules).
 ///
-/// New rules hold for all services of the layer at once, from the next request on; a request under way goes on with the
+/// New rules apply to all its services and callers at once, from the next request on; a request under way goes on with the
 /// rules that it began with. Nothing that was counted is lost: a policy keeps its used units by its name, unit and
 /// algorithm when its numbers change, also while some instances have the old rules and others the new ones. Only where
 /// units are counted in windows, by [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding ones, is another length
