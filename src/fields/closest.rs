@@ -15,15 +15,15 @@ use super::{
 
 /// The limit that is closest to being reached, as draft-06 and draft-07 show it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClosestLimit {
-    pub(crate) quota: u64,
-    pub(crate) remaining: u64,
-    pub(crate) reset: u64,
+pub(super) struct ClosestLimit {
+    pub(super) quota: u64,
+    pub(super) remaining: u64,
+    pub(super) reset: u64,
 }
 
 impl ClosestLimit {
     /// No units, for so many seconds.
-    pub(crate) fn of_nothing(reset: u64) -> Self {
+    pub(super) fn of_nothing(reset: u64) -> Self {
         Self {
             quota: 0,
             remaining: 0,
@@ -33,7 +33,7 @@ impl ClosestLimit {
 
     /// This limit beside one of the service behind, given by what remains and its reset: with the later reset of the
     /// two, or nothing if the other one is as close to being reached.
-    pub(crate) fn closer_than(self, (remaining, reset): (u64, u64)) -> Option<Self> {
+    pub(super) fn closer_than(self, (remaining, reset): (u64, u64)) -> Option<Self> {
         let is_closer = (remaining, self.reset) > (self.remaining, reset);
         is_closer.then(|| Self {
             reset: self.reset.max(reset),
@@ -47,7 +47,7 @@ impl ClosestLimit {
     }
 
     /// A value that is written already, and the three numbers: all in one allocation.
-    pub(crate) fn to_header_values_behind(self, text: &mut String) -> (Option<HeaderValue>, [HeaderValue; 3]) {
+    pub(super) fn to_header_values_behind(self, text: &mut String) -> (Option<HeaderValue>, [HeaderValue; 3]) {
         let before = text.len();
         let ends = [self.quota, self.remaining, self.reset].map(|number| {
             push_integer(text, number);
@@ -66,7 +66,7 @@ impl ClosestLimit {
 
 /// Shows the own limit, which is in these values already, if it is closer to being reached than that of the service
 /// behind.
-pub(crate) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mut values: [HeaderValue; 3]) {
+pub(super) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mut values: [HeaderValue; 3]) {
     let names = [RateLimitLimit::NAME, RateLimitRemaining::NAME, RateLimitReset::NAME];
     if names.iter().any(|name| headers.contains_key(name)) {
         let read = || {
@@ -89,7 +89,7 @@ pub(crate) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mu
 }
 
 /// The same as a dictionary. A list of another dialect stays as it is.
-pub(crate) fn merge_draft07_limit(headers: &mut HeaderMap, own: ClosestLimit) {
+pub(super) fn merge_draft07_limit(headers: &mut HeaderMap, own: ClosestLimit) {
     let closer = match RateLimit::read(headers) {
         Ok(None) => Some(own),
         Ok(Some(inner)) => inner

@@ -20,6 +20,8 @@ use std::{error::Error, fmt};
 pub struct FieldError {
     field: &'static str,
     item: Option<usize>,
+    /// The policy of this server that cannot be written.
+    policy: Option<Box<str>>,
     problem: Problem,
 }
 
@@ -73,6 +75,8 @@ pub enum FieldErrorKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     Duplicate(u64),
+    /// The quota, and the policy that has it already.
+    DuplicateOf(u64, Box<str>),
     Empty,
     ExtensionName(&'static str),
     ExtensionValue,
@@ -96,6 +100,7 @@ impl Problem {
         FieldError {
             field,
             item: None,
+            policy: None,
             problem: self,
         }
     }
@@ -109,6 +114,14 @@ impl Problem {
 }
 
 impl FieldError {
+    /// The same error, which says that it is about a policy of this server.
+    pub(super) fn of_policy(self, name: &str) -> Self {
+        Self {
+            policy: Some(name.into()),
+            ..self
+        }
+    }
+
     /// A field of a service that no document defines.
     #[cfg_attr(not(feature = "client"), allow(dead_code, reason = "clients read such fields"))]
     pub(crate) fn malformed(field: &'static str, reason: &str) -> Self {
@@ -118,7 +131,7 @@ impl FieldError {
     /// The category of the error.
     pub fn kind(&self) -> FieldErrorKind {
         match self.problem {
-            Problem::Duplicate(_) => FieldErrorKind::Duplicate,
+            Problem::Duplicate(_) | Problem::DuplicateOf(..) => FieldErrorKind::Duplicate,
             Problem::Empty => FieldErrorKind::Empty,
             Problem::ExtensionName(_) | Problem::ExtensionValue => FieldErrorKind::Extension,
             Problem::Item(_) => FieldErrorKind::Item,
@@ -140,6 +153,9 @@ impl FieldError {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(policy) = &self.policy {
+            write!(f, "policy {policy:?}: ")?;
+        }
         write!(f, "{}: ", self.field)?;
         if let Some(item) = self.item {
             write!(f, "item {item}: ")?;
@@ -154,6 +170,10 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Duplicate(quota) => write!(f, "quota {quota} appears twice"),
+            Self::DuplicateOf(quota, policy) => write!(
+                f,
+                "its quota {quota} is that of policy {policy:?}; this dialect has nothing else to tell them apart",
+            ),
             Self::Empty => f.write_str("there is no item"),
             Self::ExtensionName(reason) => write!(f, "the extension parameter's name {reason}"),
             Self::ExtensionValue => f.write_str("the extension parameter's value has no form in this dialect"),

@@ -45,11 +45,11 @@ use super::{
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct LayerFields {
-    pub(crate) rate_limit: Option<HeaderValue>,
-    pub(crate) rate_limit_policy: Option<HeaderValue>,
+    pub(super) rate_limit: Option<HeaderValue>,
+    pub(super) rate_limit_policy: Option<HeaderValue>,
     /// Policies that say the units of limits without being shown.
-    pub(crate) hidden_policy: Option<HeaderValue>,
-    pub(crate) retry_after: Option<RetryAfter>,
+    pub(super) hidden_policy: Option<HeaderValue>,
+    pub(super) retry_after: Option<RetryAfter>,
 }
 
 impl LayerFields {
@@ -158,7 +158,7 @@ pub fn merge_into(headers: &mut HeaderMap, own: &LayerFields, now: SystemTime) {
 }
 
 /// Merges the lists of a dialect with named items; `Retry-After` stays as it is.
-pub(crate) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields) {
+pub(super) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields) {
     let has_own_limits = own.rate_limit.is_some();
     let limits = own.rate_limit.and_then(|limits| show_alone(headers, RATELIMIT, limits));
     // Own limits that are shown alone are no dictionary.
@@ -191,7 +191,7 @@ pub(crate) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields) {
 }
 
 /// The policies of draft-06, which are told apart by their quotas.
-pub(crate) fn merge_draft06_policies(headers: &mut HeaderMap, policies: HeaderValue) {
+pub(super) fn merge_draft06_policies(headers: &mut HeaderMap, policies: HeaderValue) {
     // Equal quotas are the same policy, so that none is lower.
     merge_policies(headers, policies, |inner: &draft06::PolicyItem, own| {
         inner.quota() == own.quota()

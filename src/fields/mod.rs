@@ -83,8 +83,10 @@ mod merge;
 mod named;
 mod number;
 mod parameters;
+mod prepared;
 pub(crate) mod problem_types;
 mod retry_after;
+mod scratch;
 pub(crate) mod seconds;
 mod syntax;
 #[cfg(feature = "headers")]
@@ -96,12 +98,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-pub(crate) use self::{
-    closest::{ClosestLimit, merge_draft06_limit, merge_draft07_limit},
-    merge::{merge_draft06_policies, merge_lists},
-    named::Named,
-    syntax::push_integer,
-};
+use self::named::Named;
 pub use self::{
     error::{FieldError, FieldErrorKind},
     extension::ExtensionValue,
@@ -109,6 +106,7 @@ pub use self::{
     list::List,
     merge::{LayerFields, merge_into},
     named::{LimitItem, PolicyItem},
+    prepared::{LegacyReset, LimitReport, Prepared, PreparedPolicy, ReportedLimit},
     retry_after::RetryAfter,
     unit::{OtherUnit, Unit},
 };

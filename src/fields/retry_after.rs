@@ -11,7 +11,7 @@ use httpdate::HttpDate;
 use super::{
     MAX_LENGTH,
     error::{FieldError, Problem},
-    seconds,
+    scratch, seconds,
     syntax::read,
     whole_seconds,
 };
@@ -171,7 +171,11 @@ impl RetryAfter {
     /// The value of one field line. If it was read from a number and a date, the value is the number.
     pub fn to_header_value(self) -> HeaderValue {
         match self.seconds {
-            Some(seconds) => HeaderValue::from(seconds),
+            // `HeaderValue::from` would allocate twice.
+            Some(seconds) => scratch::with_text(|text| {
+                text.push_str(itoa::Buffer::new().format(seconds));
+                HeaderValue::from_str(text).expect("digits are ASCII")
+            }),
             None => HeaderValue::try_from(self.to_string()).expect("a date is printable ASCII"),
         }
     }

@@ -145,7 +145,7 @@ pub(super) fn integer(number: u64) -> Integer {
 }
 
 /// Appends a number, or the greatest one that a field can hold.
-pub(crate) fn push_integer(field: &mut String, number: u64) {
+pub(super) fn push_integer(field: &mut String, number: u64) {
     field.push_str(itoa::Buffer::new().format(number.min(MAX_INTEGER)));
 }
 

@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use super::view::{LayerView, RulesConfig};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
+    fields::Prepared,
     policy::{Algorithm, Direction, MAX_UNITS, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
-    response::fields::PolicyFields,
     sync::per_thread::PerThread,
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct QuotaSet {
 /// The part of a set that follows from the settings of a layer. It is empty for a layer that is gone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SetView {
-    pub(crate) fields: Option<Arc<PolicyFields>>,
+    pub(crate) fields: Option<Arc<Prepared>>,
     /// The positions of the custom units among those that have a cost.
     pub(crate) units: Units,
 }
@@ -45,7 +45,7 @@ impl SetView {
     fn new(policies: &PolicySet, layer: &LayerView) -> Result<Self, ConfigError> {
         Ok(Self {
             units: units(policies, &layer.units)?,
-            fields: Some(Arc::new(layer.fields.prepare(policies)?)),
+            fields: layer.fields.prepare(policies)?.map(Arc::new),
         })
     }
 

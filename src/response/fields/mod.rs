@@ -1,7 +1,6 @@
 //! The settings of response fields: dialect, responses, and detail.
 
-mod limit_members;
-mod policy_fields;
+mod prepare;
 mod shown;
 mod write;
 
@@ -9,10 +8,12 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
-pub(crate) use self::{policy_fields::PolicyFields, write::Times};
+pub(crate) use self::write::Times;
+pub use crate::fields::LegacyReset;
 use crate::{
     decision::{Allowance, Decision},
     error::{ConfigError, ConfigErrorKind},
+    fields::Dialect,
 };
 
 /// The fields that a layer adds to responses, and their content.
@@ -83,12 +84,19 @@ type Extra = dyn Fn(&Decision, &mut HeaderMap) + Send + Sync;
 /// The names of the fields, and the form of their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    Draft06,
-    Draft07,
-    Draft11,
-    EditorsCopy,
+    Dialect(Dialect),
     Legacy(LegacyReset),
     None,
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dialect(dialect) => write!(f, "{dialect:?}"),
+            Self::Legacy(_) => f.write_str("the legacy fields"),
+            Self::None => f.write_str("no fields"),
+        }
+    }
 }
 
 /// On which of the responses that were decided on there are fields. See [`ResponseFields::emit_when`].
@@ -119,27 +127,6 @@ pub enum EmitWhen {
     NearExhaustion(u8),
     /// On rejections only.
     Rejected,
-}
-
-/// The meaning of `X-RateLimit-Reset`: servers differ. See [`ResponseFields::legacy`].
-///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// # run(async {
-/// // The clock shows 1 000 000 000 s, and a second request is allowed after the first of three a minute.
-/// let seconds = told(ResponseFields::legacy(LegacyReset::DeltaSeconds), 1).await?;
-/// assert_eq!(seconds["x-ratelimit-reset"], "40");
-/// let moment = told(ResponseFields::legacy(LegacyReset::UnixTime), 1).await?;
-/// assert_eq!(moment["x-ratelimit-reset"], "1000000040");
-/// # Ok(()) });
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LegacyReset {
-    /// Seconds from the moment when the response is made.
-    DeltaSeconds,
-    /// Seconds since the beginning of 1970, by the store's clock.
-    UnixTime,
 }
 
 /// The bound of what is shown, in multiples of a policy's rate: see [`ResponseFields::with_rate_cap`].
@@ -196,7 +183,7 @@ impl ResponseFields {
     /// # Ok(()) });
     /// ```
     pub const fn draft11() -> Self {
-        Self::new(Form::Draft11)
+        Self::new(Form::Dialect(Dialect::Draft11))
     }
 
     /// The dialect between draft-07 and draft-08, in which names are Tokens. `build()` rejects names that are none.
@@ -214,7 +201,7 @@ impl ResponseFields {
     /// # Ok(()) });
     /// ```
     pub const fn in_between() -> Self {
-        Self::new(Form::EditorsCopy)
+        Self::new(Form::Dialect(Dialect::EditorsCopy))
     }
 
     /// `RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest requests left, and `RateLimit-Policy`,
@@ -239,7 +226,7 @@ impl ResponseFields {
     /// # Ok(()) });
     /// ```
     pub const fn draft06() -> Self {
-        Self::new(Form::Draft06)
+        Self::new(Form::Dialect(Dialect::Draft06))
     }
 
     /// `RateLimit` as a dictionary for the policy with the fewest requests left, and `RateLimit-Policy`, as
@@ -259,7 +246,7 @@ impl ResponseFields {
     /// # Ok(()) });
     /// ```
     pub const fn draft07() -> Self {
-        Self::new(Form::Draft07)
+        Self::new(Form::Dialect(Dialect::Draft07))
     }
 
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest requests left.
@@ -560,8 +547,8 @@ impl ResponseFields {
     /// Finds settings out of their range.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let (form, jitter, longest) = (self.form, self.jitter, Self::MAX_JITTER);
-        let problem = if self.adds_draft06_limit && form != Form::Draft11 {
-            format!("the limit of draft-06 is added to {form:?}; it goes with draft-11 only")
+        let problem = if self.adds_draft06_limit && form != Form::Dialect(Dialect::Draft11) {
+            format!("the limit of draft-06 is added to {form}; it goes with draft-11 only")
         } else if jitter > longest {
             format!("jitter {jitter:?} is above {longest:?}")
         } else if jitter.subsec_nanos() > 0 {
@@ -615,8 +602,10 @@ mod tests {
 
     fn policies_of(policies: Vec<QuotaPolicy>) -> String {
         let policies = PolicySet::new(policies).unwrap();
-        let fields = ResponseFields::default().prepare(&policies).unwrap();
-        fields.value(&|_| None).unwrap().to_str().unwrap().to_owned()
+        let prepared = ResponseFields::default().prepare(&policies).unwrap().unwrap();
+        let mut response = Response::new(());
+        prepared.write(&mut response, &[][..]);
+        response.headers()["ratelimit-policy"].to_str().unwrap().to_owned()
     }
 
     /// Takes `requests` units at one moment, waits, takes one more and shows the field of that.

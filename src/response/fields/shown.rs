@@ -2,35 +2,42 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use super::{EmitWhen, Form, RateCap, ResponseFields, policy_fields::has_one_number};
+use super::{EmitWhen, Form, RateCap, ResponseFields, write::whole_seconds};
 use crate::{
     decision::{Allowance, Decision},
-    fields::whole_seconds,
-    partition::PartitionId,
+    fields::ReportedLimit,
     policy::{QuotaPolicy, QuotaUnit},
 };
 
 /// The visible part of one policy.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
-    pub(super) policy: &'a QuotaPolicy,
-    pub(super) partition: PartitionId,
-    pub(super) remaining: u64,
+    policy: &'a QuotaPolicy,
+    remaining: u64,
     /// Whole seconds.
-    pub(super) reset: Option<u64>,
-    pub(super) is_violated: bool,
+    reset: Option<u64>,
+    is_violated: bool,
 }
 
 impl<'a> Shown<'a> {
-    /// With the moment of `Retry-After` in place of its own one. Where that is earlier, nothing is left until then: units that
-    /// have to last longer would look more.
-    pub(super) fn resetting_after(self, seconds: u64) -> Self {
-        let is_earlier = self.reset.is_some_and(|reset| seconds < reset);
-        Self {
-            remaining: if is_earlier { 0 } else { self.remaining },
-            reset: Some(seconds),
-            ..self
+    pub(super) fn report(self) -> ReportedLimit<'a> {
+        let policy = self.policy;
+        let mut limit = ReportedLimit::new(policy.name(), policy.quota(), self.remaining);
+        if let Some(reset) = self.reset {
+            limit = limit.with_reset(reset);
+        } else if let Some(window) = policy.usual_window() {
+            limit = limit.with_window(whole_seconds(window));
         }
+        if self.is_violated {
+            limit = limit.violated();
+        }
+        if policy.unit() != QuotaUnit::Requests {
+            limit = limit.with_custom_unit();
+        }
+        if policy.shows_partition_key {
+            limit = limit.with_partition_key();
+        }
+        limit
     }
 
     /// Returns `true` if at most so many percent of the quota are left.
@@ -39,7 +46,7 @@ impl<'a> Shown<'a> {
     }
 
     /// Smaller for what is closer to being reached.
-    pub(super) fn distance(&self) -> (u64, Reverse<Option<u64>>) {
+    fn distance(&self) -> (u64, Reverse<Option<u64>>) {
         (self.remaining, Reverse(self.reset))
     }
 
@@ -83,7 +90,6 @@ impl ResponseFields {
         }
         Shown {
             policy,
-            partition: allowance.partition(),
             remaining,
             reset: reset.map(|seconds| seconds.saturating_add(jitter)),
             is_violated,
@@ -102,13 +108,6 @@ impl ResponseFields {
                     .is_some_and(|closest| std::ptr::eq(closest.policy, shown.policy))
             }
         })
-    }
-
-    /// The one that dialects show which have numbers for one only.
-    pub(super) fn closest<'a>(&'a self, decision: &'a Decision, jitter: u64) -> Option<Shown<'a>> {
-        self.all_shown(decision, jitter)
-            .filter(|shown| has_one_number(shown.policy))
-            .min_by_key(Shown::distance)
     }
 
     /// The seconds that a rejected client is told to wait: never fewer than it is told that a violated policy takes.

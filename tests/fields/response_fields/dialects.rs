@@ -167,7 +167,7 @@ fn draft_06_rejects_two_policies_with_the_same_quota() {
     let error = build(ResponseFields::draft06(), policies()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        r#"policy "hour": its quota 10 is that of policy "minute"; this dialect has nothing else to tell them apart"#
+        r#"policy "hour": RateLimit-Policy: its quota 10 is that of policy "minute"; this dialect has nothing else to tell them apart"#
     );
     assert!(build(ResponseFields::draft11(), policies()).is_ok());
     let [first, second] = policies();

@@ -1,0 +1,76 @@
+//! The members of `RateLimit`, each up to its first number written once.
+
+use sfv::ItemSerializer;
+
+use super::{
+    super::{Dialect, FieldError, draft11, in_between, syntax::push_integer},
+    LimitReport, PreparedPolicy, ReportedLimit,
+};
+
+/// The member of each policy, up to its first number.
+#[derive(Debug, Default)]
+pub(super) struct MemberStarts(Box<[MemberStart]>);
+
+#[derive(Debug)]
+struct MemberStart {
+    policy: Box<str>,
+    /// `"minute";r=`
+    start: Box<str>,
+}
+
+impl MemberStarts {
+    pub(super) fn new(dialect: Dialect, policies: &[PreparedPolicy]) -> Result<Self, FieldError> {
+        let starts = policies.iter().map(|policy| {
+            let name = policy.item.name();
+            let start = start(dialect, name).map_err(|error| error.of_policy(name))?;
+            let policy = name.into();
+            Ok(MemberStart { policy, start })
+        });
+        starts.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Appends a member to a list: `"minute";r=9;t=1`.
+    pub(super) fn push<R: LimitReport + ?Sized>(
+        &self,
+        dialect: Dialect,
+        limit: &ReportedLimit<'_>,
+        report: &R,
+        list: &mut String,
+    ) {
+        let before = list.len();
+        if before > 0 {
+            list.push_str(", ");
+        }
+        match self.0.iter().find(|member| *member.policy == *limit.policy) {
+            Some(member) => list.push_str(&member.start),
+            // Limits of other policies than those that were prepared may be reported.
+            None => match start(dialect, limit.policy) {
+                Ok(start) => list.push_str(&start),
+                Err(_) => return list.truncate(before),
+            },
+        }
+        push_integer(list, limit.remaining);
+        if let Some(reset) = limit.reset {
+            list.push_str(";t=");
+            push_integer(list, reset);
+        }
+        let key = limit.shows_partition_key.then(|| report.partition_key(limit.policy));
+        if let Some(key) = key.flatten() {
+            list.push_str(";pk=");
+            let _ = ItemSerializer::with_buffer(list).bare_item(&key[..]);
+        }
+    }
+}
+
+/// The beginning of a member, as the dialect's own type writes it.
+fn start(dialect: Dialect, name: &str) -> Result<Box<str>, FieldError> {
+    let mut member = match dialect {
+        Dialect::EditorsCopy => {
+            let item = in_between::LimitItem::new(name)?.with_remaining(0)?;
+            in_between::RateLimit::new([item])?.to_string()
+        }
+        _ => draft11::RateLimit::new([draft11::LimitItem::new(name, 0)?])?.to_string(),
+    };
+    member.pop();
+    Ok(member.into())
+}

@@ -1,0 +1,78 @@
+//! The part of the fields that follows from the configuration alone.
+
+use super::{Form, ResponseFields};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    fields::{Dialect, FieldError, Prepared, PreparedPolicy, draft11::PolicyItem},
+    policy::{PolicySet, QuotaPolicy, QuotaUnit},
+};
+
+impl ResponseFields {
+    /// Returns `true` if the dialect has a place for them.
+    pub(crate) fn can_show_partition_keys(&self) -> bool {
+        matches!(self.form, Form::Dialect(Dialect::Draft11 | Dialect::EditorsCopy))
+    }
+
+    /// Serializes the policies, and finds what the dialect cannot express. `None` for no fields.
+    pub(crate) fn prepare(&self, policies: &PolicySet) -> Result<Option<Prepared>, ConfigError> {
+        let Form::Dialect(dialect) = self.form else {
+            return Ok(self.unprepared());
+        };
+        let has_units = self.can_show_partition_keys();
+        let policies = policies.iter().map(|policy| policy.policy());
+        // A dialect without units leaves the others out, whatever they have that it cannot express.
+        let shown =
+            policies.filter(|policy| !policy.is_hidden() && (has_units || policy.unit() == QuotaUnit::Requests));
+        let items = shown.map(|policy| prepared_policy(policy).map_err(|error| unsayable(policy, &error)));
+        let items = items.collect::<Result<Vec<_>, _>>()?;
+        let prepared = Prepared::new(dialect, items).map_err(|error| {
+            let message = error.to_string();
+            ConfigError::new(ConfigErrorKind::ResponseFields, message).with_source(error)
+        })?;
+        Ok(Some(self.with_settings(prepared)))
+    }
+
+    pub(super) fn unprepared(&self) -> Option<Prepared> {
+        let prepared = match self.form {
+            Form::Dialect(dialect) => Prepared::new(dialect, [] as [PreparedPolicy; 0]).ok()?,
+            Form::Legacy(reset) => Prepared::legacy(reset),
+            Form::None => return None,
+        };
+        Some(self.with_settings(prepared))
+    }
+
+    fn with_settings(&self, mut prepared: Prepared) -> Prepared {
+        if self.adds_draft06_limit {
+            prepared = prepared.with_draft06_limit();
+        }
+        if self.without_policies {
+            prepared = prepared.without_policies();
+        }
+        prepared
+    }
+}
+
+fn prepared_policy(policy: &QuotaPolicy) -> Result<PreparedPolicy, FieldError> {
+    let unit = policy.unit().registered();
+    let mut item = PolicyItem::new(policy.name(), policy.quota())?.with_unit(unit.clone().unwrap_or_default());
+    // The window of a policy without an item may be any.
+    if let Some(window) = policy.window().filter(|_| unit.is_some()) {
+        item = item.with_window(window)?;
+    }
+    for (name, value) in policy.extensions.iter().filter(|_| unit.is_some()) {
+        item = item.with_extension(name, value.clone())?;
+    }
+    let mut prepared = PreparedPolicy::from(item);
+    if unit.is_none() {
+        prepared = prepared.with_custom_unit();
+    }
+    if policy.shows_partition_key {
+        prepared = prepared.with_partition_key();
+    }
+    Ok(prepared)
+}
+
+fn unsayable(policy: &QuotaPolicy, error: &FieldError) -> ConfigError {
+    let message = format!("policy {:?}: {error}", policy.name());
+    ConfigError::new(ConfigErrorKind::ResponseFields, message).with_source(error.clone())
+}
