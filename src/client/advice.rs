@@ -2,15 +2,18 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, StatusCode, header::DATE};
+use http::{
+    HeaderMap, StatusCode,
+    header::{AGE, DATE},
+};
 
 use super::{
     Caps, Profile,
-    profile::{ProfileLimit, Reset},
+    profile::{ProfileLimit, Reset, number},
 };
 use crate::{
     clock::Timestamp,
-    fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint, Unit, seconds},
+    fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint, Unit},
 };
 
 /// The moments at which a request was sent and the head of its response arrived.
@@ -255,9 +258,10 @@ struct Ages {
 
 impl Ages {
     fn of(headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
-        let date = headers.get(DATE).and_then(|date| date.to_str().ok());
-        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-        let in_caches = Duration::from_secs(seconds::age(headers));
+        let text = |name| headers.get(name)?.to_str().ok();
+        let date = text(DATE).and_then(|date| httpdate::parse_http_date(date).ok());
+        let in_caches = text(AGE).and_then(|age| number(age.trim_ascii()));
+        let in_caches = Duration::from_secs(in_caches.unwrap_or_default());
         let mut ages = Self {
             now: date.unwrap_or_else(|| wall(exchange.received)),
             in_caches,

@@ -258,8 +258,8 @@ impl Reader<'_> {
     }
 }
 
-/// A number of units. One that is too large is the largest.
-fn number(text: &str) -> Option<u64> {
+/// A whole number. One that is too large is the largest.
+pub(super) fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
