@@ -122,9 +122,19 @@ impl FieldError {
         }
     }
 
-    /// A field of a service that no document defines.
-    #[cfg_attr(not(feature = "client"), allow(dead_code, reason = "clients read such fields"))]
-    pub(crate) fn malformed(field: &'static str, reason: &str) -> Self {
+    /// Creates the error of a malformed field that this module does not read, of kind [`Syntax`](FieldErrorKind::Syntax).
+    ///
+    /// Use this to report fields of your own, or of a service, together with those of [`Hints`](super::Hints). `reason` must
+    /// not repeat text that was received, because errors are logged as they are.
+    ///
+    /// ```
+    /// use tower_quota::fields::{FieldError, FieldErrorKind};
+    ///
+    /// let error = FieldError::malformed("x-ratelimit-remaining", "it is not a number");
+    /// assert_eq!(error.to_string(), "x-ratelimit-remaining: it is not a number");
+    /// assert_eq!((error.field(), error.kind()), ("x-ratelimit-remaining", FieldErrorKind::Syntax));
+    /// ```
+    pub fn malformed(field: &'static str, reason: &str) -> Self {
         Problem::Syntax(reason.into()).of(field)
     }
 

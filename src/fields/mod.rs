@@ -8,6 +8,7 @@
 //! |---|---|
 //! | a response of any server | [`Hints::read`]: tells the dialect, and reads all fields |
 //! | the fields of one dialect, to read or to write | [`draft11`], [`in_between`], [`draft07`], [`draft06`], [`RetryAfter`] |
+//! | the content of a rejection | [`problem_types`]: its registered types |
 //! | clients that know `X-RateLimit-*` only | [`legacy`]: to be written; the module `client` reads them by profiles |
 //! | a response that has fields already, and more to say | [`merge_into`]: never makes it look more permissive |
 //!
@@ -84,10 +85,10 @@ mod named;
 mod number;
 mod parameters;
 mod prepared;
-pub(crate) mod problem_types;
+pub mod problem_types;
 mod retry_after;
 mod scratch;
-pub(crate) mod seconds;
+mod seconds;
 mod syntax;
 #[cfg(feature = "headers")]
 mod typed;

@@ -35,7 +35,7 @@ pub(super) fn digits(value: &[u8]) -> Option<u64> {
 }
 
 /// The seconds that a response has spent in caches; 0 if its `Age` is absent or malformed.
-pub(crate) fn age(headers: &HeaderMap) -> u64 {
+pub(super) fn age(headers: &HeaderMap) -> u64 {
     let age = headers.get(AGE).and_then(|age| digits(age.as_bytes().trim_ascii()));
     age.unwrap_or(0)
 }

@@ -7,8 +7,8 @@ use sfv::{String as Text, StringRef};
 /// The quota unit: what a quota counts.
 ///
 /// `requests` where the field says nothing. A unit that is not in the draft's registry is no mistake, since the
-/// registry can grow: it is kept as [`Other`](Self::Other), with its text. You cannot make such a unit, only read it:
-/// no reader would know what to count.
+/// registry can grow: it is kept as [`Other`](Self::Other), with its text. Except for
+/// [`tokens`](Self::tokens), such a unit can only be read, not made: no reader would know what to count.
 ///
 /// ```
 /// use tower_quota::fields::{Unit, draft11::RateLimitPolicy};
@@ -55,9 +55,19 @@ impl Unit {
         self.text().map_or("requests", |text| text.as_str())
     }
 
-    /// The unit of services that count tokens of a language model. It is in no registry.
-    #[cfg_attr(not(feature = "client"), allow(dead_code, reason = "clients read such fields"))]
-    pub(crate) fn tokens() -> Self {
+    /// Returns the unit `tokens`, the tokens of a language model, which is in no registry.
+    ///
+    /// Use this for limits that a service reports in fields of its own.
+    ///
+    /// ```
+    /// use tower_quota::fields::{Unit, draft11::RateLimitPolicy};
+    ///
+    /// let field = RateLimitPolicy::parse([r#""x";q=5;qu="tokens""#])?;
+    /// assert_eq!(field.items()[0].unit(), &Unit::tokens());
+    /// assert!(!Unit::tokens().is_known());
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
+    pub fn tokens() -> Self {
         const TOKENS: &StringRef = StringRef::constant("tokens");
         Self::Other(OtherUnit(TOKENS.to_owned()))
     }
