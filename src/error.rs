@@ -63,8 +63,6 @@ pub enum ConfigErrorKind {
     BurstCapacity,
     /// The current capacity of a service.
     Capacity,
-    /// A setting of a client: how long it waits, how much it believes.
-    Client,
     /// The cost of every request, which a policy could never let pass.
     Cost,
     /// A time limit: the deadline of a decision, a connection time.

@@ -5,7 +5,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::LazyLock,
-    time::{Duration, UNIX_EPOCH},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use http::{
@@ -14,7 +14,6 @@ use http::{
 };
 use tower_quota::{
     client::{self, Acquire, Advice, Caps, Exchange, Pacing, Problem, Strategy},
-    clock::Timestamp,
     fields::{
         Hints, LayerFields, MAX_ITEMS, MAX_LENGTH, RetryAfter, draft06, draft07, draft11, in_between, merge_into,
     },
@@ -177,7 +176,7 @@ pub fn response(input: &[u8]) {
             Some((name, HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?))
         })
         .collect();
-    let now = Timestamp::from_micros(1_700_000_000_000_000);
+    let now = moment();
     let profiles = [
         client::Profile::Standard,
         client::Profile::GitHub,
@@ -193,8 +192,8 @@ pub fn response(input: &[u8]) {
     {
         let caps = Caps::default().trust_dates(trusts_dates);
         let exchange = Exchange {
-            sent: now,
-            received: now.saturating_add(Duration::from_millis(1_500)),
+            received: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
+            elapsed: Duration::from_millis(1_500),
         };
         let advice = Advice::read_as(profile, status, &headers, exchange, &caps);
         // Those of a list, the one of draft-06, and those of a profile.
@@ -206,18 +205,18 @@ pub fn response(input: &[u8]) {
         }
         assert!(advice.retry_after().is_none_or(|wait| wait <= caps.max_wait()));
         for strategy in [Strategy::Greedy, Strategy::pace(), Strategy::Observe] {
-            obey(
-                &advice,
-                Pacing::new(strategy, caps),
-                now.saturating_add(caps.max_wait()),
-                now,
-            );
+            obey(&advice, Pacing::new(strategy, caps), now + caps.max_wait(), now);
         }
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "any moment will do")]
+fn moment() -> Instant {
+    Instant::now()
+}
+
 /// No wait is longer than its cap and no memory without a bound, whatever a server says.
-fn obey(advice: &Advice, mut pacing: Pacing, latest: Timestamp, now: Timestamp) {
+fn obey(advice: &Advice, mut pacing: Pacing, latest: Instant, now: Instant) {
     for _ in 0..3 {
         match pacing.try_acquire(now) {
             Acquire::Ready(dispatch) => pacing.record_response(dispatch, advice, now),

@@ -1,6 +1,6 @@
 //! The limits in one response, within bounds.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use http::{
     HeaderMap, StatusCode,
@@ -11,37 +11,35 @@ use super::{
     Caps, Profile,
     profile::{ProfileLimit, Reset, number},
 };
-use crate::{
-    clock::Timestamp,
-    fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint, Unit},
-};
+use crate::fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint, Unit};
 
-/// The moments at which a request was sent and the head of its response arrived.
+/// The moment at which the head of a response arrived, and the time since its request was sent.
 ///
-/// Both are by the clock of this computer. They matter where a `Retry-After` is a date, and where
-/// [dates are trusted](Caps::trust_dates).
+/// `received` is used for dates: those in `Retry-After` and in fields of a [`Profile`], if the response has no `Date`. With
+/// [trusted dates](Caps::trust_dates), both are compared with `Date`.
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, UNIX_EPOCH};
 /// use http::{HeaderMap, StatusCode};
-/// use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp};
+/// use tower_quota::client::{Advice, Caps, Exchange};
 ///
-/// // The 14th of November 2023, 22:13:20.
-/// let sent = Timestamp::from_micros(1_700_000_000_000_000);
-/// let exchange = Exchange { sent, received: sent.saturating_add(Duration::from_secs(2)) };
+/// let exchange = Exchange {
+///     received: UNIX_EPOCH + Duration::from_secs(1_700_000_000), // the 14th of November 2023, 22:13:20
+///     elapsed: Duration::from_millis(300),
+/// };
 ///
 /// let mut headers = HeaderMap::new();
 /// headers.insert("retry-after", "Tue, 14 Nov 2023 22:14:20 GMT".parse()?);
 /// let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers, exchange, &Caps::default());
-/// assert_eq!(advice.retry_after(), Some(Duration::from_secs(58)));
+/// assert_eq!(advice.retry_after(), Some(Duration::from_secs(60)));
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The moment at which the request was sent.
-    pub sent: Timestamp,
-    /// The moment at which the head of the response arrived.
-    pub received: Timestamp,
+    /// The moment at which the head of the response arrived, by the wall clock of this computer.
+    pub received: SystemTime,
+    /// The time since the request was sent, by a monotonic clock.
+    pub elapsed: Duration,
 }
 
 /// The limits in one response: [`Hints`], with absurd values cut to [`Caps`], and
@@ -58,17 +56,16 @@ pub struct Exchange {
 ///   8 or 14. In others it is about that one resource, when to ask for the result of a job, say.
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime};
 /// use http::{HeaderMap, StatusCode};
-/// use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp, fields::Dialect};
+/// use tower_quota::{client::{Advice, Caps, Exchange}, fields::Dialect};
 ///
 /// let mut headers = HeaderMap::new();
 /// headers.insert("ratelimit", r#""default";r=0;t=40"#.parse()?);
 /// headers.insert("ratelimit-policy", "nonsense;".parse()?);
 /// headers.insert("retry-after", "1000000".parse()?);
 ///
-/// let now = Timestamp::from_micros(1_700_000_000_000_000);
-/// let exchange = Exchange { sent: now, received: now };
+/// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
 /// let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers, exchange, &Caps::default());
 /// assert_eq!(advice.limits()[0].remaining(), Some(0));
 /// assert_eq!(advice.limits()[0].reset(), Some(Duration::from_secs(40)));
@@ -92,16 +89,15 @@ pub struct Advice {
 /// One limit of a server, as a response states it or as the client knows it: see [`Advice::limits`] and [`OriginStatus::limits`].
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime};
 /// use http::{HeaderMap, StatusCode};
-/// use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp, fields::Unit};
+/// use tower_quota::{client::{Advice, Caps, Exchange}, fields::Unit};
 ///
 /// let mut headers = HeaderMap::new();
 /// headers.insert("ratelimit", r#""daily";r=999999;t=50;pk=:YWxpY2U=:"#.parse()?);
 /// headers.insert("ratelimit-policy", r#""daily";q=5000;qu="content-bytes";w=86400"#.parse()?);
 ///
-/// # let now = Timestamp::from_micros(1_700_000_000_000_000);
-/// # let exchange = Exchange { sent: now, received: now };
+/// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
 /// let advice = Advice::read(StatusCode::OK, &headers, exchange, &Caps::default());
 /// let daily = &advice.limits()[0];
 /// assert_eq!(daily.name(), Some("daily"));
@@ -263,17 +259,16 @@ impl Ages {
         let in_caches = text(AGE).and_then(|age| number(age.trim_ascii()));
         let in_caches = Duration::from_secs(in_caches.unwrap_or_default());
         let mut ages = Self {
-            now: date.unwrap_or_else(|| wall(exchange.received)),
+            now: date.unwrap_or(exchange.received),
             in_caches,
             on_the_way: Duration::ZERO,
             is_from_a_cache: !in_caches.is_zero(),
         };
         if let Some(date) = date.filter(|_| caps.trusts_dates()) {
-            let apparent = wall(exchange.received).duration_since(date).unwrap_or_default();
-            let exchange = Duration::from_micros(exchange.received.micros_since(exchange.sent));
+            let apparent = exchange.received.duration_since(date).unwrap_or_default();
             // A date has whole seconds, so that a new response can look a second old.
-            ages.is_from_a_cache |= apparent > exchange + Duration::from_secs(1);
-            ages.on_the_way = apparent.min(exchange);
+            ages.is_from_a_cache |= apparent > exchange.elapsed.saturating_add(Duration::from_secs(1));
+            ages.on_the_way = apparent.min(exchange.elapsed);
         }
         ages
     }
@@ -301,11 +296,4 @@ fn is_about_the_server(status: StatusCode, headers: &HeaderMap) -> bool {
     status.is_client_error()
         || status.is_server_error()
         || grpc_status.is_some_and(|status| matches!(status, b"8" | b"14"))
-}
-
-fn wall(moment: Timestamp) -> SystemTime {
-    // The end of the range of the type, not of this function: `Timestamp` ends before most systems' time does.
-    UNIX_EPOCH
-        .checked_add(Duration::from_micros(moment.as_micros()))
-        .unwrap_or(UNIX_EPOCH)
 }

@@ -2,10 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use crate::{
-    error::{ConfigError, ConfigErrorKind::Client},
-    fields::MAX_INTEGER,
-};
+use super::BuildError;
+use crate::fields::MAX_INTEGER;
 
 /// Bounds on the values that a client believes of a server.
 ///
@@ -24,42 +22,36 @@ use crate::{
 /// assert_eq!((caps.max_wait(), caps.max_units()), (Duration::from_secs(60), 500));
 ///
 /// let error = Caps::new(Duration::ZERO, 10_000).unwrap_err();
-/// assert_eq!(error.to_string(), "client: wait cap 0ns is outside 1s..=86400s");
+/// assert_eq!(error.to_string(), "client: max_wait 0ns is outside 1s..=86400s");
 /// let error = Caps::new(Duration::from_secs(60), 0).unwrap_err();
-/// assert_eq!(error.to_string(), "client: unit cap 0 is outside 1..=999999999999999");
-/// # Ok::<_, tower_quota::ConfigError>(())
+/// assert_eq!(error.to_string(), "client: max_units 0 is outside 1..=999999999999999");
+/// # Ok::<_, tower_quota::client::BuildError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    pub(super) wait: Duration,
-    pub(super) units: u64,
-    pub(super) trusts_dates: bool,
+    max_wait: Duration,
+    max_units: u64,
+    trusts_dates: bool,
 }
 
 impl Caps {
     const WAITS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
     const UNITS: RangeInclusive<u64> = 1..=MAX_INTEGER;
 
-    /// The longest wait that is believed, one second to one day, and the most units that are left, at least one and at
-    /// most 15 digits. Dates are not trusted.
+    /// Creates caps for waits, from one second to one day, and for remaining units, from 1 to 999,999,999,999,999. Dates
+    /// are not trusted.
     ///
     /// # Errors
     ///
-    /// If one of them is out of its range.
-    pub fn new(wait: Duration, units: u64) -> Result<Self, ConfigError> {
-        let trusts_dates = false;
-        Self {
-            wait,
-            units,
-            trusts_dates,
-        }
-        .checked()
-    }
-
-    pub(super) fn checked(self) -> Result<Self, ConfigError> {
-        ConfigError::check_range(Client, "client: wait cap", self.wait, Self::WAITS)?;
-        ConfigError::check_range(Client, "client: unit cap", self.units, Self::UNITS)?;
-        Ok(self)
+    /// Returns a [`BuildError`] if `max_wait` or `max_units` is out of its range.
+    pub fn new(max_wait: Duration, max_units: u64) -> Result<Self, BuildError> {
+        BuildError::check_range("max_wait", max_wait, Self::WAITS)?;
+        BuildError::check_range("max_units", max_units, Self::UNITS)?;
+        Ok(Self {
+            max_wait,
+            max_units,
+            trusts_dates: false,
+        })
     }
 
     /// Compares the `Date` of a response with the clock of this computer, if true. Default: false.
@@ -69,24 +61,23 @@ impl Caps {
     /// is ahead of a server, nothing is left of what that server says about its limits.
     ///
     /// ```
-    /// use std::time::Duration;
+    /// use std::time::{Duration, UNIX_EPOCH};
     /// use http::{HeaderMap, StatusCode};
-    /// use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp};
+    /// use tower_quota::client::{Advice, Caps, Exchange};
     ///
     /// let mut headers = HeaderMap::new();
     /// headers.insert("ratelimit", r#""default";r=5;t=40"#.parse()?);
     /// headers.insert("date", "Tue, 14 Nov 2023 22:13:20 GMT".parse()?);
     ///
-    /// // The response was on its way for two seconds, by the clocks of both.
-    /// let sent = Timestamp::from_micros(1_700_000_000_000_000);
-    /// let exchange = Exchange { sent, received: sent.saturating_add(Duration::from_secs(2)) };
+    /// // The exchange took two seconds. The clocks of client and server agree.
+    /// let sent = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    /// let exchange = Exchange { received: sent + Duration::from_secs(2), elapsed: Duration::from_secs(2) };
     /// let reset = |caps| Advice::read(StatusCode::OK, &headers, exchange, &caps).limits()[0].reset();
     /// assert_eq!(reset(Caps::default()), Some(Duration::from_secs(40)));
     /// assert_eq!(reset(Caps::default().trust_dates(true)), Some(Duration::from_secs(38)));
     ///
-    /// // An hour later, it can only have come from a cache.
-    /// let sent = sent.saturating_add(Duration::from_secs(3_600));
-    /// let exchange = Exchange { sent, received: sent };
+    /// // An hour later, the response can only have come from a cache.
+    /// let exchange = Exchange { received: sent + Duration::from_secs(3_600), elapsed: Duration::ZERO };
     /// let caps = Caps::default().trust_dates(true);
     /// assert!(Advice::read(StatusCode::OK, &headers, exchange, &caps).limits().is_empty());
     /// # Ok::<_, http::header::InvalidHeaderValue>(())
@@ -99,12 +90,12 @@ impl Caps {
 
     /// The longest wait that is believed. Default: ten minutes.
     pub fn max_wait(&self) -> Duration {
-        self.wait
+        self.max_wait
     }
 
     /// The most units that are believed to be left. Default: 10 000.
     pub fn max_units(&self) -> u64 {
-        self.units
+        self.max_units
     }
 
     /// Returns `true` if `Date` fields count. Default: false.
@@ -116,8 +107,8 @@ impl Caps {
 impl Default for Caps {
     fn default() -> Self {
         Self {
-            wait: Duration::from_secs(600),
-            units: 10_000,
+            max_wait: Duration::from_secs(600),
+            max_units: 10_000,
             trusts_dates: false,
         }
     }

@@ -1,8 +1,31 @@
-//! Errors of a client: a request was not sent, or not answered.
+//! Errors of a client: invalid settings, and requests that were not sent or not answered.
 
-use std::{error::Error, fmt, time::Duration};
+use std::{
+    error::Error,
+    fmt,
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
 
-use crate::clock::Timestamp;
+use super::Wait;
+
+/// A setting of a client that is invalid, found by [`build`](super::ClientLayerBuilder::build) and
+/// [`Caps::new`](super::Caps::new).
+///
+/// The message names the setting, its value and the bound. Compare [`setting`](Self::setting) rather than the text.
+///
+/// ```
+/// use tower_quota::client::ClientLayer;
+///
+/// let error = ClientLayer::builder().max_waiting(0).build().unwrap_err();
+/// assert_eq!(error.setting(), "max_waiting");
+/// assert_eq!(error.to_string(), "client: max_waiting 0 is outside 1..=1000000");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildError {
+    setting: &'static str,
+    problem: String,
+}
 
 /// The error of a [`Client`](super::Client): that of the inner service, or its own.
 ///
@@ -47,59 +70,54 @@ pub enum ClientError<E> {
 /// [`retry_after`](Self::retry_after) says when it is worth trying again, as far as is known.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use std::time::Duration;
+/// use http::{Request, Response};
+/// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_quota::client::{ClientError, ClientLayer, ThrottledKind};
-/// use tower_quota::clock::{Clock, Timestamp};
 ///
-/// # run(async {
-/// let now = Timestamp::from_micros(1_700_000_000_000_000);
-/// let layer = ClientLayer::builder()
-///     .queue_timeout(Duration::from_secs(10))
-///     .jitter_percent(0)
-///     .clock(Clock::manual(now))
-///     .build()?;
-/// // A server with nothing left for a minute.
-/// # let server = service_fn(async |_: Request<()>| {
-/// #     Response::builder().header("ratelimit", r#""a";r=0;t=60"#).body(())
-/// # });
-/// # let client = layer.layer(server);
-/// # let get = || client.clone().oneshot(Request::get("http://a.example/").body(()).unwrap());
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // A server with no units for a minute.
+/// let server = service_fn(async |_: Request<()>| Response::builder().header("ratelimit", r#""a";r=0;t=60"#).body(()));
+/// let layer = ClientLayer::builder().queue_timeout(Duration::from_secs(10)).jitter_percent(0).build()?;
+/// let client = layer.layer(server);
+/// let get = || client.clone().oneshot(Request::get("http://a.example/").body(()).unwrap());
+///
 /// get().await?;
 /// let ClientError::Throttled(error) = get().await.unwrap_err() else { panic!() };
 /// assert_eq!(error.kind(), ThrottledKind::TooLong);
-/// assert_eq!(error.until(), Some(now.saturating_add(Duration::from_secs(60))));
 /// assert_eq!(error.retry_after(), Some(Duration::from_secs(60)));
-/// # Ok(()) });
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Throttled {
     kind: ThrottledKind,
-    now: Timestamp,
-    until: Option<Timestamp>,
+    retry_after: Option<Duration>,
 }
 
 /// The reason why a request was not sent.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use std::time::Duration;
+/// use http::{Request, Response};
+/// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_quota::client::{ClientError, ClientLayer, ThrottledKind};
 ///
-/// # run(async {
-/// let layer = ClientLayer::builder().queue_timeout(Duration::from_secs(60)).max_waiting(1).build()?;
-/// // A server with nothing left for 30 seconds.
-/// # let server = service_fn(async |_: Request<()>| {
-/// #     Response::builder().header("ratelimit", r#""a";r=0;t=30"#).body(())
-/// # });
-/// # let client = layer.layer(server);
-/// # let get = || client.clone().oneshot(Request::get("http://a.example/").body(()).unwrap());
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // A server with no units for 30 seconds.
+/// let server = service_fn(async |_: Request<()>| Response::builder().header("ratelimit", r#""a";r=0;t=30"#).body(()));
+/// let client = ClientLayer::builder().queue_timeout(Duration::from_secs(60)).max_waiting(1).build()?.layer(server);
+/// let get = || client.clone().oneshot(Request::get("http://a.example/").body(()).unwrap());
+///
 /// get().await?;
 /// let (waits, finds_no_place) = tokio::join!(get(), get());
 /// assert!(waits.is_ok());
 /// let ClientError::Throttled(error) = finds_no_place.unwrap_err() else { panic!() };
 /// assert_eq!(error.kind(), ThrottledKind::TooMany);
-/// # Ok(()) });
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -110,9 +128,45 @@ pub enum ThrottledKind {
     TooMany,
 }
 
+impl BuildError {
+    pub(super) fn new(setting: &'static str, problem: impl Into<String>) -> Self {
+        Self {
+            setting,
+            problem: problem.into(),
+        }
+    }
+
+    pub(super) fn check_range<T: PartialOrd + fmt::Debug>(
+        setting: &'static str,
+        value: T,
+        range: RangeInclusive<T>,
+    ) -> Result<(), Self> {
+        match range.contains(&value) {
+            true => Ok(()),
+            false => Err(Self::new(setting, format!("{value:?} is outside {range:?}"))),
+        }
+    }
+
+    /// The name of the setting: the method of the builder, or the field of a [`Strategy`](super::Strategy), that sets it.
+    pub fn setting(&self) -> &'static str {
+        self.setting
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client: {} {}", self.setting, self.problem)
+    }
+}
+
+impl Error for BuildError {}
+
 impl Throttled {
-    pub(super) fn new(kind: ThrottledKind, now: Timestamp, until: Option<Timestamp>) -> Self {
-        Self { kind, now, until }
+    pub(super) fn new(kind: ThrottledKind, now: Instant, wait: Option<Wait>) -> Self {
+        Self {
+            kind,
+            retry_after: wait.map(|wait| wait.until().saturating_duration_since(now)),
+        }
     }
 
     /// The reason why the request was not sent.
@@ -120,16 +174,11 @@ impl Throttled {
         self.kind
     }
 
-    /// Until when the server has nothing left for this client, as far as is known; `None` if that was not in the way.
-    /// Then there are those who wait already.
-    pub fn until(&self) -> Option<Timestamp> {
-        self.until
-    }
-
-    /// The time from the error until then; `None` where [`until`](Self::until) is.
+    /// Returns the time from the error until the server may have units again, as far as is known.
+    ///
+    /// `None` if the server holds nothing back: other requests wait already.
     pub fn retry_after(&self) -> Option<Duration> {
-        let until = self.until?;
-        Some(Duration::from_micros(until.micros_since(self.now)))
+        self.retry_after
     }
 }
 
@@ -140,7 +189,7 @@ impl fmt::Display for Throttled {
             ThrottledKind::TooLong => "the wait for the quota of the server is too long",
             ThrottledKind::TooMany => "too many requests wait for the quota of the server",
         })?;
-        match self.retry_after() {
+        match self.retry_after {
             Some(wait) => write!(f, "; retry after {wait:?}"),
             None => Ok(()),
         }

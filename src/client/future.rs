@@ -6,6 +6,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Instant,
 };
 
 use http::{Method, Request, Response, request::Parts};
@@ -16,9 +17,9 @@ use super::{
     ClientError, ClientLayer, NoRetries, Retry, Throttled,
     advice::Advice,
     origin::{ClientConfig, Entry, Origin, Ticket, Waiting},
+    ready::ReadyService,
     retry::{clone_of, may_repeat},
 };
-use crate::clock::Timestamp;
 
 pin_project! {
     /// The future of [`Client`](super::Client).
@@ -79,20 +80,20 @@ pin_project! {
 pub(super) struct RequestContext<R> {
     origin: Arc<Origin>,
     config: Arc<ClientConfig>,
-    deadline: Timestamp,
+    deadline: Instant,
     retries: u8,
     retry: R,
 }
 
 impl<R> RequestContext<R> {
-    pub(super) fn new(layer: &ClientLayer<R>, retries: u8, request: &Parts, now: Timestamp) -> Self
+    pub(super) fn new(layer: &ClientLayer<R>, retries: u8, request: &Parts, now: Instant) -> Self
     where
         R: Clone,
     {
         Self {
             origin: layer.origins.get_or_insert(request, now),
             config: Arc::clone(&layer.origins.config),
-            deadline: now.saturating_add(layer.origins.config.queue_timeout),
+            deadline: now + layer.origins.config.queue_timeout,
             retries,
             retry: layer.retry.clone(),
         }
@@ -155,12 +156,12 @@ impl<S: Service<Request<B>>, B> State<S, B> {
             drop((service, ticket));
             return Self::enter(context, clone, request);
         }
-        Self::calling(context, &mut service, request, ticket)
+        Self::calling(context, ReadyService::new(&mut service), request, ticket)
     }
 
     pub(super) fn calling<R: Retry<B>>(
         context: &RequestContext<R>,
-        service: &mut S,
+        ready: ReadyService<'_, S>,
         request: Request<B>,
         mut ticket: Ticket,
     ) -> Self
@@ -169,6 +170,7 @@ impl<S: Service<Request<B>>, B> State<S, B> {
     {
         let may_retry = context.retries > 0;
         let again = may_retry.then(|| clone_of(&request, &context.retry)).flatten();
+        let service = ready.keep();
         let again = again.map(|again| (service.clone(), again));
         let method = request.method().clone();
         ticket.send();

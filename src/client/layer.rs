@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::request::Parts;
 use tower_layer::Layer;
 
-use super::{Client, ClientLayerBuilder, Limit, NoRetries, origins::Origins};
+use super::{Client, ClientLayerBuilder, Limit, NoRetries, origin::now, origins::Origins};
 
 /// Holds requests back while their servers have nothing left for this client. See the [module
 /// documentation](super) for a whole program.
@@ -18,7 +18,8 @@ use super::{Client, ClientLayerBuilder, Limit, NoRetries, origins::Origins};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_quota::client::ClientLayer;
 ///
-/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let server = service_fn(async |_: Request<()>| Response::builder().header("ratelimit", r#""a";r=0;t=20"#).body(()));
 /// let client = ClientLayer::builder().jitter_percent(0).build()?.layer(server);
 /// let get = |uri| client.clone().oneshot(Request::get(uri).body(()).unwrap());
@@ -30,9 +31,8 @@ use super::{Client, ClientLayerBuilder, Limit, NoRetries, origins::Origins};
 /// assert_eq!(start.elapsed().as_secs(), 0);
 /// get("http://a.example/other").await?;
 /// assert_eq!(start.elapsed().as_secs(), 20);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # })?;
-/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct ClientLayer<R = NoRetries> {
@@ -86,12 +86,12 @@ impl<R> ClientLayer<R> {
     /// ```
     pub fn origin_status(&self, request: &Parts) -> Option<OriginStatus> {
         let origin = self.origins.get(request)?;
-        let now = self.origins.config.clock.now();
+        let now = now();
         let state = origin.lock();
         let blocked_until = state.pacing.blocked_until(now);
         Some(OriginStatus {
             limits: state.pacing.limits(now),
-            retry_after: blocked_until.map(|until| Duration::from_micros(until.micros_since(now))),
+            retry_after: blocked_until.map(|until| until - now),
             in_flight: state.pacing.in_flight(),
             waiting: state.waiting,
         })

@@ -6,33 +6,28 @@
 //! one with this crate or another.
 //!
 //! ```
-//! use axum::{Router, body::Body, routing::get};
-//! use http::Request;
-//! use tower::{ServiceBuilder, ServiceExt};
-//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, client::{ClientError, ClientLayer}, key};
-//! # use std::time::Duration;
+//! use std::time::Duration;
+//! use http::{Request, Response};
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
+//! use tower_quota::client::{ClientError, ClientLayer};
 //!
-//! # tokio_test::block_on(async {
-//! // Stands for a server and the way to it.
-//! let limits = RateLimitLayer::builder(MemoryStore::new())
-//!     .scope("api")
-//!     .key(key::header("x-user-id"))
-//!     .policy(QuotaPolicy::per_minute("minute", 2))
-//!     .build()?;
-//! let server = Router::new().route("/", get(|| async { "hello" })).layer(limits);
-//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A server whose quota is exhausted for 30 seconds after the first request.
+//! let server = service_fn(async |_: Request<()>| {
+//!     Response::builder().header("ratelimit", r#""minute";r=0;t=30"#).body(())
+//! });
 //! let client = ClientLayer::builder().queue_timeout(Duration::ZERO).build()?;
 //! let service = ServiceBuilder::new().layer(client).service(server);
-//! let request = || Request::get("http://api.example/").header("x-user-id", "alice").body(Body::empty()).unwrap();
+//! let get = || service.clone().oneshot(Request::get("http://api.example/").body(()).unwrap());
 //!
-//! assert_eq!(service.clone().oneshot(request()).await?.status(), 200);
-//! assert_eq!(service.clone().oneshot(request()).await?.status(), 200);
+//! assert_eq!(get().await?.status(), 200);
 //!
-//! // The third would be rejected, so it is not sent. With more patience it would wait half a minute.
-//! let ClientError::Throttled(error) = service.oneshot(request()).await.unwrap_err() else { panic!() };
+//! // The server would reject the second request, so the client does not send it. With the default timeout, it would wait.
+//! let ClientError::Throttled(error) = get().await.unwrap_err() else { panic!() };
 //! assert!(error.retry_after() > Some(Duration::from_secs(29)));
-//! # Ok::<_, Box<dyn std::error::Error>>(())
-//! # }).unwrap();
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! # Where it fits
@@ -76,6 +71,12 @@
 //! [`ClientError::Throttled`], which says until when. One whose service fails has that service's error. A rejection is a
 //! response as any other, unless [retries](ClientLayerBuilder::retries) are on. [`Problem`] reads what its content says.
 //!
+//! # Clocks
+//!
+//! Waits are measured by the clock of tokio's timers (`tokio::time::Instant`), so they need a runtime with time enabled, and
+//! tests can pause them: see [`tokio::time::pause`]. [`Pacing`] has its moments from its caller. Only dates of responses
+//! without a `Date` field are compared with the wall clock: see [`wall_clock`](ClientLayerBuilder::wall_clock).
+//!
 //! # What it does not do
 //!
 //! It does not make rejections impossible: a server promises nothing, others may use the same quota, and requests may
@@ -95,6 +96,7 @@ mod origins;
 mod pacing;
 mod problem;
 mod profile;
+mod ready;
 mod retry;
 mod service;
 
@@ -102,7 +104,7 @@ pub use self::{
     advice::{Advice, Exchange, Limit},
     builder::ClientLayerBuilder,
     caps::Caps,
-    error::{ClientError, Throttled, ThrottledKind},
+    error::{BuildError, ClientError, Throttled, ThrottledKind},
     future::ResponseFuture,
     layer::{ClientLayer, OriginStatus},
     pacing::{Acquire, Pacing, SendPermit, Strategy, Wait},

@@ -4,16 +4,16 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, MutexGuard,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant, SystemTime},
 };
 
 use http::{HeaderMap, StatusCode, request::Parts};
 use tokio::{
     sync::{Notify, Semaphore},
-    time::timeout,
+    time::timeout_at,
 };
 
 use super::{
@@ -22,10 +22,16 @@ use super::{
     pacing::{Acquire, Pacing, SendPermit, Wait},
     profile::Profiles,
 };
-use crate::{
-    clock::{Clock, Timestamp},
-    sync::mutex::Mutex,
-};
+
+/// The time of tokio's timers, which tests can pause.
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// A panic under a lock of this module can only have come from outside of its code; the value is valid.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// One server, and what is known of it.
 pub(super) struct Origin {
@@ -44,16 +50,15 @@ pub(super) struct OriginState {
 }
 
 impl OriginState {
-    /// The moment at which the state expires; `None` while a request waits or is in progress.
-    pub(super) fn idle_at(&self) -> Option<Timestamp> {
-        let is_idle = self.waiting == 0 && self.pacing.in_flight() == 0;
-        is_idle.then(|| self.pacing.known_until())
+    /// Returns `true` while a request waits or is in flight.
+    pub(super) fn is_busy(&self) -> bool {
+        self.waiting > 0 || self.pacing.in_flight() > 0
     }
 }
 
 /// The settings of a client, and the count of all requests that wait.
 pub(super) struct ClientConfig {
-    pub(super) clock: Clock,
+    pub(super) wall_clock: Box<WallClock>,
     pub(super) caps: Caps,
     pub(super) queue_timeout: Duration,
     pub(super) max_waiting: usize,
@@ -67,6 +72,8 @@ pub(super) struct ClientConfig {
 
 /// The partition key of a request, as the server computes it.
 type PartitionOf = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
+
+type WallClock = dyn Fn() -> SystemTime + Send + Sync;
 
 /// The wait for a turn.
 pub(super) type Waiting = Pin<Box<dyn Future<Output = Result<Ticket, Throttled>> + Send>>;
@@ -88,14 +95,13 @@ impl Origin {
         }
     }
 
-    /// A panic while the state was locked can only have come from outside of its code; the value is valid.
     pub(super) fn lock(&self) -> MutexGuard<'_, OriginState> {
-        self.state.lock()
+        lock(&self.state)
     }
 
     /// Lets a request go, or has it wait until `deadline`. It does not overtake waiting requests.
-    pub(super) fn enter(self: &Arc<Self>, config: &Arc<ClientConfig>, deadline: Timestamp) -> Entry {
-        let now = config.clock.now();
+    pub(super) fn enter(self: &Arc<Self>, config: &Arc<ClientConfig>, deadline: Instant) -> Entry {
+        let now = now();
         let mut state = self.lock();
         if state.waiting == 0
             && let Acquire::Ready(dispatch) = state.pacing.try_acquire(now)
@@ -104,20 +110,17 @@ impl Origin {
         }
         let obstacle = state.pacing.obstacle(now);
         if let Some(wait) = obstacle.filter(|wait| is_hopeless(*wait, now, deadline)) {
-            return Entry::Throttled(Throttled::new(ThrottledKind::TooLong, now, Some(wait.until())));
+            return Entry::Throttled(Throttled::new(ThrottledKind::TooLong, now, Some(wait)));
         }
         match Place::take(self, config, &mut state) {
             Some(place) => Entry::Wait(Box::pin(place.wait(deadline))),
-            None => {
-                let until = obstacle.map(|wait| wait.until());
-                Entry::Throttled(Throttled::new(ThrottledKind::TooMany, now, until))
-            }
+            None => Entry::Throttled(Throttled::new(ThrottledKind::TooMany, now, obstacle)),
         }
     }
 
     /// Returns `true` if a rejected request may wait for another turn, and can get one before `deadline`.
-    pub(super) fn may_return(&self, config: &ClientConfig, deadline: Timestamp) -> bool {
-        let now = config.clock.now();
+    pub(super) fn may_return(&self, config: &ClientConfig, deadline: Instant) -> bool {
+        let now = now();
         let pacing = &self.lock().pacing;
         let is_hopeless = |wait| is_hopeless(wait, now, deadline);
         !pacing.only_observes() && !pacing.obstacle(now).is_some_and(is_hopeless) && !config.is_full()
@@ -134,7 +137,7 @@ impl Origin {
 }
 
 /// Returns `true` if the deadline has passed, or will pass before the wait can end.
-fn is_hopeless(wait: Wait, now: Timestamp, deadline: Timestamp) -> bool {
+fn is_hopeless(wait: Wait, now: Instant, deadline: Instant) -> bool {
     now >= deadline || (wait.is_certain() && wait.until() > deadline)
 }
 
@@ -173,15 +176,14 @@ impl Place {
         })
     }
 
-    async fn wait(self, deadline: Timestamp) -> Result<Ticket, Throttled> {
+    async fn wait(self, deadline: Instant) -> Result<Ticket, Throttled> {
         let Self { origin, config } = &self;
-        let left = |now: Timestamp| Duration::from_micros(deadline.micros_since(now));
-        let first = timeout(left(config.clock.now()), origin.line.acquire()).await;
+        let first = timeout_at(deadline.into(), origin.line.acquire()).await;
         loop {
-            let now = config.clock.now();
-            let too_long = |until| Err(Throttled::new(ThrottledKind::TooLong, now, until));
+            let now = now();
+            let too_long = |wait| Err(Throttled::new(ThrottledKind::TooLong, now, wait));
             if first.is_err() {
-                return too_long(origin.lock().pacing.obstacle(now).map(|wait| wait.until()));
+                return too_long(origin.lock().pacing.obstacle(now));
             }
             let turn = origin.lock().pacing.try_acquire(now);
             let wait = match turn {
@@ -189,11 +191,10 @@ impl Place {
                 Acquire::Wait(wait) => wait,
             };
             if is_hopeless(wait, now, deadline) {
-                return too_long(Some(wait.until()));
+                return too_long(Some(wait));
             }
-            let pause = Duration::from_micros(wait.until().micros_since(now)).min(left(now));
             // Either will do: the state says what has come of it. A change before the wait began is kept for it.
-            let _ = timeout(pause, origin.changed.notified()).await;
+            let _ = timeout_at(wait.until().min(deadline).into(), origin.changed.notified()).await;
         }
     }
 }
@@ -210,28 +211,31 @@ pub(super) struct Ticket {
     origin: Arc<Origin>,
     config: Arc<ClientConfig>,
     dispatch: Option<SendPermit>,
-    sent: Option<Timestamp>,
+    sent: Option<Instant>,
 }
 
 impl Ticket {
     /// The request is being sent.
     pub(super) fn send(&mut self) {
-        self.sent = Some(self.config.clock.now());
+        self.sent = Some(now());
     }
 
     /// Returns `true` if the server has asked for a wait since the ticket was issued.
     pub(super) fn is_outdated(&self) -> bool {
-        self.origin.lock().pacing.is_blocked(self.config.clock.now())
+        self.origin.lock().pacing.is_blocked(now())
     }
 
     /// The head of the response.
     pub(super) fn answer(mut self, status: StatusCode, headers: &HeaderMap) -> Advice {
-        let received = self.config.clock.now();
-        let sent = self.sent.unwrap_or(received);
-        let (profile, exchange) = (self.origin.profile, Exchange { sent, received });
+        let now = now();
+        let exchange = Exchange {
+            received: (self.config.wall_clock)(),
+            elapsed: self.sent.map_or(Duration::ZERO, |sent| now - sent),
+        };
+        let profile = self.origin.profile;
         let advice = Advice::read_as(profile, status, headers, exchange, &self.config.caps);
         if let Some(dispatch) = self.dispatch.take() {
-            self.origin.lock().pacing.record_response(dispatch, &advice, received);
+            self.origin.lock().pacing.record_response(dispatch, &advice, now);
         }
         advice
     }

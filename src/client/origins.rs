@@ -1,88 +1,119 @@
 //! A bounded map from origins and partitions to their state.
 
-use std::sync::Arc;
-
-use http::{header::HOST, request::Parts};
-
-use super::origin::{ClientConfig, Origin};
-use crate::{
-    clock::Timestamp,
-    partition::{PartitionId, PartitionKey, Scope},
-    sync::{bounded_map::BoundedMap, mutex::Mutex},
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, Mutex},
+    time::Instant,
 };
 
+use http::{header::HOST, request::Parts, uri::Authority};
+
+use super::origin::{ClientConfig, Origin, lock};
+
 pub(super) struct Origins {
-    map: Mutex<BoundedMap<Arc<Origin>>>,
-    scope: Scope,
+    map: Mutex<BTreeMap<OriginId, Entry>>,
+    hashers: [RandomState; 2],
     pub(super) config: Arc<ClientConfig>,
 }
 
+/// A hash with secret keys, long enough that no two origins share one.
+type OriginId = [u64; 2];
+
+/// Without a host in the URI, the `Host` field identifies the origin. Requests without either share one origin, because
+/// their connection has its origin from elsewhere.
+#[derive(Hash)]
+struct OriginKey {
+    scheme: String,
+    host: String,
+    port: u16,
+    partition: Option<Vec<u8>>,
+}
+
+struct Entry {
+    origin: Arc<Origin>,
+    is_returning: bool,
+}
+
 impl Origins {
+    /// The number of origins of which one is evicted.
+    const SAMPLE: usize = 16;
+
     pub(super) fn new(config: ClientConfig) -> Self {
         Self {
-            map: Mutex::new(BoundedMap::new(config.max_origins, || {})),
-            scope: Scope::new("client"),
+            map: Mutex::default(),
+            hashers: Default::default(),
             config: Arc::new(config),
         }
     }
 
-    /// The state of the origin of a request, if there is one.
     pub(super) fn get(&self, request: &Parts) -> Option<Arc<Origin>> {
-        let (id, _) = self.identify(request);
-        self.map.lock().get_mut(id).cloned()
+        let id = self.id(&self.key(request));
+        lock(&self.map).get(&id).map(|entry| Arc::clone(&entry.origin))
     }
 
-    pub(super) fn get_or_insert(&self, request: &Parts, now: Timestamp) -> Arc<Origin> {
-        let (id, partition) = self.identify(request);
-        let mut map = self.map.lock();
-        if let Some(origin) = map.visit(id) {
-            return Arc::clone(origin);
+    pub(super) fn get_or_insert(&self, request: &Parts, now: Instant) -> Arc<Origin> {
+        let key = self.key(request);
+        let id = self.id(&key);
+        let mut map = lock(&self.map);
+        if let Some(entry) = map.get_mut(&id) {
+            entry.is_returning = true;
+            return Arc::clone(&entry.origin);
         }
-        let profile = || self.config.profiles.of(request);
-        let new = || Arc::new(Origin::new(self.config.pacing(partition), profile()));
-        Arc::clone(map.get_or_insert_with(id, |origin| is_idle(origin, now), worth, new))
+        if map.len() >= self.config.max_origins {
+            evict(&mut map, id, now);
+        }
+        let profile = self.config.profiles.of(&key.host, key.port);
+        let origin = Arc::new(Origin::new(self.config.pacing(key.partition), profile));
+        let entry = Entry {
+            origin: Arc::clone(&origin),
+            is_returning: false,
+        };
+        map.insert(id, entry);
+        origin
     }
 
     pub(super) fn len(&self) -> usize {
-        self.map.lock().len()
+        lock(&self.map).len()
     }
 
-    fn identify(&self, request: &Parts) -> (PartitionId, Option<Vec<u8>>) {
-        let partition_of = self.config.partition_of.as_ref();
-        let partition = partition_of.and_then(|partition_of| partition_of(request));
-        let key = match &partition {
-            Some(partition) => origin_key(request).and(PartitionKey::new("partition", partition)),
-            None => origin_key(request),
-        };
-        (self.scope.partition(&key), partition)
+    fn id(&self, key: &OriginKey) -> OriginId {
+        self.hashers.each_ref().map(|hasher| hasher.hash_one(key))
+    }
+
+    fn key(&self, request: &Parts) -> OriginKey {
+        let uri = &request.uri;
+        let of_host_field = || Authority::try_from(request.headers.get(HOST)?.as_bytes()).ok();
+        let authority = uri.authority().cloned().or_else(of_host_field);
+        let scheme = uri.scheme_str().unwrap_or_default().to_ascii_lowercase();
+        let default_port = if let "http" | "ws" = scheme.as_str() { 80 } else { 443 };
+        let port = authority.as_ref().and_then(|authority| authority.port_u16());
+        OriginKey {
+            scheme,
+            host: authority.as_ref().map_or("", Authority::host).to_ascii_lowercase(),
+            port: port.unwrap_or(default_port),
+            partition: self.config.partition_of.as_ref().and_then(|of| of(request)),
+        }
     }
 }
 
-/// Scheme, host and port. A request without a host in its URI is named by its `Host`; without any, all are one origin,
-/// as they are for a connection that has its origin from elsewhere.
-fn origin_key(request: &Parts) -> PartitionKey {
-    let uri = &request.uri;
-    let scheme = uri.scheme_str().unwrap_or_default().to_ascii_lowercase();
-    let Some(host) = uri.host() else {
-        let host = request.headers.get(HOST).map_or(b"".as_slice(), |host| host.as_bytes());
-        return PartitionKey::new("host", host.to_ascii_lowercase());
-    };
-    let port = uri.port_u16().unwrap_or(match scheme.as_str() {
-        "https" => 443,
-        _ => 80,
-    });
-    PartitionKey::new("scheme", scheme)
-        .and(PartitionKey::new("host", host.to_ascii_lowercase()))
-        .and(PartitionKey::new("port", port.to_be_bytes()))
+/// IDs are random, so the neighbors of the new one are a random sample. Requests of an evicted origin complete.
+fn evict(map: &mut BTreeMap<OriginId, Entry>, new: OriginId, now: Instant) {
+    let neighbors = map.range(new..).chain(map.range(..new));
+    let least = neighbors
+        .take(Origins::SAMPLE)
+        .min_by_key(|(_, entry)| entry.worth(now));
+    if let Some(id) = least.map(|(id, _)| *id) {
+        map.remove(&id);
+    }
 }
 
-fn is_idle(origin: &Arc<Origin>, now: Timestamp) -> bool {
-    origin.lock().idle_at().is_some_and(|idle_at| idle_at <= now)
-}
-
-/// An origin with waiting or running requests is worth most, and one that was asked only once is worth less
-/// than others. Requests that are on their way to an evicted one come to their end all the same.
-fn worth(origin: &Arc<Origin>, is_returning: bool) -> (bool, bool, Option<Timestamp>) {
-    let idle_at = origin.lock().idle_at();
-    (idle_at.is_none(), is_returning, idle_at)
+impl Entry {
+    /// The order of eviction: without knowledge, then used once, then used more often. A busy origin comes last, because
+    /// a second queue for its server would overtake the requests in the first.
+    fn worth(&self, now: Instant) -> (bool, bool, bool, Option<Instant>) {
+        let state = self.origin.lock();
+        let known_until = state.pacing.known_until();
+        (state.is_busy(), known_until > Some(now), self.is_returning, known_until)
+    }
 }

@@ -87,7 +87,7 @@ pub struct NoRetries;
 ///
 /// type CloneBody = fn(&String) -> Option<String>;
 ///
-/// fn layer(retries: u8) -> Result<ClientLayer<Retries<CloneBody>>, tower_quota::ConfigError> {
+/// fn layer(retries: u8) -> Result<ClientLayer<Retries<CloneBody>>, tower_quota::client::BuildError> {
 ///     ClientLayer::builder().retries(retries, (|body| Some(body.clone())) as CloneBody).build()
 /// }
 ///

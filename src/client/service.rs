@@ -11,9 +11,9 @@ use tower_service::Service;
 use super::{
     ClientError, ClientLayer, NoRetries, ResponseFuture, Retry,
     future::{RequestContext, State},
-    origin::Entry,
+    origin::{Entry, now},
+    ready::ReadyService,
 };
-use crate::sync::ready::{ReadyService, take_ready};
 
 /// The service that [`ClientLayer`] makes: sends a request with `S` when its turn has come.
 ///
@@ -86,24 +86,17 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B, R> {
-        let now = self.layer.origins.config.clock.now();
         let (parts, body) = request.into_parts();
         let ready = ReadyService::new(&mut self.inner);
-        let context = RequestContext::new(&self.layer, self.layer.retry.count(), &parts, now);
+        let context = RequestContext::new(&self.layer, self.layer.retry.count(), &parts, now());
         let request = Request::from_parts(parts, body);
-        let entry = context.enter();
-        let inner = ready.keep();
-        let state = match entry {
-            Entry::Go(ticket) => State::calling(&context, inner, request, ticket),
-            // The service that was polled ready may hold a place in a queue.
+        let state = match context.enter() {
+            Entry::Go(ticket) => State::calling(&context, ready, request, ticket),
             Entry::Wait(turn) => {
-                drop(take_ready(inner));
-                State::waiting(turn, inner.clone(), request)
+                drop(ready);
+                State::waiting(turn, self.inner.clone(), request)
             }
-            Entry::Throttled(error) => {
-                drop(take_ready(inner));
-                State::throttled(error)
-            }
+            Entry::Throttled(error) => State::throttled(error),
         };
         ResponseFuture::new(state, context)
     }

@@ -91,11 +91,8 @@ fn the_time_on_the_way_is_taken_off_if_dates_are_trusted() {
         "retry-after: 12",
     ]);
     let read = |sent, received, trusts| {
-        let exchange = Exchange {
-            sent: at(sent),
-            received: at(received),
-        };
         let caps = Caps::default().trust_dates(trusts);
+        let exchange = exchange(received, received - sent);
         let advice = Advice::read(StatusCode::OK, &fields, exchange, &caps);
         let reset = advice.limits().first().map(|limit| limit.reset().unwrap().as_secs());
         (reset, advice.retry_after().map(|wait| wait.as_secs()))
@@ -237,10 +234,10 @@ fn caps_out_of_their_range_are_rejected() {
     let error = |wait, units| Caps::new(wait, units).unwrap_err().to_string();
     assert_eq!(
         error(seconds(86_401), 1),
-        "client: wait cap 86401s is outside 1s..=86400s"
+        "client: max_wait 86401s is outside 1s..=86400s"
     );
     assert_eq!(
         error(seconds(1), 0),
-        "client: unit cap 0 is outside 1..=999999999999999"
+        "client: max_units 0 is outside 1..=999999999999999"
     );
 }

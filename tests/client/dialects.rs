@@ -83,12 +83,8 @@ fn time_on_the_way_is_taken_off_and_caches_are_ignored() {
         let date = ["date: Tue, 14 Nov 2023 22:13:20 GMT".to_owned()];
         let fields = [&date[..], &lines(dialect, 5, 10)].concat();
         let fields = headers(&fields.iter().map(String::as_str).collect::<Vec<_>>());
-        let exchange = Exchange {
-            sent: START,
-            received: at(2),
-        };
         let caps = Caps::default().trust_dates(true);
-        let advice = Advice::read(StatusCode::OK, &fields, exchange, &caps);
+        let advice = Advice::read(StatusCode::OK, &fields, super::exchange(2, 2), &caps);
         assert_eq!(advice.limits()[0].reset(), Some(seconds(8)), "{dialect}");
 
         for (age, limits) in [("age: 30", 0), ("age: 0", 1)] {

@@ -16,27 +16,36 @@ mod retries;
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    sync::{Arc, Mutex},
-    time::Duration,
+    sync::{Arc, LazyLock, Mutex},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, request};
 use tokio::time::Instant;
 use tower::{Service, service_fn, util::BoxCloneSyncService};
-use tower_quota::{
-    client::{Advice, Caps, ClientLayer, ClientLayerBuilder, Exchange},
-    clock::Timestamp,
-};
+use tower_quota::client::{Advice, Caps, ClientLayer, ClientLayerBuilder, Exchange};
 
-/// Tue, 14 Nov 2023 22:13:20 GMT
-const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+static START: LazyLock<std::time::Instant> = LazyLock::new(|| Instant::now().into_std());
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn at(seconds: u64) -> Timestamp {
-    START.saturating_add(Duration::from_secs(seconds))
+fn at(seconds: u64) -> std::time::Instant {
+    *START + Duration::from_secs(seconds)
+}
+
+/// An exchange that ends at Tue, 14 Nov 2023 22:13:20 GMT, or `received` seconds later.
+fn exchange(received: u64, elapsed: u64) -> Exchange {
+    Exchange {
+        received: date() + seconds(received),
+        elapsed: seconds(elapsed),
+    }
+}
+
+/// Tue, 14 Nov 2023 22:13:20 GMT
+fn date() -> SystemTime {
+    UNIX_EPOCH + seconds(1_700_000_000)
 }
 
 /// Fields as a server sends them: `"ratelimit: \"a\";r=1"`.
@@ -51,12 +60,8 @@ fn headers(lines: &[&str]) -> HeaderMap {
 
 /// The advice that a client reads from a response that was sent at once.
 fn advice_of(status: u16, lines: &[&str]) -> Advice {
-    let exchange = Exchange {
-        sent: START,
-        received: START,
-    };
     let status = StatusCode::from_u16(status).unwrap();
-    Advice::read(status, &headers(lines), exchange, &Caps::default())
+    Advice::read(status, &headers(lines), exchange(0, 0), &Caps::default())
 }
 
 /// A server that answers each request with the next line of its script, the last one for ever, and writes down when

@@ -47,9 +47,8 @@ impl Scene {
     #[track_caller]
     pub(super) fn exchange_as(&mut self, profile: Profile, status: u16, now: u64, lines: &[&str]) {
         let dispatch = self.send(now);
-        let (status, sent) = (StatusCode::from_u16(status).unwrap(), at(now));
-        let exchange = Exchange { sent, received: sent };
-        let advice = Advice::read_as(profile, status, &headers(lines), exchange, &Caps::default());
+        let status = StatusCode::from_u16(status).unwrap();
+        let advice = Advice::read_as(profile, status, &headers(lines), exchange(now, 0), &Caps::default());
         self.0.record_response(dispatch, &advice, at(now));
     }
 
@@ -275,18 +274,10 @@ fn no_wait_is_longer_than_the_cap() {
 fn more_units_than_the_cap_are_not_believed() {
     let mut scene = Scene(Pacing::new(Strategy::Greedy, Caps::new(seconds(600), 100).unwrap()));
     let dispatch = scene.send(0);
-    let exchange = Exchange {
-        sent: START,
-        received: START,
-    };
     let fields = headers(&[r#"ratelimit: "a";r=999999999999999;t=1"#]);
-    let advice = Advice::read(
-        StatusCode::OK,
-        &fields,
-        exchange,
-        &Caps::new(seconds(600), 100).unwrap(),
-    );
-    scene.0.record_response(dispatch, &advice, START);
+    let caps = Caps::new(seconds(600), 100).unwrap();
+    let advice = Advice::read(StatusCode::OK, &fields, exchange(0, 0), &caps);
+    scene.0.record_response(dispatch, &advice, at(0));
     assert_eq!(scene.burst(0).len(), 100);
 }
 
@@ -530,18 +521,18 @@ fn what_is_cached_of_a_server_is_bounded() {
 /// I6: a wait gets longer, never shorter, and never longer than the cap.
 #[test]
 fn jitter_only_adds() {
-    let mut waits: Vec<u64> = (0..100)
+    let mut waits: Vec<Duration> = (0..100)
         .map(|_| {
             let mut scene = Scene(Pacing::new(Strategy::Greedy, Caps::default()).with_jitter(10));
             scene.exchange(0, &["retry-after: 100"]);
-            scene.wait(0).until().micros_since(START)
+            scene.wait(0).until() - at(0)
         })
         .collect();
     waits.sort_unstable();
     waits.dedup();
     assert!(waits.len() > 50, "not all return at one moment");
     assert!(
-        waits[0] >= 100_000_000 && waits[waits.len() - 1] <= 110_000_000,
+        waits[0] >= seconds(100) && waits[waits.len() - 1] <= seconds(110),
         "{waits:?}"
     );
     let mut scene = Scene(Pacing::new(Strategy::Greedy, Caps::default()).with_jitter(100));

@@ -22,12 +22,8 @@ const PROFILES: [Profile; 6] = [
 ];
 
 fn read(profile: Profile, status: u16, lines: &[&str]) -> Advice {
-    let exchange = Exchange {
-        sent: START,
-        received: START,
-    };
     let status = StatusCode::from_u16(status).unwrap();
-    Advice::read_as(profile, status, &headers(lines), exchange, &Caps::default())
+    Advice::read_as(profile, status, &headers(lines), exchange(0, 0), &Caps::default())
 }
 
 /// Name, unit, quota, units left, and seconds until the reset.
@@ -281,15 +277,11 @@ fn a_secondary_limit_of_github_is_waited_for() {
     assert_eq!(wait(429, &["age: 9", left[0]]), None);
     assert_eq!(read(Profile::OpenAi, 429, &left).retry_after(), None);
     let caps = Caps::new(seconds(20), 9).unwrap();
-    let exchange = Exchange {
-        sent: START,
-        received: START,
-    };
     let capped = Advice::read_as(
         Profile::GitHub,
         StatusCode::TOO_MANY_REQUESTS,
         &headers(&left),
-        exchange,
+        exchange(0, 0),
         &caps,
     );
     assert_eq!(capped.retry_after(), Some(seconds(20)));
@@ -401,12 +393,12 @@ fn texts_that_are_no_origins_and_origins_that_are_set_twice_are_errors() {
         "a b",
         "größe.example",
     ] {
-        let expected = format!("client: profile origin {text:?} is not a host, with or without a port");
+        let expected = format!("client: profile {text:?} is not a host, with or without a port");
         assert_eq!(error(&[text]), Err(expected));
     }
     assert_eq!(
         error(&["a.example", "A.example"]),
-        Err("client: the profile of A.example is set twice".to_owned())
+        Err("client: profile \"A.example\" is set twice".to_owned())
     );
     assert_eq!(
         error(&["a.example", "a.example:80", "b.example", "[::1]", "127.0.0.1:8080"]),
@@ -485,10 +477,9 @@ proptest! {
             Some((HeaderName::from_static(name), http::HeaderValue::from_bytes(value.as_bytes()).ok()?))
         });
         let fields: HeaderMap = fields.collect();
-        let exchange = Exchange { sent: START, received: START };
         let status = StatusCode::from_u16(status).unwrap();
         for profile in PROFILES {
-            let advice = Advice::read_as(profile, status, &fields, exchange, &Caps::default());
+            let advice = Advice::read_as(profile, status, &fields, exchange(0, 0), &Caps::default());
             for limit in advice.limits() {
                 prop_assert!(limit.reset().is_none_or(|reset| reset <= seconds(600)));
                 prop_assert!(limit.remaining().is_none_or(|remaining| remaining <= 10_000));

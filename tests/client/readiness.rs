@@ -1,5 +1,7 @@
 //! The contract between services: which one is ready, which one is called, and what a cancelled request gives back.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 use tower::{ServiceExt, limit::ConcurrencyLimit};
 use tower_layer::Layer;
@@ -270,4 +272,30 @@ async fn no_wake_up_is_lost() {
     assert!(third.is_woken());
     assert_pending!(third.poll());
     assert_eq!(known(&client), (Some(1), 2, 0));
+}
+
+/// A layer outside that catches panics keeps the service.
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_a_closure_releases_the_ready_service() {
+    fn panics(client: &mut impl Service<Request<String>>) {
+        let call = AssertUnwindSafe(|| client.call(get(URI)));
+        assert!(catch_unwind(call).is_err());
+    }
+
+    let (mock, _handle) = mock::pair();
+    let limited: ConcurrencyLimit<Mock> = ConcurrencyLimit::new(mock, 1);
+    let partition = builder().partition_by(|_| panic!("from outside")).build().unwrap();
+    let mut client = partition.layer(limited.clone());
+    client.ready().await.unwrap();
+    panics(&mut client);
+    assert_ready_ok!(task::spawn(limited.clone().ready_oneshot()).poll());
+
+    let content = builder()
+        .retries(1, |_: &String| panic!("from outside"))
+        .build()
+        .unwrap();
+    let mut client = content.layer(limited.clone());
+    client.ready().await.unwrap();
+    panics(&mut client);
+    assert_ready_ok!(task::spawn(limited.clone().ready_oneshot()).poll());
 }

@@ -1,8 +1,8 @@
 //! The state of one limit.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::{client::advice::Limit, clock::Timestamp, fields::Unit};
+use crate::{client::advice::Limit, fields::Unit};
 
 #[derive(Debug)]
 pub(super) struct Item {
@@ -16,10 +16,10 @@ pub(super) struct Item {
     left: u64,
     /// Requests for which nothing was left to take, since the limit was heard of.
     without: u64,
-    until: Timestamp,
+    until: Instant,
     /// The moment of the next request by pacing.
-    next_at: Timestamp,
-    pub(super) forget_at: Timestamp,
+    next_at: Instant,
+    pub(super) forget_at: Instant,
     /// The last request when the limit was heard of.
     heard_at: u64,
     lowest: Lowest,
@@ -74,7 +74,7 @@ impl Item {
     const LONGEST_MEMORY: Duration = Duration::from_secs(60);
 
     /// A limit that is heard of for the first time; nothing if it does not say what is left.
-    pub(super) fn new(limit: &Limit, answer: &Answer, now: Timestamp, until: Timestamp) -> Option<Self> {
+    pub(super) fn new(limit: &Limit, answer: &Answer, now: Instant, until: Instant) -> Option<Self> {
         let remaining = limit.remaining?;
         let length = limit.name.as_ref().map_or(0, String::len) + limit.partition_key.as_ref().map_or(0, Vec::len);
         if length > Self::MAX_NAME_LENGTH {
@@ -98,7 +98,7 @@ impl Item {
     }
 
     /// The limit is heard of again.
-    pub(super) fn observe(&mut self, limit: &Limit, answer: &Answer, now: Timestamp, until: Timestamp) {
+    pub(super) fn observe(&mut self, limit: &Limit, answer: &Answer, now: Instant, until: Instant) {
         if let Some(unit) = &limit.unit {
             self.unit = unit.clone();
         }
@@ -113,9 +113,8 @@ impl Item {
             self.left = remaining;
         }
         self.until = if is_newer { until } else { self.until.max(until) };
-        let window = Duration::from_micros(self.until.micros_since(now));
-        let memory = window.clamp(Self::SHORTEST_MEMORY, Self::LONGEST_MEMORY);
-        self.forget_at = self.until.saturating_add(memory);
+        let window = self.until.saturating_duration_since(now);
+        self.forget_at = self.until + window.clamp(Self::SHORTEST_MEMORY, Self::LONGEST_MEMORY);
         self.heard_at = answer.last;
         self.without = 0;
         self.lowest.observe(remaining, answer);
@@ -133,18 +132,18 @@ impl Item {
     }
 
     /// `Retry-After` wins over the window.
-    pub(super) fn end_at(&mut self, moment: Timestamp) {
+    pub(super) fn end_at(&mut self, moment: Instant) {
         self.until = self.until.min(moment);
         self.next_at = self.next_at.min(moment);
     }
 
-    pub(super) fn use_one(&mut self, now: Timestamp, low_percent: u8) {
+    pub(super) fn use_one(&mut self, now: Instant, low_percent: u8) {
         if !self.counts_requests() {
             return;
         }
         if self.is_low(low_percent) && self.left > 0 {
-            let interval = self.until.micros_since(now) / self.left;
-            self.next_at = now.saturating_add(Duration::from_micros(interval));
+            let left = u32::try_from(self.left).unwrap_or(u32::MAX);
+            self.next_at = now + self.until.saturating_duration_since(now) / left;
         }
         match self.left.checked_sub(1) {
             Some(left) => self.left = left,
@@ -172,7 +171,7 @@ impl Item {
     }
 
     /// The moment at which this limit allows the next request, by time alone; `now` if it does already.
-    pub(super) fn wait_until(&self, now: Timestamp, low_percent: u8) -> Timestamp {
+    pub(super) fn wait_until(&self, now: Instant, low_percent: u8) -> Instant {
         if self.is_over(now) {
             now
         } else if self.is_used_up() {
@@ -201,11 +200,11 @@ impl Item {
     }
 
     /// Returns `true` if the window is over. The remaining units are uncertain from then on.
-    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+    pub(super) fn is_over(&self, now: Instant) -> bool {
         self.until <= now
     }
 
-    pub(super) fn is_known(&self, now: Timestamp) -> bool {
+    pub(super) fn is_known(&self, now: Instant) -> bool {
         self.forget_at > now
     }
 
@@ -221,14 +220,14 @@ impl Item {
         self.name == limit.name && self.partition_key == limit.partition_key
     }
 
-    pub(super) fn to_limit(&self, now: Timestamp) -> Limit {
+    pub(super) fn to_limit(&self, now: Instant) -> Limit {
         Limit {
             name: self.name.clone(),
             partition_key: self.partition_key.clone(),
             unit: Some(self.unit.clone()),
             quota: Some(self.quota),
             remaining: Some(self.left),
-            reset: Some(Duration::from_micros(self.until.micros_since(now))),
+            reset: Some(self.until.saturating_duration_since(now)),
         }
     }
 }

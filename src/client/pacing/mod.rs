@@ -6,14 +6,17 @@
 
 mod item;
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    time::{Duration, Instant},
+};
 
 use self::item::{Answer, Item};
 use super::{
     Caps,
     advice::{Advice, Limit},
 };
-use crate::{clock::Timestamp, sync::random};
 
 /// The way in which a client spends the remaining units of a server.
 ///
@@ -24,29 +27,30 @@ use crate::{clock::Timestamp, sync::random};
 /// assert_eq!(Strategy::pace(), Strategy::Pace { below_percent: 50 });
 ///
 /// let error = ClientLayer::builder().strategy(Strategy::Pace { below_percent: 0 }).build().unwrap_err();
-/// assert_eq!(error.to_string(), "client: pace below_percent 0 is outside 1..=100");
+/// assert_eq!(error.to_string(), "client: below_percent 0 is outside 1..=100");
 /// ```
 ///
 /// Four units are left for twelve seconds:
 ///
 /// ```
+/// # use std::time::{Duration, Instant, SystemTime};
 /// # use http::{HeaderMap, StatusCode};
-/// # use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire}, clock::Timestamp};
+/// # use tower_quota::client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire};
 /// // When the next five requests go, in seconds.
 /// # fn times(strategy: Strategy) -> Vec<u64> {
 /// #     let mut pacing = Pacing::new(strategy, Caps::default());
-/// #     let start = Timestamp::from_micros(1_700_000_000_000_000);
+/// #     let start = Instant::now();
 /// #     let mut now = start;
 /// #     let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!() };
 /// #     let headers = HeaderMap::from_iter([("ratelimit".parse().unwrap(), r#""a";r=4;t=12"#.parse().unwrap())]);
-/// #     let exchange = Exchange { sent: now, received: now };
+/// #     let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
 /// #     let advice = Advice::read(StatusCode::OK, &headers, exchange, &Caps::default());
 /// #     pacing.record_response(dispatch, &advice, now);
 /// #     let mut times = Vec::new();
 /// #     while times.len() < 5 {
 /// #         match pacing.try_acquire(now) {
 /// #             Acquire::Ready(dispatch) => {
-/// #                 times.push(now.micros_since(start) / 1_000_000);
+/// #                 times.push((now - start).as_secs());
 /// #                 pacing.record_loss(dispatch);
 /// #             }
 /// #             Acquire::Wait(wait) => now = wait.until(),
@@ -86,7 +90,8 @@ impl Strategy {
 /// The limits of one server as a client knows them, and the time of its next request.
 ///
 /// You want it to make a client of your own, without Tower; the [`ClientLayer`](super::ClientLayer) has one for each
-/// origin and partition. It reads no clock and does not wait: you ask, send or wait, and tell what came of it.
+/// origin and partition. It reads no clock and does not wait: you ask, send or wait, and tell what came of it. `now` is
+/// the time of one monotonic clock; with tokio, `tokio::time::Instant::now().into_std()`, which tests can pause.
 ///
 /// - While nothing is known, nothing waits.
 /// - After an answer that leaves `r` units for `t` seconds, no more than `r` requests are sent within `t`, until the
@@ -111,22 +116,22 @@ impl Strategy {
 /// At most 32 limits are kept, with names and partition keys of at most 256 bytes together.
 ///
 /// ```
+/// use std::time::{Duration, Instant, SystemTime};
 /// use http::{HeaderMap, StatusCode};
-/// use std::time::Duration;
-/// use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire}, clock::Timestamp};
+/// use tower_quota::client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire};
 ///
 /// let caps = Caps::default();
 /// let mut pacing = Pacing::new(Strategy::Greedy, caps);
-/// let now = Timestamp::from_micros(1_700_000_000_000_000);
+/// let now = Instant::now();
 ///
 /// let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!("nothing is known yet") };
 /// let mut headers = HeaderMap::new();
 /// headers.insert("ratelimit", r#""default";r=0;t=7"#.parse()?);
-/// let exchange = Exchange { sent: now, received: now };
+/// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
 /// pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &caps), now);
 ///
 /// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!("nothing is left") };
-/// assert_eq!(wait.until(), now.saturating_add(Duration::from_secs(7)));
+/// assert_eq!(wait.until(), now + Duration::from_secs(7));
 ///
 /// // Then one tries.
 /// assert!(matches!(pacing.try_acquire(wait.until()), Acquire::Ready(_)));
@@ -139,7 +144,7 @@ pub struct Pacing {
     jitter_percent: u8,
     partition_key: Option<Vec<u8>>,
     items: Vec<Item>,
-    blocked_until: Timestamp,
+    blocked_until: Option<Instant>,
     /// The number of the last request; it counts also those that were not sent after all.
     last: u64,
     /// Requests that are answered, lost or not sent after all.
@@ -156,18 +161,18 @@ pub struct Pacing {
 struct Trial {
     number: u64,
     /// The moment from which another one may try, although this one has no answer.
-    queue_timeout: Timestamp,
+    expires_at: Instant,
 }
 
 /// The answer of [`Pacing::try_acquire`].
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant, SystemTime};
 /// use http::{HeaderMap, StatusCode};
-/// use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire}, clock::Timestamp};
+/// use tower_quota::client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire};
 ///
 /// let mut pacing = Pacing::new(Strategy::Greedy, Caps::default());
-/// let mut now = Timestamp::from_micros(1_700_000_000_000_000);
+/// let mut now = Instant::now();
 /// let mut waited = 0;
 /// for _ in 0..3 {
 ///     let dispatch = loop {
@@ -175,17 +180,17 @@ struct Trial {
 ///             Acquire::Ready(dispatch) => break dispatch,
 ///             // A client would sleep until then.
 ///             Acquire::Wait(wait) => {
-///                 waited += wait.until().micros_since(now) / 1_000_000;
+///                 waited += (wait.until() - now).as_secs();
 ///                 now = wait.until();
 ///             }
 ///         }
 ///     };
 ///     // … the request is sent, and rejected
 ///     let headers = HeaderMap::from_iter([("retry-after".parse()?, "10".parse()?)]);
-///     let exchange = Exchange { sent: now, received: now };
+///     let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
 ///     let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers, exchange, &Caps::default());
 ///     pacing.record_response(dispatch, &advice, now);
-///     assert_eq!(pacing.blocked_until(now), Some(now.saturating_add(Duration::from_secs(10))));
+///     assert_eq!(pacing.blocked_until(now), Some(now + Duration::from_secs(10)));
 /// }
 /// assert_eq!(waited, 20);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -205,12 +210,13 @@ pub enum Acquire {
 /// One that is dropped without a word stays on its way for good: what is left is then known less exactly.
 ///
 /// ```
+/// use std::time::{Duration, Instant, SystemTime};
 /// use http::{HeaderMap, StatusCode};
-/// use tower_quota::{client::{Advice, Caps, SendPermit, Exchange, Pacing, Strategy, Acquire}, clock::Timestamp};
+/// use tower_quota::client::{Advice, Caps, SendPermit, Exchange, Pacing, Strategy, Acquire};
 ///
 /// # let mut pacing = Pacing::new(Strategy::Greedy, Caps::default());
-/// # let now = Timestamp::from_micros(1_700_000_000_000_000);
-/// fn go(pacing: &mut Pacing, now: Timestamp) -> SendPermit {
+/// # let now = Instant::now();
+/// fn go(pacing: &mut Pacing, now: Instant) -> SendPermit {
 ///     let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!("nothing is left") };
 ///     dispatch
 /// }
@@ -218,7 +224,7 @@ pub enum Acquire {
 ///
 /// let dispatch = go(&mut pacing, now);
 /// let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=5;t=60"#.parse()?)]);
-/// let exchange = Exchange { sent: now, received: now };
+/// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
 /// pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
 /// assert_eq!(left(&pacing), Some(5));
 ///
@@ -244,20 +250,20 @@ pub struct SendPermit {
 /// The time to wait: see [`Acquire::Wait`].
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant, SystemTime};
 /// use http::{HeaderMap, StatusCode};
-/// use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire}, clock::Timestamp};
+/// use tower_quota::client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire};
 ///
 /// let mut pacing = Pacing::new(Strategy::Greedy, Caps::default());
-/// let now = Timestamp::from_micros(1_700_000_000_000_000);
-/// # let exchange = Exchange { sent: now, received: now };
+/// let now = Instant::now();
+/// # let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
 /// # let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=0;t=7"#.parse()?)]);
 /// let nothing_for_7_seconds = Advice::read(StatusCode::OK, &headers, exchange, &Caps::default());
 ///
 /// let (Acquire::Ready(first), Acquire::Ready(second)) = (pacing.try_acquire(now), pacing.try_acquire(now)) else { panic!() };
 /// pacing.record_response(first, &nothing_for_7_seconds, now);
 /// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!() };
-/// assert_eq!(wait.until(), now.saturating_add(Duration::from_secs(7)));
+/// assert_eq!(wait.until(), now + Duration::from_secs(7));
 /// assert!(!wait.is_certain(), "the other answer may say more");
 ///
 /// pacing.record_response(second, &nothing_for_7_seconds, now);
@@ -267,13 +273,13 @@ pub struct SendPermit {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    until: Timestamp,
+    until: Instant,
     is_certain: bool,
 }
 
 impl Wait {
     /// The latest moment to ask again.
-    pub fn until(&self) -> Timestamp {
+    pub fn until(&self) -> Instant {
         self.until
     }
 
@@ -297,7 +303,7 @@ impl Pacing {
             jitter_percent: 0,
             partition_key: None,
             items: Vec::new(),
-            blocked_until: Timestamp::default(),
+            blocked_until: None,
             last: 0,
             finished: 0,
             finished_since: 0,
@@ -310,19 +316,20 @@ impl Pacing {
     /// moment. Default: 0. More than 100 is 100. [`Caps::max_wait`] stays the longest wait.
     ///
     /// ```
+    /// # use std::time::{Duration, Instant, SystemTime};
     /// # use http::{HeaderMap, StatusCode};
-    /// # use tower_quota::{client::{Advice, Caps, Exchange, Acquire}, clock::Timestamp};
+    /// # use tower_quota::client::{Advice, Caps, Exchange, Acquire};
     /// use tower_quota::client::{Pacing, Strategy};
     ///
     /// let mut pacing = Pacing::new(Strategy::Greedy, Caps::default()).with_jitter(50);
-    /// # let now = Timestamp::from_micros(1_700_000_000_000_000);
+    /// # let now = Instant::now();
     /// # let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!() };
     /// # let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=0;t=100"#.parse()?)]);
-    /// # let exchange = Exchange { sent: now, received: now };
+    /// # let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
     /// # pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
     /// // … nothing is left for 100 seconds
     /// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!() };
-    /// let seconds = wait.until().micros_since(now) as f64 / 1e6;
+    /// let seconds = (wait.until() - now).as_secs_f64();
     /// assert!(seconds > 100.0 && seconds <= 150.0);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
@@ -338,17 +345,18 @@ impl Pacing {
     /// one holds requests back. Otherwise all of them do.
     ///
     /// ```
+    /// # use std::time::{Duration, Instant, SystemTime};
     /// # use http::{HeaderMap, StatusCode};
-    /// # use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp};
+    /// # use tower_quota::client::{Advice, Caps, Exchange};
     /// use tower_quota::client::{Pacing, Strategy, Acquire};
     ///
-    /// # let now = Timestamp::from_micros(1_700_000_000_000_000);
+    /// # let now = Instant::now();
     /// // Nothing is left for alice, and five units for bob.
     /// let text = r#""hour";r=0;t=60;pk=:YWxpY2U=:, "hour";r=5;t=60;pk=:Ym9i:"#;
     /// let goes = |mut pacing: Pacing| {
     /// #     let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!() };
     /// #     let headers = HeaderMap::from_iter([("ratelimit".parse().unwrap(), text.parse().unwrap())]);
-    /// #     let exchange = Exchange { sent: now, received: now };
+    /// #     let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
     /// #     pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
     ///     // … a response has said so
     ///     matches!(pacing.try_acquire(now), Acquire::Ready(_))
@@ -365,7 +373,7 @@ impl Pacing {
     }
 
     /// Asks for permission to send the next request now.
-    pub fn try_acquire(&mut self, now: Timestamp) -> Acquire {
+    pub fn try_acquire(&mut self, now: Instant) -> Acquire {
         self.items.retain(|item| item.is_known(now));
         match self.obstacle(now) {
             Some(wait) => Acquire::Wait(wait),
@@ -375,12 +383,13 @@ impl Pacing {
 
     /// The head of a response was read. Give it also advice that [is empty](Advice::is_empty): a response that says
     /// nothing ends its request, too.
-    pub fn record_response(&mut self, dispatch: SendPermit, advice: &Advice, now: Timestamp) {
+    pub fn record_response(&mut self, dispatch: SendPermit, advice: &Advice, now: Instant) {
         self.finish(&dispatch);
-        let wait = advice.retry_after().map(|wait| self.jittered(wait));
-        if let Some(wait) = wait {
+        let wait = advice.retry_after().map(|wait| now + self.jittered(wait));
+        let blocked_until = wait.map(|until| until.max(self.blocked_until.unwrap_or(now)));
+        if blocked_until.is_some() {
             self.rejected_at = Some(self.last);
-            self.blocked_until = self.blocked_until.max(now.saturating_add(wait));
+            self.blocked_until = blocked_until;
         } else if self
             .rejected_at
             .is_some_and(|rejected_at| dispatch.number > rejected_at)
@@ -388,9 +397,9 @@ impl Pacing {
             self.rejected_at = None;
         }
         self.observe(&dispatch, advice, now);
-        if wait.is_some() {
+        if let Some(until) = blocked_until {
             // The fields say how much is left, and `Retry-After` says how long it has to last.
-            self.items.iter_mut().for_each(|item| item.end_at(self.blocked_until));
+            self.items.iter_mut().for_each(|item| item.end_at(until));
         }
         self.settle();
     }
@@ -409,14 +418,14 @@ impl Pacing {
     }
 
     /// The state of each limit at this moment, at most 32: the units that this client may still spend, and for how long.
-    pub fn limits(&self, now: Timestamp) -> Vec<Limit> {
+    pub fn limits(&self, now: Instant) -> Vec<Limit> {
         let known = self.items.iter().filter(|item| item.is_known(now));
         known.map(|item| item.to_limit(now)).collect()
     }
 
     /// Until when nothing is sent because a server [has asked for it](Advice::retry_after); `None` if that is over.
-    pub fn blocked_until(&self, now: Timestamp) -> Option<Timestamp> {
-        self.is_blocked(now).then_some(self.blocked_until)
+    pub fn blocked_until(&self, now: Instant) -> Option<Instant> {
+        self.blocked_until.filter(|until| *until > now)
     }
 
     /// The number of requests in progress.
@@ -425,43 +434,41 @@ impl Pacing {
     }
 
     /// The moment at which all knowledge expires, if no answer comes before.
-    pub(super) fn known_until(&self) -> Timestamp {
+    pub(super) fn known_until(&self) -> Option<Instant> {
         let items = self.items.iter().map(|item| item.forget_at);
-        items.fold(self.blocked_until, Timestamp::max)
+        items.max().max(self.blocked_until)
     }
 
     /// The reason that holds a request back. Looking changes nothing.
-    pub(super) fn obstacle(&self, now: Timestamp) -> Option<Wait> {
+    pub(super) fn obstacle(&self, now: Instant) -> Option<Wait> {
         if self.only_observes() {
             return None;
         }
-        if self.is_blocked(now) {
-            return Some(Wait {
-                until: self.blocked_until,
-                is_certain: true,
-            });
+        if let Some(until) = self.blocked_until(now) {
+            let is_certain = true;
+            return Some(Wait { until, is_certain });
         }
         let waits = self.in_force(now).map(|item| item.wait_until(now, self.low_percent()));
         let mut until = waits.max().unwrap_or(now);
         if until <= now && self.in_force(now).any(|item| item.is_full(self.in_flight())) {
             // Until one of them is answered. If none ever is, the limit is forgotten.
-            until = now.saturating_add(Self::PATIENCE.min(self.caps.max_wait()));
+            until = now + Self::PATIENCE.min(self.caps.max_wait());
         }
         if until > now {
             // A late answer may leave more than was feared.
             let is_certain = self.in_flight() == 0;
             return Some(Wait { until, is_certain });
         }
-        let trial = self.trial.as_ref().filter(|trial| trial.queue_timeout > now)?;
+        let trial = self.trial.as_ref().filter(|trial| trial.expires_at > now)?;
         self.is_trial(now).then_some(Wait {
-            until: trial.queue_timeout,
+            until: trial.expires_at,
             is_certain: false,
         })
     }
 
     /// Returns `true` if the server has asked for a wait that is not over.
-    pub(super) fn is_blocked(&self, now: Timestamp) -> bool {
-        self.blocked_until > now
+    pub(super) fn is_blocked(&self, now: Instant) -> bool {
+        self.blocked_until(now).is_some()
     }
 
     /// Returns `true` if no request is ever held back.
@@ -477,12 +484,12 @@ impl Pacing {
     }
 
     /// Returns `true` if a request that is sent now is a trial: its answer tells the remaining units.
-    fn is_trial(&self, now: Timestamp) -> bool {
+    fn is_trial(&self, now: Instant) -> bool {
         self.rejected_at.is_some() || self.in_force(now).any(|item| item.is_used_up() && item.is_over(now))
     }
 
     /// The limits that hold requests back.
-    fn in_force(&self, now: Timestamp) -> impl Iterator<Item = &Item> {
+    fn in_force(&self, now: Instant) -> impl Iterator<Item = &Item> {
         let known = self.items.iter().filter(move |item| item.is_known(now));
         known.filter(|item| self.is_for_these_requests(item))
     }
@@ -495,7 +502,7 @@ impl Pacing {
         item.partition_key.is_none() || item.is_for(key) || !named.any(|other| other.is_for(key))
     }
 
-    fn send(&mut self, now: Timestamp) -> SendPermit {
+    fn send(&mut self, now: Instant) -> SendPermit {
         let dispatch = SendPermit {
             number: self.last + 1,
             finished_before: self.finished,
@@ -503,7 +510,7 @@ impl Pacing {
         if self.is_trial(now) {
             self.trial = Some(Trial {
                 number: dispatch.number,
-                queue_timeout: now.saturating_add(Self::PATIENCE),
+                expires_at: now + Self::PATIENCE,
             });
         }
         self.last = dispatch.number;
@@ -522,7 +529,7 @@ impl Pacing {
         }
     }
 
-    fn observe(&mut self, dispatch: &SendPermit, advice: &Advice, now: Timestamp) {
+    fn observe(&mut self, dispatch: &SendPermit, advice: &Advice, now: Instant) {
         if advice.limits().is_empty() {
             return;
         }
@@ -536,7 +543,7 @@ impl Pacing {
         self.items
             .retain(|item| !item.is_over(now) || advice.limits().iter().any(|limit| item.is_of(limit)));
         for limit in advice.limits() {
-            let until = now.saturating_add(self.jittered(limit.reset.unwrap_or_default()));
+            let until = now + self.jittered(limit.reset.unwrap_or_default());
             match self.items.iter_mut().find(|item| item.is_of(limit)) {
                 Some(item) => item.observe(limit, &answer, now, until),
                 None => self.keep(Item::new(limit, &answer, now, until)),
@@ -566,7 +573,9 @@ impl Pacing {
         if self.jitter_percent == 0 {
             return wait;
         }
-        let part = f64::from(self.jitter_percent) / 100.0 * f64::from(random::number()) / f64::from(u32::MAX);
+        // Each `RandomState` has other keys, which is random enough for a wait.
+        let random = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
+        let part = f64::from(self.jitter_percent) / 100.0 * random;
         wait.saturating_add(wait.mul_f64(part))
             .min(self.caps.max_wait().max(wait))
     }

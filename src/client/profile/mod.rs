@@ -35,9 +35,9 @@ use crate::fields::{FieldError, Unit};
 /// is none, with the clock of this computer.
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime};
 /// use http::{HeaderMap, StatusCode};
-/// use tower_quota::{client::{Advice, Caps, Exchange, Profile}, clock::Timestamp};
+/// use tower_quota::client::{Advice, Caps, Exchange, Profile};
 ///
 /// let headers = HeaderMap::from_iter([
 ///     ("x-ratelimit-remaining-requests".parse()?, "59".parse()?),
@@ -45,8 +45,7 @@ use crate::fields::{FieldError, Unit};
 ///     ("x-ratelimit-remaining-tokens".parse()?, "0".parse()?),
 ///     ("x-ratelimit-reset-tokens".parse()?, "6m0s".parse()?),
 /// ]);
-/// # let now = Timestamp::from_micros(1_700_000_000_000_000);
-/// # let exchange = Exchange { sent: now, received: now };
+/// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
 /// let read = |profile| Advice::read_as(profile, StatusCode::OK, &headers, exchange, &Caps::default());
 /// let [requests, tokens] = read(Profile::OpenAi).limits().to_vec().try_into().unwrap();
 /// assert_eq!((requests.name(), requests.remaining()), (Some("requests"), Some(59)));
@@ -78,11 +77,10 @@ pub enum Profile {
     /// Anthropic ([its documentation](https://platform.claude.com/docs/en/api/rate-limits)), with limits `requests`,
     /// `tokens`, `input-tokens` and `output-tokens`. The reset is the moment at which the whole limit is back.
     Anthropic,
-    /// `X-RateLimit-*` with a reset in seconds from now, as
-    /// [`LegacyReset::DeltaSeconds`](crate::LegacyReset::DeltaSeconds) writes it.
+    /// `X-RateLimit-*` with a reset in seconds from now, as tower-quota writes it with `LegacyReset::DeltaSeconds`.
     XRateLimitSeconds,
-    /// `X-RateLimit-*` with a reset in seconds since the beginning of 1970, as
-    /// [`LegacyReset::UnixTime`](crate::LegacyReset::UnixTime) and express-rate-limit write it.
+    /// `X-RateLimit-*` with a reset in seconds since the beginning of 1970, as express-rate-limit writes it, and
+    /// tower-quota with `LegacyReset::UnixTime`.
     XRateLimitUnixTime,
 }
 
@@ -109,64 +107,28 @@ struct Names {
     reset: &'static str,
 }
 
-const X_RATE_LIMIT: Names = Names {
-    limit: "x-ratelimit-limit",
-    remaining: "x-ratelimit-remaining",
-    reset: "x-ratelimit-reset",
-};
+macro_rules! names {
+    ($before:literal, $after:literal) => {
+        Names {
+            limit: concat!($before, "limit", $after),
+            remaining: concat!($before, "remaining", $after),
+            reset: concat!($before, "reset", $after),
+        }
+    };
+}
+
+const X_RATE_LIMIT: Names = names!("x-ratelimit-", "");
 
 const OPEN_AI: [(&str, Names); 2] = [
-    (
-        "requests",
-        Names {
-            limit: "x-ratelimit-limit-requests",
-            remaining: "x-ratelimit-remaining-requests",
-            reset: "x-ratelimit-reset-requests",
-        },
-    ),
-    (
-        "tokens",
-        Names {
-            limit: "x-ratelimit-limit-tokens",
-            remaining: "x-ratelimit-remaining-tokens",
-            reset: "x-ratelimit-reset-tokens",
-        },
-    ),
+    ("requests", names!("x-ratelimit-", "-requests")),
+    ("tokens", names!("x-ratelimit-", "-tokens")),
 ];
 
 const ANTHROPIC: [(&str, Names); 4] = [
-    (
-        "requests",
-        Names {
-            limit: "anthropic-ratelimit-requests-limit",
-            remaining: "anthropic-ratelimit-requests-remaining",
-            reset: "anthropic-ratelimit-requests-reset",
-        },
-    ),
-    (
-        "tokens",
-        Names {
-            limit: "anthropic-ratelimit-tokens-limit",
-            remaining: "anthropic-ratelimit-tokens-remaining",
-            reset: "anthropic-ratelimit-tokens-reset",
-        },
-    ),
-    (
-        "input-tokens",
-        Names {
-            limit: "anthropic-ratelimit-input-tokens-limit",
-            remaining: "anthropic-ratelimit-input-tokens-remaining",
-            reset: "anthropic-ratelimit-input-tokens-reset",
-        },
-    ),
-    (
-        "output-tokens",
-        Names {
-            limit: "anthropic-ratelimit-output-tokens-limit",
-            remaining: "anthropic-ratelimit-output-tokens-remaining",
-            reset: "anthropic-ratelimit-output-tokens-reset",
-        },
-    ),
+    ("requests", names!("anthropic-ratelimit-requests-", "")),
+    ("tokens", names!("anthropic-ratelimit-tokens-", "")),
+    ("input-tokens", names!("anthropic-ratelimit-input-tokens-", "")),
+    ("output-tokens", names!("anthropic-ratelimit-output-tokens-", "")),
 ];
 
 impl Profile {

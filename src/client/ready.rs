@@ -1,0 +1,27 @@
+//! The contract of Tower: a service is called only after it was polled ready.
+
+use std::mem;
+
+/// A service that was polled ready and may hold a permit. Unless it is kept, dropping releases it: the request waits, or a
+/// closure of the program has panicked.
+pub(super) struct ReadyService<'a, S: Clone>(Option<&'a mut S>);
+
+impl<'a, S: Clone> ReadyService<'a, S> {
+    pub(super) fn new(service: &'a mut S) -> Self {
+        Self(Some(service))
+    }
+
+    /// Returns the service, which is still ready.
+    pub(super) fn keep(mut self) -> &'a mut S {
+        self.0.take().expect("a service is kept once")
+    }
+}
+
+impl<S: Clone> Drop for ReadyService<'_, S> {
+    fn drop(&mut self) {
+        if let Some(service) = self.0.take() {
+            let clone = service.clone();
+            drop(mem::replace(service, clone));
+        }
+    }
+}
