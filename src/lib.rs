@@ -123,7 +123,11 @@ pub mod clock;
 mod decision;
 pub mod docs;
 mod error;
-pub mod fields;
+pub mod fields {
+    //! The fields of responses: the items of the package `ratelimit-fields`.
+    #[doc(inline)]
+    pub use ratelimit_fields::*;
+}
 #[cfg(all(feature = "redis", feature = "serde"))]
 pub mod fleet;
 pub mod guide;

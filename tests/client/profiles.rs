@@ -128,7 +128,7 @@ fn responses_that_services_have_sent_are_read() {
 /// The recorded responses of express-rate-limit have `X-RateLimit-*` beside the fields of draft-06.
 #[test]
 fn the_fields_of_a_profile_are_read_beside_those_of_the_drafts() {
-    let recorded = include_str!("../fields/recorded/express-rate-limit-draft-6.txt");
+    let recorded = include_str!("../../crates/ratelimit-fields/tests/fields/recorded/express-rate-limit-draft-6.txt");
     let head = recorded.split("\n\n").nth(1).unwrap();
     let lines: Vec<&str> = head.lines().skip(1).collect();
     let advice = read(Profile::XRateLimitUnixTime, 200, &lines);

@@ -2,9 +2,10 @@
 
 use super::documents::{files, read};
 
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "benches",
     "browser-tests",
+    "crates",
     "docs",
     "examples",
     "fuzz",

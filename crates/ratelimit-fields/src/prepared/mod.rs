@@ -1,0 +1,361 @@
+//! Fields that a server writes for its own limits. What follows from the configuration alone is serialized once.
+
+mod limit;
+mod member;
+mod write;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::HeaderValue;
+
+pub use self::limit::{LimitReport, ReportedLimit};
+use self::member::MemberStarts;
+use super::{
+    Dialect, FieldError, List, Named, PolicyItem, Unit, draft06,
+    draft11::{self, Draft11},
+    error::Problem,
+    in_between::EditorsCopy,
+};
+
+/// The rate limit fields of one set of quota policies, in one dialect: serializes the policies once, then writes the fields of
+/// each response.
+///
+/// Use it in a server that enforces limits of its own. [`write`](Self::write) merges with what an inner service has sent, as
+/// [`merge_into`](super::merge_into) does, and keeps the rules of each dialect: draft-06 and draft-07 report the limit that is
+/// closest to exhaustion, and where the response has `Retry-After`, the reset names the same moment.
+///
+/// ```
+/// use std::time::Duration;
+/// use http::Response;
+/// use ratelimit_fields::{Dialect, Prepared, ReportedLimit, draft11::PolicyItem};
+///
+/// let policies = [
+///     PolicyItem::new("minute", 60)?.with_window(Duration::from_secs(60))?,
+///     PolicyItem::new("day", 5_000)?.with_window(Duration::from_secs(86_400))?,
+/// ];
+/// let limits = [ReportedLimit::new("minute", 60, 59).with_reset(1), ReportedLimit::new("day", 5_000, 12).with_reset(300)];
+///
+/// let mut response = Response::new(());
+/// Prepared::new(Dialect::Draft11, policies.clone())?.write(&mut response, &limits[..]);
+/// assert_eq!(response.headers()["ratelimit"], r#""minute";r=59;t=1, "day";r=12;t=300"#);
+/// assert_eq!(response.headers()["ratelimit-policy"], r#""minute";q=60;w=60, "day";q=5000;w=86400"#);
+///
+/// let mut response = Response::new(());
+/// Prepared::new(Dialect::Draft07, policies)?.write(&mut response, &limits[..]);
+/// assert_eq!(response.headers()["ratelimit"], "limit=5000, remaining=12, reset=300");
+/// assert_eq!(response.headers()["ratelimit-policy"], "60;w=60, 5000;w=86400");
+/// # Ok::<_, ratelimit_fields::FieldError>(())
+/// ```
+#[derive(Debug)]
+pub struct Prepared {
+    form: Form,
+    policies: Policies,
+    /// The policies that give the units of limits where `policies` is empty.
+    hidden_policies: Option<HeaderValue>,
+    starts: Arc<MemberStarts>,
+    adds_draft06_limit: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Dialect(Dialect),
+    Legacy(LegacyReset),
+}
+
+/// The meaning of `X-RateLimit-Reset`: servers differ. See [`Prepared::legacy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LegacyReset {
+    /// Seconds from the moment when the response is made.
+    DeltaSeconds,
+    /// Seconds since the beginning of 1970, by the clock of the server that counts.
+    UnixTime,
+}
+
+/// A quota policy as a [`Prepared`] shows it: its item of `RateLimit-Policy`, in the dialect of draft-11.
+///
+/// ```
+/// use ratelimit_fields::{Dialect, FieldErrorKind, Prepared, PreparedPolicy, draft11::PolicyItem};
+///
+/// let policy = PreparedPolicy::from(PolicyItem::new("per minute", 60)?).with_partition_key();
+/// assert!(Prepared::new(Dialect::Draft11, [policy.clone()]).is_ok());
+/// // The names of this dialect are Tokens.
+/// let error = Prepared::new(Dialect::EditorsCopy, [policy]).unwrap_err();
+/// assert_eq!(error.kind(), FieldErrorKind::Name);
+/// # Ok::<_, ratelimit_fields::FieldError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PreparedPolicy {
+    item: draft11::PolicyItem,
+    has_custom_unit: bool,
+    shows_partition_key: bool,
+}
+
+impl PreparedPolicy {
+    /// Marks the quota as one in a unit that the registry of the draft does not have: it has no item in `RateLimit-Policy`, and
+    /// its limit is reported under its name alone.
+    #[must_use]
+    pub fn with_custom_unit(mut self) -> Self {
+        self.has_custom_unit = true;
+        self
+    }
+
+    /// Reports the caller's partition key with the policy, in dialects that have a place for it. See
+    /// [`LimitReport::partition_key`].
+    #[must_use]
+    pub fn with_partition_key(mut self) -> Self {
+        self.shows_partition_key = true;
+        self
+    }
+}
+
+impl From<draft11::PolicyItem> for PreparedPolicy {
+    fn from(item: draft11::PolicyItem) -> Self {
+        Self {
+            item,
+            has_custom_unit: false,
+            shows_partition_key: false,
+        }
+    }
+}
+
+/// Writes the value of `RateLimit-Policy`.
+#[derive(Clone, Default)]
+enum Policies {
+    #[default]
+    None,
+    Same(HeaderValue),
+    /// With the caller's partition key.
+    ByKey(Arc<ValueOf>),
+}
+
+/// The key of the partition that a policy of this name counts for, if it counts for any.
+type KeyOf<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
+
+type ValueOf = dyn Fn(&KeyOf<'_>) -> HeaderValue + Send + Sync;
+
+impl Prepared {
+    /// Serializes the policies in a dialect, in the given order. Without policies, only limits are reported.
+    ///
+    /// Draft-06 and draft-07 have numbers only: policies without a window, and those in another unit than requests, are left out.
+    ///
+    /// # Errors
+    ///
+    /// If the dialect cannot express a policy, which the error names: its name, its window, an extension, or in draft-06 and
+    /// draft-07 two policies with the same quota, which nothing would tell apart. Also if the field gets too long.
+    pub fn new<P: Into<PreparedPolicy>>(
+        dialect: Dialect,
+        policies: impl IntoIterator<Item = P>,
+    ) -> Result<Self, FieldError> {
+        let policies: Vec<PreparedPolicy> = policies.into_iter().map(Into::into).collect();
+        let mut prepared = Self::of(Form::Dialect(dialect));
+        prepared.policies = match dialect {
+            Dialect::Draft06 | Dialect::Draft07 => draft06_policies(&policies)?,
+            Dialect::Draft11 => named_policies::<Draft11>(&policies)?,
+            Dialect::EditorsCopy => named_policies::<EditorsCopy>(&policies)?,
+        };
+        if let Dialect::Draft11 | Dialect::EditorsCopy = dialect {
+            prepared.starts = Arc::new(MemberStarts::new(dialect, &policies)?);
+        }
+        Ok(prepared)
+    }
+
+    /// The three `X-RateLimit-*` fields, which no document defines: the quota, the remaining units and the reset of the limit
+    /// that is closest to exhaustion. Policies are not reported.
+    ///
+    /// If an inner service has sent one of the fields with an unknown meaning, none is changed.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
+    /// use http::Response;
+    /// use ratelimit_fields::{LegacyReset, LimitReport, Prepared, ReportedLimit};
+    ///
+    /// struct Report;
+    ///
+    /// impl LimitReport for Report {
+    ///     fn limits(&self) -> impl Iterator<Item = ReportedLimit<'_>> {
+    ///         [ReportedLimit::new("minute", 60, 59).with_reset(20)].into_iter()
+    ///     }
+    ///
+    ///     fn now(&self) -> SystemTime {
+    ///         UNIX_EPOCH + Duration::from_secs(1_000_000_000)
+    ///     }
+    /// }
+    ///
+    /// let mut response = Response::new(());
+    /// Prepared::legacy(LegacyReset::UnixTime).write(&mut response, &Report);
+    /// assert_eq!(response.headers()["x-ratelimit-remaining"], "59");
+    /// assert_eq!(response.headers()["x-ratelimit-reset"], "1000000020");
+    /// ```
+    #[must_use]
+    pub fn legacy(reset: LegacyReset) -> Self {
+        Self::of(Form::Legacy(reset))
+    }
+
+    fn of(form: Form) -> Self {
+        Self {
+            form,
+            policies: Policies::None,
+            hidden_policies: None,
+            starts: Arc::default(),
+            adds_draft06_limit: false,
+        }
+    }
+
+    /// Adds the three numbers of draft-06 to the fields of draft-11, for clients that know either. Other dialects ignore it.
+    #[must_use]
+    pub fn with_draft06_limit(mut self) -> Self {
+        self.adds_draft06_limit = true;
+        self
+    }
+
+    /// Leaves out `RateLimit-Policy`.
+    #[must_use]
+    pub fn without_policies(mut self) -> Self {
+        self.hidden_policies = self.policies.value(&|_| None);
+        self.policies = Policies::None;
+        self
+    }
+
+    /// Returns a copy whose values have reference counts of their own, so that threads which write responses at the same time
+    /// do not contend for one counter. `clone` of a header value increments a counter that all clones share.
+    #[must_use]
+    pub fn with_own_count(&self) -> Self {
+        Self {
+            form: self.form,
+            policies: match &self.policies {
+                Policies::Same(value) => Policies::Same(with_own_count(value)),
+                policies => policies.clone(),
+            },
+            hidden_policies: self.hidden_policies.as_ref().map(with_own_count),
+            starts: Arc::clone(&self.starts),
+            adds_draft06_limit: self.adds_draft06_limit,
+        }
+    }
+}
+
+impl Policies {
+    fn value(&self, key: &KeyOf<'_>) -> Option<HeaderValue> {
+        match self {
+            Self::None => None,
+            Self::Same(value) => Some(value.clone()),
+            Self::ByKey(value) => Some(value(key)),
+        }
+    }
+}
+
+/// Counters in one cache line would contend as one counter does.
+#[repr(align(128))]
+struct CachePadded(Vec<u8>);
+
+impl AsRef<[u8]> for CachePadded {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn with_own_count(value: &HeaderValue) -> HeaderValue {
+    let bytes = Bytes::from_owner(CachePadded(value.as_bytes().to_vec()));
+    HeaderValue::from_maybe_shared(bytes).expect("it was a value before")
+}
+
+impl fmt::Debug for Policies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Same(value) => value.fmt(f),
+            Self::ByKey(_) => f.write_str("ByKey(..)"),
+        }
+    }
+}
+
+fn named_policies<D: Named>(policies: &[PreparedPolicy]) -> Result<Policies, FieldError> {
+    let mut items = Vec::new();
+    for policy in policies.iter().filter(|policy| !policy.has_custom_unit) {
+        let item = named_item::<D>(&policy.item).map_err(|error| error.of_policy(policy.item.name()))?;
+        items.push((item, policy.shows_partition_key));
+    }
+    if items.is_empty() {
+        return Ok(Policies::None);
+    }
+    let shows_keys = items.iter().any(|(_, shows_key)| *shows_key);
+    let field = move |key: &KeyOf<'_>| {
+        let items = items.iter().cloned().map(|(item, shows_key)| {
+            let key = shows_key.then(|| key(item.name())).flatten();
+            match key {
+                Some(key) => item.with_partition_key(key),
+                None => item,
+            }
+        });
+        List::new(items).map(|field| field.to_header_value())
+    };
+    if shows_keys {
+        // A longer key than expected leaves the keys out, not the policies.
+        field(&|_| Some(vec![0; MAX_KEY_LENGTH]))?;
+        let plain = field(&|_| None)?;
+        return Ok(Policies::ByKey(Arc::new(move |key| {
+            field(key).unwrap_or_else(|_| plain.clone())
+        })));
+    }
+    field(&|_| None).map(Policies::Same)
+}
+
+/// The length of a partition key that `Prepared::new` checks the length of the field with.
+const MAX_KEY_LENGTH: usize = 12;
+
+fn named_item<D: Named>(policy: &draft11::PolicyItem) -> Result<PolicyItem<D>, FieldError> {
+    let mut item = PolicyItem::new(policy.name(), policy.quota())?.with_unit(policy.unit().clone());
+    if let Some(window) = policy.window() {
+        item = item.with_window(window)?;
+    }
+    for (name, value) in policy.extensions() {
+        item = item.with_unprefixed_extension(name, value.clone())?;
+    }
+    Ok(item)
+}
+
+fn draft06_policies(policies: &[PreparedPolicy]) -> Result<Policies, FieldError> {
+    let mut items: Vec<draft06::PolicyItem> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for policy in policies {
+        let (policy, counts_requests) = (&policy.item, policy.counts_requests());
+        let Some(window) = policy.window().filter(|_| counts_requests) else {
+            continue;
+        };
+        let same = items.iter().position(|item| item.quota() == policy.quota());
+        match same {
+            // A second closed policy adds nothing.
+            Some(_) if policy.quota() == 0 => continue,
+            Some(same) => {
+                let problem = Problem::DuplicateOf(policy.quota(), names[same].into());
+                return Err(problem
+                    .of(<draft06::PolicyItem as super::list::Member>::FIELD)
+                    .of_policy(policy.name()));
+            }
+            None => {}
+        }
+        items.push(draft06_item(policy, window).map_err(|error| error.of_policy(policy.name()))?);
+        names.push(policy.name());
+    }
+    if items.is_empty() {
+        return Ok(Policies::None);
+    }
+    let field = draft06::RateLimitPolicy::new(items)?;
+    Ok(Policies::Same(field.to_header_value()))
+}
+
+fn draft06_item(policy: &draft11::PolicyItem, window: Duration) -> Result<draft06::PolicyItem, FieldError> {
+    let mut item = draft06::PolicyItem::new(policy.quota(), window)?;
+    for (name, value) in policy.extensions() {
+        item = item.with_unprefixed_extension(name, value.clone())?;
+    }
+    Ok(item)
+}
+
+impl PreparedPolicy {
+    /// Readers of a dialect without units take all numbers for requests.
+    fn counts_requests(&self) -> bool {
+        !self.has_custom_unit && *self.item.unit() == Unit::Requests
+    }
+}

@@ -1,0 +1,164 @@
+//! The fields of one response.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::{HeaderValue, Response};
+
+use super::{
+    super::{
+        Dialect, LayerFields,
+        closest::{ClosestLimit, merge_draft06_limit, merge_draft07_limit},
+        draft11::Draft11,
+        in_between::EditorsCopy,
+        legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
+        merge::{merge_draft06_policies, merge_lists},
+        scratch,
+    },
+    Form, LegacyReset, LimitReport, Prepared,
+};
+
+/// A layer has written `X-RateLimit-*` on the response, so that another one knows what they mean there.
+#[derive(Clone)]
+struct ResetsInSeconds;
+
+/// The same with the other meaning of the reset. Values without a size take no allocation.
+#[derive(Clone)]
+struct ResetsAtUnixTime;
+
+impl Prepared {
+    /// Writes the fields of one response, merged with those that an inner service has sent, as
+    /// [`merge_into`](crate::merge_into) describes. `Retry-After` is left as it is.
+    pub fn write<B, R: LimitReport + ?Sized>(&self, response: &mut Response<B>, report: &R) {
+        let dialect = match self.form {
+            Form::Dialect(dialect) => dialect,
+            Form::Legacy(reset) => return write_legacy(reset, response, report),
+        };
+        let headers = response.headers_mut();
+        match dialect {
+            Dialect::Draft11 => {
+                let (list, limit) = self.list_and_limit(dialect, report);
+                merge_lists::<Draft11>(headers, self.lists(list, report));
+                if let Some((limit, values)) = limit {
+                    merge_draft06_limit(headers, limit, values);
+                }
+            }
+            Dialect::EditorsCopy => {
+                let (list, _) = self.list_and_limit(dialect, report);
+                merge_lists::<EditorsCopy>(headers, self.lists(list, report));
+            }
+            Dialect::Draft06 | Dialect::Draft07 => {
+                match number_limit(report) {
+                    Some(limit) if dialect == Dialect::Draft07 => merge_draft07_limit(headers, limit),
+                    Some(limit) => merge_draft06_limit(headers, limit, values_of(limit)),
+                    None => {}
+                }
+                if let Some(policies) = self.policies.value(&|_| None) {
+                    merge_draft06_policies(headers, policies);
+                }
+            }
+        }
+    }
+
+    fn lists<R: LimitReport + ?Sized>(&self, rate_limit: Option<HeaderValue>, report: &R) -> LayerFields {
+        LayerFields {
+            rate_limit,
+            rate_limit_policy: self.policies.value(&|policy| report.partition_key(policy)),
+            hidden_policy: self.hidden_policies.clone(),
+            retry_after: None,
+        }
+    }
+
+    /// The list of limits, and the numbers of draft-06 beside it.
+    fn list_and_limit<R: LimitReport + ?Sized>(
+        &self,
+        dialect: Dialect,
+        report: &R,
+    ) -> (Option<HeaderValue>, Option<(ClosestLimit, [HeaderValue; 3])>) {
+        let limit = self.adds_draft06_limit.then(|| number_limit(report)).flatten();
+        scratch::with_text(|field| {
+            self.write_list(dialect, report, field);
+            let is_list = !field.is_empty();
+            match limit {
+                Some(limit) => {
+                    let (list, values) = limit.to_header_values_behind(field);
+                    (list.filter(|_| is_list), Some((limit, values)))
+                }
+                None => (HeaderValue::from_str(field).ok().filter(|_| is_list), None),
+            }
+        })
+    }
+
+    /// `"burst";r=9;t=1, "daily";r=4999;t=86383`; nothing for a list without members, which must not be sent.
+    fn write_list<R: LimitReport + ?Sized>(&self, dialect: Dialect, report: &R, field: &mut String) {
+        let wait = report.retry_after().filter(|_| dialect == Dialect::EditorsCopy);
+        let nearest = wait.and_then(|_| nearest_item(report));
+        for (index, mut limit) in report.limits().enumerate() {
+            if let Some(seconds) = wait.filter(|_| limit.is_violated || nearest == Some(index)) {
+                limit = limit.resetting_after(seconds);
+            }
+            self.starts.push(dialect, &limit, report, field);
+        }
+    }
+}
+
+/// The item that `Retry-After` is about as far as the client can see: a violated one, or else the closest one.
+fn nearest_item<R: LimitReport + ?Sized>(report: &R) -> Option<usize> {
+    let limits = report.limits().enumerate();
+    let nearest = limits.min_by_key(|(_, limit)| (!limit.is_violated, limit.distance()));
+    nearest.map(|(index, _)| index)
+}
+
+/// The limit of dialects that have numbers for one only. Beside a `Retry-After`, its reset names the same moment.
+fn number_limit<R: LimitReport + ?Sized>(report: &R) -> Option<ClosestLimit> {
+    if report.is_overloaded() {
+        return report.retry_after().map(ClosestLimit::of_nothing);
+    }
+    let limits = report.limits().filter(|limit| limit.counts_requests);
+    let closest = limits.min_by_key(|limit| limit.distance())?;
+    let closest = match report.retry_after() {
+        Some(seconds) => closest.resetting_after(seconds),
+        None => closest,
+    };
+    Some(ClosestLimit {
+        quota: closest.quota,
+        remaining: closest.remaining,
+        reset: closest.reset_or_window(),
+    })
+}
+
+fn write_legacy<B, R: LimitReport + ?Sized>(reset: LegacyReset, response: &mut Response<B>, report: &R) {
+    let names = [XRateLimitLimit::NAME, XRateLimitRemaining::NAME, XRateLimitReset::NAME];
+    let Some(mut limit) = number_limit(report).filter(|_| !report.is_overloaded()) else {
+        return;
+    };
+    if reset == LegacyReset::UnixTime {
+        let now = report.now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let moment = now.saturating_add(Duration::from_secs(limit.reset));
+        limit.reset = super::super::whole_seconds(moment);
+    }
+    if names.iter().any(|name| response.headers().contains_key(name)) {
+        let number = |name| response.headers().get(name)?.to_str().ok()?.parse().ok();
+        let inner = number(&names[1]).zip(number(&names[2]));
+        let extensions = response.extensions();
+        let is_known = match reset {
+            LegacyReset::DeltaSeconds => extensions.get::<ResetsInSeconds>().is_some(),
+            LegacyReset::UnixTime => extensions.get::<ResetsAtUnixTime>().is_some(),
+        };
+        let merged = inner.filter(|_| is_known).and_then(|inner| limit.closer_than(inner));
+        let Some(merged) = merged else {
+            return;
+        };
+        limit = merged;
+    }
+    match reset {
+        LegacyReset::DeltaSeconds => drop(response.extensions_mut().insert(ResetsInSeconds)),
+        LegacyReset::UnixTime => drop(response.extensions_mut().insert(ResetsAtUnixTime)),
+    }
+    for (name, value) in names.into_iter().zip(values_of(limit)) {
+        let _ = response.headers_mut().try_insert(name, value);
+    }
+}
+
+fn values_of(limit: ClosestLimit) -> [HeaderValue; 3] {
+    scratch::with_text(|text| limit.to_header_values_behind(text).1)
+}

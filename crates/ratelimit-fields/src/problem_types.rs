@@ -1,0 +1,25 @@
+//! The URIs of the problem types that draft-ietf-httpapi-ratelimit-headers-11 registers.
+//!
+//! The `type` of a rejection's `application/problem+json` is one of them. Compare the whole URI: titles and details may
+//! differ from server to server.
+//!
+//! ```
+//! use ratelimit_fields::problem_types;
+//!
+//! /// Returns `true` if waiting for the quota helps.
+//! fn is_exhausted_quota(problem_type: &str) -> bool {
+//!     problem_type == problem_types::QUOTA_EXCEEDED
+//! }
+//!
+//! assert!(is_exhausted_quota("https://iana.org/assignments/http-problem-types#quota-exceeded"));
+//! assert!(!is_exhausted_quota(problem_types::TEMPORARY_REDUCED_CAPACITY));
+//! assert!(!is_exhausted_quota(problem_types::ABNORMAL_USAGE_DETECTED));
+//! ```
+
+/// The server rejects the request because it looks like abuse.
+pub const ABNORMAL_USAGE_DETECTED: &str = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
+/// The request exceeds a quota.
+pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// The server has less capacity than usual for some time.
+pub const TEMPORARY_REDUCED_CAPACITY: &str =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";

@@ -1,0 +1,198 @@
+//! `Retry-After`.
+
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use httpdate::HttpDate;
+
+use super::{
+    MAX_LENGTH,
+    error::{FieldError, Problem},
+    scratch, seconds,
+    syntax::read,
+    whole_seconds,
+};
+
+const FIELD: &str = "Retry-After";
+
+/// The first second of the year 10000, which an HTTP date cannot name.
+const END_OF_DATES: u64 = 253_402_300_800;
+
+/// The field `Retry-After` (RFC 9110, section 10.2.3): how long a client should wait, in seconds or until a date.
+///
+/// If a response has it, it takes precedence over the `RateLimit` fields. Put a bound of your own on
+/// the wait: a server can send any number.
+///
+/// ```
+/// use std::time::{Duration, SystemTime, UNIX_EPOCH};
+/// use ratelimit_fields::RetryAfter;
+///
+/// let seconds = RetryAfter::parse(["120"])?;
+/// assert_eq!(seconds.wait(SystemTime::now()), Duration::from_secs(120));
+///
+/// let date = RetryAfter::parse(["Sun, 06 Nov 1994 08:49:37 GMT"])?;
+/// let five_seconds_earlier = UNIX_EPOCH + Duration::from_secs(784_111_772);
+/// assert_eq!(date.wait(five_seconds_earlier), Duration::from_secs(5));
+/// assert_eq!(date.wait(SystemTime::now()), Duration::ZERO);
+///
+/// // Parts of a second are rounded up, and zero is not worth a field.
+/// assert_eq!(RetryAfter::after(Duration::from_millis(200)).to_header_value(), "1");
+/// assert_eq!(RetryAfter::after(Duration::ZERO).to_header_value(), "1");
+///
+/// // Ignore what is neither.
+/// assert!(RetryAfter::parse(["soon"]).is_err());
+/// # Ok::<_, ratelimit_fields::FieldError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RetryAfter {
+    // At least one of the two is there. Several lines may have both, and only a moment says which is later.
+    seconds: Option<u64>,
+    /// A whole second of the years 1970 to 9999.
+    date: Option<SystemTime>,
+}
+
+impl RetryAfter {
+    /// The name of the field.
+    pub const NAME: HeaderName = http::header::RETRY_AFTER;
+
+    /// A wait: rounded up to whole seconds, at least one.
+    pub fn after(wait: Duration) -> Self {
+        Self::of_seconds(whole_seconds(wait).max(1))
+    }
+
+    /// A moment: rounded up to a whole second.
+    ///
+    /// Fails if it is outside of the years 1970 to 9999.
+    ///
+    /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
+    /// use ratelimit_fields::RetryAfter;
+    ///
+    /// let field = RetryAfter::at(UNIX_EPOCH + Duration::from_millis(784_111_776_001))?;
+    /// assert_eq!(field.to_header_value(), "Sun, 06 Nov 1994 08:49:37 GMT");
+    /// assert_eq!(field.date(), Some(UNIX_EPOCH + Duration::from_secs(784_111_777)));
+    ///
+    /// let error = RetryAfter::at(UNIX_EPOCH - Duration::from_secs(1)).unwrap_err();
+    /// assert_eq!(error.to_string(), "Retry-After: the date is outside of the years 1970 to 9999");
+    /// # Ok::<_, ratelimit_fields::FieldError>(())
+    /// ```
+    pub fn at(moment: SystemTime) -> Result<Self, FieldError> {
+        let since = moment.duration_since(UNIX_EPOCH).ok().map(whole_seconds);
+        match since {
+            Some(seconds) if seconds < END_OF_DATES => Ok(Self {
+                seconds: None,
+                date: Some(UNIX_EPOCH + Duration::from_secs(seconds)),
+            }),
+            _ => Err(Problem::Moment.of(FIELD)),
+        }
+    }
+
+    /// Reads the lines of one field.
+    ///
+    /// All three forms of HTTP dates are understood. A number that is too large for 64 bits is read as the largest that
+    /// is not. Of several lines, such as those of a gateway and of the service behind it, the longest wait counts.
+    ///
+    /// # Errors
+    ///
+    /// If there is no line, or one that is neither a number nor a date: ignore the field then.
+    pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
+        let mut field: Option<Self> = None;
+        // Joined with a comma, two lines could make a date that the server has not sent.
+        for line in lines {
+            let line = Self::parse_line(line.as_ref())?;
+            field = Some(field.map_or(line, |field| Self {
+                seconds: field.seconds.max(line.seconds),
+                date: field.date.max(line.date),
+            }));
+        }
+        field.ok_or_else(|| Problem::Empty.of(FIELD))
+    }
+
+    fn parse_line(line: &[u8]) -> Result<Self, FieldError> {
+        let value = line.trim_ascii();
+        if value.is_empty() {
+            return Err(Problem::Empty.of(FIELD));
+        }
+        if value.len() > MAX_LENGTH {
+            return Err(Problem::TooLong.of(FIELD));
+        }
+        if let Some(seconds) = seconds::digits(value) {
+            return Ok(Self::of_seconds(seconds));
+        }
+        let date = str::from_utf8(value)
+            .ok()
+            .and_then(|value| httpdate::parse_http_date(value).ok())
+            .ok_or_else(|| Problem::Syntax("it is neither a number of seconds nor a date".into()).of(FIELD))?;
+        Self::at(date)
+    }
+
+    /// Reads the field of a response; `None` if it is absent. Fails as [`parse`](Self::parse) does.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use http::HeaderMap;
+    /// use ratelimit_fields::RetryAfter;
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// assert_eq!(RetryAfter::read(&headers)?, None);
+    /// let field = RetryAfter::after(Duration::from_secs(5));
+    /// headers.insert(RetryAfter::NAME, field.to_header_value());
+    /// assert_eq!(RetryAfter::read(&headers)?, Some(field));
+    ///
+    /// // A gateway asks for more.
+    /// headers.append(RetryAfter::NAME, "60".parse()?);
+    /// assert_eq!(RetryAfter::read(&headers)?, Some(RetryAfter::after(Duration::from_secs(60))));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
+        read(headers, Self::NAME, Self::parse)
+    }
+
+    /// The wait from `now`; zero if the date has passed.
+    ///
+    /// `now` counts for dates only. Where clocks may differ, take the response's `Date` field for it, as the server
+    /// has read both from the same clock.
+    pub fn wait(self, now: SystemTime) -> Duration {
+        let until_date = self.date.map(|date| date.duration_since(now).unwrap_or_default());
+        self.seconds
+            .map(Duration::from_secs)
+            .max(until_date)
+            .unwrap_or_default()
+    }
+
+    /// The date, a whole second of the years 1970 to 9999, if a line has that form.
+    pub fn date(self) -> Option<SystemTime> {
+        self.date
+    }
+
+    /// The value of one field line. If it was read from a number and a date, the value is the number.
+    pub fn to_header_value(self) -> HeaderValue {
+        match self.seconds {
+            // `HeaderValue::from` would allocate twice.
+            Some(seconds) => scratch::with_text(|text| {
+                text.push_str(itoa::Buffer::new().format(seconds));
+                HeaderValue::from_str(text).expect("digits are ASCII")
+            }),
+            None => HeaderValue::try_from(self.to_string()).expect("a date is printable ASCII"),
+        }
+    }
+
+    const fn of_seconds(seconds: u64) -> Self {
+        Self {
+            seconds: Some(seconds),
+            date: None,
+        }
+    }
+}
+
+impl fmt::Display for RetryAfter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.seconds, self.date) {
+            (None, Some(date)) => HttpDate::from(date).fmt(f),
+            (seconds, _) => seconds.unwrap_or_default().fmt(f),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Units of a quota.
+
+use std::fmt;
+
+use sfv::{String as Text, StringRef};
+
+/// The quota unit: what a quota counts.
+///
+/// `requests` where the field says nothing. A unit that is not in the draft's registry is no mistake, since the
+/// registry can grow: it is kept as [`Other`](Self::Other), with its text. Except for
+/// [`tokens`](Self::tokens), such a unit can only be read, not made: no reader would know what to count.
+///
+/// ```
+/// use ratelimit_fields::{Unit, draft11::RateLimitPolicy};
+///
+/// let text = r#""a";q=5, "b";q=5;qu="content-bytes", "c";q=5;qu="concurrent-requests", "d";q=5;qu="tokens""#;
+/// let field = RateLimitPolicy::parse([text])?;
+/// let units: Vec<&Unit> = field.items().iter().map(|policy| policy.unit()).collect();
+/// assert_eq!(units[..3], [&Unit::Requests, &Unit::ContentBytes, &Unit::ConcurrentRequests]);
+/// assert_eq!(units[3].as_str(), "tokens");
+/// assert!(!units[3].is_known());
+/// assert_eq!(field.to_string(), text);
+/// # Ok::<_, ratelimit_fields::FieldError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Requests that were processed.
+    #[default]
+    Requests,
+    /// Bytes of content that were processed.
+    ContentBytes,
+    /// Requests in progress at the same time.
+    ConcurrentRequests,
+    /// A unit that this crate does not know.
+    Other(OtherUnit),
+}
+
+/// The text of a quota unit that this crate does not know: see [`Unit::Other`].
+///
+/// ```
+/// use ratelimit_fields::{Unit, draft11::RateLimitPolicy};
+///
+/// let field = RateLimitPolicy::parse([r#""x";q=5;qu="tokens""#])?;
+/// let Unit::Other(unit) = field.items()[0].unit() else { panic!("tokens are not in the registry") };
+/// assert_eq!(unit.to_string(), "tokens");
+/// # Ok::<_, ratelimit_fields::FieldError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OtherUnit(Text);
+
+impl Unit {
+    /// The unit's name in the registry of the draft, or the text that was read.
+    pub fn as_str(&self) -> &str {
+        self.text().map_or("requests", |text| text.as_str())
+    }
+
+    /// Returns the unit `tokens`, the tokens of a language model, which is in no registry.
+    ///
+    /// Use this for limits that a service reports in fields of its own.
+    ///
+    /// ```
+    /// use ratelimit_fields::{Unit, draft11::RateLimitPolicy};
+    ///
+    /// let field = RateLimitPolicy::parse([r#""x";q=5;qu="tokens""#])?;
+    /// assert_eq!(field.items()[0].unit(), &Unit::tokens());
+    /// assert!(!Unit::tokens().is_known());
+    /// # Ok::<_, ratelimit_fields::FieldError>(())
+    /// ```
+    pub fn tokens() -> Self {
+        const TOKENS: &StringRef = StringRef::constant("tokens");
+        Self::Other(OtherUnit(TOKENS.to_owned()))
+    }
+
+    /// Returns `true` if this crate knows the unit.
+    pub fn is_known(&self) -> bool {
+        !matches!(self, Self::Other(_))
+    }
+
+    /// The unit that a text stands for. `request` is how one table of the draft spells `requests`.
+    pub(super) fn from_text(text: Text) -> Self {
+        match text.as_str() {
+            "request" | "requests" => Self::Requests,
+            "content-bytes" => Self::ContentBytes,
+            "concurrent-requests" => Self::ConcurrentRequests,
+            _ => Self::Other(OtherUnit(text)),
+        }
+    }
+
+    /// The value of the parameter; `None` for the default unit.
+    pub(super) fn text(&self) -> Option<&StringRef> {
+        const CONTENT_BYTES: &StringRef = StringRef::constant("content-bytes");
+        const CONCURRENT_REQUESTS: &StringRef = StringRef::constant("concurrent-requests");
+        match self {
+            Self::Requests => None,
+            Self::ContentBytes => Some(CONTENT_BYTES),
+            Self::ConcurrentRequests => Some(CONCURRENT_REQUESTS),
+            Self::Other(unit) => Some(&unit.0),
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for OtherUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}

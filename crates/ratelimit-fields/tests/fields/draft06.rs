@@ -1,0 +1,215 @@
+//! The dialect of draft-06.
+
+use std::time::Duration;
+
+use ratelimit_fields::{
+    FieldErrorKind, MAX_INTEGER,
+    draft06::{PolicyItem, RateLimitLimit, RateLimitPolicy, RateLimitRemaining, RateLimitReset},
+};
+
+fn policy(value: &str) -> RateLimitPolicy {
+    RateLimitPolicy::parse([value]).unwrap_or_else(|error| panic!("{value}: {error}"))
+}
+
+fn malformed_policy(value: &str) -> FieldErrorKind {
+    RateLimitPolicy::parse([value]).expect_err(value).kind()
+}
+
+/// J5, J14, J15, J18, J26, J31, A18
+#[test]
+fn the_policies_of_the_examples_are_read_and_written_letter_by_letter() {
+    for value in [
+        "10;w=1, 50;w=60, 1000;w=3600, 5000;w=86400",
+        "100;w=60",
+        "15;w=20",
+        "1000;w=3600, 5000;w=86400",
+        "12;w=1;acme-burst=1000",
+        r#"12;w=1;burst=1000;policy="leaky bucket""#,
+        r#"100;w=60;burst=1000;comment="sliding window", 5000;w=3600;burst=0;comment="fixed window""#,
+    ] {
+        assert_eq!(policy(value).to_string(), value);
+        assert_eq!(policy(value).to_header_value(), value);
+    }
+}
+
+/// J1, J8, J9, J10, J12, J17, J20, J23, J26, J28
+#[test]
+fn the_numbers_of_the_examples_are_read_and_written_letter_by_letter() {
+    for (limit, remaining, reset) in [
+        ("100", "60", "58"),
+        ("100", "20", "56"),
+        ("5000", "100", "36000"),
+        ("10", "9", "50"),
+        ("0", "0", "20"),
+        ("10", "1", "7"),
+        ("100", "50", "5"),
+        ("10", "99", "1000000"),
+        ("4", "3", "1"),
+        ("100", "50", "50"),
+    ] {
+        let field = RateLimitLimit::parse([limit]).unwrap();
+        assert_eq!(
+            (field.to_header_value().to_str().unwrap(), &*field.to_string()),
+            (limit, limit)
+        );
+        let field = RateLimitRemaining::parse([remaining]).unwrap();
+        assert_eq!(
+            (field.to_header_value().to_str().unwrap(), &*field.to_string()),
+            (remaining, remaining)
+        );
+        let field = RateLimitReset::parse([reset]).unwrap();
+        assert_eq!(
+            (field.to_header_value().to_str().unwrap(), &*field.to_string()),
+            (reset, reset)
+        );
+    }
+}
+
+/// J2
+#[test]
+fn parameters_of_the_numbers_are_ignored() {
+    assert_eq!(RateLimitLimit::parse(["100;foo=bar"]).unwrap().get(), 100);
+    assert_eq!(RateLimitLimit::parse(["100;foo=bar"]).unwrap().to_string(), "100");
+}
+
+/// J1, J8, J9, J25
+#[test]
+fn a_number_that_is_not_one_integer_is_malformed() {
+    for (value, kind) in [
+        ("100, 100;w=60", FieldErrorKind::Syntax),
+        ("-1", FieldErrorKind::Range),
+        ("1.5", FieldErrorKind::Item),
+        ("\"100\"", FieldErrorKind::Item),
+        ("", FieldErrorKind::Empty),
+        ("1000000000000000", FieldErrorKind::Syntax),
+    ] {
+        assert_eq!(RateLimitLimit::parse([value]).unwrap_err().kind(), kind, "{value}");
+        assert_eq!(RateLimitRemaining::parse([value]).unwrap_err().kind(), kind, "{value}");
+        assert_eq!(RateLimitReset::parse([value]).unwrap_err().kind(), kind, "{value}");
+    }
+    assert_eq!(
+        RateLimitLimit::parse(["1", "1"]).unwrap_err().kind(),
+        FieldErrorKind::Syntax
+    );
+}
+
+/// J20
+#[test]
+fn field_names_are_read_without_regard_to_case() {
+    let headers = crate::headers(&[("Ratelimit-Remaining", "99"), ("RATELIMIT-POLICY", "10;w=1")]);
+    assert_eq!(
+        RateLimitRemaining::read(&headers).unwrap().map(RateLimitRemaining::get),
+        Some(99)
+    );
+    assert_eq!(RateLimitPolicy::read(&headers).unwrap().unwrap().items()[0].quota(), 10);
+    assert_eq!(RateLimitLimit::read(&headers), Ok(None));
+}
+
+/// J6, J19, X4
+#[test]
+fn every_policy_has_a_window_and_zero_is_read_but_not_made() {
+    assert_eq!(malformed_policy("100"), FieldErrorKind::Missing);
+    assert_eq!(malformed_policy("100;w=60, 10"), FieldErrorKind::Missing);
+    assert_eq!(malformed_policy("100;w=-1"), FieldErrorKind::Range);
+    assert_eq!(malformed_policy("100;w=1.5"), FieldErrorKind::Type);
+    assert_eq!(policy("100;w=0").items()[0].window(), Duration::ZERO);
+    assert_eq!(
+        PolicyItem::new(100, Duration::ZERO).unwrap_err().kind(),
+        FieldErrorKind::Range
+    );
+    assert_eq!(
+        PolicyItem::new(100, Duration::from_millis(500)).unwrap_err().kind(),
+        FieldErrorKind::Range
+    );
+}
+
+/// J7, X32
+#[test]
+fn two_policies_with_one_quota_are_neither_read_nor_written() {
+    assert_eq!(malformed_policy("10;w=1, 10;w=60"), FieldErrorKind::Duplicate);
+    assert_eq!(malformed_policy("10;w=1, 5;w=7, 10;w=60"), FieldErrorKind::Duplicate);
+    let item = PolicyItem::new(10, Duration::from_secs(1)).unwrap();
+    let error = RateLimitPolicy::new([item.clone(), item]).unwrap_err();
+    assert_eq!(error.kind(), FieldErrorKind::Duplicate);
+}
+
+/// J5, K18
+#[test]
+fn a_list_of_anything_but_integers_is_malformed() {
+    for value in ["", "a;w=1", "\"a\";w=1", "10;w=1, a;w=1", "1.5;w=1"] {
+        let kind = malformed_policy(value);
+        assert!(
+            matches!(kind, FieldErrorKind::Empty | FieldErrorKind::Item),
+            "{value}: {kind:?}"
+        );
+    }
+    assert_eq!(malformed_policy("-1;w=1"), FieldErrorKind::Range);
+}
+
+/// J14, J29: names, units and partition keys have no place here.
+#[test]
+fn parameters_of_later_drafts_are_not_written() {
+    let item = || PolicyItem::new(10, Duration::from_secs(1)).unwrap();
+    for name in ["q", "qu", "pk", "w"] {
+        let error = item().with_unprefixed_extension(name, 1).unwrap_err();
+        assert_eq!(error.kind(), FieldErrorKind::Extension, "{name}");
+    }
+    let scoped = item().with_extension("acme-auth-scope", true).unwrap();
+    assert_eq!(
+        RateLimitPolicy::new([scoped]).unwrap().to_string(),
+        "10;w=1;acme-auth-scope"
+    );
+}
+
+/// J14
+#[test]
+fn extension_parameters_are_written_with_a_vendor_prefix_unless_told_otherwise() {
+    let item = || PolicyItem::new(12, Duration::from_secs(1)).unwrap();
+    let written = |item| RateLimitPolicy::new([item]).unwrap().to_string();
+    let prefixed = item().with_extension("acme-burst", 1000).unwrap();
+    assert_eq!(written(prefixed), "12;w=1;acme-burst=1000");
+    let bare = item().with_unprefixed_extension("burst", 1000).unwrap();
+    assert_eq!(written(bare), "12;w=1;burst=1000");
+    for name in ["burst", "-burst", "acme-", "Acme-burst", "w"] {
+        let error = item().with_extension(name, 1000).unwrap_err();
+        assert_eq!(error.kind(), FieldErrorKind::Extension, "{name}");
+    }
+}
+
+/// J15
+#[test]
+fn parameters_that_the_draft_does_not_define_are_comments() {
+    let field = policy(r#"100;w=60;burst=1000;comment="sliding window";a;b=1.5;c=token;e=:YQ==:;q=7;pk=x"#);
+    let item = &field.items()[0];
+    assert_eq!((item.quota(), item.window()), (100, Duration::from_secs(60)));
+    let comment = item.extension("comment").unwrap();
+    assert_eq!(comment.as_str(), Some("sliding window"));
+    assert_eq!(item.extension("q").unwrap().as_integer(), Some(7));
+}
+
+/// J9: a client that waits that long has waited long enough.
+#[test]
+fn a_reset_is_rounded_up_to_whole_seconds() {
+    assert_eq!(RateLimitReset::after(Duration::from_millis(200)).get(), 1);
+    assert_eq!(RateLimitReset::after(Duration::ZERO).get(), 0);
+    assert_eq!(RateLimitReset::after(Duration::MAX).get(), MAX_INTEGER);
+    assert!(RateLimitReset::new(MAX_INTEGER + 1).is_err());
+}
+
+/// J2, J15: dates came with RFC 9651 only.
+#[test]
+fn types_that_rfc_8941_does_not_have_are_malformed() {
+    assert_eq!(malformed_policy("10;w=1;x=@7"), FieldErrorKind::Syntax);
+    assert_eq!(
+        RateLimitLimit::parse(["100;x=@7"]).unwrap_err().kind(),
+        FieldErrorKind::Syntax
+    );
+}
+
+/// RFC 8941, section 3.1: what every reader of structured fields has to support.
+#[test]
+fn policies_of_the_least_sizes_that_readers_support_are_read() {
+    let comment = "s".repeat(64);
+    let policies = (0..1_024).map(|quota| format!(r#"{quota};w=999999999999999;comment="{comment}""#));
+    assert_eq!(RateLimitPolicy::parse(policies).unwrap().items().len(), 1_024);
+}

@@ -1,0 +1,489 @@
+//! The dialect of draft-11.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use ratelimit_fields::{
+    ExtensionValue, FieldErrorKind, Hints, MAX_INTEGER, MAX_ITEMS, MAX_LENGTH, Unit,
+    draft11::{LimitItem, PolicyItem, RateLimit, RateLimitPolicy},
+};
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn policy(value: &str) -> RateLimitPolicy {
+    RateLimitPolicy::parse([value]).unwrap_or_else(|error| panic!("{value}: {error}"))
+}
+
+fn limit(value: &str) -> RateLimit {
+    RateLimit::parse([value]).unwrap_or_else(|error| panic!("{value}: {error}"))
+}
+
+fn malformed_policy(value: &str) -> FieldErrorKind {
+    RateLimitPolicy::parse([value]).expect_err(value).kind()
+}
+
+fn malformed_limit(value: &str) -> FieldErrorKind {
+    RateLimit::parse([value]).expect_err(value).kind()
+}
+
+/// A3, A4, A6, A7, A9, A10, A12, A13, A14, A16, A18, A19, A22, D6, D12, D13, E9
+#[test]
+fn the_policies_of_the_examples_are_read_and_written_letter_by_letter() {
+    for value in [
+        r#""default";q=100;w=10"#,
+        r#""burst";q=100;w=60, "daily";q=1000;w=86400"#,
+        r#""burst";q=100;w=60"#,
+        r#""par";q=8;qu="concurrent-requests""#,
+        r#""par";q=8"#,
+        r#""sliding";q=100;w=60;burst=1000"#,
+        r#""fixed";q=5000;w=3600;burst=0"#,
+        r#""sliding";q=100;w=60;burst=1000, "fixed";q=5000;w=3600;burst=0"#,
+        r#""default";q=100;w=10;acme-burst=20"#,
+        r#""hourly";q=20;w=3600"#,
+        r#""dynamic";q=15;w=20"#,
+        r#""dynamic";q=100;w=60"#,
+        r#""x";q=5;qu="tokens""#,
+        r#""p";q=100"#,
+        r#""d";q=0"#,
+        r#""a\"b";q=1"#,
+    ] {
+        assert_eq!(policy(value).to_string(), value);
+        assert_eq!(policy(value).to_header_value(), value);
+    }
+}
+
+/// A12, A16, A17: two examples of the draft have unused bits in their last Base64 digit.
+#[test]
+fn base64_that_is_not_canonical_is_read_and_written_back_canonically() {
+    let field = policy(r#""peruser";q=100;w=60;pk=:cHsdsRa894==:"#);
+    let key = [0x70, 0x7b, 0x1d, 0xb1, 0x16, 0xbc, 0xf7];
+    assert_eq!(field.items()[0].partition_key(), Some(key.as_slice()));
+    assert_eq!(field.to_string(), r#""peruser";q=100;w=60;pk=:cHsdsRa89w==:"#);
+
+    let field = policy(r#""peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUH==:"#);
+    assert_eq!(field.items()[0].unit(), &Unit::ContentBytes);
+    assert_eq!(
+        field.to_string(),
+        r#""peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUA==:"#
+    );
+    assert_eq!(policy(&field.to_string()), field);
+}
+
+/// B1, B5, B7, B8, B10, B13, B14, B15, D2, D3, D6, D7, D10, D12, D13, D16, E9, F7, F12, F13, F15, F19, G3, G4, K17
+#[test]
+fn the_limits_of_the_examples_are_read_and_written_letter_by_letter() {
+    for value in [
+        r#""default";r=1;t=7"#,
+        r#""default";r=0;t=48"#,
+        r#""default";r=0;t=50"#,
+        r#""default";r=0;t=5"#,
+        r#""default";r=50;t=30"#,
+        r#""default";r=50;t=60"#,
+        r#""default";r=4;t=30"#,
+        r#""default";r=50;t=30, "edge";r=4;t=20"#,
+        r#""fixedwindow";r=99;t=50"#,
+        r#""dynamic";r=9;t=50"#,
+        r#""dynamic";r=15;t=40"#,
+        r#""dynamic";r=0;t=20"#,
+        r#""day";r=100;t=36000"#,
+        r#""dayLimit";r=100;t=36000"#,
+        r#""default";r=999;pk=:dHJpYWwxMjEzMjM=:"#,
+        r#""default";r=300000000;t=60;pk=:QXBwLTk5OQ==:"#,
+        r#""problemPolicy";r=0;t=10"#,
+        r#""basic";r=60;t=58"#,
+        r#""basic";r=20;t=56"#,
+        r#""daily";r=1;t=86400"#,
+        r#""u";r=1;pk=:YQ==:, "u";r=9;pk=:Yg==:"#,
+        r#""sliding";r=6;t=1"#,
+        r#""s";r=1;t=1, "d";r=100;t=3600"#,
+        r#""p";r=500"#,
+        r#""edge";r=4;t=20"#,
+        r#""default";r=60;t=58"#,
+        r#""x";r=999"#,
+        r#""large";r=10000;t=10"#,
+        r#""large";r=100;t=10"#,
+        r#""large";r=10000;t=1000"#,
+        r#""default";r=5;t=10"#,
+        r#""default";r=999999999999999;t=1"#,
+        r#""default";r=0;t=1000000"#,
+        r#""sliding";r=6;t=1;q=12"#,
+    ] {
+        assert_eq!(limit(value).to_string(), value);
+        assert_eq!(limit(value).to_header_value(), value);
+    }
+}
+
+/// A2, A6, A8, A15, A24
+#[test]
+fn policies_are_written_from_what_they_mean() {
+    let hundred = PolicyItem::new("burst", 100).unwrap().with_window(seconds(60)).unwrap();
+    let thousand = PolicyItem::new("daily", 1000)
+        .unwrap()
+        .with_window(seconds(86_400))
+        .unwrap();
+    let field = RateLimitPolicy::new([hundred, thousand]).unwrap();
+    assert_eq!(field.to_string(), r#""burst";q=100;w=60, "daily";q=1000;w=86400"#);
+
+    let quoted = PolicyItem::new(r#"a"b\c"#, 0).unwrap();
+    assert_eq!(RateLimitPolicy::new([quoted]).unwrap().to_string(), r#""a\"b\\c";q=0"#);
+}
+
+/// B1, B4, B5, B6, B8
+#[test]
+fn limits_are_written_from_what_they_mean() {
+    let item = LimitItem::new("default", 300_000_000)
+        .unwrap()
+        .with_reset(Duration::from_millis(59_001))
+        .with_partition_key(*b"App-999");
+    assert_eq!(
+        RateLimit::new([item]).unwrap().to_string(),
+        r#""default";r=300000000;t=60;pk=:QXBwLTk5OQ==:"#
+    );
+    let endless = LimitItem::new("default", 1).unwrap().with_reset(Duration::MAX);
+    assert_eq!(endless.reset(), Some(seconds(MAX_INTEGER)));
+    let longer_than_15_digits = LimitItem::new("default", 1)
+        .unwrap()
+        .with_reset(seconds(MAX_INTEGER + 2));
+    assert_eq!(longer_than_15_digits.reset(), Some(seconds(MAX_INTEGER)));
+}
+
+/// A4
+#[test]
+fn lists_are_read_with_and_without_spaces_where_they_may_be() {
+    let spaced = policy(r#""burst";q=100;w=60, "daily";q=1000;w=86400"#);
+    for value in [
+        r#""burst";q=100;w=60,"daily";q=1000;w=86400"#,
+        r#""burst"; q=100;  w=60 ,	"daily";q=1000;w=86400"#,
+        r#"  "burst";q=100;w=60, "daily";q=1000;w=86400  "#,
+    ] {
+        assert_eq!(policy(value), spaced, "{value}");
+    }
+    assert_eq!(malformed_policy(r#""burst" ;q=100"#), FieldErrorKind::Syntax);
+}
+
+/// A5, A22, B11
+#[test]
+fn several_lines_are_one_list_in_their_order() {
+    let lines = [r#""sliding";q=100;w=60;burst=1000"#, r#""fixed";q=5000;w=3600;burst=0"#];
+    let field = RateLimitPolicy::parse(lines).unwrap();
+    assert_eq!(field.items().len(), 2);
+    assert_eq!(field.items()[0].name(), "sliding");
+    let burst = |item: &PolicyItem| item.extension("burst").and_then(ExtensionValue::as_integer);
+    assert_eq!(burst(&field.items()[0]), Some(1000));
+    assert_eq!(burst(&field.items()[1]), Some(0));
+
+    let headers = crate::headers(&[("RateLimit", r#""a";r=1"#), ("ratelimit", r#""b";r=2, "c";r=3"#)]);
+    let field = RateLimit::read(&headers).unwrap().unwrap();
+    let names: Vec<&str> = field.items().iter().map(LimitItem::name).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+}
+
+/// A5, B9: absent and malformed are different things.
+#[test]
+fn an_absent_field_is_none() {
+    let headers = crate::headers(&[("ratelimit-policy", r#""a";w=1"#)]);
+    assert_eq!(RateLimit::read(&headers), Ok(None));
+    assert!(RateLimitPolicy::read(&headers).is_err());
+}
+
+/// A1
+#[test]
+fn a_field_without_items_is_neither_read_nor_written() {
+    assert_eq!(malformed_policy(""), FieldErrorKind::Empty);
+    assert_eq!(malformed_limit("  "), FieldErrorKind::Empty);
+    assert_eq!(RateLimit::new([]).unwrap_err().kind(), FieldErrorKind::Empty);
+    assert_eq!(RateLimitPolicy::new([]).unwrap_err().kind(), FieldErrorKind::Empty);
+}
+
+/// A6, A7, A10, A15, A16, X3, X4
+#[test]
+fn a_policy_without_quota_or_with_parameters_of_wrong_type_or_range_is_malformed() {
+    for (value, kind) in [
+        (r#""default";w=10"#, FieldErrorKind::Missing),
+        (r#""default";l=100"#, FieldErrorKind::Missing),
+        (r#""d";q=-1"#, FieldErrorKind::Range),
+        (r#""d";q=1.5"#, FieldErrorKind::Type),
+        (r#""d";q="100""#, FieldErrorKind::Type),
+        (r#""d";q"#, FieldErrorKind::Type),
+        (r#""d";q=1;qu=content-bytes"#, FieldErrorKind::Type),
+        (r#""d";q=1;w=0"#, FieldErrorKind::Range),
+        (r#""d";q=1;w=-5"#, FieldErrorKind::Range),
+        (r#""d";q=1;w=0.5"#, FieldErrorKind::Type),
+        (r#""d";q=1;pk="u1""#, FieldErrorKind::Type),
+        (r#""d";q=1;pk=u1"#, FieldErrorKind::Type),
+        (r#""d";q=1000000000000000"#, FieldErrorKind::Syntax),
+    ] {
+        assert_eq!(malformed_policy(value), kind, "{value}");
+    }
+}
+
+/// B3, B6, F1, F2, X5, X6: one bad item spoils the list.
+#[test]
+fn a_limit_list_with_anything_wrong_in_it_is_malformed_as_a_whole() {
+    for (value, kind) in [
+        (r#""quota";t=1"#, FieldErrorKind::Missing),
+        (r#""d";r=1;t=-1"#, FieldErrorKind::Range),
+        (r#""d";r=1;t=1.5"#, FieldErrorKind::Type),
+        (r#""a";r=1, "b";r=x"#, FieldErrorKind::Type),
+        (r#"("a" "b");r=1"#, FieldErrorKind::Item),
+        (r#""d";r=50,"#, FieldErrorKind::Syntax),
+        (r#""d";R=50"#, FieldErrorKind::Syntax),
+        (r#""d";r=1000000000000000"#, FieldErrorKind::Syntax),
+        (r#""d";r=-1"#, FieldErrorKind::Range),
+        ("???", FieldErrorKind::Syntax),
+    ] {
+        assert_eq!(malformed_limit(value), kind, "{value}");
+    }
+}
+
+/// X1, K18: read strictly, names that are no Strings are malformed.
+#[test]
+fn items_of_other_dialects_are_malformed() {
+    for value in [
+        "default;r=50;t=30",
+        "100;r=1",
+        r#""a";r=1, b;r=2"#,
+        r#"("a");r=1"#,
+        "?1;r=1",
+    ] {
+        assert_eq!(malformed_limit(value), FieldErrorKind::Item, "{value}");
+    }
+    assert_eq!(malformed_policy("100;q=1;w=60"), FieldErrorKind::Item);
+}
+
+/// A25
+#[test]
+fn of_a_parameter_that_appears_twice_the_last_one_counts() {
+    assert_eq!(policy(r#""d";q=1;q=5"#).items()[0].quota(), 5);
+    assert_eq!(policy(r#""d";q=x;q=5"#).items()[0].quota(), 5);
+    assert_eq!(limit(r#""d";r=9;t=1;r=0"#).items()[0].remaining(), 0);
+}
+
+/// A18, B10, X31
+#[test]
+fn parameters_that_the_draft_does_not_define_are_comments() {
+    let field = policy(r#""sliding";q=100;w=60;burst=1000;comment="sliding";a;b=1.5;c=@7;d=%"%c3%bc";e=:YQ==:"#);
+    let item = &field.items()[0];
+    assert_eq!((item.quota(), item.window()), (100, Some(seconds(60))));
+    let shown: Vec<String> = item
+        .extensions()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "burst=1000",
+            r#"comment="sliding""#,
+            "a=?1",
+            "b=1.5",
+            "c=@7",
+            r#"d=%"%c3%bc""#,
+            "e=:YQ==:"
+        ]
+    );
+    assert_eq!(item.extension("a").unwrap().as_bool(), Some(true));
+    assert_eq!(item.extension("comment").unwrap().as_str(), Some("sliding"));
+    assert_eq!(item.extension("e").unwrap().as_bytes(), Some(b"a".as_slice()));
+
+    // Here `q` is a comment.
+    let field = limit(r#""sliding";q=12;r=6;t=1"#);
+    assert_eq!(
+        (field.items()[0].remaining(), field.items()[0].reset()),
+        (6, Some(seconds(1)))
+    );
+    assert_eq!(field.items()[0].extension("q").unwrap().as_integer(), Some(12));
+}
+
+/// A19, B10, J14
+#[test]
+fn extension_parameters_are_written_with_a_vendor_prefix_unless_told_otherwise() {
+    let item = || {
+        PolicyItem::new("default", 100)
+            .unwrap()
+            .with_window(seconds(10))
+            .unwrap()
+    };
+    let field = RateLimitPolicy::new([item().with_extension("acme-burst", 20).unwrap()]).unwrap();
+    assert_eq!(field.to_string(), r#""default";q=100;w=10;acme-burst=20"#);
+
+    let field = RateLimitPolicy::new([item().with_unprefixed_extension("burst", 20).unwrap()]).unwrap();
+    assert_eq!(field.to_string(), r#""default";q=100;w=10;burst=20"#);
+
+    for name in ["burst", "-burst", "acme-", "Acme-burst", "acme burst", "", "q"] {
+        let error = item().with_extension(name, 20).unwrap_err();
+        assert_eq!(error.kind(), FieldErrorKind::Extension, "{name}");
+    }
+    for name in ["q", "qu", "w", "pk", "B", ""] {
+        let error = item().with_unprefixed_extension(name, 20).unwrap_err();
+        assert_eq!(error.kind(), FieldErrorKind::Extension, "{name}");
+    }
+    assert!(
+        LimitItem::new("a", 1)
+            .unwrap()
+            .with_unprefixed_extension("pk", true)
+            .is_err()
+    );
+}
+
+/// A25
+#[test]
+fn an_extension_that_is_set_twice_is_written_once() {
+    let item = LimitItem::new("a", 1).unwrap();
+    let item = item
+        .with_extension("acme-a", 1)
+        .unwrap()
+        .with_extension("acme-b", true)
+        .unwrap();
+    let item = item
+        .with_extension("acme-a", ExtensionValue::token("x").unwrap())
+        .unwrap();
+    assert_eq!(
+        RateLimit::new([item]).unwrap().to_string(),
+        r#""a";r=1;acme-a=x;acme-b"#
+    );
+}
+
+/// A9, A10, F17, X2
+#[test]
+fn units_are_those_of_the_registry_and_others_are_kept_as_unknown() {
+    let unit = |value: &str| policy(value).items()[0].unit().clone();
+    for value in [r#""a";q=1"#, r#""a";q=1;qu="requests""#, r#""a";q=1;qu="request""#] {
+        assert_eq!(unit(value), Unit::Requests, "{value}");
+        assert_eq!(policy(value).to_string(), r#""a";q=1"#);
+    }
+    assert_eq!(unit(r#""a";q=1;qu="concurrent-requests""#), Unit::ConcurrentRequests);
+    let tokens = unit(r#""x";q=5;qu="tokens""#);
+    assert!(!tokens.is_known());
+    assert_eq!(tokens.as_str(), "tokens");
+}
+
+/// B16, E9, X32
+#[test]
+fn equal_names_and_more_units_than_the_quota_are_no_mistakes() {
+    let field = limit(r#""u";r=1;pk=:YQ==:, "u";r=9;pk=:Yg==:"#);
+    assert_eq!(field.items()[0].partition_key(), Some(b"a".as_slice()));
+    assert_eq!(field.items()[1].partition_key(), Some(b"b".as_slice()));
+    assert_eq!(limit(r#""p";r=500"#).items()[0].remaining(), 500);
+}
+
+/// A7, A15, A24
+#[test]
+fn values_that_cannot_be_written_are_rejected() {
+    let window = |window| PolicyItem::new("a", 1).unwrap().with_window(window);
+    for (error, message) in [
+        (
+            PolicyItem::new("a", MAX_INTEGER + 1).unwrap_err(),
+            "RateLimit-Policy: q is 1000000000000000, outside 0..=999999999999999",
+        ),
+        (
+            PolicyItem::new("ü", 1).unwrap_err(),
+            "RateLimit-Policy: the policy's name is not printable ASCII",
+        ),
+        (
+            LimitItem::new("a\r\nset-cookie: b", 1).unwrap_err(),
+            "RateLimit: the policy's name is not printable ASCII",
+        ),
+        (
+            window(Duration::ZERO).unwrap_err(),
+            "RateLimit-Policy: w is 0, outside 1..=999999999999999",
+        ),
+        (
+            window(Duration::from_millis(1_500)).unwrap_err(),
+            "RateLimit-Policy: w is not in whole seconds",
+        ),
+    ] {
+        assert_eq!(error.to_string(), message);
+    }
+}
+
+/// RFC 9651, sections 3.1 to 3.3: what every reader of structured fields has to support.
+#[test]
+fn fields_of_the_least_sizes_that_readers_support_are_read() {
+    let octets = vec![0xa5; 16_384];
+    let limit = LimitItem::new("a", MAX_INTEGER)
+        .unwrap()
+        .with_partition_key(octets.clone());
+    let field = RateLimit::new([limit]).unwrap();
+    let read = RateLimit::parse([field.to_header_value()]).unwrap();
+    assert_eq!(read.items()[0].partition_key(), Some(&*octets));
+
+    // All that one item can have at once.
+    let name = "n".repeat(1_024);
+    let key = |number: usize| format!("k{number:063}");
+    let mut policy = PolicyItem::new(&name, MAX_INTEGER).unwrap().with_partition_key(octets);
+    for number in 0..253 {
+        let value = ExtensionValue::integer(MAX_INTEGER).unwrap();
+        policy = policy.with_unprefixed_extension(&key(number), value).unwrap();
+    }
+    let text = ExtensionValue::string(&"s".repeat(1_024)).unwrap();
+    policy = policy.with_unprefixed_extension(&key(253), text).unwrap();
+    let field = RateLimitPolicy::new([policy]).unwrap();
+    let value = field.to_header_value();
+    assert_eq!(RateLimitPolicy::parse([&value]), Ok(field));
+    let headers = HeaderMap::from_iter([(RateLimitPolicy::NAME, value)]);
+    assert_eq!(Hints::read(&headers).policies()[0].name(), Some(&*name));
+
+    let of_name = |number: usize| format!("{number:064}");
+    let items: Vec<_> = (0..1_024)
+        .map(|number| format!(r#""{}";r={MAX_INTEGER};t={MAX_INTEGER}"#, of_name(number)))
+        .collect();
+    for lines in [items.clone(), vec![items.join(", ")], vec![items.join(",")]] {
+        let read = RateLimit::parse(lines).unwrap();
+        assert_eq!(read.items().len(), 1_024);
+        assert_eq!(read.items()[1_023].name(), of_name(1_023));
+    }
+}
+
+/// F12, I7: a stranger's field costs no more than this.
+#[test]
+fn fields_that_are_too_long_are_malformed() {
+    let items = |count: usize| vec![r#""a";r=1"#; count];
+    assert_eq!(RateLimit::parse(items(MAX_ITEMS)).unwrap().items().len(), MAX_ITEMS);
+    let error = RateLimit::parse(items(MAX_ITEMS + 1)).unwrap_err();
+    assert_eq!(error.kind(), FieldErrorKind::Size);
+    let error = RateLimit::parse([items(MAX_ITEMS + 1).join(",")]).unwrap_err();
+    assert_eq!(error.to_string(), "RateLimit: it has more than 1024 items");
+
+    let long = |length: usize| format!(r#""{}";r=1"#, "a".repeat(length - 6));
+    assert!(RateLimit::parse([long(MAX_LENGTH)]).is_ok());
+    let error = RateLimit::parse([long(MAX_LENGTH + 1)]).unwrap_err();
+    assert_eq!(error.to_string(), "RateLimit: it is longer than 131072 bytes");
+    // Two bytes between each two lines.
+    let lines = |length: usize| [r#""a";r=1"#.to_owned(), long(length - 2 - 7)];
+    assert!(RateLimit::parse(lines(MAX_LENGTH)).is_ok());
+    assert_eq!(
+        RateLimit::parse(lines(MAX_LENGTH + 1)).unwrap_err().kind(),
+        FieldErrorKind::Size
+    );
+    assert_eq!(
+        RateLimit::parse(vec![""; 100_000]).unwrap_err().kind(),
+        FieldErrorKind::Size
+    );
+
+    let item = LimitItem::new(&"a".repeat(MAX_LENGTH), 1).unwrap();
+    assert_eq!(RateLimit::new([item]).unwrap_err().kind(), FieldErrorKind::Size);
+    let many = vec![LimitItem::new("a", 1).unwrap(); MAX_ITEMS + 1];
+    assert_eq!(RateLimit::new(many).unwrap_err().kind(), FieldErrorKind::Size);
+}
+
+/// I9: what was received is not repeated, so that it cannot forge a line of a log.
+#[test]
+fn errors_say_which_item_and_which_parameter_is_wrong() {
+    for (value, message) in [
+        (r#""a";q=1, "b";w=1"#, "RateLimit-Policy: item 2: q is missing"),
+        (r#""a";q=1;qu=x"#, "RateLimit-Policy: item 1: qu is not a String"),
+        (
+            r#"("a");q=1"#,
+            "RateLimit-Policy: item 1: it is not an item, but an inner list",
+        ),
+        ("a;q=1", "RateLimit-Policy: item 1: it is not an item with a String"),
+        (
+            r#""a";q=1,"#,
+            "RateLimit-Policy: it is not a structured field: trailing comma at index 7",
+        ),
+    ] {
+        assert_eq!(RateLimitPolicy::parse([value]).unwrap_err().to_string(), message);
+    }
+}

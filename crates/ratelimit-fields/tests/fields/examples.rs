@@ -1,0 +1,218 @@
+//! Every value of these fields that stands in an example of one of the three documents, in the order of the document,
+//! each once. What is different after it was read and written stands beside it.
+
+use ratelimit_fields::{RetryAfter, draft06, draft11, in_between};
+
+/// Reads each value, and compares what is written with the value, or with what stands for it.
+macro_rules! assert_read_and_written {
+    ($field:ty, [$($example:expr),+ $(,)?]) => {
+        for example in [$(Example::from($example)),+] {
+            let field = <$field>::parse([example.read]).unwrap_or_else(|error| panic!("{}: {error}", example.read));
+            assert_eq!(field.to_string(), example.written);
+            assert_eq!(field.to_header_value(), example.written);
+            assert_eq!(<$field>::parse([example.written]), Ok(field));
+        }
+    };
+}
+
+struct Example {
+    read: &'static str,
+    written: &'static str,
+}
+
+/// A value that is written as it was read.
+impl From<&'static str> for Example {
+    fn from(value: &'static str) -> Self {
+        Self {
+            read: value,
+            written: value,
+        }
+    }
+}
+
+impl From<(&'static str, &'static str)> for Example {
+    fn from((read, written): (&'static str, &'static str)) -> Self {
+        Self { read, written }
+    }
+}
+
+/// A3, A4, A17, A18
+#[test]
+fn every_policy_in_the_examples_of_draft_11_is_read_and_written() {
+    assert_read_and_written!(
+        draft11::RateLimitPolicy,
+        [
+            (
+                r#""burst";q=100;w=60,"daily";q=1000;w=86400"#,
+                r#""burst";q=100;w=60, "daily";q=1000;w=86400"#
+            ),
+            r#""default";q=100;w=10"#,
+            (
+                r#""permin";q=50;w=60,"perhr";q=1000;w=3600"#,
+                r#""permin";q=50;w=60, "perhr";q=1000;w=3600"#
+            ),
+            (
+                r#""peruser";q=100;w=60;pk=:cHsdsRa894==:"#,
+                r#""peruser";q=100;w=60;pk=:cHsdsRa89w==:"#
+            ),
+            (
+                r#""peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUH==:"#,
+                r#""peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUA==:"#
+            ),
+            r#""fixedwindow";q=100;w=60"#,
+            r#""dynamic";q=100;w=60"#,
+            r#""dynamic";q=15;w=20"#,
+            r#""basic";q=100;w=60"#,
+            r#""somepolicy";q=10000;w=1000"#,
+            r#""hour";q=1000;w=3600, "day";q=5000;w=86400"#,
+            r#""sliding";q=100;w=60;burst=1000"#,
+            r#""fixed";q=5000;w=3600;burst=0"#,
+            r#""sliding";q=12;w=1"#,
+        ]
+    );
+    // X1: kept from the dialect before it, in which names were Tokens.
+    assert!(draft11::RateLimitPolicy::parse(["quota;q=100;w=1"]).is_err());
+    assert!(draft11::RateLimitPolicy::parse(["quota;q=10"]).is_err());
+}
+
+/// B10, B14, F9
+#[test]
+fn every_limit_in_the_examples_of_draft_11_is_read_and_written() {
+    assert_read_and_written!(
+        draft11::RateLimit,
+        [
+            r#""default";r=50;t=30"#,
+            r#""default";r=999;pk=:dHJpYWwxMjEzMjM=:"#,
+            r#""default";r=300000000;t=60;pk=:QXBwLTk5OQ==:"#,
+            r#""default";r=1;t=7"#,
+            r#""problemPolicy";r=0;t=10"#,
+            r#""daily";r=1;t=36400"#,
+            r#""daily";r=1;t=86400"#,
+            r#""default";r=50;t=60"#,
+            r#""default";r=0;t=48"#,
+            r#""default";r=0;t=50"#,
+            r#""default";r=0;t=5"#,
+            r#""fixedwindow";r=99;t=50"#,
+            r#""dynamic";r=9;t=50"#,
+            r#""dynamic";r=15;t=40"#,
+            r#""dynamic";r=0;t=20"#,
+            r#""basic";r=60;t=58"#,
+            r#""basic";r=20;t=56"#,
+            r#""somepolicy";r=10000;t=10"#,
+            r#""day";r=100;t=36000"#,
+            r#""dayLimit";r=100;t=36000"#,
+            r#""sliding";r=50;t=44"#,
+            // Here `q` is a comment, and comments stand at the end.
+            (r#""sliding";q=12;r=1;t=1"#, r#""sliding";r=1;t=1;q=12"#),
+            (r#""sliding";q=12;r=6;t=1"#, r#""sliding";r=6;t=1;q=12"#),
+        ]
+    );
+    // X1: as above.
+    assert!(draft11::RateLimit::parse(["quota;t=1"]).is_err());
+    assert_read_and_written!(RetryAfter, ["20", "Mon, 05 Aug 2019 09:27:05 GMT"]);
+}
+
+/// K1, K2, K5, K11, X3: what has `l` is written with `q`.
+#[test]
+fn every_policy_in_the_examples_in_between_is_read_and_written() {
+    assert_read_and_written!(
+        in_between::RateLimitPolicy,
+        [
+            (
+                "burst;q=100;w=60,daily;q=1000;w=86400",
+                "burst;q=100;w=60, daily;q=1000;w=86400"
+            ),
+            ("default;l=100;w=10", "default;q=100;w=10"),
+            (
+                "permin;l=50;w=60,perhr;l=1000;w=3600,perday;l=5000;w=86400",
+                "permin;q=50;w=60, perhr;q=1000;w=3600, perday;q=5000;w=86400"
+            ),
+            ("peruser;l=100;w=60;pk=user123", "peruser;q=100;w=60;pk=user123"),
+            (
+                "peruser;l=65535;w=10;pk=user123;qu=bytes",
+                "peruser;q=65535;w=10;pk=user123;qu=bytes"
+            ),
+            ("fixedwindow;l=100;w=60", "fixedwindow;q=100;w=60"),
+            ("dynamic;l=100;w=60", "dynamic;q=100;w=60"),
+            ("dynamic;l=15;w=20", "dynamic;q=15;w=20"),
+            ("basic;l=100;w=60", "basic;q=100;w=60"),
+            ("somepolicy;l=10000;w=1000", "somepolicy;q=10000;w=1000"),
+            (
+                "hour;l=1000;w=3600, day;l=5000;w=86400",
+                "hour;q=1000;w=3600, day;q=5000;w=86400"
+            ),
+            ("quota;l=100;w=1", "quota;q=100;w=1"),
+            ("quota;l=10", "quota;q=10"),
+            (
+                r#"sliding;l=100;w=60;burst=1000;comment="sliding window", fixed;l=5000;w=3600;burst=0;comment="fixed window""#,
+                r#"sliding;q=100;w=60;burst=1000;comment="sliding window", fixed;q=5000;w=3600;burst=0;comment="fixed window""#
+            ),
+            ("sliding;l=12;w=1", "sliding;q=12;w=1"),
+        ]
+    );
+}
+
+/// K5, K6, K7, K11, K13
+#[test]
+fn every_limit_in_the_examples_in_between_is_read_and_written() {
+    assert_read_and_written!(
+        in_between::RateLimit,
+        [
+            "default;r=50;t=30",
+            "default;r=999;pk=trial-121323",
+            "default;r=300000000;pk=App-999;t=60;qu=bytes",
+            "default;r=1;t=7",
+            "daily;r=1;t=36400",
+            "default;r=50;t=60",
+            "default;r=0;t=48",
+            "default;r=0;t=50",
+            "default;r=0;t=5",
+            "fixedwindow;r=99;t=50",
+            "dynamic;r=9;t=50",
+            "dynamic;r=15;t=40",
+            "dynamic;r=0;t=20",
+            "basic;r=60;t=58",
+            "basic;r=20;t=56",
+            "somepolicy;r=10000;t=10",
+            "day;r=100;t=36000",
+            "dayLimit;r=100;t=36000",
+            "quota;t=1",
+            "sliding;r=50;t=44",
+            ("sliding;l=12;r=1;t=1", "sliding;r=1;t=1;l=12"),
+            ("sliding;l=12;r=6;t=1", "sliding;r=6;t=1;l=12"),
+        ]
+    );
+    assert!(in_between::RateLimit::parse(["problemPolicy;r=0, t=10"]).is_err());
+    assert_read_and_written!(RetryAfter, ["20", "Mon, 05 Aug 2019 09:27:05 GMT"]);
+}
+
+/// J1, J5, J7, J8, J9, J15, J26
+#[test]
+fn every_example_of_draft_06_is_read_and_written() {
+    assert_read_and_written!(
+        draft06::RateLimitPolicy,
+        [
+            "100;w=10",
+            "10;w=1, 50;w=60, 1000;w=3600, 5000;w=86400",
+            "10;w=1;burst=1000, 1000;w=3600",
+            "100;w=60",
+            "15;w=20",
+            "10000;w=1000",
+            "1000;w=3600, 5000;w=86400",
+            r#"100;w=60;burst=1000;comment="sliding window", 5000;w=3600;burst=0;comment="fixed window""#,
+            "12;w=1",
+        ]
+    );
+    // The document's own example of what is not valid.
+    assert!(draft06::RateLimitPolicy::parse(["10;w=1, 10;w=60"]).is_err());
+    assert_read_and_written!(draft06::RateLimitLimit, ["0", "10", "12", "15", "100", "5000", "10000"]);
+    assert_read_and_written!(
+        draft06::RateLimitRemaining,
+        ["0", "1", "6", "9", "15", "20", "50", "60", "99", "100", "10000"]
+    );
+    assert_read_and_written!(
+        draft06::RateLimitReset,
+        ["1", "5", "7", "10", "20", "40", "48", "50", "56", "58", "60", "36000"]
+    );
+    assert_read_and_written!(RetryAfter, ["20", "Mon, 05 Aug 2019 09:27:05 GMT"]);
+}

@@ -1,0 +1,237 @@
+//! The dialect between -07 and -08.
+
+use std::time::Duration;
+
+use ratelimit_fields::{
+    ExtensionValue, FieldErrorKind, Unit,
+    in_between::{LimitItem, PolicyItem, RateLimit, RateLimitPolicy},
+};
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn policy(value: &str) -> RateLimitPolicy {
+    RateLimitPolicy::parse([value]).unwrap_or_else(|error| panic!("{value}: {error}"))
+}
+
+fn limit(value: &str) -> RateLimit {
+    RateLimit::parse([value]).unwrap_or_else(|error| panic!("{value}: {error}"))
+}
+
+/// K1, K3, K5
+#[test]
+fn the_policies_of_the_examples_are_read_and_written_letter_by_letter() {
+    for value in [
+        "burst;q=100;w=60, daily;q=1000;w=86400",
+        "peruser;q=65535;w=10;pk=user123;qu=bytes",
+        "default;q=100;w=10",
+    ] {
+        assert_eq!(policy(value).to_string(), value);
+        assert_eq!(policy(value).to_header_value(), value);
+    }
+    let unit = policy("peruser;q=65535;w=10;pk=user123;qu=bytes").items()[0]
+        .unit()
+        .clone();
+    assert_eq!(unit, Unit::ContentBytes);
+}
+
+/// K2, K5, K11, X3, X29: `l` is read where `q` is absent, and never written.
+#[test]
+fn examples_with_l_are_read_and_written_with_q() {
+    for (read, written) in [
+        ("default;l=100;w=10", "default;q=100;w=10"),
+        ("peruser;l=100;w=60;pk=user123", "peruser;q=100;w=60;pk=user123"),
+        ("quota;l=10", "quota;q=10"),
+        ("quota;l=100;w=1", "quota;q=100;w=1"),
+        (
+            r#"sliding;l=100;w=60;burst=1000;comment="sliding window""#,
+            r#"sliding;q=100;w=60;burst=1000;comment="sliding window""#,
+        ),
+    ] {
+        assert_eq!(policy(read).to_string(), written);
+    }
+    let both = policy("a;l=5;q=3");
+    assert_eq!(both.items()[0].quota(), 3);
+    assert_eq!(
+        both.items()[0].extension("l").and_then(ExtensionValue::as_integer),
+        Some(5)
+    );
+    assert_eq!(
+        RateLimitPolicy::parse(["a;l=x"]).unwrap_err().kind(),
+        FieldErrorKind::Type
+    );
+    assert_eq!(
+        RateLimitPolicy::parse(["a;w=1"]).unwrap_err().kind(),
+        FieldErrorKind::Missing
+    );
+    let error = PolicyItem::new("a", 1)
+        .unwrap()
+        .with_unprefixed_extension("l", 1)
+        .unwrap_err();
+    assert_eq!(error.kind(), FieldErrorKind::Extension);
+}
+
+/// K6, K7, K8, K11, X6
+#[test]
+fn the_limits_of_the_examples_are_read_and_written_letter_by_letter() {
+    for value in [
+        "default;r=50;t=30",
+        "default;r=999;pk=trial-121323",
+        "quota;t=1",
+        "default;r=300000000;pk=App-999;t=60;qu=bytes",
+    ] {
+        assert_eq!(limit(value).to_string(), value);
+        assert_eq!(limit(value).to_header_value(), value);
+    }
+    assert_eq!(limit("quota;t=1").items()[0].remaining(), None);
+    assert_eq!(limit("default;r=50;t=30").items()[0].reset(), Some(seconds(30)));
+}
+
+/// K13
+#[test]
+fn the_redirect_example_of_the_draft_is_malformed() {
+    let error = RateLimit::parse(["problemPolicy;r=0, t=10"]).unwrap_err();
+    assert_eq!(error.kind(), FieldErrorKind::Syntax);
+}
+
+/// K3, X2
+#[test]
+fn units_are_tokens_and_requests_are_left_out() {
+    for (read, unit, written) in [
+        ("a;q=1;qu=request", Unit::Requests, "a;q=1"),
+        ("a;q=1;qu=requests", Unit::Requests, "a;q=1"),
+        (r#"a;q=1;qu="bytes""#, Unit::ContentBytes, "a;q=1;qu=bytes"),
+        ("a;q=1;qu=content-bytes", Unit::ContentBytes, "a;q=1;qu=bytes"),
+        (
+            "a;q=1;qu=concurrent-requests",
+            Unit::ConcurrentRequests,
+            "a;q=1;qu=concurrent-requests",
+        ),
+    ] {
+        assert_eq!(policy(read).items()[0].unit(), &unit, "{read}");
+        assert_eq!(policy(read).to_string(), written);
+    }
+    let unknown = policy(r#"a;q=1;qu="two words""#);
+    assert!(!unknown.items()[0].unit().is_known());
+    assert_eq!(unknown.to_string(), r#"a;q=1;qu="two words""#);
+    assert_eq!(
+        RateLimitPolicy::parse(["a;q=1;qu=1"]).unwrap_err().kind(),
+        FieldErrorKind::Type
+    );
+}
+
+/// K5, X1
+#[test]
+fn partition_keys_are_tokens_where_they_fit() {
+    for value in ["a;q=1;pk=user123", r#"a;q=1;pk="user123""#, "a;q=1;pk=:dXNlcjEyMw==:"] {
+        assert_eq!(
+            policy(value).items()[0].partition_key(),
+            Some(b"user123".as_slice()),
+            "{value}"
+        );
+        assert_eq!(policy(value).to_string(), "a;q=1;pk=user123");
+    }
+    let keyed = |key: &[u8]| LimitItem::new("a").unwrap().with_partition_key(key);
+    let written = |key| RateLimit::new([keyed(key)]).unwrap().to_string();
+    assert_eq!(written(b"1"), "a;pk=:MQ==:");
+    assert_eq!(written(b""), "a;pk=::");
+    assert_eq!(written(&[0xff]), "a;pk=:/w==:");
+    assert_eq!(
+        RateLimit::parse(["a;r=1;pk=1"]).unwrap_err().kind(),
+        FieldErrorKind::Type
+    );
+}
+
+/// K4, X4
+#[test]
+fn a_window_of_zero_is_read_but_not_made() {
+    assert_eq!(policy("a;q=1;w=0").items()[0].window(), Some(Duration::ZERO));
+    let item = PolicyItem::new("a", 1).unwrap();
+    assert_eq!(
+        item.with_window(Duration::ZERO).unwrap_err().kind(),
+        FieldErrorKind::Range
+    );
+    assert_eq!(
+        RateLimitPolicy::parse(["a;q=1;w=-1"]).unwrap_err().kind(),
+        FieldErrorKind::Range
+    );
+}
+
+/// K15
+#[test]
+fn names_that_are_not_tokens_are_rejected() {
+    for name in ["1st", "a b", "", "ü", "a\"b", "a,b"] {
+        assert_eq!(
+            PolicyItem::new(name, 1).unwrap_err().kind(),
+            FieldErrorKind::Name,
+            "{name}"
+        );
+        assert_eq!(LimitItem::new(name).unwrap_err().kind(), FieldErrorKind::Name, "{name}");
+    }
+    assert!(PolicyItem::new("burst", 1).is_ok());
+}
+
+/// K1, K6, K18
+#[test]
+fn items_of_other_dialects_are_malformed() {
+    for value in [r#""default";r=50"#, "100;r=1", r#"b;r=2, "a";r=1"#, "(a);r=1"] {
+        assert_eq!(
+            RateLimit::parse([value]).unwrap_err().kind(),
+            FieldErrorKind::Item,
+            "{value}"
+        );
+    }
+}
+
+/// K11
+#[test]
+fn extension_parameters_are_written_with_a_vendor_prefix_unless_told_otherwise() {
+    let item = || LimitItem::new("a").unwrap();
+    let written = |item| RateLimit::new([item]).unwrap().to_string();
+    assert_eq!(written(item().with_extension("acme-x", 1).unwrap()), "a;acme-x=1");
+    assert_eq!(written(item().with_unprefixed_extension("x", 1).unwrap()), "a;x=1");
+    for name in ["burst", "-burst", "acme-", "r", "pk"] {
+        let error = item().with_extension(name, 1).unwrap_err();
+        assert_eq!(error.kind(), FieldErrorKind::Extension, "{name}");
+        let error = PolicyItem::new("a", 1).unwrap().with_extension(name, 1).unwrap_err();
+        assert_eq!(error.kind(), FieldErrorKind::Extension, "{name}");
+    }
+}
+
+/// K11: dates came with RFC 9651 only.
+#[test]
+fn types_that_rfc_8941_does_not_have_are_malformed() {
+    for value in ["a;r=1;x=@7", r#"a;r=1;x=%"a""#] {
+        assert_eq!(
+            RateLimit::parse([value]).unwrap_err().kind(),
+            FieldErrorKind::Syntax,
+            "{value}"
+        );
+    }
+    assert_eq!(
+        RateLimitPolicy::parse(["a;q=1;x=@7"]).unwrap_err().kind(),
+        FieldErrorKind::Syntax
+    );
+    let dated = ratelimit_fields::draft11::RateLimit::parse([r#""a";r=1;acme-x=@7"#]).unwrap();
+    let date = dated.items()[0].extension("acme-x").unwrap().clone();
+    let error = LimitItem::new("a").unwrap().with_extension("acme-x", date).unwrap_err();
+    assert_eq!(error.kind(), FieldErrorKind::Extension);
+}
+
+/// RFC 8941, sections 3.1 to 3.3: what every reader of structured fields has to support.
+#[test]
+fn fields_of_the_least_sizes_that_readers_support_are_read() {
+    let octets = vec![0xa5; 16_384];
+    let limit = LimitItem::new(&"n".repeat(512))
+        .unwrap()
+        .with_partition_key(octets.clone());
+    let field = RateLimit::new([limit]).unwrap();
+    let read = RateLimit::parse([field.to_header_value()]).unwrap();
+    assert_eq!(read.items()[0].partition_key(), Some(&*octets));
+
+    let policies = (0..1_024).map(|number| format!("p{number:063};q={number};w=999999999999999"));
+    let read = RateLimitPolicy::parse(policies).unwrap();
+    assert_eq!(read.items().len(), 1_024);
+    assert_eq!(read.items()[1_023].quota(), 1_023);
+}
