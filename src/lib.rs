@@ -76,14 +76,15 @@
 //! - [`guide`]: where the layer goes, before authentication, after it, and around logins; what must not be a key.
 //! - [`docs::proxies`]: the client's address behind nginx, Envoy, a load balancer or a CDN.
 //! - [`docs::mistakes`]: what each event about the configuration means, and what to do.
-//! - [`docs::cookbook`]: recipes for routes and methods, GraphQL, WebSocket messages, uploads, jobs and webhooks.
+//! - [`docs::cookbook`]: recipes for routes and methods, GraphQL, WebSocket messages, uploads and jobs.
 //! - [`docs::moving`]: line by line from tower_governor, axum-governor and `tower::limit`. [`docs::comparison`]: beside others.
 //! - [`docs::production`]: Redis, its settings, what to watch, what happens when something breaks, what is not promised.
 //! - `docs::fleet`: one set of rules for all instances, with a version, a roll-out and a kill switch (the module `fleet`).
 //! - [`docs::alerts`]: what to do about each alert.
 //! - [`docs::regions`]: limits that several regions share. [`docs::scale`]: the servers and the memory that a load takes.
 //! - [`docs::design`]: how a request travels through the crate, and why.
-//! - [`key`], [`fields`], [`telemetry`], `client`, `test_util`: modules with pages of their own.
+//! - [`key`], [`fields`], [`telemetry`], `test_util`: modules with pages of their own.
+//! - The package `tower-ratelimit-client`: the other side, a layer for clients that obeys the fields of any server.
 //!
 //! # Features
 //!
@@ -100,7 +101,6 @@
 //! | `tier` | | [`tier`](mod@tier): the tier of each user from a slow source, such as a database |
 //! | `tonic` | | the peer address from tonic's connection information |
 //! | `headers` | | the [`fields`] as typed headers, for `TypedHeader` of axum-extra |
-//! | `client` | | `client`, the other side: a layer for clients that obeys the fields of any server |
 //! | `privacy-pass` | | `privacy_pass`: quotas for callers that cannot be identified, with anonymous rate-limited credentials; not audited |
 //! | `grpc-details` | | when to try again and which quotas are used up, in the details of a gRPC status |
 //!
@@ -117,8 +117,6 @@ pub mod telemetry;
 mod access;
 mod algorithm;
 mod breaker;
-#[cfg(feature = "client")]
-pub mod client;
 pub mod clock;
 mod decision;
 pub mod docs;

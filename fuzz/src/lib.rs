@@ -13,7 +13,6 @@ use http::{
     header::{AUTHORIZATION, WWW_AUTHENTICATE},
 };
 use tower_quota::{
-    client::{self, Acquire, Advice, Caps, Exchange, Pacing, Problem, Strategy},
     fields::{
         Hints, LayerFields, MAX_ITEMS, MAX_LENGTH, RetryAfter, draft06, draft07, draft11, in_between, merge_into,
     },
@@ -23,6 +22,7 @@ use tower_quota::{
         Challenge, CredentialError, CredentialRequest, Directory, IssuerKey, Profile, Token, TokenChallenge,
     },
 };
+use tower_ratelimit_client::{self as client, Acquire, Advice, Caps, Exchange, Pacing, Problem, Strategy};
 
 /// The field `RateLimit` in all its dialects, and what an intermediary makes of it.
 ///

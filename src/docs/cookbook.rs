@@ -5,7 +5,6 @@
 //! - [WebSocket messages](#websocket-messages)
 //! - [Uploads](#uploads)
 //! - [Background jobs](#background-jobs)
-//! - [A webhook sender that is polite](#a-webhook-sender-that-is-polite)
 //! - Tokens of language models: [in the guide](crate::guide#tokens), and the example `llm_gateway`
 //! - Logins: [in the guide](crate::guide#logins-with-the-account-in-a-json-body), and the example `login`
 //! - Plans that a database knows: [in the guide](crate::guide#plans-that-only-a-database-knows)
@@ -277,67 +276,5 @@
 //! assert_eq!(start.elapsed().as_secs(), 30);
 //! // More than a minute ever has: it is rejected at once.
 //! assert!(tenant.cost(5_000).wait(Duration::MAX).await.is_err());
-//! # Ok(()) });
-//! ```
-//!
-//! # A webhook sender that is polite
-//!
-//! Thousands of receivers, each with limits of its own, of which most tell. The `client` layer (feature `client`) reads
-//! `RateLimit` and `Retry-After` of each origin, holds deliveries back before they would be rejected, and sends a rejected one
-//! again when its receiver says so. For receivers that say nothing there is a limit of your own, by origin, on a store that
-//! all instances share. A delivery that waits too long fails, so that a queue can take it back.
-//!
-//! ```
-//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-//! # #[cfg(feature = "client")]
-//! # run(async {
-//! use tower::ServiceBuilder;
-//! use tower_quota::{Limiter, MemoryStore, QuotaPolicy, client::ClientLayer};
-//! # let clock = Clock::tokio();
-//! # let receiver = RateLimitLayerBuilder::from(Limiter::builder(MemoryStore::builder().clock(clock.clone()).build()?).clock(clock.clone()))
-//! #     .scope("receiver")
-//! #     .key(key::header("x-sender"))
-//! #     .on_missing_key(MissingKey::Share)
-//! #     .policy(QuotaPolicy::per_second("second", 2))
-//! #     .build()?;
-//! # static REJECTED: AtomicUsize = AtomicUsize::new(0);
-//! # let http_client = ServiceBuilder::new()
-//! #     .map_response(|response: Response<RateLimitBody<String>>| {
-//! #         REJECTED.fetch_add(usize::from(response.status() == 429), Ordering::Relaxed);
-//! #         response
-//! #     })
-//! #     .layer(receiver)
-//! #     .service(service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new()))));
-//! # let store = MemoryStore::builder().clock(clock).build()?;
-//!
-//! let polite = ClientLayer::builder()
-//!     .queue_timeout(Duration::from_secs(60)) // then the delivery fails with `ClientError::Throttled`
-//!     .retries(3, |body: &String| Some(body.clone())) // only after a rejection that says when
-//!     .build()?;
-//! let client = ServiceBuilder::new().layer(polite).service(http_client); // of hyper-util, say
-//!
-//! // At most 10 a second to each receiver, whatever it says, from all instances together.
-//! let receivers = Limiter::builder(store)
-//!     .scope("webhooks")
-//!     .policy(QuotaPolicy::per_second("second", 10))
-//! #   .clock(Clock::tokio())
-//!     .build()?;
-//! let deliver = async |url: &str, event: &str| {
-//!     let request = Request::post(url).body(event.to_owned())?;
-//!     let origin = request.uri().authority().ok_or("no origin")?.as_str().to_owned();
-//!     // If the store is unavailable, the receiver's own limits are still obeyed.
-//!     let permit = receivers.caller(&origin).wait(Duration::from_secs(60)).await;
-//!     drop(permit.map_err(|_| "the receiver has too many deliveries")?);
-//!     let response = client.clone().oneshot(request).await?;
-//!     Ok::<_, Box<dyn Error>>(response.status())
-//! };
-//!
-//! // Twenty events at once for a receiver that allows two a second.
-//! let events: Vec<_> = (0..20).map(|number| format!("event {number}")).collect();
-//! let deliveries = events.iter().map(|event| deliver("http://shop.example/hooks", event));
-//! for status in futures_util::future::join_all(deliveries).await {
-//!     assert_eq!(status?, 200);
-//! }
-//! # assert!(REJECTED.load(Ordering::Relaxed) <= 19, "{}", REJECTED.load(Ordering::Relaxed));
 //! # Ok(()) });
 //! ```

@@ -2,11 +2,11 @@
 
 use tower_quota::{
     Exemption, RedisStore,
-    client::ClientLayer,
     fleet::{FileRules, RulesDocument},
     key::ForwardingField,
     privacy_pass::{TokenClientLayer, TrustedIssuer},
 };
+use tower_ratelimit_client::ClientLayer;
 
 use super::*;
 

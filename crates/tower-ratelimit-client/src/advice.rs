@@ -1,0 +1,301 @@
+//! The limits in one response, within bounds.
+
+use std::time::{Duration, SystemTime};
+
+use http::{
+    HeaderMap, StatusCode,
+    header::{AGE, DATE},
+};
+
+use super::{
+    Caps, Profile,
+    profile::{ProfileLimit, Reset, number},
+};
+use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint, Unit};
+
+/// The moment at which the head of a response arrived, and the time since its request was sent.
+///
+/// `received` is used for dates: those in `Retry-After` and in fields of a [`Profile`], if the response has no `Date`. With
+/// [trusted dates](Caps::trust_dates), both are compared with `Date`.
+///
+/// ```
+/// use std::time::{Duration, UNIX_EPOCH};
+/// use http::{HeaderMap, StatusCode};
+/// use tower_ratelimit_client::{Advice, Caps, Exchange};
+///
+/// let exchange = Exchange {
+///     received: UNIX_EPOCH + Duration::from_secs(1_700_000_000), // the 14th of November 2023, 22:13:20
+///     elapsed: Duration::from_millis(300),
+/// };
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("retry-after", "Tue, 14 Nov 2023 22:14:20 GMT".parse()?);
+/// let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers, exchange, &Caps::default());
+/// assert_eq!(advice.retry_after(), Some(Duration::from_secs(60)));
+/// # Ok::<_, http::header::InvalidHeaderValue>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The moment at which the head of the response arrived, by the wall clock of this computer.
+    pub received: SystemTime,
+    /// The time since the request was sent, by a monotonic clock.
+    pub elapsed: Duration,
+}
+
+/// The limits in one response: [`Hints`], with absurd values cut to [`Caps`], and
+/// everything that is not meant for this client left out.
+///
+/// You want it to make a client of your own. The [`ClientLayer`](super::ClientLayer) leaves it in the extensions of
+/// each response that has any of these fields. It promises nothing: a request may be rejected although units are left.
+///
+/// - Fields that are malformed are ignored, each on its own; [`ignored`](Self::ignored) says why.
+/// - `RateLimit` fields of a response from a cache are ignored. A `Retry-After` in it is shortened by its `Age`.
+/// - A date in `Retry-After` is compared with the `Date` of the response, since both are by the server's clock; if
+///   there is none, with the clock of this computer.
+/// - `Retry-After` counts in a response of class 4xx or 5xx, in one that has `RateLimit` fields, and in a gRPC status
+///   8 or 14. In others it is about that one resource, when to ask for the result of a job, say.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use http::{HeaderMap, StatusCode};
+/// use tower_ratelimit_client::{Advice, Caps, Exchange};
+/// use ratelimit_fields::Dialect;
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("ratelimit", r#""default";r=0;t=40"#.parse()?);
+/// headers.insert("ratelimit-policy", "nonsense;".parse()?);
+/// headers.insert("retry-after", "1000000".parse()?);
+///
+/// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
+/// let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers, exchange, &Caps::default());
+/// assert_eq!(advice.limits()[0].remaining(), Some(0));
+/// assert_eq!(advice.limits()[0].reset(), Some(Duration::from_secs(40)));
+/// assert_eq!(advice.dialect(), Some(Dialect::Draft11));
+/// assert_eq!(advice.ignored()[0].field(), "RateLimit-Policy");
+///
+/// // The cap is ten minutes, unless you say otherwise.
+/// assert_eq!(advice.retry_after(), Some(Duration::from_secs(600)));
+///
+/// assert!(Advice::read(StatusCode::OK, &HeaderMap::new(), exchange, &Caps::default()).is_empty());
+/// # Ok::<_, http::header::InvalidHeaderValue>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Advice {
+    limits: Vec<Limit>,
+    dialect: Option<Dialect>,
+    retry_after: Option<Duration>,
+    ignored: Vec<FieldError>,
+}
+
+/// One limit of a server, as a response states it or as the client knows it: see [`Advice::limits`] and [`OriginStatus::limits`].
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use http::{HeaderMap, StatusCode};
+/// use tower_ratelimit_client::{Advice, Caps, Exchange};
+/// use ratelimit_fields::Unit;
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("ratelimit", r#""daily";r=999999;t=50;pk=:YWxpY2U=:"#.parse()?);
+/// headers.insert("ratelimit-policy", r#""daily";q=5000;qu="content-bytes";w=86400"#.parse()?);
+///
+/// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
+/// let advice = Advice::read(StatusCode::OK, &headers, exchange, &Caps::default());
+/// let daily = &advice.limits()[0];
+/// assert_eq!(daily.name(), Some("daily"));
+/// assert_eq!(daily.partition_key(), Some(b"alice".as_slice()));
+/// assert_eq!(daily.unit(), &Unit::ContentBytes);
+/// assert_eq!(daily.quota(), Some(5_000));
+/// assert_eq!(daily.remaining(), Some(10_000), "more is not believed");
+/// assert_eq!(daily.reset(), Some(Duration::from_secs(50)));
+/// # Ok::<_, http::header::InvalidHeaderValue>(())
+/// ```
+///
+/// [`OriginStatus::limits`]: super::OriginStatus::limits
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    pub(super) name: Option<String>,
+    pub(super) partition_key: Option<Vec<u8>>,
+    /// Told by a policy of the same name.
+    pub(super) unit: Option<Unit>,
+    pub(super) quota: Option<u64>,
+    pub(super) remaining: Option<u64>,
+    pub(super) reset: Option<Duration>,
+}
+
+impl Advice {
+    /// Reads the head of a response. Give it no trailers: the fields must not appear there.
+    pub fn read(status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
+        Self::read_as(Profile::Standard, status, headers, exchange, caps)
+    }
+
+    /// The same for a service with fields of its own: see [`Profile`].
+    ///
+    /// Its limits stand behind those of the drafts.
+    pub fn read_as(profile: Profile, status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
+        let hints = Hints::read(headers);
+        let age = Ages::of(headers, exchange, caps);
+        let (mut limits, mut ignored, mut usual_wait) = (Vec::new(), hints.ignored().to_vec(), None);
+        if !age.is_from_a_cache {
+            let (of_profile, errors) = profile.read(headers);
+            limits = limits_of(&hints, age.on_the_way, caps);
+            limits.extend(of_profile.iter().map(|limit| age.limit(limit, caps)));
+            ignored.extend(errors);
+            usual_wait = profile.usual_wait(status, &of_profile);
+        }
+        let counts = is_about_the_server(status, headers) || !limits.is_empty();
+        let retry_after = hints.retry_after().filter(|_| counts).map(|retry_after| {
+            let wait = retry_after.wait(age.now);
+            wait.saturating_sub(age.in_caches.saturating_add(age.on_the_way))
+        });
+        Self {
+            dialect: hints.dialect().filter(|_| !age.is_from_a_cache),
+            limits,
+            retry_after: retry_after.or(usual_wait).map(|wait| wait.min(caps.max_wait())),
+            ignored,
+        }
+    }
+
+    /// The remaining units, in the order of the field. Several items can have one name, for several partitions.
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// The time in which to send nothing, at most [`Caps::max_wait`]. It counts more than the windows of all limits.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The dialect that the server speaks.
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.dialect
+    }
+
+    /// The errors of malformed fields, which were ignored: one for each.
+    pub fn ignored(&self) -> &[FieldError] {
+        &self.ignored
+    }
+
+    /// Returns `true` if the response has no field about limits, not even a malformed one.
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty() && self.retry_after.is_none() && self.ignored.is_empty()
+    }
+}
+
+impl Limit {
+    /// The name of the policy, or the one that a [`Profile`] gives; draft-06 and draft-07 have none.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The key of the partition that the limit is for, if the server sends it.
+    pub fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key.as_deref()
+    }
+
+    /// The unit of the limit: requests, unless a `RateLimit-Policy` of the same name names another, or a [`Profile`] says
+    /// that it is `tokens`.
+    pub fn unit(&self) -> &Unit {
+        static REQUESTS: Unit = Unit::Requests;
+        self.unit.as_ref().unwrap_or(&REQUESTS)
+    }
+
+    /// Units for each window, if the server says so, at most [`Caps::max_units`].
+    pub fn quota(&self) -> Option<u64> {
+        self.quota
+    }
+
+    /// Units left, if the server says so, at most [`Caps::max_units`].
+    pub fn remaining(&self) -> Option<u64> {
+        self.remaining
+    }
+
+    /// The effective window, at most [`Caps::max_wait`]: no more than what remains should be used within it. The quota
+    /// need not be back after it.
+    pub fn reset(&self) -> Option<Duration> {
+        self.reset
+    }
+}
+
+fn limits_of(hints: &Hints, on_the_way: Duration, caps: &Caps) -> Vec<Limit> {
+    let limit = |hint: &LimitHint| {
+        let policy = policy_of(hint, hints.policies());
+        let quota = hint.quota().or(policy.map(PolicyHint::quota));
+        Limit {
+            name: hint.name().map(Into::into),
+            partition_key: hint.partition_key().map(Into::into),
+            unit: policy.map(|policy| policy.unit().clone()),
+            quota: quota.map(|quota| quota.min(caps.max_units())),
+            remaining: hint.remaining().map(|remaining| remaining.min(caps.max_units())),
+            reset: hint
+                .reset()
+                .map(|reset| reset.saturating_sub(on_the_way).min(caps.max_wait())),
+        }
+    };
+    hints.limits().iter().map(limit).collect()
+}
+
+/// The policy of that name, best the one for the same partition. The policies of draft-06 and draft-07 have no names.
+fn policy_of<'a>(limit: &LimitHint, policies: &'a [PolicyHint]) -> Option<&'a PolicyHint> {
+    let name = limit.name()?;
+    let mut named = policies.iter().filter(|policy| policy.name() == Some(name));
+    let first = named.clone().next();
+    named
+        .find(|policy| policy.partition_key() == limit.partition_key())
+        .or(first)
+}
+
+/// The age of a response, and its source.
+struct Ages {
+    /// The moment of the response by the server's clock, else by that of this computer.
+    now: SystemTime,
+    in_caches: Duration,
+    on_the_way: Duration,
+    is_from_a_cache: bool,
+}
+
+impl Ages {
+    fn of(headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
+        let text = |name| headers.get(name)?.to_str().ok();
+        let date = text(DATE).and_then(|date| httpdate::parse_http_date(date).ok());
+        let in_caches = text(AGE).and_then(|age| number(age.trim_ascii()));
+        let in_caches = Duration::from_secs(in_caches.unwrap_or_default());
+        let mut ages = Self {
+            now: date.unwrap_or(exchange.received),
+            in_caches,
+            on_the_way: Duration::ZERO,
+            is_from_a_cache: !in_caches.is_zero(),
+        };
+        if let Some(date) = date.filter(|_| caps.trusts_dates()) {
+            let apparent = exchange.received.duration_since(date).unwrap_or_default();
+            // A date has whole seconds, so that a new response can look a second old.
+            ages.is_from_a_cache |= apparent > exchange.elapsed.saturating_add(Duration::from_secs(1));
+            ages.on_the_way = apparent.min(exchange.elapsed);
+        }
+        ages
+    }
+
+    fn limit(&self, limit: &ProfileLimit, caps: &Caps) -> Limit {
+        let reset = limit.reset.map(|reset| match reset {
+            Reset::After(wait) => wait,
+            Reset::At(moment) => moment.duration_since(self.now).unwrap_or_default(),
+        });
+        Limit {
+            name: limit.name.clone(),
+            partition_key: None,
+            unit: Some(limit.unit.clone()),
+            quota: limit.quota.map(|quota| quota.min(caps.max_units())),
+            remaining: limit.remaining.map(|remaining| remaining.min(caps.max_units())),
+            reset: reset.map(|reset| reset.saturating_sub(self.on_the_way).min(caps.max_wait())),
+        }
+    }
+}
+
+/// Returns `true` if `Retry-After` is about the server, not about one resource. The status may be other than 429 and
+/// 503: a server chooses it.
+fn is_about_the_server(status: StatusCode, headers: &HeaderMap) -> bool {
+    let grpc_status = headers.get("grpc-status").map(|status| status.as_bytes());
+    status.is_client_error()
+        || status.is_server_error()
+        || grpc_status.is_some_and(|status| matches!(status, b"8" | b"14"))
+}

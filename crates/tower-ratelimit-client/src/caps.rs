@@ -1,0 +1,115 @@
+//! Bounds on what a client believes of a server.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use super::BuildError;
+use ratelimit_fields::MAX_INTEGER;
+
+/// Bounds on the values that a client believes of a server.
+///
+/// Any server can send any number, by mistake or on purpose. What lies above a cap counts as the cap: after a capped
+/// wait a client tries again, though the server has asked for more.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_ratelimit_client::Caps;
+///
+/// let caps = Caps::default();
+/// assert_eq!(caps.max_wait(), Duration::from_secs(600));
+/// assert_eq!(caps.max_units(), 10_000);
+///
+/// let caps = Caps::new(Duration::from_secs(60), 500)?;
+/// assert_eq!((caps.max_wait(), caps.max_units()), (Duration::from_secs(60), 500));
+///
+/// let error = Caps::new(Duration::ZERO, 10_000).unwrap_err();
+/// assert_eq!(error.to_string(), "client: max_wait 0ns is outside 1s..=86400s");
+/// let error = Caps::new(Duration::from_secs(60), 0).unwrap_err();
+/// assert_eq!(error.to_string(), "client: max_units 0 is outside 1..=999999999999999");
+/// # Ok::<_, tower_ratelimit_client::BuildError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps {
+    max_wait: Duration,
+    max_units: u64,
+    trusts_dates: bool,
+}
+
+impl Caps {
+    const WAITS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
+    const UNITS: RangeInclusive<u64> = 1..=MAX_INTEGER;
+
+    /// Creates caps for waits, from one second to one day, and for remaining units, from 1 to 999,999,999,999,999. Dates
+    /// are not trusted.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`BuildError`] if `max_wait` or `max_units` is out of its range.
+    pub fn new(max_wait: Duration, max_units: u64) -> Result<Self, BuildError> {
+        BuildError::check_range("max_wait", max_wait, Self::WAITS)?;
+        BuildError::check_range("max_units", max_units, Self::UNITS)?;
+        Ok(Self {
+            max_wait,
+            max_units,
+            trusts_dates: false,
+        })
+    }
+
+    /// Compares the `Date` of a response with the clock of this computer, if true. Default: false.
+    ///
+    /// Then the time that a response was on its way is taken off the waits that it asks for, and a response that is
+    /// older than its exchange counts as one from a cache. It needs clocks that agree to the second: if this computer
+    /// is ahead of a server, nothing is left of what that server says about its limits.
+    ///
+    /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
+    /// use http::{HeaderMap, StatusCode};
+    /// use tower_ratelimit_client::{Advice, Caps, Exchange};
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// headers.insert("ratelimit", r#""default";r=5;t=40"#.parse()?);
+    /// headers.insert("date", "Tue, 14 Nov 2023 22:13:20 GMT".parse()?);
+    ///
+    /// // The exchange took two seconds. The clocks of client and server agree.
+    /// let sent = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    /// let exchange = Exchange { received: sent + Duration::from_secs(2), elapsed: Duration::from_secs(2) };
+    /// let reset = |caps| Advice::read(StatusCode::OK, &headers, exchange, &caps).limits()[0].reset();
+    /// assert_eq!(reset(Caps::default()), Some(Duration::from_secs(40)));
+    /// assert_eq!(reset(Caps::default().trust_dates(true)), Some(Duration::from_secs(38)));
+    ///
+    /// // An hour later, the response can only have come from a cache.
+    /// let exchange = Exchange { received: sent + Duration::from_secs(3_600), elapsed: Duration::ZERO };
+    /// let caps = Caps::default().trust_dates(true);
+    /// assert!(Advice::read(StatusCode::OK, &headers, exchange, &caps).limits().is_empty());
+    /// # Ok::<_, http::header::InvalidHeaderValue>(())
+    /// ```
+    #[must_use]
+    pub fn trust_dates(mut self, trusts_dates: bool) -> Self {
+        self.trusts_dates = trusts_dates;
+        self
+    }
+
+    /// The longest wait that is believed. Default: ten minutes.
+    pub fn max_wait(&self) -> Duration {
+        self.max_wait
+    }
+
+    /// The most units that are believed to be left. Default: 10 000.
+    pub fn max_units(&self) -> u64 {
+        self.max_units
+    }
+
+    /// Returns `true` if `Date` fields count. Default: false.
+    pub fn trusts_dates(&self) -> bool {
+        self.trusts_dates
+    }
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self {
+            max_wait: Duration::from_secs(600),
+            max_units: 10_000,
+            trusts_dates: false,
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The way of a request after `call`: wait for its turn, then for the inner service, perhaps more than once.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Instant,
+};
+
+use http::{Method, Request, Response, request::Parts};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::{
+    ClientError, ClientLayer, NoRetries, Retry, Throttled,
+    advice::Advice,
+    origin::{ClientConfig, Entry, Origin, Ticket, Waiting},
+    ready::ReadyService,
+    retry::{clone_of, may_repeat},
+};
+
+pin_project! {
+    /// The future of [`Client`](super::Client).
+    ///
+    /// If it is dropped while it waits, the request is not sent, and its place is free. If it is dropped later, the
+    /// server may or may not count the request.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tower::{Layer, Service, ServiceExt, service_fn};
+    /// use tower_ratelimit_client::ClientLayer;
+    ///
+    /// # tokio_test::block_on(async {
+    /// let server = service_fn(async |_: Request<()>| {
+    ///     Response::builder().header("ratelimit", r#""a";r=0;t=60"#).body(())
+    /// });
+    /// let mut client = ClientLayer::new().layer(server);
+    /// let request = || Request::get("http://a.example/").body(()).unwrap();
+    /// client.ready().await?.call(request()).await?;
+    ///
+    /// let (parts, ()) = request().into_parts();
+    /// let future = client.ready().await?.call(request());
+    /// assert_eq!(client.layer().origin_status(&parts).unwrap().waiting(), 1);
+    /// drop(future);
+    /// assert_eq!(client.layer().origin_status(&parts).unwrap().waiting(), 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub struct ResponseFuture<S: Service<Request<B>>, B, R = NoRetries> {
+        #[pin]
+        state: State<S, B>,
+        context: RequestContext<R>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    pub(super) enum State<S: Service<Request<B>>, B> {
+        Waiting {
+            turn: Waiting,
+            // Not the service that was ready when the request came: that one may hold what others need.
+            held: Option<(S, Request<B>)>,
+        },
+        Readying { held: Option<(S, Request<B>, Ticket)> },
+        Calling {
+            #[pin]
+            future: S::Future,
+            method: Method,
+            ticket: Option<Ticket>,
+            // A retry needs a service, which need not be ready, and the request.
+            again: Option<(S, Request<B>)>,
+        },
+        Throttled { error: Option<Throttled> },
+    }
+}
+
+/// The state of a request, however often it is sent.
+pub(super) struct RequestContext<R> {
+    origin: Arc<Origin>,
+    config: Arc<ClientConfig>,
+    deadline: Instant,
+    retries: u8,
+    retry: R,
+}
+
+impl<R> RequestContext<R> {
+    pub(super) fn new(layer: &ClientLayer<R>, retries: u8, request: &Parts, now: Instant) -> Self
+    where
+        R: Clone,
+    {
+        Self {
+            origin: layer.origins.get_or_insert(request, now),
+            config: Arc::clone(&layer.origins.config),
+            deadline: now + layer.origins.config.queue_timeout,
+            retries,
+            retry: layer.retry.clone(),
+        }
+    }
+
+    pub(super) fn enter(&self) -> Entry {
+        self.origin.enter(&self.config, self.deadline)
+    }
+
+    /// Returns `true` if a request with this answer should be sent again, and can be in time.
+    fn repeats<T>(&self, method: &Method, response: &Response<T>, advice: &Advice) -> bool {
+        advice.retry_after().is_some()
+            && may_repeat(method, response.status())
+            && self.origin.may_return(&self.config, self.deadline)
+    }
+}
+
+impl<S: Service<Request<B>>, B, R> ResponseFuture<S, B, R> {
+    pub(super) fn new(state: State<S, B>, context: RequestContext<R>) -> Self {
+        Self { state, context }
+    }
+}
+
+impl<S: Service<Request<B>>, B> State<S, B> {
+    /// A request with a service that is not known to be ready asks for its turn.
+    fn enter<R>(context: &RequestContext<R>, service: S, request: Request<B>) -> Self {
+        match context.enter() {
+            Entry::Go(ticket) => Self::readying(Ok(ticket), service, request),
+            Entry::Wait(turn) => Self::waiting(turn, service, request),
+            Entry::Throttled(error) => Self::throttled(error),
+        }
+    }
+
+    pub(super) fn waiting(turn: Waiting, service: S, request: Request<B>) -> Self {
+        let held = Some((service, request));
+        Self::Waiting { turn, held }
+    }
+
+    pub(super) fn throttled(error: Throttled) -> Self {
+        Self::Throttled { error: Some(error) }
+    }
+
+    /// The turn has come, or never will.
+    fn readying(turn: Result<Ticket, Throttled>, service: S, request: Request<B>) -> Self {
+        match turn {
+            Ok(ticket) => Self::Readying {
+                held: Some((service, request, ticket)),
+            },
+            Err(error) => Self::throttled(error),
+        }
+    }
+
+    /// Both the request and the service are ready; unless the server has asked for a wait in the meantime.
+    fn ready<R: Retry<B>>(context: &RequestContext<R>, mut service: S, request: Request<B>, ticket: Ticket) -> Self
+    where
+        S: Clone,
+    {
+        if ticket.is_outdated() {
+            let clone = service.clone();
+            drop((service, ticket));
+            return Self::enter(context, clone, request);
+        }
+        Self::calling(context, ReadyService::new(&mut service), request, ticket)
+    }
+
+    pub(super) fn calling<R: Retry<B>>(
+        context: &RequestContext<R>,
+        ready: ReadyService<'_, S>,
+        request: Request<B>,
+        mut ticket: Ticket,
+    ) -> Self
+    where
+        S: Clone,
+    {
+        let may_retry = context.retries > 0;
+        let again = may_retry.then(|| clone_of(&request, &context.retry)).flatten();
+        let service = ready.keep();
+        let again = again.map(|again| (service.clone(), again));
+        let method = request.method().clone();
+        ticket.send();
+        Self::Calling {
+            future: service.call(request),
+            method,
+            ticket: Some(ticket),
+            again,
+        }
+    }
+}
+
+impl<S, B, T, R> Future for ResponseFuture<S, B, R>
+where
+    S: Service<Request<B>, Response = Response<T>> + Clone,
+    R: Retry<B>,
+{
+    type Output = Result<Response<T>, ClientError<S::Error>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.state.as_mut().project() {
+                // ## Waiting => (Readying | Throttled)
+                StateProjection::Waiting { turn, held } => {
+                    let turn = ready!(turn.as_mut().poll(cx));
+                    let (service, request) = held.take().expect("a turn comes once");
+                    State::readying(turn, service, request)
+                }
+                // ## Readying => (Calling | Readying | Waiting | Throttled)
+                StateProjection::Readying { held } => {
+                    let (service, ..) = held.as_mut().expect("a service gets ready once");
+                    let ready = ready!(service.poll_ready(cx));
+                    // If it has failed, nothing was sent: dropping the ticket gives back what it stands for.
+                    let (service, request, ticket) = held.take().expect("a service gets ready once");
+                    ready.map_err(ClientError::Inner)?;
+                    State::ready(this.context, service, request, ticket)
+                }
+                // ## Calling => (done | Readying | Waiting | Throttled)
+                StateProjection::Calling {
+                    future,
+                    method,
+                    ticket,
+                    again,
+                } => {
+                    let response = ready!(future.poll(cx));
+                    // Taken also when the service has failed: the request is over, however long the future is kept.
+                    let ticket = ticket.take().expect("polled after it was ready");
+                    let again = again.take();
+                    let mut response = response.map_err(ClientError::Inner)?;
+                    let advice = ticket.answer(response.status(), response.headers());
+                    match again.filter(|_| this.context.repeats(method, &response, &advice)) {
+                        Some((service, request)) => {
+                            this.context.retries -= 1;
+                            State::enter(this.context, service, request)
+                        }
+                        None => {
+                            keep(&mut response, advice);
+                            return Poll::Ready(Ok(response));
+                        }
+                    }
+                }
+                // ## Throttled => done
+                StateProjection::Throttled { error } => {
+                    let error = error.take().expect("polled after it was ready");
+                    return Poll::Ready(Err(error.into()));
+                }
+            };
+            this.state.set(next);
+        }
+    }
+}
+
+/// Most responses say nothing, and need no room for it.
+fn keep<T>(response: &mut Response<T>, advice: Advice) {
+    if !advice.is_empty() {
+        response.extensions_mut().insert(advice);
+    }
+}
+
+impl<S: Service<Request<B>>, B, R> fmt::Debug for ResponseFuture<S, B, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResponseFuture")
+    }
+}

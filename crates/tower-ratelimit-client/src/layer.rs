@@ -1,0 +1,188 @@
+//! The layer.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::request::Parts;
+use tower_layer::Layer;
+
+use super::{Client, ClientLayerBuilder, Limit, NoRetries, origin::now, origins::Origins};
+
+/// Holds requests back while their servers have nothing left for this client. See the [module
+/// documentation](super) for a whole program.
+///
+/// Clones, and the services that they make, share what they know.
+///
+/// ```
+/// use http::{Request, Response};
+/// use tokio::time::Instant;
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_ratelimit_client::ClientLayer;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = service_fn(async |_: Request<()>| Response::builder().header("ratelimit", r#""a";r=0;t=20"#).body(()));
+/// let client = ClientLayer::builder().jitter_percent(0).build()?.layer(server);
+/// let get = |uri| client.clone().oneshot(Request::get(uri).body(()).unwrap());
+///
+/// let start = Instant::now();
+/// get("http://a.example/").await?;
+/// // The limits of one server say nothing about another.
+/// get("http://b.example/").await?;
+/// assert_eq!(start.elapsed().as_secs(), 0);
+/// get("http://a.example/other").await?;
+/// assert_eq!(start.elapsed().as_secs(), 20);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ClientLayer<R = NoRetries> {
+    pub(super) origins: Arc<Origins>,
+    pub(super) retry: R,
+}
+
+impl ClientLayer {
+    /// A layer with all settings as they are by default.
+    ///
+    /// ```
+    /// use tower_ratelimit_client::ClientLayer;
+    ///
+    /// let layer = ClientLayer::new();
+    /// assert_eq!(layer.origins(), 0, "nothing is known yet");
+    /// ```
+    pub fn new() -> Self {
+        Self::builder().build().expect("the default settings are valid")
+    }
+
+    /// A layer with settings of your own: see [`ClientLayerBuilder`].
+    pub fn builder() -> ClientLayerBuilder {
+        ClientLayerBuilder::new()
+    }
+}
+
+impl<R> ClientLayer<R> {
+    /// The known limits of the server of a request; `None` if it has sent none, or was evicted.
+    ///
+    /// You want it to show it, or to decide whether to ask another server.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tower::{ServiceExt, service_fn};
+    /// use tower_layer::Layer;
+    /// use tower_ratelimit_client::ClientLayer;
+    ///
+    /// # tokio_test::block_on(async {
+    /// let client = ClientLayer::new();
+    /// let server = service_fn(async |_: Request<()>| {
+    ///     Response::builder().header("ratelimit", r#""daily";r=99;t=50"#).body(())
+    /// });
+    /// client.layer(server).oneshot(Request::get("http://api.example/a").body(())?).await?;
+    ///
+    /// let (request, ()) = Request::get("http://api.example/b").body(())?.into_parts();
+    /// let known = client.origin_status(&request).expect("it has answered");
+    /// assert_eq!(known.limits()[0].name(), Some("daily"));
+    /// assert_eq!(known.limits()[0].remaining(), Some(99));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn origin_status(&self, request: &Parts) -> Option<OriginStatus> {
+        let origin = self.origins.get(request)?;
+        let now = now();
+        let state = origin.lock();
+        let blocked_until = state.pacing.blocked_until(now);
+        Some(OriginStatus {
+            limits: state.pacing.limits(now),
+            retry_after: blocked_until.map(|until| until - now),
+            in_flight: state.pacing.in_flight(),
+            waiting: state.waiting,
+        })
+    }
+
+    /// The current number of cached origins, or partitions of origins, at most
+    /// [`max_origins`](ClientLayerBuilder::max_origins).
+    pub fn origins(&self) -> usize {
+        self.origins.len()
+    }
+}
+
+/// The known limits of a server at one moment: see [`ClientLayer::origin_status`].
+///
+/// ```
+/// use std::time::Duration;
+/// use http::{Request, Response};
+/// use tower::{Layer, Service, ServiceExt, service_fn};
+/// use tower_ratelimit_client::ClientLayer;
+///
+/// # tokio_test::block_on(async {
+/// let server = service_fn(async |_: Request<()>| {
+///     Response::builder().status(429).header("retry-after", "60").body(())
+/// });
+/// let mut client = ClientLayer::new().layer(server);
+/// let request = || Request::get("http://a.example/").body(()).unwrap();
+/// let (parts, ()) = request().into_parts();
+///
+/// let first = client.ready().await?.call(request());
+/// assert_eq!(client.layer().origin_status(&parts).unwrap().in_flight(), 1);
+/// first.await?;
+///
+/// let second = client.ready().await?.call(request());
+/// let known = client.layer().origin_status(&parts).unwrap();
+/// assert_eq!((known.in_flight(), known.waiting()), (0, 1));
+/// assert!(known.retry_after() > Some(Duration::from_secs(59)));
+/// assert!(known.limits().is_empty());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginStatus {
+    limits: Vec<Limit>,
+    retry_after: Option<Duration>,
+    in_flight: u64,
+    waiting: usize,
+}
+
+impl OriginStatus {
+    /// The limits, with what this client may still send and for how long: at most 32.
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// The wait that the server has asked for: more than zero, and at most the
+    /// [cap](super::Caps::max_wait).
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// Requests that are sent and not answered.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Requests that wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+}
+
+impl Default for ClientLayer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S, R: Clone> Layer<S> for ClientLayer<R> {
+    type Service = Client<S, R>;
+
+    fn layer(&self, inner: S) -> Client<S, R> {
+        Client::new(inner, self.clone())
+    }
+}
+
+impl<R> fmt::Debug for ClientLayer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientLayer")
+            .field("caps", &self.origins.config.caps)
+            .field("queue_timeout", &self.origins.config.queue_timeout)
+            .field("origins", &self.origins())
+            .finish_non_exhaustive()
+    }
+}

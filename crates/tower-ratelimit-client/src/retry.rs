@@ -1,0 +1,172 @@
+//! Retries: the requests that the client sends again.
+
+use std::{fmt, sync::Arc};
+
+use http::{Method, Request, StatusCode};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Decides if requests with content `B` are sent again after a rejection: [`NoRetries`] or [`Retries`].
+///
+/// You want it as a bound of what takes a [`ClientLayer`](super::ClientLayer) of either kind. It cannot be implemented:
+/// for rules of your own, put `tower::retry` outside of the client.
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_ratelimit_client::{ClientLayer, Retry};
+/// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+///
+/// /// Sends one request to a server that rejects the first and serves the second.
+/// async fn status<R: Retry<String>>(layer: ClientLayer<R>) -> StatusCode {
+///     let server = // …
+///     # {
+///     # let has_rejected = Arc::new(AtomicBool::new(false));
+///     # service_fn(move |_: Request<String>| {
+///     #     let builder = match has_rejected.swap(true, Ordering::Relaxed) {
+///     #         true => Response::builder(),
+///     #         false => Response::builder().status(429).header("retry-after", "1"),
+///     #     };
+///     #     async move { builder.body(()) }
+///     # })
+///     # };
+///     let request = Request::post("http://a.example/").body("hello".to_owned()).unwrap();
+///     layer.layer(server).oneshot(request).await.unwrap().status()
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// assert_eq!(status(ClientLayer::new()).await, 429);
+/// let layer = ClientLayer::builder().retries(1, |body: &String| Some(body.clone())).build()?;
+/// assert_eq!(status(layer).await, 200);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub trait Retry<B>: sealed::Sealed + Clone {
+    /// The maximum number of times that a request is sent again.
+    #[doc(hidden)]
+    fn count(&self) -> u8;
+
+    /// The content once more, if it can be had.
+    #[doc(hidden)]
+    fn clone_body(&self, body: &B) -> Option<B>;
+}
+
+/// Requests are sent once: the default, which asks nothing of their content. A rejection is a response as any other.
+///
+/// ```
+/// use http::{Request, Response};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_ratelimit_client::{ClientLayer, NoRetries};
+///
+/// /// Content that cannot be cloned.
+/// struct Upload;
+///
+/// # tokio_test::block_on(async {
+/// let layer: ClientLayer<NoRetries> = ClientLayer::new();
+/// let server = service_fn(async |_: Request<Upload>| {
+///     Response::builder().status(429).header("retry-after", "9").body(())
+/// });
+/// let response = layer.layer(server).oneshot(Request::post("http://a.example/").body(Upload)?).await?;
+/// assert_eq!(response.status(), 429);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoRetries;
+
+/// Requests are sent again, with content that `F` has cloned: see
+/// [`ClientLayerBuilder::retries`](super::ClientLayerBuilder::retries).
+///
+/// You meet it where the type of a layer or client has to be named.
+///
+/// ```
+/// use tower_ratelimit_client::{ClientLayer, Retries};
+///
+/// type CloneBody = fn(&String) -> Option<String>;
+///
+/// fn layer(retries: u8) -> Result<ClientLayer<Retries<CloneBody>>, tower_ratelimit_client::BuildError> {
+///     ClientLayer::builder().retries(retries, (|body| Some(body.clone())) as CloneBody).build()
+/// }
+///
+/// assert!(layer(10).is_ok());
+/// assert_eq!(layer(11).unwrap_err().to_string(), "client: retries 11 is outside 0..=10");
+/// ```
+pub struct Retries<F> {
+    count: u8,
+    clone_body: Arc<F>,
+}
+
+impl<F> Retries<F> {
+    pub(super) const MAX: u8 = 10;
+
+    pub(super) fn new(count: u8, clone_body: F) -> Self {
+        Self {
+            count,
+            clone_body: Arc::new(clone_body),
+        }
+    }
+}
+
+impl sealed::Sealed for NoRetries {}
+
+impl<B> Retry<B> for NoRetries {
+    fn count(&self) -> u8 {
+        0
+    }
+
+    fn clone_body(&self, _: &B) -> Option<B> {
+        None
+    }
+}
+
+impl<F> sealed::Sealed for Retries<F> {}
+
+impl<B, F: Fn(&B) -> Option<B>> Retry<B> for Retries<F> {
+    fn count(&self) -> u8 {
+        self.count
+    }
+
+    fn clone_body(&self, body: &B) -> Option<B> {
+        (self.clone_body)(body)
+    }
+}
+
+impl<F> Clone for Retries<F> {
+    fn clone(&self) -> Self {
+        Self {
+            count: self.count,
+            clone_body: Arc::clone(&self.clone_body),
+        }
+    }
+}
+
+impl<F> fmt::Debug for Retries<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retries")
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The request once more, if its content can be had once more.
+pub(super) fn clone_of<B>(request: &Request<B>, retry: &impl Retry<B>) -> Option<Request<B>> {
+    let mut again = Request::new(retry.clone_body(request.body())?);
+    *again.method_mut() = request.method().clone();
+    *again.uri_mut() = request.uri().clone();
+    *again.version_mut() = request.version();
+    *again.headers_mut() = request.headers().clone();
+    *again.extensions_mut() = request.extensions().clone();
+    Some(again)
+}
+
+/// Returns `true` if the rejected request had no effect, or if repeating it does no harm.
+pub(super) fn may_repeat(method: &Method, status: StatusCode) -> bool {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => true,
+        StatusCode::SERVICE_UNAVAILABLE => method.is_idempotent(),
+        _ => false,
+    }
+}

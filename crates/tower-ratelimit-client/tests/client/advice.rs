@@ -1,0 +1,243 @@
+//! The advice of a response, and how much of it is believed.
+
+use ratelimit_fields::{Dialect, Unit};
+
+use super::*;
+
+fn remaining(lines: &[&str]) -> Vec<Option<u64>> {
+    let advice = advice_of(200, lines);
+    advice.limits().iter().map(|limit| limit.remaining()).collect()
+}
+
+/// F1, F2, X5: nothing of a malformed field counts, and all of the other one.
+#[test]
+fn a_malformed_field_is_ignored_as_a_whole_and_the_other_is_used() {
+    let malformed = [
+        r#""a";r=1, "b";r=x"#,
+        r#"("a" "b");r=1"#,
+        r#""d";r=50,"#,
+        r#""d";R=50"#,
+        r#""d";r=1000000000000000"#,
+        r#""d";r=-1"#,
+        r#""d";t=5"#,
+        "?1",
+        "",
+    ];
+    for field in malformed {
+        let limit = format!("ratelimit: {field}");
+        let advice = advice_of(200, &[&limit, r#"ratelimit-policy: "a";q=9;w=1"#]);
+        assert_eq!(advice.limits(), [], "{field}");
+        assert_eq!(advice.ignored().len(), 1, "{field}");
+        assert_eq!(advice.dialect(), Some(Dialect::Draft11), "the policy is read: {field}");
+    }
+    let advice = advice_of(200, &[r#"ratelimit: "a";r=1;t=1"#, "ratelimit-policy: ("]);
+    assert_eq!(advice.limits()[0].remaining(), Some(1));
+    assert_eq!(advice.ignored()[0].field(), "RateLimit-Policy");
+}
+
+/// F9: both forms, the date by the server's own clock.
+#[test]
+fn retry_after_is_read_as_seconds_and_as_a_date() {
+    let wait = |lines: &[&str]| advice_of(429, lines).retry_after();
+    assert_eq!(wait(&["retry-after: 20"]), Some(seconds(20)));
+    let date = "date: Mon, 05 Aug 2019 09:27:00 GMT";
+    let until = "retry-after: Mon, 05 Aug 2019 09:27:05 GMT";
+    assert_eq!(wait(&[date, until]), Some(seconds(5)));
+    // Without a `Date`, this computer's time has to do.
+    assert_eq!(wait(&["retry-after: Tue, 14 Nov 2023 22:13:30 GMT"]), Some(seconds(10)));
+    assert_eq!(wait(&[until]), Some(seconds(0)), "that was years ago");
+    assert_eq!(wait(&["retry-after: soon"]), None);
+    assert_eq!(wait(&["retry-after: 1", "retry-after: 60"]), Some(seconds(60)));
+    // By the server's clock, the date is the later of the two.
+    assert_eq!(wait(&["retry-after: 1", date, until]), Some(seconds(5)));
+}
+
+/// F12, F13, I7, J23: whatever field it comes in.
+#[test]
+fn absurd_values_are_cut_to_the_caps() {
+    let limit = |lines: &[&str]| {
+        let advice = advice_of(200, lines);
+        let limit = &advice.limits()[0];
+        (limit.remaining(), limit.reset())
+    };
+    let (ten_minutes, cap) = (Some(seconds(600)), Some(10_000));
+    let huge = [r#"ratelimit: "a";r=999999999999999;t=999999999999999"#];
+    assert_eq!(limit(&huge), (cap, ten_minutes));
+    assert_eq!(limit(&["ratelimit: a;r=999999;t=1000000"]), (cap, ten_minutes));
+    let numbers = ["ratelimit-remaining: 999999", "ratelimit-reset: 1000000"];
+    assert_eq!(limit(&numbers), (cap, ten_minutes));
+    assert_eq!(advice_of(429, &["retry-after: 1000000"]).retry_after(), ten_minutes);
+    let centuries = "retry-after: Fri, 31 Dec 9999 23:59:59 GMT";
+    assert_eq!(advice_of(429, &[centuries]).retry_after(), ten_minutes);
+    let digits = format!("retry-after: {}", "9".repeat(10_000));
+    assert_eq!(advice_of(429, &[&digits]).retry_after(), ten_minutes);
+    // The quota, too, or a big one would look used up.
+    let big = advice_of(
+        200,
+        &[
+            r#"ratelimit: "a";r=50000;t=60"#,
+            r#"ratelimit-policy: "a";q=60000;w=60"#,
+        ],
+    );
+    assert_eq!(big.limits()[0].quota(), big.limits()[0].remaining());
+}
+
+/// F11: only where the clocks agree, and never by more than the exchange has taken.
+#[test]
+fn the_time_on_the_way_is_taken_off_if_dates_are_trusted() {
+    let fields = headers(&[
+        "date: Tue, 14 Nov 2023 22:13:20 GMT",
+        r#"ratelimit: "a";r=5;t=10"#,
+        "retry-after: 12",
+    ]);
+    let read = |sent, received, trusts| {
+        let caps = Caps::default().trust_dates(trusts);
+        let exchange = exchange(received, received - sent);
+        let advice = Advice::read(StatusCode::OK, &fields, exchange, &caps);
+        let reset = advice.limits().first().map(|limit| limit.reset().unwrap().as_secs());
+        (reset, advice.retry_after().map(|wait| wait.as_secs()))
+    };
+    assert_eq!(
+        read(0, 2, true),
+        (Some(8), Some(10)),
+        "made at once, and two seconds on the way"
+    );
+    assert_eq!(read(0, 2, false), (Some(10), Some(12)));
+    assert_eq!(read(1, 2, true), (Some(9), Some(11)), "a date has whole seconds");
+    assert_eq!(
+        read(50, 51, true),
+        (None, None),
+        "older than the exchange: from a cache"
+    );
+    assert_eq!(read(50, 51, false), (Some(10), Some(12)));
+}
+
+/// H1, H2
+#[test]
+fn what_comes_from_a_cache_is_no_news() {
+    let with_age = |age: &str| {
+        let age = format!("age: {age}");
+        advice_of(429, &[&age, r#"ratelimit: "default";r=0;t=50"#, "retry-after: 50"])
+    };
+    for age in ["30", "1", "99999999999999999999999999"] {
+        assert_eq!(with_age(age).limits(), [], "{age}");
+    }
+    assert_eq!(
+        with_age("30").retry_after(),
+        Some(seconds(20)),
+        "it has been waited for already"
+    );
+    assert_eq!(with_age("99999999999999999999999999").retry_after(), Some(seconds(0)));
+    for fresh in ["0", "00", "", "soon", "-1"] {
+        assert_eq!(with_age(fresh).limits().len(), 1, "{fresh}");
+        assert_eq!(with_age(fresh).retry_after(), Some(seconds(50)), "{fresh}");
+    }
+}
+
+/// `202 Accepted` says when to ask for the result, a redirection when to follow it.
+#[test]
+fn retry_after_counts_where_it_is_about_the_server() {
+    let wait = |status, lines: &[&str]| advice_of(status, lines).retry_after();
+    for status in [200, 202, 301] {
+        assert_eq!(wait(status, &["retry-after: 9"]), None, "{status}");
+        // F8: together with fields it is about them.
+        assert_eq!(
+            wait(status, &["retry-after: 9", r#"ratelimit: "a";r=1"#]),
+            Some(seconds(9)),
+            "{status}"
+        );
+    }
+    for status in [403, 413, 429, 500, 503] {
+        assert_eq!(wait(status, &["retry-after: 9"]), Some(seconds(9)), "{status}");
+    }
+    // gRPC tells in a field of its own that a call was rejected.
+    for (grpc_status, expected) in [("0", None), ("8", Some(seconds(9))), ("14", Some(seconds(9)))] {
+        let status = format!("grpc-status: {grpc_status}");
+        assert_eq!(wait(200, &[&status, "retry-after: 9"]), expected);
+    }
+}
+
+/// J25, K14: fields of the older dialects steer as those of draft-11 do; K18: a list that mixes dialects is malformed.
+#[test]
+fn the_dialect_is_told_by_the_bare_item() {
+    let read = |lines: &[&str]| {
+        let advice = advice_of(200, lines);
+        let limits = advice.limits().iter();
+        let limits: Vec<_> = limits.map(|limit| (limit.remaining(), limit.reset())).collect();
+        (advice.dialect(), limits)
+    };
+    let five_in_ten = vec![(Some(5), Some(seconds(10)))];
+    let draft11 = (Some(Dialect::Draft11), five_in_ten.clone());
+    assert_eq!(read(&[r#"ratelimit: "a";r=5;t=10"#]), draft11);
+    let in_between = (Some(Dialect::EditorsCopy), five_in_ten.clone());
+    assert_eq!(read(&["ratelimit: a;r=5;t=10"]), in_between);
+    let draft06 = (Some(Dialect::Draft06), five_in_ten);
+    let numbers = ["ratelimit-limit: 9", "ratelimit-remaining: 5", "ratelimit-reset: 10"];
+    assert_eq!(read(&numbers), draft06);
+    // Each field of draft-06 stands for itself.
+    let without_limit = [
+        "ratelimit-limit: 100, 100;w=60",
+        "ratelimit-remaining: 5",
+        "ratelimit-reset: 10",
+    ];
+    assert_eq!(read(&without_limit), draft06);
+    assert_eq!(remaining(&[r#"ratelimit: "a";r=1, b;r=2"#]), []);
+}
+
+/// J30
+#[test]
+fn fields_that_differ_from_server_to_server_are_not_read() {
+    let fields = [
+        "x-ratelimit-limit: 10",
+        "x-ratelimit-remaining: 0",
+        "x-ratelimit-reset: 1700000000",
+        "x-rate-limit-remaining: 0",
+        "x-ratelimit-limit-minute: 0",
+    ];
+    assert!(advice_of(429, &fields).is_empty());
+}
+
+/// F17, X2: the unit is that of the policy of the same name, best of the same partition.
+#[test]
+fn units_are_told_by_the_policy_of_the_same_name() {
+    let advice = advice_of(
+        200,
+        &[
+            r#"ratelimit: "r";r=1, "b";r=2, "x";r=3, "none";r=4, "u";r=5;pk=:Yg==:"#,
+            r#"ratelimit-policy: "b";q=9;qu="content-bytes", "x";q=9;qu="tokens", "r";q=9;qu="request""#,
+            r#"ratelimit-policy: "u";q=1;pk=:YQ==:, "u";q=2;pk=:Yg==:"#,
+        ],
+    );
+    let limits = advice.limits();
+    assert_eq!([limits[0].unit(), limits[3].unit()], [&Unit::Requests, &Unit::Requests]);
+    assert_eq!(limits[1].unit(), &Unit::ContentBytes);
+    assert_eq!(limits[2].unit().as_str(), "tokens");
+    assert_eq!(
+        (limits[2].quota(), limits[3].quota(), limits[4].quota()),
+        (Some(9), None, Some(2))
+    );
+}
+
+/// E9
+#[test]
+fn items_with_one_name_for_several_partitions_are_all_kept() {
+    let advice = advice_of(200, &[r#"ratelimit: "u";r=1;pk=:YQ==:, "u";r=9;pk=:Yg==:"#]);
+    let limits = advice.limits().iter();
+    let limits: Vec<_> = limits
+        .map(|limit| (limit.partition_key().unwrap(), limit.remaining()))
+        .collect();
+    assert_eq!(limits, [(b"a".as_slice(), Some(1)), (b"b".as_slice(), Some(9))]);
+}
+
+#[test]
+fn caps_out_of_their_range_are_rejected() {
+    let error = |wait, units| Caps::new(wait, units).unwrap_err().to_string();
+    assert_eq!(
+        error(seconds(86_401), 1),
+        "client: max_wait 86401s is outside 1s..=86400s"
+    );
+    assert_eq!(
+        error(seconds(1), 0),
+        "client: max_units 0 is outside 1..=999999999999999"
+    );
+}

@@ -1,0 +1,489 @@
+//! Fields of well-known services, each read as its documentation says, and responses that such services have sent.
+
+use httpdate::fmt_http_date;
+use proptest::prelude::*;
+use ratelimit_fields::Unit;
+use tower_ratelimit_client::{Limit, Profile};
+
+use super::{
+    pacing::{Scene, waiting},
+    *,
+};
+
+const PROFILES: [Profile; 6] = [
+    Profile::Standard,
+    Profile::GitHub,
+    Profile::OpenAi,
+    Profile::Anthropic,
+    Profile::XRateLimitSeconds,
+    Profile::XRateLimitUnixTime,
+];
+
+fn read(profile: Profile, status: u16, lines: &[&str]) -> Advice {
+    let status = StatusCode::from_u16(status).unwrap();
+    Advice::read_as(profile, status, &headers(lines), exchange(0, 0), &Caps::default())
+}
+
+/// Name, unit, quota, units left, and seconds until the reset.
+type Told<'a> = (Option<&'a str>, &'a str, Option<u64>, Option<u64>, Option<u64>);
+
+fn told(limit: &Limit) -> Told<'_> {
+    let reset = limit.reset().map(|reset| reset.as_secs());
+    (
+        limit.name(),
+        limit.unit().as_str(),
+        limit.quota(),
+        limit.remaining(),
+        reset,
+    )
+}
+
+/// The head of a real response: blog.csdn.net/u010674101/article/details/118020728, of November 2019, when the resource was
+/// not sent yet.
+const GITHUB: [&str; 4] = [
+    "date: Thu, 28 Nov 2019 09:05:44 GMT",
+    "x-ratelimit-limit: 60",
+    "x-ratelimit-remaining: 58",
+    "x-ratelimit-reset: 1574935544",
+];
+
+/// The head of a real response: community.openai.com/t/1268905, of May 2025.
+const OPEN_AI: [&str; 9] = [
+    "x-ratelimit-limit-requests: 5000",
+    "x-ratelimit-limit-tokens: 160000",
+    "x-ratelimit-limit-tokens_usage_based: 160000",
+    "x-ratelimit-remaining-requests: 4999",
+    "x-ratelimit-remaining-tokens: 159976",
+    "x-ratelimit-remaining-tokens_usage_based: 159976",
+    "x-ratelimit-reset-requests: 12ms",
+    "x-ratelimit-reset-tokens: 9ms",
+    "x-ratelimit-reset-tokens_usage_based: 9ms",
+];
+
+/// The head of a real response, which the tests of the R package tidyllm have recorded in August 2025
+/// (tests/testthat/claude/api.anthropic.com/v1/messages-e050b5-POST.R).
+const ANTHROPIC: [&str; 13] = [
+    "date: Thu, 21 Aug 2025 12:41:00 GMT",
+    "anthropic-ratelimit-input-tokens-limit: 80000",
+    "anthropic-ratelimit-input-tokens-remaining: 80000",
+    "anthropic-ratelimit-input-tokens-reset: 2025-08-21T12:40:59Z",
+    "anthropic-ratelimit-output-tokens-limit: 16000",
+    "anthropic-ratelimit-output-tokens-remaining: 16000",
+    "anthropic-ratelimit-output-tokens-reset: 2025-08-21T12:41:00Z",
+    "anthropic-ratelimit-requests-limit: 1000",
+    "anthropic-ratelimit-requests-remaining: 999",
+    "anthropic-ratelimit-requests-reset: 2025-08-21T12:40:59Z",
+    "anthropic-ratelimit-tokens-limit: 96000",
+    "anthropic-ratelimit-tokens-remaining: 96000",
+    "anthropic-ratelimit-tokens-reset: 2025-08-21T12:40:59Z",
+];
+
+#[test]
+fn responses_that_services_have_sent_are_read() {
+    let github = read(Profile::GitHub, 200, &GITHUB);
+    // An hour, of which the client believes ten minutes.
+    assert_eq!(
+        told(&github.limits()[0]),
+        (None, "requests", Some(60), Some(58), Some(600))
+    );
+
+    let open_ai = read(Profile::OpenAi, 200, &OPEN_AI);
+    let [requests, tokens] = open_ai.limits() else {
+        panic!("{open_ai:?}")
+    };
+    assert_eq!(
+        told(requests),
+        (Some("requests"), "requests", Some(5_000), Some(4_999), Some(0))
+    );
+    assert_eq!(requests.reset(), Some(Duration::from_millis(12)));
+    // More than 10 000 units are not believed.
+    assert_eq!(
+        told(tokens),
+        (Some("tokens"), "tokens", Some(10_000), Some(10_000), Some(0))
+    );
+
+    let anthropic = read(Profile::Anthropic, 200, &ANTHROPIC);
+    let told: Vec<_> = anthropic.limits().iter().map(told).collect();
+    let ten = Some(10_000);
+    assert_eq!(
+        told,
+        [
+            (Some("requests"), "requests", Some(1_000), Some(999), Some(0)),
+            (Some("tokens"), "tokens", ten, ten, Some(0)),
+            (Some("input-tokens"), "tokens", ten, ten, Some(0)),
+            (Some("output-tokens"), "tokens", ten, ten, Some(0)),
+        ]
+    );
+    for advice in [github, open_ai, anthropic] {
+        assert!(
+            advice.ignored().is_empty() && advice.retry_after().is_none(),
+            "{advice:?}"
+        );
+        assert_eq!(advice.dialect(), None);
+    }
+}
+
+/// The recorded responses of express-rate-limit have `X-RateLimit-*` beside the fields of draft-06.
+#[test]
+fn the_fields_of_a_profile_are_read_beside_those_of_the_drafts() {
+    let recorded = include_str!("../../../ratelimit-fields/tests/fields/recorded/express-rate-limit-draft-6.txt");
+    let head = recorded.split("\n\n").nth(1).unwrap();
+    let lines: Vec<&str> = head.lines().skip(1).collect();
+    let advice = read(Profile::XRateLimitUnixTime, 200, &lines);
+    let told: Vec<_> = advice.limits().iter().map(told).collect();
+    // The moment is rounded up to a second, and so is the date: here it looks a second later.
+    assert_eq!(
+        told,
+        [
+            (None, "requests", Some(2), Some(1), Some(60)),
+            (None, "requests", Some(2), Some(1), Some(61)),
+        ]
+    );
+    assert_eq!(read(Profile::Standard, 200, &lines).limits().len(), 1);
+}
+
+#[test]
+fn each_profile_reads_its_own_fields_and_no_others() {
+    let all: Vec<&str> = [&GITHUB[..], &OPEN_AI, &ANTHROPIC[1..]].concat();
+    let count = |profile| read(profile, 200, &all).limits().len();
+    assert_eq!(PROFILES.map(count), [0, 1, 2, 4, 1, 1]);
+    assert!(read(Profile::Standard, 200, &all).is_empty());
+}
+
+#[test]
+fn a_moment_is_compared_with_the_date_of_the_response_else_with_the_clock_of_this_computer() {
+    let reset = |lines: &[&str]| read(Profile::GitHub, 200, lines).limits()[0].reset();
+    let lines = [
+        "x-ratelimit-remaining: 1",
+        "x-ratelimit-reset: 1700000040",
+        "date: Tue, 14 Nov 2023 22:13:30 GMT",
+    ];
+    assert_eq!(reset(&lines), Some(seconds(30)));
+    assert_eq!(reset(&lines[..2]), Some(seconds(40)));
+    let past = ["x-ratelimit-remaining: 0", "x-ratelimit-reset: 1699999999"];
+    assert_eq!(reset(&past), Some(Duration::ZERO));
+    let fraction = ["x-ratelimit-remaining: 0", "x-ratelimit-reset: 1700000000.5"];
+    assert_eq!(reset(&fraction), Some(Duration::from_millis(500)));
+}
+
+/// Azure OpenAI has sent -1 and 0 (learn.microsoft.com/answers/questions/5625878), and seconds without a unit.
+#[test]
+fn malformed_fields_are_ignored_each_by_itself_and_named() {
+    let advice = read(
+        Profile::OpenAi,
+        200,
+        &[
+            "x-ratelimit-limit-tokens: -1",
+            "x-ratelimit-remaining-tokens: -1",
+            "x-ratelimit-reset-tokens: 0",
+            "x-ratelimit-remaining-requests: 0",
+            "x-ratelimit-reset-requests: 17",
+        ],
+    );
+    let [requests] = advice.limits() else {
+        panic!("{advice:?}")
+    };
+    assert_eq!(told(requests), (Some("requests"), "requests", None, Some(0), Some(17)));
+    let ignored: Vec<_> = advice.ignored().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        ignored,
+        [
+            "x-ratelimit-limit-tokens: it is not a number",
+            "x-ratelimit-remaining-tokens: it is not a number"
+        ]
+    );
+}
+
+#[test]
+fn times_in_other_forms_and_fields_with_two_lines_are_malformed() {
+    for (profile, lines) in [
+        (
+            Profile::GitHub,
+            ["x-ratelimit-remaining: 5", "x-ratelimit-reset: tomorrow"],
+        ),
+        (
+            Profile::XRateLimitSeconds,
+            ["x-ratelimit-remaining: 5", "x-ratelimit-reset: -4"],
+        ),
+        (
+            Profile::Anthropic,
+            [
+                "anthropic-ratelimit-requests-remaining: 5",
+                "anthropic-ratelimit-requests-reset: 60",
+            ],
+        ),
+    ] {
+        let advice = read(profile, 200, &lines);
+        assert_eq!(
+            (advice.limits()[0].remaining(), advice.limits()[0].reset()),
+            (Some(5), None)
+        );
+        assert!(
+            advice.ignored()[0]
+                .to_string()
+                .ends_with("it is not a time that this service sends")
+        );
+    }
+    let twice = read(
+        Profile::GitHub,
+        200,
+        &["x-ratelimit-remaining: 5", "x-ratelimit-remaining: 9"],
+    );
+    assert_eq!((twice.limits().len(), twice.ignored().len()), (0, 1));
+    assert_eq!(
+        twice.ignored()[0].to_string(),
+        "x-ratelimit-remaining: there is more than one line"
+    );
+    for resource in ["", &"a".repeat(65)] {
+        let line = format!("x-ratelimit-resource: {resource}");
+        let advice = read(Profile::GitHub, 200, &["x-ratelimit-remaining: 5", &line]);
+        assert_eq!(advice.limits()[0].name(), None);
+    }
+}
+
+#[test]
+fn retry_after_counts_first_whatever_the_profile() {
+    for profile in PROFILES {
+        let lines = [
+            "retry-after: 7",
+            "x-ratelimit-remaining: 0",
+            "x-ratelimit-reset: 1700000500",
+            "x-ratelimit-remaining-requests: 0",
+            "x-ratelimit-reset-requests: 6m0s",
+            "anthropic-ratelimit-requests-remaining: 0",
+            "anthropic-ratelimit-requests-reset: 2023-11-14T22:20:00Z",
+        ];
+        let mut scene = waiting();
+        scene.exchange_as(profile, 429, 0, &lines);
+        assert_eq!(scene.wait(0).until(), at(7), "{profile:?}");
+    }
+}
+
+/// docs.github.com: a secondary limit has a `Retry-After`, or nothing left, or asks for one minute.
+#[test]
+fn a_secondary_limit_of_github_is_waited_for() {
+    let wait = |status, lines: &[&str]| read(Profile::GitHub, status, lines).retry_after();
+    let left = ["x-ratelimit-remaining: 4000", "x-ratelimit-reset: 1700000500"];
+    assert_eq!(wait(429, &left), Some(seconds(60)));
+    assert_eq!(wait(429, &["retry-after: 5", left[0]]), Some(seconds(5)));
+    assert_eq!(wait(403, &["retry-after: 5", left[0]]), Some(seconds(5)));
+    // The primary limit: its reset says when.
+    assert_eq!(wait(429, &["x-ratelimit-remaining: 0", left[1]]), None);
+    // It may be about permissions.
+    assert_eq!(wait(403, &left), None);
+    assert_eq!(wait(200, &left), None);
+    assert_eq!(wait(429, &["age: 9", left[0]]), None);
+    assert_eq!(read(Profile::OpenAi, 429, &left).retry_after(), None);
+    let caps = Caps::new(seconds(20), 9).unwrap();
+    let capped = Advice::read_as(
+        Profile::GitHub,
+        StatusCode::TOO_MANY_REQUESTS,
+        &headers(&left),
+        exchange(0, 0),
+        &caps,
+    );
+    assert_eq!(capped.retry_after(), Some(seconds(20)));
+}
+
+#[test]
+fn a_client_waits_while_no_tokens_are_left_and_not_before() {
+    let lines = |left| {
+        [
+            "x-ratelimit-remaining-requests: 50".to_owned(),
+            "x-ratelimit-reset-requests: 1s".to_owned(),
+            format!("x-ratelimit-remaining-tokens: {left}"),
+            "x-ratelimit-reset-tokens: 40s".to_owned(),
+        ]
+    };
+    let after = |left: u64| -> Scene {
+        let (mut scene, lines) = (waiting(), lines(left));
+        scene.exchange_as(Profile::OpenAi, 200, 0, &lines.each_ref().map(String::as_str));
+        scene
+    };
+    assert_eq!(after(3).burst(0).len(), 50);
+    assert_eq!(after(0).wait(0).until(), at(40));
+    let mut scene = after(0);
+    let _trial = scene.send(40);
+    assert!(!scene.wait(40).is_certain());
+}
+
+#[test]
+fn limits_of_a_response_from_a_cache_are_ignored() {
+    for profile in PROFILES {
+        let all: Vec<&str> = [&["age: 30"][..], &GITHUB, &OPEN_AI, &ANTHROPIC[1..]].concat();
+        assert!(read(profile, 200, &all).is_empty(), "{profile:?}");
+    }
+}
+
+/// Answers as GitHub, OpenAI and a server of the drafts do, by host.
+fn service() -> (Arc<Mutex<Vec<String>>>, ScriptedService) {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&log);
+    let service = service_fn(move |request: Request<String>| {
+        seen.lock().unwrap().push(request.uri().to_string());
+        let mut response = Response::new(String::new());
+        *response.headers_mut() = headers(&[
+            "x-ratelimit-remaining: 0",
+            "x-ratelimit-reset: 90",
+            "x-ratelimit-remaining-requests: 0",
+            "x-ratelimit-reset-requests: 20s",
+        ]);
+        async move { Ok(response) }
+    });
+    (log, BoxCloneSyncService::new(service))
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_origin_has_its_own_profile() {
+    let layer = builder()
+        .profile("open.example", Profile::OpenAi)
+        .profile("Legacy.example", Profile::XRateLimitSeconds)
+        .profile("legacy.example:8443", Profile::OpenAi)
+        .profile("[::1]:80", Profile::XRateLimitSeconds)
+        .build()
+        .unwrap();
+    let (log, service) = service();
+    let client = tower_layer::Layer::layer(&layer, service);
+    for (uri, expected) in [
+        ("https://open.example/", 20),
+        ("http://OPEN.example:81/", 20),
+        ("https://legacy.example/", 90),
+        ("https://legacy.example:8443/", 20),
+        ("http://[::1]/", 90),
+        ("http://[::1]:81/", 0),
+        ("https://other.example/", 0),
+        ("https://notopen.example/", 0),
+    ] {
+        let start = Instant::now();
+        for _ in 0..2 {
+            tower::ServiceExt::oneshot(client.clone(), get(uri)).await.unwrap();
+        }
+        assert_eq!(start.elapsed().as_secs(), expected, "{uri}");
+    }
+    assert_eq!(log.lock().unwrap().len(), 16);
+
+    // A request without a host in its URI is for that of its field.
+    let mut request = get("/");
+    request.headers_mut().insert("host", "open.example".parse().unwrap());
+    let start = Instant::now();
+    for _ in 0..2 {
+        tower::ServiceExt::oneshot(client.clone(), request.clone())
+            .await
+            .unwrap();
+    }
+    assert_eq!(start.elapsed().as_secs(), 20);
+}
+
+#[test]
+fn texts_that_are_no_origins_and_origins_that_are_set_twice_are_errors() {
+    let error = |origins: &[&str]| {
+        let set = |builder: ClientLayerBuilder, origin: &&str| builder.profile(origin, Profile::GitHub);
+        let built = origins.iter().fold(builder(), set).build();
+        built.map(drop).map_err(|error| error.to_string())
+    };
+    for text in [
+        "",
+        "https://api.github.com",
+        "api.github.com/",
+        "user@api.github.com",
+        "api.github.com:",
+        "api.github.com:99999",
+        "a b",
+        "größe.example",
+    ] {
+        let expected = format!("client: profile {text:?} is not a host, with or without a port");
+        assert_eq!(error(&[text]), Err(expected));
+    }
+    assert_eq!(
+        error(&["a.example", "A.example"]),
+        Err("client: profile \"A.example\" is set twice".to_owned())
+    );
+    assert_eq!(
+        error(&["a.example", "a.example:80", "b.example", "[::1]", "127.0.0.1:8080"]),
+        Ok(())
+    );
+}
+
+/// The date of a day, counted naively.
+fn rfc3339(moment: u64, offset_minutes: i64) -> String {
+    let local = i64::try_from(moment).unwrap() + offset_minutes * 60;
+    let (mut days, second) = (local.div_euclid(86_400), local.rem_euclid(86_400));
+    let mut year = 1970;
+    let length = |year: i64| {
+        if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) {
+            366
+        } else {
+            365
+        }
+    };
+    while days >= length(year) {
+        days -= length(year);
+        year += 1;
+    }
+    let february = length(year) - 337;
+    let months = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while days >= months[month] {
+        days -= months[month];
+        month += 1;
+    }
+    let (sign, zone) = if offset_minutes < 0 {
+        ('-', -offset_minutes)
+    } else {
+        ('+', offset_minutes)
+    };
+    format!(
+        "{year:04}-{:02}-{:02}T{:02}:{:02}:{:02}{sign}{:02}:{:02}",
+        month + 1,
+        days + 1,
+        second / 3_600,
+        second / 60 % 60,
+        second % 60,
+        zone / 60,
+        zone % 60
+    )
+}
+
+proptest! {
+    #[test]
+    fn moments_of_rfc_3339_agree_with_dates_of_http(
+        now in 86_400..253_402_000_000_u64, wait in 0..600_u64, offset in -1_439..1_440_i64,
+    ) {
+        let moment = std::time::UNIX_EPOCH + seconds(now);
+        let date = format!("date: {}", fmt_http_date(moment));
+        let reset = format!("anthropic-ratelimit-requests-reset: {}", rfc3339(now + wait, offset));
+        let advice = read(Profile::Anthropic, 200, &["anthropic-ratelimit-requests-remaining: 1", &date, &reset]);
+        prop_assert_eq!(advice.limits()[0].reset(), Some(seconds(wait)), "{}", reset);
+    }
+
+    /// No client waits for ever, whatever a server sends.
+    #[test]
+    fn no_text_makes_a_profile_panic_or_a_client_wait_longer_than_the_cap(
+        values in proptest::collection::vec("[0-9a-zTZµ:+. -]{0,30}", 6), status in proptest::sample::select(vec![200, 403, 429]),
+    ) {
+        let names = [
+            ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"],
+            ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"],
+            [
+                "anthropic-ratelimit-requests-limit",
+                "anthropic-ratelimit-requests-remaining",
+                "anthropic-ratelimit-requests-reset",
+            ],
+        ];
+        let fields = names.concat().into_iter().zip(values.iter().cycle());
+        let fields = fields.filter_map(|(name, value)| {
+            Some((HeaderName::from_static(name), http::HeaderValue::from_bytes(value.as_bytes()).ok()?))
+        });
+        let fields: HeaderMap = fields.collect();
+        let status = StatusCode::from_u16(status).unwrap();
+        for profile in PROFILES {
+            let advice = Advice::read_as(profile, status, &fields, exchange(0, 0), &Caps::default());
+            for limit in advice.limits() {
+                prop_assert!(limit.reset().is_none_or(|reset| reset <= seconds(600)));
+                prop_assert!(limit.remaining().is_none_or(|remaining| remaining <= 10_000));
+                prop_assert!(limit.unit() == &Unit::Requests || limit.unit().as_str() == "tokens");
+            }
+            prop_assert!(advice.retry_after().is_none_or(|wait| wait <= seconds(600)));
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Requests that are sent again.
+
+use futures_util::future::join_all;
+use tower::ServiceExt;
+use tower_layer::Layer;
+use tower_ratelimit_client::Strategy;
+
+use super::*;
+
+const URI: &str = "http://a.example/";
+
+#[allow(clippy::ptr_arg, reason = "the content is a `String`")]
+fn content_of(body: &String) -> Option<String> {
+    Some(body.clone())
+}
+
+fn post(content: &str) -> Request<String> {
+    Request::post(URI)
+        .header("x-kept", "yes")
+        .body(content.to_owned())
+        .unwrap()
+}
+
+/// F8
+#[tokio::test(start_paused = true)]
+async fn a_rejected_request_is_sent_again_when_its_time_has_come() {
+    let script = Script::new([
+        (429, vec!["retry-after: 20"]),
+        (429, vec!["retry-after: 7"]),
+        (200, vec![r#"ratelimit: "a";r=5;t=10"#]),
+    ]);
+    let client = builder()
+        .retries(3, content_of)
+        .build()
+        .unwrap()
+        .layer(script.service());
+    let response = client.oneshot(post("content")).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(script.times(), [0, 20, 27]);
+    assert_eq!(script.requests(), ["/content"; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_so_many_retries_the_rejection_is_the_response() {
+    let script = Script::new([(429, vec!["retry-after: 1"])]);
+    let client = builder()
+        .retries(2, content_of)
+        .build()
+        .unwrap()
+        .layer(script.service());
+    let response = client.oneshot(post("")).await.unwrap();
+    assert_eq!(response.status(), 429);
+    assert_eq!(
+        response.extensions().get::<Advice>().unwrap().retry_after(),
+        Some(seconds(1))
+    );
+    assert_eq!(script.times(), [0, 1, 2]);
+}
+
+/// A7: without a `Retry-After`, a quota of 0 is the last word.
+#[tokio::test(start_paused = true)]
+async fn a_rejection_by_a_closed_policy_is_final() {
+    let script = Script::new([(429, vec![r#"ratelimit: "a";r=0"#, r#"ratelimit-policy: "a";q=0;w=60"#])]);
+    let client = builder()
+        .retries(3, content_of)
+        .build()
+        .unwrap()
+        .layer(script.service());
+    assert_eq!(client.oneshot(post("")).await.unwrap().status(), 429);
+    assert_eq!(script.times(), [0]);
+}
+
+/// A limiter has not processed what it rejects with 429; a 503 does not say.
+#[tokio::test(start_paused = true)]
+async fn only_what_was_not_processed_or_may_be_processed_twice_is_sent_again() {
+    let times = async |method: &str, status, lines: &[&'static str]| {
+        let script = Script::new([(status, lines.to_vec()), (200, vec![])]);
+        let client = builder()
+            .retries(3, content_of)
+            .build()
+            .unwrap()
+            .layer(script.service());
+        let request = Request::builder().method(method).uri(URI).body(String::new()).unwrap();
+        client.oneshot(request).await.unwrap();
+        script.times().len()
+    };
+    let wait = &["retry-after: 1"];
+    for (method, idempotent) in [
+        ("GET", true),
+        ("PUT", true),
+        ("DELETE", true),
+        ("POST", false),
+        ("PATCH", false),
+    ] {
+        assert_eq!(times(method, 429, wait).await, 2, "{method}");
+        assert_eq!(times(method, 503, wait).await, 1 + usize::from(idempotent), "{method}");
+        for status in [200, 403, 500, 502] {
+            assert_eq!(times(method, status, wait).await, 1, "{method} {status}");
+        }
+        for status in [429, 503] {
+            assert_eq!(times(method, status, &[]).await, 1, "{method}: nobody says when");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_could_not_be_in_time_is_not_made() {
+    let script = Script::new([(429, vec!["retry-after: 8"])]);
+    let layer = builder()
+        .queue_timeout(seconds(20))
+        .retries(9, content_of)
+        .build()
+        .unwrap();
+    let response = layer.layer(script.service()).oneshot(post("")).await.unwrap();
+    assert_eq!(response.status(), 429);
+    assert_eq!(script.times(), [0, 8, 16]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_only_observes_sends_nothing_again() {
+    let script = Script::new([(429, vec!["retry-after: 1"])]);
+    let layer = builder()
+        .strategy(Strategy::Observe)
+        .retries(3, content_of)
+        .build()
+        .unwrap();
+    let response = layer.layer(script.service()).oneshot(post("")).await.unwrap();
+    assert_eq!(response.status(), 429);
+    assert_eq!(script.times(), [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_finds_no_place_to_wait_in_is_not_made() {
+    let script = Script::new([(429, vec!["retry-after: 5"])]).taking(seconds(1));
+    let layer = builder().max_waiting(1).retries(1, content_of).build().unwrap();
+    let client = layer.layer(script.service());
+    let start = Instant::now();
+    let call = async || {
+        let response = client.clone().oneshot(post("")).await.unwrap();
+        (response.status().as_u16(), start.elapsed().as_secs())
+    };
+    assert_eq!(join_all([call(), call()]).await, [(429, 7), (429, 1)]);
+    assert_eq!(script.times(), [0, 0, 6]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn content_that_cannot_be_had_again_is_sent_once() {
+    let script = Script::new([(429, vec!["retry-after: 1"])]);
+    let layer = builder().retries(3, |_: &String| None).build().unwrap();
+    let response = layer.layer(script.service()).oneshot(post("")).await.unwrap();
+    assert_eq!(response.status(), 429);
+    assert_eq!(script.times(), [0]);
+}
+
+/// Without retries nothing is asked of the content.
+#[tokio::test]
+async fn content_that_cannot_be_cloned_can_be_sent() {
+    struct Once;
+    let client = builder().build().unwrap().layer(service_fn(async |_: Request<Once>| {
+        Ok::<_, Infallible>(Response::new(()))
+    }));
+    client.oneshot(Request::new(Once)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_is_rejected_returns_one_by_one_until_one_passes() {
+    let rejected = (429, vec!["retry-after: 5"]);
+    let mut answers = vec![rejected; 11];
+    answers.push((200, vec![]));
+    let script = Script::new(answers).taking(seconds(1));
+    let client = builder()
+        .retries(3, content_of)
+        .build()
+        .unwrap()
+        .layer(script.service());
+    let calls = (0..10).map(|_| client.clone().oneshot(post("")));
+    for response in join_all(calls).await {
+        assert_eq!(response.unwrap().status(), 200);
+    }
+    let mut expected = vec![0; 10];
+    // Each exchange takes a second.
+    expected.extend([6, 12]);
+    expected.extend([13; 9]);
+    assert_eq!(script.times(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_again_is_the_whole_request() {
+    #[derive(Clone)]
+    struct TraceId(u64);
+
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let server = service_fn(async |request: Request<String>| {
+        let (parts, body) = request.into_parts();
+        let trace = parts.extensions.get::<TraceId>().map(|trace| trace.0);
+        let seen = (parts.method, parts.uri, parts.version, parts.headers, trace, body);
+        sender.send(seen).unwrap();
+        Response::builder().status(429).header("retry-after", "1").body(())
+    });
+    let client = builder().retries(2, content_of).build().unwrap().layer(server);
+    let request = Request::put("http://a.example/path?query")
+        .version(http::Version::HTTP_2)
+        .header("x-many", "1")
+        .header("x-many", "2")
+        .extension(TraceId(7))
+        .body("content".to_owned())
+        .unwrap();
+    client.oneshot(request).await.unwrap();
+    let first = receiver.recv().unwrap();
+    assert_eq!(
+        (first.2, first.3.get_all("x-many").iter().count()),
+        (http::Version::HTTP_2, 2)
+    );
+    assert_eq!((first.4, first.5.as_str()), (Some(7), "content"));
+    for _ in 0..2 {
+        assert_eq!(receiver.recv().unwrap(), first);
+    }
+}
