@@ -7,10 +7,7 @@ use http::{
     header::{AGE, DATE},
 };
 
-use super::{
-    Caps, Profile,
-    profile::{ProfileLimit, Reset, number},
-};
+use super::{Caps, Profile, profile::number};
 use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint, Unit};
 
 /// The moment at which the head of a response arrived, and the time since its request was sent.
@@ -137,11 +134,11 @@ impl Advice {
         let age = Ages::of(headers, exchange, caps);
         let (mut limits, mut ignored, mut usual_wait) = (Vec::new(), hints.ignored().to_vec(), None);
         if !age.is_from_a_cache {
-            let (of_profile, errors) = profile.read(headers);
-            limits = limits_of(&hints, age.on_the_way, caps);
-            limits.extend(of_profile.iter().map(|limit| age.limit(limit, caps)));
-            ignored.extend(errors);
+            let (of_profile, errors) = profile.read(headers, age.now);
             usual_wait = profile.usual_wait(status, &of_profile);
+            let all = hints.limits().iter().map(|hint| limit_of(hint, hints.policies()));
+            limits.extend(all.chain(of_profile).map(|limit| limit.capped(age.on_the_way, caps)));
+            ignored.extend(errors);
         }
         let counts = is_about_the_server(status, headers) || !limits.is_empty();
         let retry_after = hints.retry_after().filter(|_| counts).map(|retry_after| {
@@ -215,24 +212,27 @@ impl Limit {
     pub fn reset(&self) -> Option<Duration> {
         self.reset
     }
+
+    fn capped(mut self, on_the_way: Duration, caps: &Caps) -> Self {
+        let cap = |units: u64| units.min(caps.max_units());
+        self.quota = self.quota.map(cap);
+        self.remaining = self.remaining.map(cap);
+        let left = |reset: Duration| reset.saturating_sub(on_the_way).min(caps.max_wait());
+        self.reset = self.reset.map(left);
+        self
+    }
 }
 
-fn limits_of(hints: &Hints, on_the_way: Duration, caps: &Caps) -> Vec<Limit> {
-    let limit = |hint: &LimitHint| {
-        let policy = policy_of(hint, hints.policies());
-        let quota = hint.quota().or(policy.map(PolicyHint::quota));
-        Limit {
-            name: hint.name().map(Into::into),
-            partition_key: hint.partition_key().map(Into::into),
-            unit: policy.map(|policy| policy.unit().clone()),
-            quota: quota.map(|quota| quota.min(caps.max_units())),
-            remaining: hint.remaining().map(|remaining| remaining.min(caps.max_units())),
-            reset: hint
-                .reset()
-                .map(|reset| reset.saturating_sub(on_the_way).min(caps.max_wait())),
-        }
-    };
-    hints.limits().iter().map(limit).collect()
+fn limit_of(hint: &LimitHint, policies: &[PolicyHint]) -> Limit {
+    let policy = policy_of(hint, policies);
+    Limit {
+        name: hint.name().map(Into::into),
+        partition_key: hint.partition_key().map(Into::into),
+        unit: policy.map(|policy| policy.unit().clone()),
+        quota: hint.quota().or(policy.map(PolicyHint::quota)),
+        remaining: hint.remaining(),
+        reset: hint.reset(),
+    }
 }
 
 /// The policy of that name, best the one for the same partition. The policies of draft-06 and draft-07 have no names.
@@ -273,21 +273,6 @@ impl Ages {
             ages.on_the_way = apparent.min(exchange.elapsed);
         }
         ages
-    }
-
-    fn limit(&self, limit: &ProfileLimit, caps: &Caps) -> Limit {
-        let reset = limit.reset.map(|reset| match reset {
-            Reset::After(wait) => wait,
-            Reset::At(moment) => moment.duration_since(self.now).unwrap_or_default(),
-        });
-        Limit {
-            name: limit.name.clone(),
-            partition_key: None,
-            unit: Some(limit.unit.clone()),
-            quota: limit.quota.map(|quota| quota.min(caps.max_units())),
-            remaining: limit.remaining.map(|remaining| remaining.min(caps.max_units())),
-            reset: reset.map(|reset| reset.saturating_sub(self.on_the_way).min(caps.max_wait())),
-        }
     }
 }
 

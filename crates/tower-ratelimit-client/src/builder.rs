@@ -361,7 +361,7 @@ impl<R> ClientLayerBuilder<R> {
     /// itself if the client [trusts dates](Caps::trust_dates). Default: [`SystemTime::now`].
     ///
     /// Use this to test such responses. Waits are measured by the clock of tokio's timers, which tests can
-    /// [pause](tokio::time::pause), and which does not move the wall clock.
+    /// [pause](https://docs.rs/tokio/latest/tokio/time/fn.pause.html), and which does not move the wall clock.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};

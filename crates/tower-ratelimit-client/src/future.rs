@@ -18,7 +18,7 @@ use super::{
     advice::Advice,
     origin::{ClientConfig, Entry, Origin, Ticket, Waiting},
     ready::ReadyService,
-    retry::{clone_of, may_repeat},
+    retry::may_repeat,
 };
 
 pin_project! {
@@ -168,11 +168,12 @@ impl<S: Service<Request<B>>, B> State<S, B> {
     where
         S: Clone,
     {
-        let may_retry = context.retries > 0;
-        let again = may_retry.then(|| clone_of(&request, &context.retry)).flatten();
+        let (parts, body) = request.into_parts();
+        let clone = (context.retries > 0).then(|| context.retry.clone_body(&body)).flatten();
         let service = ready.keep();
-        let again = again.map(|again| (service.clone(), again));
-        let method = request.method().clone();
+        let again = clone.map(|body| (service.clone(), Request::from_parts(parts.clone(), body)));
+        let method = parts.method.clone();
+        let request = Request::from_parts(parts, body);
         ticket.send();
         Self::Calling {
             future: service.call(request),

@@ -143,8 +143,9 @@
 //! # Clocks
 //!
 //! Waits are measured by the clock of tokio's timers (`tokio::time::Instant`), so they need a runtime with time enabled, and
-//! tests can pause them: see [`tokio::time::pause`]. [`Pacing`] has its moments from its caller. Only dates of responses
-//! without a `Date` field are compared with the wall clock: see [`wall_clock`](ClientLayerBuilder::wall_clock).
+//! tests can [pause](https://docs.rs/tokio/latest/tokio/time/fn.pause.html) them. [`Pacing`] has its
+//! moments from its caller. Only dates in responses without a `Date` field, and `Date` itself if it is
+//! [trusted](Caps::trust_dates), are compared with the wall clock: see [`wall_clock`](ClientLayerBuilder::wall_clock).
 //!
 //! # What it does not do
 //!

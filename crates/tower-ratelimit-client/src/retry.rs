@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use http::{Method, Request, StatusCode};
+use http::{Method, StatusCode};
 
 mod sealed {
     pub trait Sealed {}
@@ -149,17 +149,6 @@ impl<F> fmt::Debug for Retries<F> {
             .field("count", &self.count)
             .finish_non_exhaustive()
     }
-}
-
-/// The request once more, if its content can be had once more.
-pub(super) fn clone_of<B>(request: &Request<B>, retry: &impl Retry<B>) -> Option<Request<B>> {
-    let mut again = Request::new(retry.clone_body(request.body())?);
-    *again.method_mut() = request.method().clone();
-    *again.uri_mut() = request.uri().clone();
-    *again.version_mut() = request.version();
-    *again.headers_mut() = request.headers().clone();
-    *again.extensions_mut() = request.extensions().clone();
-    Some(again)
 }
 
 /// Returns `true` if the rejected request had no effect, or if repeating it does no harm.

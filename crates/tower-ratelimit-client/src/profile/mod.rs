@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, StatusCode};
 
 pub(super) use self::of_origins::Profiles;
+use super::Limit;
 use ratelimit_fields::{FieldError, Unit};
 
 /// The fields of a service that no document defines, and their meaning there.
@@ -84,22 +85,6 @@ pub enum Profile {
     XRateLimitUnixTime,
 }
 
-/// One limit of a service, as the response has it.
-pub(super) struct ProfileLimit {
-    pub(super) name: Option<String>,
-    pub(super) unit: Unit,
-    pub(super) quota: Option<u64>,
-    pub(super) remaining: Option<u64>,
-    pub(super) reset: Option<Reset>,
-}
-
-/// The end of a window.
-#[derive(Clone, Copy)]
-pub(super) enum Reset {
-    After(Duration),
-    At(SystemTime),
-}
-
 /// The names of the three fields of one limit.
 struct Names {
     limit: &'static str,
@@ -135,29 +120,29 @@ impl Profile {
     /// The wait that GitHub asks for after a secondary limit that says nothing else.
     const SECONDARY_WAIT: Duration = Duration::from_secs(60);
 
-    /// The limits of a response, and the errors of fields that were ignored.
-    pub(super) fn read(self, headers: &HeaderMap) -> (Vec<ProfileLimit>, Vec<FieldError>) {
+    /// The limits of a response that was made at `now`, and the errors of fields that were ignored.
+    pub(super) fn read(self, headers: &HeaderMap, now: SystemTime) -> (Vec<Limit>, Vec<FieldError>) {
         let mut reader = Reader {
             headers,
             limits: Vec::new(),
             ignored: Vec::new(),
         };
-        let after = |text: &str| time::duration(text).map(Reset::After);
-        let unix_time = |text: &str| time::unix_time(text).map(Reset::At);
-        let rfc3339 = |text: &str| time::rfc3339(text).map(Reset::At);
+        let until = |moment: SystemTime| moment.duration_since(now).unwrap_or_default();
+        let unix_time = |text: &str| time::unix_time(text).map(until);
+        let rfc3339 = |text: &str| time::rfc3339(text).map(until);
         match self {
             Self::Standard => {}
             Self::GitHub => reader.read(resource(headers), Unit::Requests, &X_RATE_LIMIT, unix_time),
-            Self::XRateLimitSeconds => reader.read(None, Unit::Requests, &X_RATE_LIMIT, after),
+            Self::XRateLimitSeconds => reader.read(None, Unit::Requests, &X_RATE_LIMIT, time::duration),
             Self::XRateLimitUnixTime => reader.read(None, Unit::Requests, &X_RATE_LIMIT, unix_time),
-            Self::OpenAi => reader.read_all(&OPEN_AI, after),
+            Self::OpenAi => reader.read_all(&OPEN_AI, time::duration),
             Self::Anthropic => reader.read_all(&ANTHROPIC, rfc3339),
         }
         (reader.limits, reader.ignored)
     }
 
     /// The wait after a response without `Retry-After`, if the service documents one.
-    pub(super) fn usual_wait(self, status: StatusCode, limits: &[ProfileLimit]) -> Option<Duration> {
+    pub(super) fn usual_wait(self, status: StatusCode, limits: &[Limit]) -> Option<Duration> {
         let is_used_up = limits.iter().any(|limit| limit.remaining == Some(0));
         let is_secondary = self == Self::GitHub && status == StatusCode::TOO_MANY_REQUESTS && !is_used_up;
         is_secondary.then_some(Self::SECONDARY_WAIT)
@@ -173,12 +158,12 @@ fn resource(headers: &HeaderMap) -> Option<String> {
 
 struct Reader<'a> {
     headers: &'a HeaderMap,
-    limits: Vec<ProfileLimit>,
+    limits: Vec<Limit>,
     ignored: Vec<FieldError>,
 }
 
 impl Reader<'_> {
-    fn read_all(&mut self, limits: &[(&str, Names)], reset: impl Fn(&str) -> Option<Reset>) {
+    fn read_all(&mut self, limits: &[(&str, Names)], reset: impl Fn(&str) -> Option<Duration>) {
         for (name, names) in limits {
             let unit = match *name {
                 "requests" => Unit::Requests,
@@ -188,14 +173,15 @@ impl Reader<'_> {
         }
     }
 
-    fn read(&mut self, name: Option<String>, unit: Unit, names: &Names, reset: impl Fn(&str) -> Option<Reset>) {
+    fn read(&mut self, name: Option<String>, unit: Unit, names: &Names, reset: impl Fn(&str) -> Option<Duration>) {
         let quota = self.field(names.limit, "a number", number);
         let remaining = self.field(names.remaining, "a number", number);
         let reset = self.field(names.reset, "a time that this service sends", reset);
         if quota.is_some() || remaining.is_some() {
-            self.limits.push(ProfileLimit {
+            self.limits.push(Limit {
                 name,
-                unit,
+                partition_key: None,
+                unit: Some(unit),
                 quota,
                 remaining,
                 reset,
