@@ -79,8 +79,8 @@ pub enum ConfigErrorKind {
     DuplicateTier,
     /// Requests that are not counted: a path or network that cannot be read, or too many exemptions.
     Exemption,
-    /// The rules of a fleet: the name of a rule set, a setting of what follows or publishes it.
-    Fleet,
+    /// A second claim of the rules of one limiter: see [`RulesHandle::claim`](crate::RulesHandle::claim).
+    Claim,
     /// More for one caller than the rules say.
     Grant,
     /// The attribution of requests: a missing key, an unreadable network, a prefix length, a header name.

@@ -156,7 +156,7 @@ pub use self::layer::MissingDecision;
 #[cfg(feature = "redis")]
 pub use self::store::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{
-    access::{AbnormalUsage, Access, AccessList, AccessRules, Capacity, Exemption},
+    access::{AbnormalUsage, Access, AccessList, AccessOverlay, AccessRules, Capacity, Exemption},
     breaker::CircuitState,
     decision::{
         Allowance, Availability, Charge, ChargeTime, Decision, Forecast, MeasuredCharge, Measurement, Outcome,
@@ -180,7 +180,7 @@ pub use self::{
         fields::{EmitWhen, LegacyReset, RateCap, ResponseFields},
         rejection::Rejection,
     },
-    rules::{ChangeKind, ResolvedTier, Rules, RulesChange, RulesDiff, RulesHandle, Tiers},
+    rules::{ChangeKind, ResolvedTier, Rules, RulesChange, RulesClaim, RulesDiff, RulesHandle, RulesUpdate, Tiers},
     store::{
         AcquireFuture, Store, StoreFuture, StoreReport, StoreTraits,
         memory::{MemoryStore, MemoryStoreBuilder},

@@ -4,10 +4,13 @@ use std::{
     fmt,
     hash::{Hash, Hasher},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
 };
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use smallvec::SmallVec;
+
+use crate::error::{ConfigError, ConfigErrorKind};
 
 /// The caller whose quota a request spends: a user, an API key, an address, or several of these together.
 ///
@@ -239,7 +242,8 @@ impl ToPartitionKey for IpAddr {
 ///
 /// let id = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
 /// // The same everywhere: it can be computed to find a caller's keys in Redis.
-/// assert_eq!(format!("{id:?}"), "PartitionId(2b9742679fc3d12b0b3b07f9e18313f7)");
+/// assert_eq!(id.to_string(), "2b9742679fc3d12b0b3b07f9e18313f7");
+/// assert_eq!("2b9742679fc3d12b0b3b07f9e18313f7".parse(), Ok(id));
 /// assert_eq!(id.to_bytes()[..4], [0x2b, 0x97, 0x42, 0x67]);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -286,7 +290,34 @@ impl Hash for PartitionId {
 
 impl fmt::Debug for PartitionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PartitionId({:032x})", u128::from_be_bytes(self.0))
+        write!(f, "PartitionId({self})")
+    }
+}
+
+impl fmt::Display for PartitionId {
+    /// Writes 32 lower-case hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl FromStr for PartitionId {
+    type Err = ConfigError;
+
+    /// Parses 32 hexadecimal digits of either case.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ConfigErrorKind::Key`] for any other text.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        // `from_str_radix` also accepts a sign.
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
+        let error = || {
+            let message = format!("partition {text:?} is not 32 hexadecimal digits");
+            ConfigError::new(ConfigErrorKind::Key, message)
+        };
+        number.map(|number| Self(number.to_be_bytes())).ok_or_else(error)
     }
 }
 
@@ -351,6 +382,27 @@ mod tests {
         let scope = Scope::new("api");
         let id = scope.partition(&PartitionKey::new("user", "alice"));
         assert_eq!(format!("{id:?}"), "PartitionId(2b9742679fc3d12b0b3b07f9e18313f7)");
+    }
+
+    #[test]
+    fn the_text_of_a_partition_is_32_hexadecimal_digits_and_nothing_else() {
+        let id = PartitionId::from_bytes([0x0A; 16]);
+        let text = id.to_string();
+        assert_eq!(text, "0a".repeat(16));
+        assert_eq!([text.parse(), text.to_uppercase().parse()], [Ok(id), Ok(id)]);
+        for other in [
+            "",
+            "0a",
+            &format!("+{}", &text[1..]),
+            &format!("{text} "),
+            &text.replace("0a", "0ß"),
+        ] {
+            let error = other.parse::<PartitionId>().unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("partition {other:?} is not 32 hexadecimal digits")
+            );
+        }
     }
 
     /// E4: a client in another language computes the same. The expected bytes were computed with another implementation of

@@ -1,6 +1,7 @@
 //! The types of the `redis` crate that are part of this crate's interface, for
-//! [`RedisStoreBuilder::connect_with`](crate::RedisStoreBuilder::connect_with) and
-//! [`RedisStoreBuilder::connection_info_with`](crate::RedisStoreBuilder::connection_info_with).
+//! [`RedisStoreBuilder::connect_with`](crate::RedisStoreBuilder::connect_with),
+//! [`RedisStoreBuilder::connection_info_with`](crate::RedisStoreBuilder::connection_info_with) and
+//! [`RedisStore::command`](crate::RedisStore::command).
 //!
 //! They belong to one version of that crate, and nothing else here shows any of its types. Use them from here rather than
 //! from a `redis` of your own, which may be another version. What a [`ConnectionInfo`] or [`Client`] can do, the crate's
@@ -22,6 +23,6 @@
 //! # Ok::<_, RedisError>(())
 //! ```
 pub use ::redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisConnectionInfo, RedisError,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisConnectionInfo, RedisError,
+    Value, aio::MultiplexedConnection, cmd, from_redis_value,
 };

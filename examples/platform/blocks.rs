@@ -117,7 +117,7 @@ impl Blocks {
 
     /// Returns `true` if the fleet blocks a caller with this address and this key.
     pub(crate) fn is_blocked_by_fleet(&self, address: Option<IpAddr>, key: &PartitionKey) -> bool {
-        is_blocked(&self.access.fleet_rules(), address, key)
+        is_blocked(&self.access.overlay_rules(), address, key)
     }
 
     pub(crate) fn to_json(&self) -> Value {

@@ -49,7 +49,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tower::ServiceBuilder;
 use tower_quota::{
-    AccessList, ConfigError, Exemption, Limiter, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Tiers,
+    AccessList, Exemption, Limiter, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Tiers,
+    fleet::FleetError,
     key::{self, ClientIp, KeyExtractor},
     tier::{OnUnknownTier, TierLayer},
 };
@@ -165,7 +166,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         .route("/metrics", get(async move || prometheus.render())))
 }
 
-fn follow(set: &str, settings: &Settings, limits: &RateLimitLayer, access: &AccessList) -> Result<Fleet, ConfigError> {
+fn follow(set: &str, settings: &Settings, limits: &RateLimitLayer, access: &AccessList) -> Result<Fleet, FleetError> {
     let file = settings.rules.display();
     tracing::warn!(set, %file, "the file of rules holds only until the first version of the rule set is read");
     Fleet::follow(set, &settings.redis_url, limits, access)

@@ -23,7 +23,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tower_quota::{
-    ConfigError, Rules, StoreError,
+    Rules, StoreError,
     fleet::{FleetError, FleetErrorKind, RulesDocument},
 };
 
@@ -92,6 +92,7 @@ impl From<FleetError> for Failure {
     fn from(error: FleetError) -> Self {
         let message = error.to_string();
         match error.kind() {
+            FleetErrorKind::Config => Self::Usage(message),
             FleetErrorKind::Unavailable => Self::Broken(message),
             FleetErrorKind::Unreadable => Self::Broken(format!(
                 "{message}\n`rollback --overwrite` or `publish FILE --overwrite` takes its place"
@@ -107,12 +108,6 @@ impl From<FleetError> for Failure {
             FleetErrorKind::Conflict => Self::Rejected(format!("{message}\nNothing was published. See `show`.")),
             _ => Self::Rejected(message),
         }
-    }
-}
-
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Self {
-        Self::Usage(error.to_string())
     }
 }
 

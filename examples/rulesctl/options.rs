@@ -3,8 +3,8 @@
 use std::{env, ffi::OsString, time::Duration};
 
 use tower_quota::{
-    Access, ConfigError, PartitionId, RedisStore, RedisStoreBuilder,
-    fleet::{AccessEntry, Control, Publication, RedisRules, RulesPublisher},
+    Access, PartitionId, RedisStore, RedisStoreBuilder,
+    fleet::{AccessEntry, Control, FleetError, Publication, RedisRules, RulesPublisher},
 };
 
 use super::{Failure, read_document, read_rules};
@@ -144,7 +144,7 @@ impl Options {
         }))
     }
 
-    pub(crate) fn rules(&self) -> Result<RedisRules, ConfigError> {
+    pub(crate) fn rules(&self) -> Result<RedisRules, FleetError> {
         let servers: RedisStoreBuilder = match (&self.sentinel, &*self.urls) {
             (Some(name), urls) => RedisStore::sentinel_builder(urls, name),
             (None, [url]) => RedisStore::builder(url),
@@ -157,7 +157,7 @@ impl Options {
         RedisRules::new(servers, &self.set)
     }
 
-    pub(crate) fn publisher(&self) -> Result<RulesPublisher, ConfigError> {
+    pub(crate) fn publisher(&self) -> Result<RulesPublisher, FleetError> {
         Ok(RulesPublisher::new(self.rules()?, &self.author))
     }
 }
@@ -177,7 +177,7 @@ impl Words {
                 Long("prefix") => words.prefix = Some(parser.value()?.string()?),
                 Long("author") => words.author = Some(parser.value()?.string()?),
                 Long("percent") => words.percent = Some(parser.value()?.parse_with(percent)?),
-                Long("partition") => words.partitions.push(parser.value()?.parse_with(partition)?),
+                Long("partition") => words.partitions.push(parser.value()?.parse()?),
                 Long("to") => words.to = Some(parser.value()?.parse()?),
                 Long("for") => words.lasts = Some(parser.value()?.parse_with(duration)?),
                 Long("restart-counts") => words.restart_counts = true,
@@ -316,13 +316,6 @@ fn percent(text: &str) -> Result<u8, String> {
     percent
         .filter(|percent| *percent <= 100)
         .ok_or_else(|| format!("{text:?} is not a percentage from 0 to 100"))
-}
-
-fn partition(text: &str) -> Result<PartitionId, String> {
-    let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let digest = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
-    let digest = digest.ok_or_else(|| format!("{text:?} is not 32 hexadecimal digits"))?;
-    Ok(PartitionId::from_bytes(digest.to_be_bytes()))
 }
 
 /// Such as `90s`, `10m`, `2h` or `1d`.

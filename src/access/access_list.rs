@@ -1,19 +1,13 @@
 //! Networks and partition keys that are allowed or blocked, by rules that can change at any time.
 
-use std::{
-    any::Any,
-    collections::HashMap,
-    fmt,
-    net::IpAddr,
-    sync::{Arc, Weak},
-};
+use std::{collections::HashMap, fmt, net::IpAddr, sync::Arc};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
 use http::request::Parts;
 use ipnet::IpNet;
 
-use super::{keyed_request::KeyedRequest, networks::Networks};
+use super::{keyed_request::KeyedRequest, networks::Networks, overlay::AccessOverlay};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::{self, ClientIp, KeyExtractor},
@@ -36,8 +30,8 @@ use crate::{
 /// depend on the number of rules; it never waits, not even for a change of the rules.
 ///
 /// Rules are those of this process: they are neither stored nor shared with other instances, and do not end by
-/// themselves. A list that is given to a follower of a fleet (the module `fleet`) holds the fleet's rules as well, for those
-/// clients that no rule of this process is about.
+/// themselves. Another source, such as a follower of a fleet (the module `fleet`), adds its own in an
+/// [overlay](Self::overlay), for those clients that no rule of this process is about.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -73,26 +67,20 @@ pub struct AccessList(Arc<Shared>);
 struct Shared {
     client_ip: ClientIp,
     rules: ArcSwap<AccessRules>,
-    /// The rules of all followers together, for callers that no rule of this process is about.
-    fleet: ArcSwap<AccessRules>,
+    /// The rules of all overlays together, for callers that no rule of this process is about.
+    overlaid: ArcSwap<AccessRules>,
     /// Held during a change, so that two of them at the same time do not lose one.
     changing: Mutex<()>,
-    /// The rules of each follower. Held while `fleet` is made of them.
-    followers: Mutex<Vec<(FleetPlace, AccessRules)>>,
+    /// Held while `overlaid` is made of them.
+    overlays: Mutex<Vec<Overlaid>>,
 }
 
-/// The place of a follower's rules in an [`AccessList`].
-#[cfg_attr(
-    not(all(feature = "redis", feature = "serde")),
-    allow(dead_code, reason = "there is no fleet")
-)]
-#[derive(Clone, Debug)]
-pub(crate) struct FleetPlace {
-    /// The follower, which has ended when this is dropped.
-    pub(crate) follower: Weak<()>,
-    pub(crate) rule_set: Arc<str>,
-    /// That which the clones of the layer share.
-    pub(crate) layer: Weak<dyn Any + Send + Sync>,
+/// The rules of one overlay.
+pub(super) struct Overlaid {
+    pub(super) owner: Arc<()>,
+    /// The names of the overlays that may succeed it, once its owner has left it.
+    pub(super) left_as: Option<Vec<String>>,
+    pub(super) rules: AccessRules,
 }
 
 /// The answer of an [`AccessList`] for a request.
@@ -110,9 +98,17 @@ pub(crate) struct FleetPlace {
 /// assert_eq!(of("2001:db8:1::1"), Access::Allow);
 /// assert_eq!(of("2001:db8:1:2::1"), Access::Limit);
 /// assert_eq!(of("192.0.2.1"), Access::default());
+/// assert_eq!(Access::Block.to_string(), "block");
 /// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
+///
+/// With the feature `serde`, it is read and written as the same text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum Access {
     /// It passes uncounted.
@@ -123,6 +119,17 @@ pub enum Access {
     /// blocked.
     #[default]
     Limit,
+}
+
+impl fmt::Display for Access {
+    /// Writes `allow`, `block` or `limit`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allow => "allow",
+            Self::Block => "block",
+            Self::Limit => "limit",
+        })
+    }
 }
 
 impl AccessList {
@@ -157,9 +164,9 @@ impl AccessList {
         Self(Arc::new(Shared {
             client_ip,
             rules: ArcSwap::default(),
-            fleet: ArcSwap::default(),
+            overlaid: ArcSwap::default(),
             changing: Mutex::default(),
-            followers: Mutex::default(),
+            overlays: Mutex::default(),
         }))
     }
 
@@ -168,14 +175,18 @@ impl AccessList {
         self.0.rules.load_full()
     }
 
-    /// The rules of the fleet that followers (the module `fleet`) have put into this list, as they are now. They hold for
-    /// callers that no rule of this process is about. Without a follower there are none.
+    /// Creates an overlay without rules: a place for the rules of another source, apart from those of the program.
+    pub fn overlay(&self) -> AccessOverlay {
+        AccessOverlay::new(self.clone())
+    }
+
+    /// Returns the rules of all [overlays](Self::overlay) together, as they are now. They apply to callers that no rule of the
+    /// program is about.
     ///
-    /// Where several followers have this list, these are the rules of all of them. If two say different things about the
-    /// same network or key, [`Block`](Access::Block) goes before [`Allow`](Access::Allow), and that before
-    /// [`Limit`](Access::Limit).
-    pub fn fleet_rules(&self) -> Arc<AccessRules> {
-        self.0.fleet.load_full()
+    /// Where two overlays have different rules about the same network or key, [`Block`](Access::Block) goes before
+    /// [`Allow`](Access::Allow), and that before [`Limit`](Access::Limit).
+    pub fn overlay_rules(&self) -> Arc<AccessRules> {
+        self.0.overlaid.load_full()
     }
 
     /// Takes these rules in place of all others, at one moment: a request sees either the old ones or the new ones.
@@ -230,19 +241,12 @@ impl AccessList {
         Ok(result)
     }
 
-    /// Takes these rules in place of those that the follower of this place had, and of those that a follower before it has
-    /// left.
-    #[cfg_attr(
-        not(all(feature = "redis", feature = "serde")),
-        allow(dead_code, reason = "there is no fleet")
-    )]
-    pub(crate) fn replace_fleet(&self, place: &FleetPlace, rules: AccessRules) {
-        let mut followers = self.0.followers.lock();
-        followers.retain(|(other, _)| !place.replaces(other));
-        followers.push((place.clone(), rules));
+    pub(super) fn change_overlays(&self, change: impl FnOnce(&mut Vec<Overlaid>)) {
+        let mut overlays = self.0.overlays.lock();
+        change(&mut overlays);
         let mut all = AccessRules::new();
-        followers.iter().for_each(|(_, rules)| all.add(rules));
-        self.0.fleet.store(Arc::new(all));
+        overlays.iter().for_each(|overlaid| all.add(&overlaid.rules));
+        self.0.overlaid.store(Arc::new(all));
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -255,14 +259,16 @@ impl AccessList {
 
     /// The answer about a key alone, where there is no request and no address.
     pub(crate) fn access_of_key(&self, key: &PartitionKey) -> Access {
-        let (own, fleet) = (self.0.rules.load(), self.0.fleet.load());
-        let access = [&**own, &**fleet].iter().find_map(|rules| rules.keys.get(key).copied());
+        let (own, overlaid) = (self.0.rules.load(), self.0.overlaid.load());
+        let access = [&**own, &**overlaid]
+            .iter()
+            .find_map(|rules| rules.keys.get(key).copied());
         access.unwrap_or_default()
     }
 
     pub(crate) fn access(&self, caller: &KeyedRequest<'_>) -> Access {
-        let (own, fleet) = (self.0.rules.load(), self.0.fleet.load());
-        let both = [&**own, &**fleet];
+        let (own, overlaid) = (self.0.rules.load(), self.0.overlaid.load());
+        let both = [&**own, &**overlaid];
         let address = || self.0.client_ip.believed(caller.request);
         let by_network = both.iter().any(|rules| rules.look_at_addresses()).then(address);
         let by_key = both.iter().any(|rules| !rules.keys.is_empty()).then(|| caller.key());
@@ -270,19 +276,6 @@ impl AccessList {
         both.iter()
             .find_map(|rules| rules.find(address, key))
             .unwrap_or_default()
-    }
-}
-
-#[cfg_attr(
-    not(all(feature = "redis", feature = "serde")),
-    allow(dead_code, reason = "there is no fleet")
-)]
-impl FleetPlace {
-    /// Returns `true` if the other place is that of the same follower, or of one that has ended and followed the same rule
-    /// set, or for the same layer: its rules would otherwise hold until the process ends.
-    fn replaces(&self, other: &Self) -> bool {
-        let is_successor = self.rule_set == other.rule_set || self.layer.ptr_eq(&other.layer);
-        self.follower.ptr_eq(&other.follower) || (is_successor && other.follower.strong_count() == 0)
     }
 }
 
@@ -373,7 +366,7 @@ impl AccessRules {
     pub fn set_network(&mut self, network: impl AsRef<str>, access: Access) -> Result<(), ConfigError> {
         let network = read(network.as_ref())?;
         if self.networks.get(network).is_none() {
-            self.check_room()?;
+            self.check_room(1)?;
         }
         self.networks.insert(network, access);
         Ok(())
@@ -410,7 +403,7 @@ impl AccessRules {
     /// If there are too many rules.
     pub fn set_key(&mut self, key: PartitionKey, access: Access) -> Result<(), ConfigError> {
         if !self.keys.contains_key(&key) {
-            self.check_room()?;
+            self.check_room(1)?;
         }
         self.keys.insert(key, access);
         Ok(())
@@ -461,12 +454,33 @@ impl AccessRules {
         }
     }
 
-    /// Adds the rules of another set. About the same network or key, the one holds that [`find`](Self::find) prefers.
-    #[cfg_attr(
-        not(all(feature = "redis", feature = "serde")),
-        allow(dead_code, reason = "there is no fleet")
-    )]
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds the rules of `other`.
+    ///
+    /// Where both have a rule about the same network or key, [`Block`](Access::Block) goes before [`Allow`](Access::Allow), and
+    /// that before [`Limit`](Access::Limit). Clients without an address are blocked if one of them blocks these.
+    ///
+    /// ```
+    /// use tower_quota::{Access, AccessRules};
+    ///
+    /// let (mut rules, mut others) = (AccessRules::new(), AccessRules::new());
+    /// rules.set_network("203.0.113.0/24", Access::Block)?;
+    /// others.set_network("203.0.113.0/24", Access::Allow)?;
+    /// others.set_network("198.51.100.0/24", Access::Allow)?;
+    /// rules.merge(&others)?;
+    /// assert_eq!((rules.len(), rules.access("203.0.113.1".parse().ok(), None)), (2, Access::Block));
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ConfigErrorKind::AccessRules`] if both together have more than 1,000,000 rules. Nothing is added then.
+    pub fn merge(&mut self, other: &Self) -> Result<(), ConfigError> {
+        self.check_room(other.len())?;
+        self.add(other);
+        Ok(())
+    }
+
+    fn add(&mut self, other: &Self) {
         for (network, access) in other.networks.iter() {
             let before = self.networks.get(network);
             self.networks.insert(network, prefer(before.copied(), *access));
@@ -482,11 +496,15 @@ impl AccessRules {
         self.blocks_unknown || !self.networks.is_empty()
     }
 
-    fn check_room(&self) -> Result<(), ConfigError> {
-        if self.len() < Self::MAX_RULES {
+    fn check_room(&self, more: usize) -> Result<(), ConfigError> {
+        let most = Self::MAX_RULES;
+        if self.len() + more <= most {
             return Ok(());
         }
-        let message = format!("access rules: one more is more than {}", Self::MAX_RULES);
+        let message = match more {
+            1 => format!("access rules: one more is more than {most}"),
+            more => format!("access rules: {more} more are more than {most}"),
+        };
         Err(ConfigError::new(ConfigErrorKind::AccessRules, message))
     }
 }

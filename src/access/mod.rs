@@ -5,20 +5,20 @@ mod exemption;
 mod hooks;
 mod keyed_request;
 mod networks;
+mod overlay;
 mod path;
 
 use std::time::Duration;
 
 use http::{Method, StatusCode, header, request::Parts};
 
-#[cfg(all(feature = "redis", feature = "serde"))]
-pub(crate) use self::access_list::FleetPlace;
 use self::hooks::{AbnormalUsageOf, CapacityOf, Level};
 pub(crate) use self::keyed_request::KeyedRequest;
 pub use self::{
     access_list::{Access, AccessList, AccessRules},
     exemption::Exemption,
     hooks::{AbnormalUsage, Capacity},
+    overlay::AccessOverlay,
 };
 use crate::{
     decision::Outcome,

@@ -52,10 +52,6 @@ impl<V> Networks<V> {
         family.get(&Reverse(network.prefix_len()))?.get(&network.addr())
     }
 
-    #[cfg_attr(
-        not(all(feature = "redis", feature = "serde")),
-        allow(dead_code, reason = "there is no fleet")
-    )]
     pub(super) fn iter(&self) -> impl Iterator<Item = (IpNet, &V)> {
         let families = self.v4.iter().chain(&self.v6);
         families.flat_map(|(length, values)| {

@@ -12,7 +12,7 @@ use super::{
     error::FleetError,
     version::RulesVersion,
 };
-use crate::{access::AccessRules, error::ConfigError};
+use crate::{AccessRules, ConfigError};
 
 /// The state of a fleet's kill switch, as the last [`Control`] set it.
 ///

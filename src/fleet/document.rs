@@ -4,6 +4,7 @@ mod access;
 mod form;
 mod roll_out;
 
+pub(super) use self::access::is_same_network;
 use self::form::{DocumentForm, FormatForm, VersionForm};
 pub use self::{access::AccessEntry, roll_out::Rollout};
 use super::{
@@ -11,7 +12,7 @@ use super::{
     error::{FleetError, FleetErrorKind},
     version::RulesVersion,
 };
-use crate::{access::AccessRules, error::ConfigError, rules::Rules};
+use crate::{AccessRules, ConfigError, Rules};
 
 /// The rules that all instances of a service follow, with their version, the roll-out, the kill switch and an access list.
 ///
@@ -119,13 +120,15 @@ impl RulesDocument {
     ///
     /// # Errors
     ///
-    /// As those of [`build`](crate::RateLimitLayerBuilder::build), with `roll_out` before those of its rules.
-    pub fn check(&self) -> Result<(), ConfigError> {
+    /// Returns [`FleetErrorKind::Invalid`] with the message of [`build`](crate::RateLimitLayerBuilder::build), after
+    /// `roll_out: ` for the rules of the rollout.
+    pub fn check(&self) -> Result<(), FleetError> {
         self.rules().validate()?;
         if let Some(roll_out) = self.roll_out() {
-            roll_out.rules().validate().map_err(|error| error.within("roll_out"))?;
+            let within = |error| FleetError::from_config(FleetErrorKind::Invalid, "roll_out: ", error);
+            roll_out.rules().validate().map_err(within)?;
         }
-        self.access_rules(0).map(drop)
+        Ok(self.access_rules(0).map(drop)?)
     }
 
     /// The number of the version, which is larger than those of the documents before.

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, sync::Arc};
 
-use crate::error::{ConfigError, StoreError};
+use crate::{ConfigError, StoreError};
 
 /// The reason why rules are not published, read or put in force. Two errors are equal if kind and message are.
 ///
@@ -32,6 +32,11 @@ pub enum FleetErrorKind {
     /// A rollback made the current version, so that [`Publication::roll_back`](super::Publication::roll_back) is ambiguous: use
     /// [`roll_back_to`](super::Publication::roll_back_to). The message has the versions with other rules, the newest one first.
     AfterRollBack,
+    /// Another follower, or another source, has [claimed](crate::RulesHandle::claim) the rules of the limiter.
+    Claimed,
+    /// A setting is invalid: the name of a rule set or of an instance, or a setting of a store. Or a follower was started
+    /// outside of a Tokio runtime.
+    Config,
     /// Another publication came first. Look at what it has changed, and propose again.
     Conflict,
     /// Policies would start anew, and the publication does not say that it
@@ -101,6 +106,11 @@ impl FleetError {
         self.kind
     }
 
+    /// An error of the limiter or of a store, with a text before it.
+    pub(super) fn from_config(kind: FleetErrorKind, within: &str, error: ConfigError) -> Self {
+        Self::new(kind, format!("{within}{error}")).with_source(error)
+    }
+
     fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
@@ -129,7 +139,7 @@ impl Error for FleetError {
 
 impl From<ConfigError> for FleetError {
     fn from(error: ConfigError) -> Self {
-        Self::new(FleetErrorKind::Invalid, error.to_string()).with_source(error)
+        Self::from_config(FleetErrorKind::Invalid, "", error)
     }
 }
 

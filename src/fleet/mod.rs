@@ -20,6 +20,8 @@ mod publisher;
 mod redis_rules;
 mod report;
 mod source;
+mod sync;
+mod telemetry;
 mod version;
 
 pub use self::{

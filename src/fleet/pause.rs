@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::sync::random;
+use super::sync::random_number;
 
 /// The mean time between two polls.
 const POLL: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ pub(super) async fn after_poll(change: impl Future<Output = ()>) {
     reason = "a poll is a pause, and no request waits for it"
 )]
 pub(super) async fn between_polls() {
-    sleep(jittered(random::number())).await;
+    sleep(jittered(random_number() as u32)).await;
 }
 
 fn jittered(number: u32) -> Duration {

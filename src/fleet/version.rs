@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use super::error::{FleetError, FleetErrorKind};
+use crate::PartitionId;
 
 /// The version of a [`RulesDocument`](super::RulesDocument): its number, and a digest of its bytes.
 ///
@@ -72,20 +73,13 @@ impl FromStr for RulesVersion {
             let number = number.parse().ok().filter(|number| *number <= Self::MAX_NUMBER);
             Some(Self {
                 number: number.filter(|_| is_decimal)?,
-                digest: digest_from_hex(digest)?,
+                // A digest has the form of a partition.
+                digest: digest.parse::<PartitionId>().ok()?.to_bytes(),
             })
         };
         let message = "the version of rules is not a number, a space and 32 hexadecimal digits";
         parse().ok_or_else(|| FleetError::new(FleetErrorKind::Malformed, message))
     }
-}
-
-/// Reads 32 hexadecimal digits.
-pub(super) fn digest_from_hex(text: &str) -> Option<[u8; 16]> {
-    // A sign would be read, too.
-    let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex)?;
-    Some(number.to_be_bytes())
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
-pub(crate) use self::named::named_readers;
 use self::{
     calendar::CalendarForm,
+    named::named_readers,
     values::{AlgorithmForm, ExtensionForm, Whole},
 };
 use super::Rules;

@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{Candidate, Policies, Rules, Sets};
-use crate::error::{ConfigError, ConfigErrorKind};
+use super::{AppliedRules, Candidate, Policies, Rules, Sets};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    partition::PartitionId,
+};
 
 /// Replaces the rules of a limiter and its layers at run time: see [`Limiter::rules`](crate::Limiter::rules).
 ///
@@ -15,7 +18,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// are not valid are rejected, and the old ones stay.
 ///
 /// It changes the rules of this process only: give every instance the same ones, or have all follow one document (the
-/// module `fleet`), which this handle then overrides.
+/// module `fleet`). A source of your own [claims](Self::claim) the rules, and this handle then overrides the source.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -47,9 +50,14 @@ use crate::error::{ConfigError, ConfigErrorKind};
 pub struct RulesHandle(pub(crate) Arc<Policies>);
 
 impl RulesHandle {
+    /// Returns the name of the limiter's [scope](crate::LimiterBuilder::scope).
+    pub fn scope(&self) -> &str {
+        &self.0.scope
+    }
+
     /// The rules that hold for all callers, apart from those that are being tried.
     pub fn current(&self) -> Rules {
-        self.0.active.load().current.rules.clone()
+        self.0.active.load().rules.current.rules.clone()
     }
 
     /// Puts new rules in the place of the old ones, for all callers. Rules that were being tried are dropped.
@@ -80,13 +88,12 @@ impl RulesHandle {
     /// layer was built without [`Tiers`](crate::Tiers), so that nothing says of which tier a request is.
     pub fn replace(&self, rules: Rules) -> Result<(), ConfigError> {
         let _changing = self.0.changing.lock();
-        let sets = self.sets(rules)?;
+        let rules = AppliedRules {
+            current: self.sets(rules)?,
+            candidate: None,
+        };
         self.0.has_data.store(true, Ordering::Relaxed);
-        self.0.change(|active| {
-            active.current = Arc::clone(&sets);
-            active.candidate = None;
-            active.holder = active.holder.overriding();
-        });
+        self.0.change(|active| active.replace(rules.clone()));
         Ok(())
     }
 
@@ -127,17 +134,14 @@ impl RulesHandle {
     ///
     /// As those of [`replace`](Self::replace), or if `percent` is above 100.
     pub fn roll_out(&self, percent: u8, rules: Rules) -> Result<(), ConfigError> {
-        if percent > 100 {
-            let message = format!("rules: {percent} percent of the callers is outside 0..=100");
-            return Err(ConfigError::new(ConfigErrorKind::Policies, message));
-        }
         let _changing = self.0.changing.lock();
-        let sets = self.sets(rules)?;
-        let candidate = Some(Candidate::new(percent, &[], sets));
+        let candidate = Some(self.candidate(percent, &[], rules)?);
         self.0.has_data.store(true, Ordering::Relaxed);
         self.0.change(|active| {
-            active.candidate.clone_from(&candidate);
-            active.holder = active.holder.overriding();
+            active.replace(AppliedRules {
+                current: Arc::clone(&active.rules.current),
+                candidate: candidate.clone(),
+            });
         });
         Ok(())
     }
@@ -165,7 +169,7 @@ impl RulesHandle {
     /// ```
     pub fn rollout(&self) -> Option<(u8, Rules)> {
         let active = self.0.active.load();
-        let candidate = active.candidate.as_ref()?;
+        let candidate = active.rules.candidate.as_ref()?;
         Some((candidate.percent, candidate.sets.rules.clone()))
     }
 
@@ -200,9 +204,9 @@ impl RulesHandle {
         self.0.change(|active| active.switch.turn(false));
     }
 
-    /// Ends what [`disable`](Self::disable) began. A layer that follows a fleet is then on, whatever the switch of the
-    /// fleet says now or later, until [`clear_overrides`](Self::clear_overrides); a switch that is on when the layer begins
-    /// to follow overrides nothing.
+    /// Ends what [`disable`](Self::disable) began. If a source has [claimed](Self::claim) the rules, limits stay enabled
+    /// whatever the source sets now or later, until [`clear_overrides`](Self::clear_overrides). A switch that was enabled
+    /// before the claim overrides nothing.
     pub fn enable(&self) {
         self.0.change(|active| active.switch.turn(true));
     }
@@ -239,6 +243,19 @@ impl RulesHandle {
     /// As those of [`replace`](Self::replace).
     pub fn check(&self, rules: &Rules) -> Result<(), ConfigError> {
         self.sets(rules.clone()).map(drop)
+    }
+
+    pub(super) fn candidate(
+        &self,
+        percent: u8,
+        partitions: &[PartitionId],
+        rules: Rules,
+    ) -> Result<Candidate, ConfigError> {
+        if percent > 100 {
+            let message = format!("rules: {percent} percent of the callers is outside 0..=100");
+            return Err(ConfigError::new(ConfigErrorKind::Policies, message));
+        }
+        Ok(Candidate::new(percent, partitions, self.sets(rules)?))
     }
 
     pub(super) fn sets(&self, rules: Rules) -> Result<Arc<Sets>, ConfigError> {

@@ -1,10 +1,9 @@
 //! Rules: the policies that apply to a request, the same for all or by the tier of its caller.
 
 mod candidate;
+mod claim;
 mod data;
 mod diff;
-#[cfg(all(feature = "redis", feature = "serde"))]
-mod followed;
 #[cfg(feature = "serde")]
 mod format;
 mod grants;
@@ -26,21 +25,15 @@ use std::{
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
-use self::{
-    candidate::Candidate,
-    grants::Grants,
-    switch::{Holder, Switch},
-    view::RulesConfig,
-};
+use self::{candidate::Candidate, claim::ClaimState, grants::Grants, switch::Switch, view::RulesConfig};
 pub use self::{
+    claim::{RulesClaim, RulesUpdate},
     data::Rules,
     diff::{ChangeKind, RulesChange, RulesDiff},
     handle::RulesHandle,
     resolved::ResolvedTier,
     tiers::Tiers,
 };
-#[cfg(all(feature = "redis", feature = "serde"))]
-pub(crate) use self::{followed::FleetRules, format::named_readers};
 pub(crate) use self::{
     grants::Grant,
     resolved::NoTier,
@@ -61,6 +54,7 @@ use crate::{
 
 /// The rules of a limiter, which may be replaced while requests are under way.
 pub(crate) struct Policies {
+    scope: Box<str>,
     /// The names of all keys but the main one.
     keys: Vec<String>,
     /// True if rules came as data, which need not use every key and unit of the program.
@@ -76,10 +70,17 @@ pub(crate) struct Policies {
 pub(crate) struct Active {
     config: Arc<RulesConfig>,
     switch: Switch,
-    holder: Holder,
+    /// `None` while no source has claimed the rules.
+    claim: Option<ClaimState>,
+    rules: AppliedRules,
+    grants: Arc<Grants>,
+}
+
+/// Valid rules for all callers, and those that are tried on a part of them.
+#[derive(Clone, Debug)]
+struct AppliedRules {
     current: Arc<Sets>,
     candidate: Option<Candidate>,
-    grants: Arc<Grants>,
 }
 
 /// Rules that were found valid.
@@ -182,7 +183,7 @@ impl Policies {
         partition: Option<PartitionId>,
     ) -> Result<Option<Arc<QuotaSet>>, Vec<String>> {
         if let Some(name) = name {
-            let tiers = active.all().flat_map(|sets| sets.tiers.first());
+            let tiers = active.rules.all().flat_map(|sets| sets.tiers.first());
             let known: Vec<String> = tiers
                 .filter_map(|(tier, _)| Some(tier.as_deref()?.to_owned()))
                 .collect();
@@ -191,7 +192,7 @@ impl Policies {
                 return Err(known);
             }
         }
-        let tiers = active.sets(partition).tiers();
+        let tiers = active.rules.sets(partition).tiers();
         let named = tiers.iter().find(|(tier, _)| tier.as_deref() == name);
         Ok(named.unwrap_or(&tiers[0]).1.clone())
     }
@@ -199,7 +200,8 @@ impl Policies {
     /// The policies of all tiers, and those that are tried.
     pub(crate) fn all_sets(&self) -> Vec<Arc<QuotaSet>> {
         let active = self.active.load();
-        active.all().flat_map(|sets| sets.all().cloned()).collect()
+        let sets = active.rules.all().flat_map(|sets| sets.all().cloned());
+        sets.collect()
     }
 
     /// The shortest window of a set that has none shorter than an hour.
@@ -228,7 +230,7 @@ impl Active {
 
     /// Returns `true` if the rules for the caller with this partition have tiers.
     pub(crate) fn has_tiers(&self, partition: Option<PartitionId>) -> bool {
-        self.sets(partition).has_tiers()
+        self.rules.sets(partition).has_tiers()
     }
 
     /// Returns `true` if requests are limited at all.
@@ -238,7 +240,7 @@ impl Active {
 
     /// The policies of a tier for the caller with this partition. A tier that is missing or unknown is the first one.
     pub(crate) fn select_tier(&self, name: Option<&str>, partition: Option<PartitionId>) -> Selection {
-        let sets = self.sets(partition);
+        let sets = self.rules.sets(partition);
         let (tiers, name) = (sets.tiers(), name.filter(|_| sets.has_tiers()));
         let known = name.map(|name| tiers.iter().find(|(tier, _)| tier.as_deref() == Some(name)));
         let (tier, set) = known.flatten().unwrap_or(&tiers[0]);
@@ -250,21 +252,22 @@ impl Active {
         }
     }
 
+    /// Returns `true` if the rules depend on the caller.
+    pub(crate) fn depends_on_caller(&self) -> bool {
+        self.rules.candidate.is_some() || !self.grants.is_empty()
+    }
+}
+
+impl AppliedRules {
     /// The rules for a caller: those that are tried, for a part of them.
     fn sets(&self, partition: Option<PartitionId>) -> &Sets {
         let candidate = self.candidate.as_ref().filter(|candidate| candidate.takes(partition));
         candidate.map_or(&self.current, |candidate| &candidate.sets)
     }
 
-    /// The rules that hold, and those that are tried.
     fn all(&self) -> impl Iterator<Item = &Arc<Sets>> {
         let candidate = self.candidate.as_ref().map(|candidate| &candidate.sets);
         std::iter::once(&self.current).chain(candidate)
-    }
-
-    /// Returns `true` if the rules depend on the caller.
-    pub(crate) fn depends_on_caller(&self) -> bool {
-        self.candidate.is_some() || !self.grants.is_empty()
     }
 }
 
@@ -308,7 +311,7 @@ type CheckedTier = (Option<Arc<str>>, Option<Arc<QuotaSet>>);
 
 impl fmt::Debug for Policies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.active.load().current.rules.fmt(f)
+        self.active.load().rules.current.rules.fmt(f)
     }
 }
 

@@ -4,11 +4,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use arc_swap::ArcSwap;
 
-use super::{
-    Active, Policies, Rules, Sets,
-    switch::{Holder, Switch},
-    view::RulesConfig,
-};
+use super::{Active, AppliedRules, Policies, Rules, Sets, switch::Switch, view::RulesConfig};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     policy::QuotaPolicy,
@@ -60,12 +56,15 @@ impl RulesSettings {
         let active = Active {
             config: Arc::new(config),
             switch: Switch::default(),
-            holder: Holder::default(),
-            current: Arc::new(sets),
-            candidate: None,
+            claim: None,
+            rules: AppliedRules {
+                current: Arc::new(sets),
+                candidate: None,
+            },
             grants: Arc::default(),
         };
         Ok(Policies {
+            scope: scope.into(),
             keys,
             has_data: AtomicBool::new(self.has_data),
             changing: Mutex::default(),

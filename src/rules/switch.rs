@@ -1,74 +1,37 @@
 //! The kill switch of a layer.
 
-/// The switch of the fleet, and that of this process, which overrides it.
+/// The switch of a claim, and that of the program, which overrides it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Switch {
-    is_off_by_fleet: bool,
+    is_off_by_claim: bool,
     own: Option<bool>,
 }
 
 impl Switch {
     /// Returns `true` if requests are limited.
     pub(super) fn is_on(self) -> bool {
-        self.own.unwrap_or(!self.is_off_by_fleet)
+        self.own.unwrap_or(!self.is_off_by_claim)
     }
 
-    /// Turned by this process. It stays as it is until it is [released](Self::release), whatever the fleet says meanwhile.
     pub(super) fn turn(&mut self, is_on: bool) {
         self.own = Some(is_on);
     }
-}
 
-#[cfg_attr(
-    not(all(feature = "redis", feature = "serde")),
-    allow(dead_code, reason = "only a fleet turns it from outside")
-)]
-impl Switch {
-    /// A fleet begins to be followed. An own "on" of before was against no fleet, and is over.
-    pub(super) fn follow(&mut self) {
+    /// An own "on" of before was against no claim, and is over.
+    pub(super) fn claim(&mut self) {
         self.own = self.own.filter(|own| !own);
     }
 
-    /// Turned by the fleet.
-    pub(super) fn turn_by_fleet(&mut self, is_on: bool) {
-        self.is_off_by_fleet = !is_on;
+    pub(super) fn turn_by_claim(&mut self, is_on: bool) {
+        self.is_off_by_claim = !is_on;
     }
 
-    /// Returns `true` if this process overrides the fleet: its own switch says what the fleet's does not.
     pub(super) fn is_overridden(self) -> bool {
-        self.own.is_some_and(|own| own == self.is_off_by_fleet)
+        self.own.is_some_and(|own| own == self.is_off_by_claim)
     }
 
-    /// The fleet's holds again.
     pub(super) fn release(&mut self) {
         self.own = None;
-    }
-}
-
-/// The one whose rules are in force.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    not(all(feature = "redis", feature = "serde")),
-    allow(dead_code, reason = "without a fleet it is the program")
-)]
-pub(super) enum Holder {
-    /// The program: no fleet is followed.
-    #[default]
-    Program,
-    Fleet,
-    /// The program, against the fleet.
-    Override,
-    /// The program until the fleet's rules are put in force again.
-    Returned,
-}
-
-impl Holder {
-    /// After the program has replaced the rules.
-    pub(super) fn overriding(self) -> Self {
-        match self {
-            Self::Program => Self::Program,
-            Self::Fleet | Self::Override | Self::Returned => Self::Override,
-        }
     }
 }
 
@@ -80,8 +43,8 @@ mod tests {
         let mut switch = Switch::default();
         for (by, is_on) in turns {
             match *by {
-                "fleet" => switch.turn_by_fleet(*is_on),
-                "follow" => switch.follow(),
+                "claim" => switch.turn_by_claim(*is_on),
+                "begin" => switch.claim(),
                 _ => switch.turn(*is_on),
             }
         }
@@ -89,36 +52,36 @@ mod tests {
     }
 
     #[test]
-    fn the_own_switch_overrides_that_of_the_fleet() {
-        let (own, fleet, follow) = ("own", "fleet", "follow");
+    fn the_own_switch_overrides_that_of_a_claim() {
+        let (own, claim, begin) = ("own", "claim", "begin");
         for (turns, is_on, is_overridden) in [
             (&[][..], true, false),
             (&[(own, false)], false, true),
             (&[(own, false), (own, true)], true, false),
-            (&[(fleet, false)], false, false),
-            (&[(fleet, false), (fleet, true)], true, false),
-            (&[(fleet, false), (own, true)], true, true),
-            // Both positions stay until they are released, also where the fleet agrees meanwhile.
-            (&[(own, true), (fleet, false)], true, true),
-            (&[(own, true), (fleet, true), (fleet, false)], true, true),
-            (&[(own, false), (own, true), (fleet, false)], true, true),
-            (&[(fleet, false), (own, true), (fleet, true)], true, false),
+            (&[(claim, false)], false, false),
+            (&[(claim, false), (claim, true)], true, false),
+            (&[(claim, false), (own, true)], true, true),
+            // Both positions stay until they are released, also where the claim agrees meanwhile.
+            (&[(own, true), (claim, false)], true, true),
+            (&[(own, true), (claim, true), (claim, false)], true, true),
+            (&[(own, false), (own, true), (claim, false)], true, true),
+            (&[(claim, false), (own, true), (claim, true)], true, false),
             (
-                &[(fleet, false), (own, true), (fleet, true), (fleet, false)],
+                &[(claim, false), (own, true), (claim, true), (claim, false)],
                 true,
                 true,
             ),
-            (&[(own, false), (fleet, false)], false, false),
-            (&[(own, false), (fleet, false), (fleet, true)], false, true),
-            (&[(own, false), (fleet, false), (own, true)], true, true),
-            (&[(fleet, false), (own, true), (own, false), (fleet, true)], false, true),
-            // An "on" without a fleet is no override of one that is followed later.
+            (&[(own, false), (claim, false)], false, false),
+            (&[(own, false), (claim, false), (claim, true)], false, true),
+            (&[(own, false), (claim, false), (own, true)], true, true),
+            (&[(claim, false), (own, true), (own, false), (claim, true)], false, true),
+            // An "on" without a claim is no override of one that comes later.
             (
-                &[(own, false), (own, true), (follow, true), (fleet, false)],
+                &[(own, false), (own, true), (begin, true), (claim, false)],
                 false,
                 false,
             ),
-            (&[(own, false), (follow, true), (fleet, true)], false, true),
+            (&[(own, false), (begin, true), (claim, true)], false, true),
         ] {
             let switch = turned(turns);
             assert_eq!(
@@ -128,7 +91,7 @@ mod tests {
             );
             let mut released = switch;
             released.release();
-            let last = turns.iter().rev().find(|(by, _)| *by == fleet);
+            let last = turns.iter().rev().find(|(by, _)| *by == claim);
             assert_eq!(released.is_on(), last.is_none_or(|(_, is_on)| *is_on), "{turns:?}");
         }
     }

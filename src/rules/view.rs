@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Weak, atomic::Ordering},
 };
 
-use super::{Candidate, CheckedTier, Policies, QuotaSet, Rules, Sets};
+use super::{AppliedRules, Candidate, CheckedTier, Policies, QuotaSet, Rules, Sets};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     policy::{Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
@@ -49,7 +49,7 @@ impl ViewClaim {
 }
 
 impl Policies {
-    /// Adds a layer, if the rules fit it.
+    /// Adds a layer, if the rules in force fit it, and those of a source that the program overrides.
     pub(crate) fn add_view(&self, view: LayerView) -> Result<ViewClaim, ConfigError> {
         let _changing = self.changing.lock();
         let (active, view) = (self.active.load_full(), Arc::new(view));
@@ -60,25 +60,37 @@ impl Policies {
             Some(gone) => *gone = Arc::downgrade(&view),
             None => config.views.push(Arc::downgrade(&view)),
         }
-        let with_layer = |sets: &Sets| sets.with_layer(position, &view).map(Arc::new);
-        let current = with_layer(&active.current)?;
+        let rules = active.rules.with_layer(position, &view)?;
         if !self.has_data.load(Ordering::Relaxed) {
-            check_units_are_used(&view.units, &current.rules)?;
+            check_units_are_used(&view.units, &rules.current.rules)?;
         }
-        let candidate = active.candidate.as_ref().map(|candidate| {
-            let sets = with_layer(&candidate.sets)?;
+        let overridden = active.claim.as_ref().and_then(|claim| claim.overridden.as_ref());
+        let overridden = overridden.map(|rules| rules.with_layer(position, &view)).transpose()?;
+        let config = Arc::new(config);
+        self.change(|active| {
+            active.config = Arc::clone(&config);
+            active.rules.clone_from(&rules);
+            if let Some(claim) = &mut active.claim {
+                claim.overridden.clone_from(&overridden);
+            }
+        });
+        Ok(ViewClaim { position, view })
+    }
+}
+
+impl AppliedRules {
+    fn with_layer(&self, position: usize, layer: &LayerView) -> Result<Self, ConfigError> {
+        let candidate = self.candidate.as_ref().map(|candidate| {
+            let sets = Arc::new(candidate.sets.with_layer(position, layer)?);
             Ok(Candidate {
                 sets,
                 ..candidate.clone()
             })
         });
-        let (candidate, config) = (candidate.transpose()?, Arc::new(config));
-        self.change(|active| {
-            active.config = Arc::clone(&config);
-            active.current = Arc::clone(&current);
-            active.candidate.clone_from(&candidate);
-        });
-        Ok(ViewClaim { position, view })
+        Ok(Self {
+            current: Arc::new(self.current.with_layer(position, layer)?),
+            candidate: candidate.transpose()?,
+        })
     }
 }
 

@@ -1,5 +1,5 @@
 //! The names and descriptions of the metrics, except those of anonymous tokens, which `meters` describes when they first
-//! count.
+//! count, and those of fleets.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
@@ -23,7 +23,6 @@ catalog! {
         FAILED "tower_quota_failed_total" "Requests that no store decided, by the failure mode";
         FAILED_WHILE_CLOSED "tower_quota_failed_while_closed_total"
             "Requests that no store decided although the circuit was closed, by the failure mode";
-        FLEET_UNREAD "tower_quota_rules_unread_total" "Polls that the source of the rules did not answer";
         LATE_BATCHES "tower_quota_late_batches_total"
             "Batches of prefetched units whose call missed the deadline or failed, by what became of them";
         NEW_PARTITIONS "tower_quota_new_partitions_total" "Charges to partitions of which a remote store had no state";
@@ -44,13 +43,6 @@ catalog! {
     }
     describe_gauge in Count {
         CIRCUIT_OPEN "tower_quota_circuit_open" "Circuit breakers that are open";
-        FLEET_CONTROLS_UNREAD "tower_quota_rules_controls_unread" "Instances that do not read the kill switch and the access list";
-        FLEET_LOST "tower_quota_rules_lost" "Instances whose source of the rules lost something that it had";
-        FLEET_OVERRIDDEN "tower_quota_rules_overridden" "Processes that override the rules or the switch of their fleet";
-        FLEET_POLICY_VERSION "tower_quota_rules_policy_version" "The version of the rules that have a policy";
-        FLEET_REJECTED "tower_quota_rules_rejected" "Instances that reject the rules that were published last";
-        FLEET_SWITCH_ENDS "tower_quota_rules_switch_ends_seconds" "When the fleet's limits are switched on again, in Unix time; 0 while they are on";
-        FLEET_VERSION "tower_quota_rules_version" "The version of the rules that are followed";
         LIMITS_OFF "tower_quota_limits_off" "Layers that apply no limits, because a switch is off";
         LOST_NODES "tower_quota_lost_nodes" "Nodes of Redis clusters that are not asked because they do not answer";
         SERVER_MEMORY "tower_quota_server_memory_ratio" "The highest share of its memory limit that a Redis server uses";

@@ -2,9 +2,6 @@
 //!
 //! Handles are made at the first use and kept: later requests look up and allocate nothing.
 
-#[cfg(all(feature = "redis", feature = "serde"))]
-#[path = "meters/fleet.rs"]
-mod fleet;
 #[cfg(feature = "privacy-pass")]
 #[path = "meters/tokens.rs"]
 mod tokens;
@@ -20,8 +17,6 @@ use std::{
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
-#[cfg(all(feature = "redis", feature = "serde"))]
-pub(super) use self::fleet::FleetMeters;
 #[cfg(feature = "privacy-pass")]
 pub(super) use self::tokens::TokenMeters;
 #[cfg(feature = "tier")]

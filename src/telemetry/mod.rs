@@ -40,7 +40,7 @@
 //! | `tower_quota_tier_unresolved_total` | counter | `reason` | requests that went on while the tier of their user was [unknown](crate::tier::OnUnknownTier): `unanswered` (after the wait, or at once where there is none), `failed` (the look-up, or one a moment ago), `full` (too many look-ups or waiting requests) |
 //! | `tower_quota_units_total` | counter | `scope`, `unit`, `amount` | units of [your own](crate::QuotaPolicy::with_unit), of requests that are over: `expected` were charged before they were served, `used` in the end |
 //! | `tower_quota_refunds_total` | counter | `scope`, `outcome` | refunds [of callers](crate::Caller::refund) that have not failed: `refunded`, `duplicate`, `not_applicable`, as in [`RefundOutcome`](crate::RefundOutcome) |
-//! | `tower_quota_rules_version` | gauge | `rules` | the number of the version that an instance [follows](crate::fleet); 0 while it has the rules of its program. `count_values("version", tower_quota_rules_version)` says how many instances run which version |
+//! | `tower_quota_rules_version` | gauge | `rules` | the number of the version that an instance follows (module `fleet`); 0 while it has the rules of its program. `count_values("version", tower_quota_rules_version)` says how many instances run which version |
 //! | `tower_quota_rules_policy_version` | gauge | `rules`, `tier`, `policy` | the same for each policy of that version; 0 once it is gone |
 //! | `tower_quota_rules_rejected` | gauge | `rules`, `reason` | 1 while an instance rejects the version that was published last: `invalid`, `malformed`, `mismatched`, `newer_format`, `too_long`. The event has the place in the document |
 //! | `tower_quota_rules_overridden` | gauge | `rules` | 1 while a process overrides the rules or the switch of the fleet |
@@ -175,8 +175,6 @@ mod macros;
 mod builds;
 #[cfg(feature = "metrics")]
 mod catalog;
-#[cfg(all(feature = "redis", feature = "serde"))]
-mod fleet;
 mod growth;
 mod layer;
 #[cfg(feature = "metrics")]
@@ -198,8 +196,6 @@ mod watch;
 
 use std::time::Duration;
 
-#[cfg(all(feature = "redis", feature = "serde"))]
-pub(crate) use self::fleet::FleetTelemetry;
 use self::macros::EVENTS;
 pub(crate) use self::macros::InSpan;
 #[cfg(feature = "privacy-pass")]

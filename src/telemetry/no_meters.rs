@@ -42,10 +42,6 @@ impl LayerMeters {
     pub(super) fn would_reject(&self, _: &str, _: &str, _: &str) {}
 }
 
-#[cfg(all(feature = "redis", feature = "serde"))]
-#[derive(Debug)]
-pub(super) struct FleetMeters;
-
 #[derive(Debug)]
 pub(crate) struct SwitchMeter;
 
@@ -55,27 +51,6 @@ impl SwitchMeter {
     }
 
     pub(crate) fn turned(&self, _: impl FnOnce() -> bool) {}
-}
-
-#[cfg(all(feature = "redis", feature = "serde"))]
-impl FleetMeters {
-    pub(super) fn new(_: &str) -> Self {
-        Self
-    }
-
-    pub(super) fn runs(&self, _: u64, _: &[(&str, &str)]) {}
-
-    pub(super) fn rejects(&self, _: Option<&'static str>) {}
-
-    pub(super) fn overridden(&self, _: bool) {}
-
-    pub(super) fn unread(&self) {}
-
-    pub(super) fn lost(&self, _: &[(&'static str, String)]) {}
-
-    pub(super) fn controls_unread(&self, _: bool) {}
-
-    pub(super) fn switch_ends(&self, _: Option<Option<u64>>) {}
 }
 
 #[cfg(feature = "tier")]

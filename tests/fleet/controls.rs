@@ -59,7 +59,7 @@ impl Instance {
 
     fn access(&self, address: &str) -> Access {
         let address: IpAddr = address.parse().unwrap();
-        self.access.fleet_rules().access(Some(address), None)
+        self.access.overlay_rules().access(Some(address), None)
     }
 
     fn lost(&self) -> Vec<(&'static str, u64, Option<u64>)> {

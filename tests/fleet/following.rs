@@ -12,7 +12,7 @@ use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::time::Instant;
 use tower_quota::{
-    Access, AccessList, ConfigErrorKind, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Rules, Scope, Tiers,
+    Access, AccessList, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Rules, Scope, Tiers,
     clock::{Clock, Timestamp},
     fleet::{
         AccessEntry, FleetErrorKind as Reason, Rollout, RulesDocument, RulesFollower, RulesFollowerBuilder,
@@ -422,7 +422,7 @@ async fn followers_that_share_an_access_list_keep_the_rules_of_each_other() {
     entries.push(network("198.51.100.0/24", Access::Block));
     admin.publish(&version(101).with_access(entries).blocking_unknown_addresses(true));
     poll().await;
-    let rules = list.fleet_rules();
+    let rules = list.overlay_rules();
     let of = |address: &str| rules.access(Some(address.parse().unwrap()), None);
     assert_eq!((rules.len(), rules.access(None, None)), (5, Access::Block));
     // The most specific network wins, and of two rules about one network the block.
@@ -442,7 +442,7 @@ async fn followers_that_share_an_access_list_keep_the_rules_of_each_other() {
     for layer in [&first, &second] {
         assert_eq!([send(layer, "mallory").await.0, send(layer, "eve").await.0], [200, 403]);
     }
-    assert_eq!(list.fleet_rules().len(), 1);
+    assert_eq!(list.overlay_rules().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -470,6 +470,25 @@ async fn the_access_rules_of_a_follower_that_has_ended_stay_until_another_one_fo
     source.publish(&version(103));
     poll().await;
     assert_eq!(send(&next, "eve").await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_of_another_rule_set_for_the_same_limiter_takes_the_place_of_the_access_rules_that_were_left() {
+    let (source, other) = (Source::default(), Source::default());
+    let list = AccessList::new(key::client_ip());
+    source.publish(&version(100).with_access([block("mallory")]));
+    let (layer, follower) = sharing(&list, &source);
+    poll().await;
+    drop(follower);
+    other.publish(&version(1).with_access([block("eve")]));
+    let follower = RulesFollower::builder(layer.limiter().rules(), Restless(other));
+    let _follower = follower.access_list(list).start().unwrap();
+    assert_eq!(send(&layer, "mallory").await.0, 403);
+    poll().await;
+    assert_eq!(
+        [send(&layer, "mallory").await.0, send(&layer, "eve").await.0],
+        [200, 403]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -579,8 +598,11 @@ async fn a_follower_ends_with_its_last_clone_and_the_rules_stay() {
     source.publish(&version(5));
     let follower = follow(&layer, &source);
     let error = following(&layer, &source).start().unwrap_err();
-    assert_eq!(error.kind(), ConfigErrorKind::Fleet);
-    assert_eq!(error.to_string(), "rules follower: the layer follows a fleet already");
+    assert_eq!(error.kind(), Reason::Claimed);
+    assert_eq!(
+        error.to_string(),
+        "rules follower: scope \"test\": another source has claimed the rules"
+    );
     follower.wait_for_rules().await;
 
     let clone = follower.clone();

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod calendar;
+mod claims;
 mod closed;
 mod content;
 mod contract;
@@ -12,6 +13,7 @@ mod limiter;
 mod lockout;
 mod mistakes;
 mod nested;
+mod overlays;
 mod queue;
 mod rejection_cache;
 #[path = "../support/remote_store.rs"]

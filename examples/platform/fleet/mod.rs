@@ -15,7 +15,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 use tower_quota::{
-    Access, AccessList, ConfigError, RateLimitLayer, RedisStore, Rules, RulesHandle,
+    Access, AccessList, RateLimitLayer, RedisStore, Rules, RulesHandle,
     fleet::{
         AccessEntry, Control, FleetError, FleetErrorKind, Proposal, Publication, Published, RedisRules, Rollout,
         RulesDocument, RulesFollower, RulesPublisher, SwitchOrder,
@@ -45,7 +45,7 @@ impl Fleet {
         redis_url: &str,
         limits: &RateLimitLayer,
         access: &AccessList,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, FleetError> {
         // In production, give instances and publishers users of their own: see `docs::fleet`.
         let rules = RedisRules::new(RedisStore::builder(redis_url), set)?;
         let follower = RulesFollower::builder(limits.limiter().rules(), rules.clone())

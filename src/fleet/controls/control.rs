@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use super::{ControlledAccess, Controls, SwitchOrder, check_entries};
 use crate::{
-    access::Access,
-    fleet::{AccessEntry, FleetError, FleetErrorKind},
-    key::network,
+    Access,
+    fleet::{AccessEntry, FleetError, FleetErrorKind, document::is_same_network},
 };
 
 /// A change of the kill switch or the access list of a fleet, for
@@ -123,8 +122,8 @@ impl Control {
             }
             ControlEdit::SetAccess(entry) if entry.access() == Access::Block => {
                 let text = entry.as_network()?;
-                let network = network(text).ok().filter(|network| network.prefix_len() == 0)?;
-                let family = if network.addr().is_ipv4() { "IPv4" } else { "IPv6" };
+                let families = [("0.0.0.0/0", "IPv4"), ("::/0", "IPv6")];
+                let (_, family) = families.into_iter().find(|(every, _)| is_same_network(text, every))?;
                 Some(format!("{text} is every {family} address"))
             }
             _ => None,

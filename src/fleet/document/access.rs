@@ -4,14 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, de};
 
-use super::form::{AccessForm, field};
-use crate::{
-    access::{Access, AccessRules},
-    error::ConfigError,
-    fleet::controls::date,
-    key::network,
-    partition::PartitionKey,
-};
+use super::form::field;
+use crate::{Access, AccessRules, ConfigError, PartitionKey, fleet::controls::date};
 
 /// A rule of the access list of a [`RulesDocument`](super::RulesDocument), about a network or a partition key.
 ///
@@ -40,7 +34,6 @@ struct EntryForm {
     network: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<KeyForm>,
-    #[serde(with = "AccessForm")]
     access: Access,
     #[serde(default, deserialize_with = "field::until", skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
@@ -110,7 +103,7 @@ impl AccessEntry {
     /// Returns `true` if the other entry is for the same network or key.
     pub(in crate::fleet) fn is_about_same(&self, other: &Self) -> bool {
         match (self.as_network(), other.as_network()) {
-            (Some(one), Some(other)) => one == other || network(one).is_ok_and(|one| network(other) == Ok(one)),
+            (Some(one), Some(other)) => is_same_network(one, other),
             (None, None) => self.as_key() == other.as_key(),
             _ => false,
         }
@@ -118,11 +111,7 @@ impl AccessEntry {
 
     /// The access and for whom.
     pub(in crate::fleet) fn subject(&self) -> String {
-        let access = match self.0.access {
-            Access::Allow => "allow",
-            Access::Block => "block",
-            Access::Limit => "limit",
-        };
+        let access = self.access();
         match self.as_key() {
             Some((kind, value)) => format!("{access} {kind} {value:?}"),
             None => format!("{access} {}", self.as_network().unwrap_or_default()),
@@ -135,6 +124,13 @@ impl AccessEntry {
             None => rules.set_network(self.as_network().unwrap_or_default(), self.access()),
         }
     }
+}
+
+/// Networks can be written in several ways, which the rules of an access list do not tell apart.
+pub(in crate::fleet) fn is_same_network(one: &str, other: &str) -> bool {
+    let mut rules = AccessRules::new();
+    one == other
+        || (rules.set_network(one, Access::Limit).is_ok() && rules.remove_network(other).is_ok_and(|removed| removed))
 }
 
 impl fmt::Debug for AccessEntry {

@@ -3,12 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::{AccessEntry, Rollout};
-use crate::{
-    access::Access,
-    fleet::version::digest_from_hex,
-    partition::PartitionId,
-    rules::{Rules, named_readers},
-};
+use crate::{PartitionId, Rules};
 
 /// The one field that every format has.
 #[derive(Deserialize)]
@@ -50,23 +45,23 @@ pub(super) struct DocumentForm {
     pub(super) block_unknown_addresses: bool,
 }
 
-/// Readers of fields whose errors name the field.
+/// Readers of fields whose errors name the field: those of serde do not.
 pub(super) mod field {
     use super::*;
 
-    named_readers! {
-        Deserialize::deserialize =>
-            access: Vec<AccessEntry>, author: String, block_unknown_addresses: bool, format: u64, percent: u8,
-            roll_out: Option<Rollout>, rules: Rules, switched_off: bool, time: u64, until: Option<u64>, version: u64;
+    macro_rules! named_readers {
+        ($($field:ident: $type:ty),+) => {
+            $(pub(in super::super) fn $field<'de, D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                let name = |error| D::Error::custom(format_args!("{}: {error}", stringify!($field)));
+                Deserialize::deserialize(deserializer).map_err(name)
+            })+
+        };
     }
-}
 
-#[derive(Deserialize, Serialize)]
-#[serde(remote = "Access", rename_all = "snake_case")]
-pub(super) enum AccessForm {
-    Allow,
-    Block,
-    Limit,
+    named_readers! {
+        access: Vec<AccessEntry>, author: String, block_unknown_addresses: bool, format: u64, percent: u8,
+        roll_out: Option<Rollout>, rules: Rules, switched_off: bool, time: u64, until: Option<u64>, version: u64
+    }
 }
 
 /// Digests of partitions in hexadecimal digits.
@@ -77,11 +72,8 @@ pub(super) mod partitions {
         deserializer: D,
     ) -> Result<Vec<PartitionId>, D::Error> {
         let texts = Vec::<String>::deserialize(deserializer)?;
-        let partitions = texts.iter().map(|text| {
-            let digest = digest_from_hex(text);
-            let digest = digest.ok_or_else(|| format!("partitions: {text:?} is not 32 hexadecimal digits"));
-            digest.map(PartitionId::from_bytes).map_err(D::Error::custom)
-        });
+        let error = |text| D::Error::custom(format_args!("partitions: {text:?} is not 32 hexadecimal digits"));
+        let partitions = texts.iter().map(|text| text.parse().map_err(|_| error(text)));
         partitions.collect()
     }
 
@@ -89,7 +81,6 @@ pub(super) mod partitions {
         partitions: &[PartitionId],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let digest = |partition: &PartitionId| format!("{:032x}", u128::from_be_bytes(partition.to_bytes()));
-        serializer.collect_seq(partitions.iter().map(digest))
+        serializer.collect_seq(partitions.iter().map(ToString::to_string))
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::form::{field, partitions};
-use crate::{partition::PartitionId, rules::Rules};
+use crate::{PartitionId, Rules};
 
 /// The roll-out of a [`RulesDocument`](super::RulesDocument): rules that hold for a part of the callers, the same ones on
 /// every instance.

@@ -6,12 +6,13 @@ use tokio::{runtime::Handle, sync::watch, task::JoinSet};
 
 use super::{Following, RulesFollower, keeper::Keeper, poller::Poller, shared::Shared};
 use crate::{
-    access::{AccessList, FleetPlace},
+    AccessList, RulesHandle,
     clock::Clock,
-    error::{ConfigError, ConfigErrorKind},
-    fleet::source::RulesSource,
-    rules::RulesHandle,
-    sync::random,
+    fleet::{
+        error::{FleetError, FleetErrorKind},
+        source::RulesSource,
+        sync::random_number,
+    },
 };
 
 /// Settings of a [`RulesFollower`]. All have a default.
@@ -44,8 +45,10 @@ impl RulesFollowerBuilder {
     /// Followers of several layers may have the same list. It then has the rules of all their documents, and each of the
     /// layers looks at all of them: the most specific network wins, and where two documents say different things about the
     /// same network or key, [`Block`](crate::Access::Block) goes before [`Allow`](crate::Access::Allow), and that before
-    /// [`Limit`](crate::Access::Limit). When a follower ends, its rules stay until another one that follows the same rule
-    /// set, or for the same layer, puts in those of a document.
+    /// [`Limit`](crate::Access::Limit).
+    ///
+    /// When a follower ends, its rules stay until another one of the same rule set or the same scope reads a document, so that
+    /// no blocked client gets through while a follower is replaced. See [`AccessOverlay::leave`](crate::AccessOverlay::leave).
     pub fn access_list(mut self, access_list: AccessList) -> Self {
         self.access_list = Some(access_list);
         self
@@ -79,9 +82,10 @@ impl RulesFollowerBuilder {
     ///
     /// # Errors
     ///
-    /// If there is no runtime of tokio, the layer follows a fleet already, or the name of the instance is not as it has to be.
-    pub fn start(self) -> Result<RulesFollower, ConfigError> {
-        let error = |message: String| ConfigError::new(ConfigErrorKind::Fleet, format!("rules follower: {message}"));
+    /// Returns [`FleetErrorKind::Claimed`] if another follower or another source has claimed the rules, and
+    /// [`FleetErrorKind::Config`] if there is no Tokio runtime or the name of the instance is invalid.
+    pub fn start(self) -> Result<RulesFollower, FleetError> {
+        let error = |message: String| FleetError::new(FleetErrorKind::Config, format!("rules follower: {message}"));
         let name = &self.instance;
         if name.len() > 64 || !name.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return Err(error(format!(
@@ -89,35 +93,29 @@ impl RulesFollowerBuilder {
             )));
         }
         let runtime = Handle::try_current().map_err(|_| error("there is no runtime of tokio".to_owned()))?;
-        self.rules.follow()?;
-        let number = format!("{:016x}", random::long_number());
+        let claimed = |error| FleetError::from_config(FleetErrorKind::Claimed, "rules follower: ", error);
+        let claim = self.rules.claim().map_err(claimed)?;
+        let number = format!("{:016x}", random_number());
         let instance = match name.is_empty() {
             true => number,
             false => format!("{name}#{number}"),
         };
         let (sender, status) = watch::channel(Default::default());
-        let alive = Arc::new(());
-        let place = FleetPlace {
-            follower: Arc::downgrade(&alive),
-            rule_set: self.source.name().into(),
-            layer: self.rules.identity(),
-        };
-        let shared = Arc::new(Shared::new(
-            self.rules.clone(),
-            self.access_list.map(|list| (list, place)),
-            self.clock,
-            self.source.name(),
-            sender,
-        ));
+        let (name, scope) = (self.source.name(), self.rules.scope());
+        let overlay = self.access_list.map(|list| {
+            let overlay = list.overlay();
+            overlay
+                .named(format!("rule set {name}"))
+                .named(format!("scope {scope}"))
+        });
+        let shared = Arc::new(Shared::new(&self.rules, claim, overlay, self.clock, name, sender));
         let mut tasks = JoinSet::new();
         let keeper = Keeper::new(Arc::clone(&shared), self.override_file);
         tasks.spawn_on(keeper.run(), &runtime);
         tasks.spawn_on(Poller::new(Arc::clone(&shared), self.source, instance).run(), &runtime);
         Ok(RulesFollower(Arc::new(Following {
-            rules: self.rules,
             status,
             shared,
-            _alive: alive,
             _tasks: tasks,
         })))
     }

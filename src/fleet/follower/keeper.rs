@@ -90,7 +90,7 @@ impl SwitchFile {
         match says {
             Some(Word::Off) => rules.disable(),
             Some(Word::On) => rules.enable(),
-            None => rules.return_switch(),
+            None => rules.clear_switch_override(),
             Some(Word::Other) => return shared.telemetry.unknown_switch(),
         }
         shared.telemetry.switched_by_file(rules.is_enabled());

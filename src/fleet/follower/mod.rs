@@ -17,7 +17,7 @@ pub use self::{
     status::{FollowerStatus, Lost},
 };
 use super::{controls::Controls, document::RulesDocument, source::RulesSource};
-use crate::rules::RulesHandle;
+use crate::RulesHandle;
 
 /// Keeps the rules, the kill switch and an access list of a layer at the version that a [`RulesSource`] has.
 ///
@@ -72,11 +72,8 @@ use crate::rules::RulesHandle;
 pub struct RulesFollower(Arc<Following>);
 
 struct Following {
-    rules: RulesHandle,
     status: watch::Receiver<FollowerStatus>,
     shared: Arc<Shared>,
-    /// Dropped when it ends, which its place in an access list shows.
-    _alive: Arc<()>,
     /// They end with it.
     _tasks: JoinSet<()>,
 }
@@ -118,7 +115,8 @@ impl RulesFollower {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.rules.unfollow();
+        // The tasks end later, and hold the rest.
+        self.shared.end();
     }
 }
 

@@ -1,28 +1,25 @@
 //! The state that the tasks of a follower share: the document in force, and how it is put in force.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
 use super::status::{FollowerStatus, Lost};
 use crate::{
-    access::{AccessList, AccessRules, FleetPlace},
+    AccessOverlay, AccessRules, ConfigError, Rules, RulesClaim, RulesHandle, RulesUpdate,
     clock::Clock,
-    error::ConfigError,
     fleet::{
         controls::{ControlledAccess, Controls, SwitchOrder, access_rules},
         document::{AccessEntry, RulesDocument},
         error::{FleetError, FleetErrorKind},
+        sync::lock,
+        telemetry::FleetTelemetry,
         version::RulesVersion,
     },
-    rules::{FleetRules, Rules, RulesHandle},
-    sync::mutex::Mutex,
-    telemetry::FleetTelemetry,
 };
 
 pub(super) struct Shared {
     rules: RulesHandle,
-    access_list: Option<(AccessList, FleetPlace)>,
     clock: Clock,
     status: watch::Sender<FollowerStatus>,
     pub(super) telemetry: FleetTelemetry,
@@ -32,6 +29,9 @@ pub(super) struct Shared {
 /// Everything that was read and is in force.
 #[derive(Default)]
 struct Held {
+    /// `None` once the follower has ended.
+    claim: Option<RulesClaim>,
+    overlay: Option<AccessOverlay>,
     /// The document whose rules are in force.
     rules: Option<Arc<RulesDocument>>,
     /// The document with the largest number that was ever in force.
@@ -86,7 +86,7 @@ impl Held {
     fn access_rules(&self, now: u64) -> Result<AccessRules, ConfigError> {
         let mut rules = access_rules(&self.access.entries, now)?;
         for document in self.documents() {
-            rules.add(&document.access_rules(now)?);
+            rules.merge(&document.access_rules(now)?)?;
         }
         Ok(rules)
     }
@@ -130,28 +130,42 @@ impl Held {
 
 impl Shared {
     pub(super) fn new(
-        rules: RulesHandle,
-        access_list: Option<(AccessList, FleetPlace)>,
+        rules: &RulesHandle,
+        claim: RulesClaim,
+        overlay: Option<AccessOverlay>,
         clock: Clock,
         name: &str,
         status: watch::Sender<FollowerStatus>,
     ) -> Self {
+        let held = Held {
+            claim: Some(claim),
+            overlay,
+            ..Held::default()
+        };
         Self {
-            rules,
-            access_list,
+            rules: rules.clone(),
             clock,
             status,
             telemetry: FleetTelemetry::new(name),
-            held: Mutex::default(),
+            held: Mutex::new(held),
+        }
+    }
+
+    /// Releases the rules, and leaves those of the access list to another follower.
+    pub(super) fn end(&self) {
+        let mut held = lock(&self.held);
+        held.claim = None;
+        if let Some(overlay) = held.overlay.take() {
+            overlay.leave();
         }
     }
 
     pub(super) fn document(&self) -> Option<RulesDocument> {
-        self.held.lock().best.as_deref().cloned()
+        lock(&self.held).best.as_deref().cloned()
     }
 
     pub(super) fn controls(&self) -> Controls {
-        let held = self.held.lock();
+        let held = lock(&self.held);
         Controls {
             switch: held.switch.clone(),
             access: held.access.clone(),
@@ -187,24 +201,17 @@ impl Shared {
     /// the same: those who publish "off" in an incident need not know which instances reject the version.
     pub(super) fn apply(&self, version: RulesVersion, document: RulesDocument) {
         let before = self.status().version;
-        let mut held = self.held.lock();
+        let mut held = lock(&self.held);
         let document = Arc::new(document);
-        // Also entries that have ended: a document is valid, or it is not.
-        let valid = document.access_rules(0).map(drop);
         held.turn(&document);
-        let applied = match valid {
-            Ok(()) => {
-                held.set_last(&document);
-                self.list_access(&mut held);
-                self.apply_rules(&held, &document)
-            }
-            Err(error) => {
-                let is_on = held.is_on(self.seconds());
-                self.turn_switch(document.author(), || self.rules.turn_by_fleet(is_on));
-                Err(error)
-            }
-        };
+        // Also entries that have ended: a document is valid, or it is not.
+        let applied = document.access_rules(0).and_then(|_| {
+            held.set_last(&document);
+            self.list_access(&mut held);
+            self.apply_rules(&held, &document)
+        });
         if let Err(error) = applied {
+            self.turn_switch(&held, document.author());
             drop(held);
             return self.reject(version, error.into());
         }
@@ -231,17 +238,24 @@ impl Shared {
     }
 
     fn apply_rules(&self, held: &Held, document: &RulesDocument) -> Result<(), ConfigError> {
-        let roll_out = document.roll_out();
-        let rules = FleetRules {
-            rules: document.rules(),
-            roll_out: roll_out.map(|roll_out| (roll_out.percent(), roll_out.partitions(), roll_out.rules())),
-            is_on: held.is_on(self.seconds()),
-        };
-        self.turn_switch(document.author(), || self.rules.apply(&rules))
+        let mut update = RulesUpdate::new(document.rules().clone()).enabled(held.is_on(self.seconds()));
+        if let Some(roll_out) = document.roll_out() {
+            let partitions = roll_out.partitions().iter().copied();
+            update = update.with_rollout(roll_out.percent(), partitions, roll_out.rules().clone());
+        }
+        let apply = |claim: &RulesClaim| claim.apply(update);
+        self.watch_switch(document.author(), || held.claim.as_ref().map_or(Ok(()), apply))
+    }
+
+    fn turn_switch(&self, held: &Held, author: &str) {
+        if let Some(claim) = &held.claim {
+            let is_on = held.is_on(self.seconds());
+            self.watch_switch(author, || claim.set_enabled(is_on));
+        }
     }
 
     /// Does this, which may switch the limits on or off.
-    fn turn_switch<T>(&self, author: &str, turn: impl FnOnce() -> T) -> T {
+    fn watch_switch<T>(&self, author: &str, turn: impl FnOnce() -> T) -> T {
         let was_on = self.rules.is_enabled();
         let turned = turn();
         if self.rules.is_enabled() != was_on {
@@ -256,8 +270,9 @@ impl Shared {
         held.ends = held.next_end(now);
         // Each of the lists was valid before.
         let Ok(access) = held.access_rules(now) else { return };
-        match &self.access_list {
-            Some((list, place)) => list.replace_fleet(place, access),
+        match &held.overlay {
+            Some(overlay) => overlay.replace(access),
+            None if held.claim.is_none() => {}
             None if !access.is_empty() => self.telemetry.no_access_list(),
             None => {}
         }
@@ -270,9 +285,7 @@ impl Shared {
         let order = held.switch.as_ref();
         let active = order.filter(|order| order.is_off() && order.applies_at(now));
         self.telemetry.switch_ends(active.map(SwitchOrder::until));
-        let author = order.map_or("", SwitchOrder::author);
-        let is_on = held.is_on(now);
-        self.turn_switch(author, || self.rules.turn_by_fleet(is_on));
+        self.turn_switch(held, order.map_or("", SwitchOrder::author));
     }
 
     /// The source has this order of the kill switch, and an access list with this number; `None` for what could not be read.
@@ -282,7 +295,7 @@ impl Shared {
         switch: Option<Option<SwitchOrder>>,
         access: Option<Option<u64>>,
     ) -> Result<(), String> {
-        let mut held = self.held.lock();
+        let mut held = lock(&self.held);
         let found = held.found.get_or_insert_default();
         if let Some(order) = &switch {
             found.switch = order.as_ref().map(SwitchOrder::number);
@@ -309,12 +322,12 @@ impl Shared {
     }
 
     pub(super) fn is_newer_access(&self, number: u64) -> bool {
-        number > self.held.lock().access.number
+        number > lock(&self.held).access.number
     }
 
     /// Puts an access list in force that applies without rules.
     pub(super) fn control_access(&self, access: ControlledAccess) {
-        let mut held = self.held.lock();
+        let mut held = lock(&self.held);
         let number = access.number;
         held.access = access;
         self.list_access(&mut held);
@@ -333,7 +346,7 @@ impl Shared {
 
     /// The source has this version.
     pub(super) fn published(&self, version: Option<RulesVersion>, only_rises: bool) {
-        let mut held = self.held.lock();
+        let mut held = lock(&self.held);
         held.only_rises = only_rises;
         held.found.get_or_insert_default().rules = match version {
             Some(version) if !only_rises => Some(version.number().max(held.newest_number())),
@@ -367,13 +380,12 @@ impl Shared {
     /// The version that is in force is the one that the source has, after another one was rejected, of which the switch
     /// and the access list hold until now.
     pub(super) fn is_current(&self) {
-        let mut held = self.held.lock();
+        let mut held = lock(&self.held);
         if let Some(document) = held.rules.clone() {
             held.turn(&document);
             held.set_last(&document);
             self.list_access(&mut held);
-            // They were valid before.
-            let _ = self.apply_rules(&held, &document);
+            self.turn_switch(&held, document.author());
         }
         drop(held);
         self.telemetry.rejects(None);
@@ -388,20 +400,17 @@ impl Shared {
         self.change_status(|status| status.failure = failure);
     }
 
-    /// Puts the fleet's rules in force again where the process has returned them, and ends orders and entries.
+    /// Ends orders and entries, and looks for overrides.
     pub(super) fn keep(&self) {
-        let mut held = self.held.lock();
-        if self.rules.is_returned() {
-            // They were valid before.
-            let _ = held.rules.clone().map(|document| self.apply_rules(&held, &document));
-        }
+        let mut held = lock(&self.held);
         let now = self.seconds();
         if held.ends.is_some_and(|ends| ends <= now) {
             self.list_access(&mut held);
             self.obey_switch(&mut held);
         }
+        let is_overridden = held.claim.as_ref().is_some_and(RulesClaim::is_overridden);
         drop(held);
-        let (is_overridden, is_off) = (self.rules.is_overridden(), !self.rules.is_enabled());
+        let is_off = !self.rules.is_enabled();
         if self.status.borrow().is_overridden != is_overridden {
             self.telemetry.overridden(is_overridden);
         }

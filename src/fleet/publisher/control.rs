@@ -1,16 +1,15 @@
 //! Changes of the kill switch and the access list.
 
-use ::redis::cmd;
-
 use super::{CHANGES, RulesPublisher, conflict, json};
 use crate::{
-    error::StoreError,
+    StoreError,
     fleet::{
         Change, Control, Controls, FleetError, FleetErrorKind, InstanceReport, RulesVersion, SwitchOrder,
         controls::{ControlKind, access_json, parse_access},
         document::check_text,
         redis_rules::version_of,
     },
+    redis::{Cmd, cmd},
 };
 
 const CONTROL: &str = include_str!("control.lua");
@@ -93,7 +92,7 @@ impl RulesPublisher {
         replaced: &Replaced,
         after: &Controls,
         change: &Change,
-    ) -> Result<(::redis::Cmd, String), FleetError> {
+    ) -> Result<(Cmd, String), FleetError> {
         let (keys, change) = (self.rules.keys(), json(change)?);
         let mut write = cmd("EVAL");
         write.arg(CONTROL);

@@ -6,7 +6,6 @@ mod publication;
 
 use std::{fmt, future::Future, time::Duration};
 
-use ::redis::{Value, cmd};
 use tokio::time::timeout;
 
 use self::proposal::effects;
@@ -16,7 +15,10 @@ use super::{
     document::{check_length, check_text},
     redis_rules::version_of,
 };
-use crate::error::{StoreError, StoreErrorKind};
+use crate::{
+    StoreError, StoreErrorKind,
+    redis::{Cmd, Value, cmd},
+};
 
 const WRITE: &str = include_str!("write.lua");
 
@@ -317,7 +319,7 @@ impl RulesPublisher {
     }
 
     /// Sends a script that takes effect once at most again if the reply is lost.
-    async fn send_twice(&self, script: &::redis::Cmd) -> Result<Option<Vec<u8>>, StoreError> {
+    async fn send_twice(&self, script: &Cmd) -> Result<Option<Vec<u8>>, StoreError> {
         let mut sent = 1;
         loop {
             match self.command(script.clone()).await {
@@ -338,7 +340,7 @@ impl RulesPublisher {
         self.in_time(self.rules.instances()).await.unwrap_or_default()
     }
 
-    async fn two_values(&self, get: ::redis::Cmd) -> Result<[Option<Vec<u8>>; 2], StoreError> {
+    async fn two_values(&self, get: Cmd) -> Result<[Option<Vec<u8>>; 2], StoreError> {
         let Value::Array(values) = self.command(get).await? else {
             return Ok([None, None]);
         };
@@ -346,7 +348,7 @@ impl RulesPublisher {
         Ok([(); 2].map(|()| values.next().flatten()))
     }
 
-    async fn command(&self, command: ::redis::Cmd) -> Result<Value, StoreError> {
+    async fn command(&self, command: Cmd) -> Result<Value, StoreError> {
         self.in_time(self.rules.command(command)).await
     }
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::{Published, publication::has_same_rules};
 use crate::{
+    Rules, RulesChange, RulesDiff,
     fleet::{FleetError, FleetErrorKind, Rollout, RulesDocument, RulesVersion, controls::date},
-    rules::{Rules, RulesChange, RulesDiff},
 };
 
 /// A change that is ready to be published: the document before and after it, and what changes for whom.

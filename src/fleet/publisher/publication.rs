@@ -1,9 +1,8 @@
 //! The changes that can be published.
 
 use crate::{
+    PartitionId, Rules,
     fleet::{FleetError, FleetErrorKind, Rollout, RulesDocument},
-    partition::PartitionId,
-    rules::Rules,
 };
 
 /// A change of the rules of a fleet, for [`RulesPublisher::publish`](super::RulesPublisher::publish).

@@ -1,6 +1,6 @@
 //! Names of the keys of a rule set.
 
-use crate::error::{ConfigError, ConfigErrorKind};
+use crate::fleet::error::{FleetError, FleetErrorKind};
 
 /// The keys of a rule set: `rules:{prefix name}:…`, all in one slot of a cluster.
 ///
@@ -18,13 +18,13 @@ pub(crate) struct RulesKeys {
 }
 
 impl RulesKeys {
-    pub(crate) fn new(prefix: &str, name: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn new(prefix: &str, name: &str) -> Result<Self, FleetError> {
         let is_usual = |byte| matches!(byte, b'!'..=b'~') && !matches!(byte, b'{' | b'}');
         if !(1..=64).contains(&name.len()) || !name.bytes().all(is_usual) {
             let message = format!(
                 "rule set {name:?}: a name has 1 to 64 printable ASCII characters other than spaces and braces"
             );
-            return Err(ConfigError::new(ConfigErrorKind::Fleet, message));
+            return Err(FleetError::new(FleetErrorKind::Config, message));
         }
         let key = |kind| format!("rules:{{{prefix}{name}}}:{kind}");
         Ok(Self {

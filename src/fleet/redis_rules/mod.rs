@@ -2,22 +2,20 @@
 
 mod keys;
 
-use std::{fmt, sync::Arc};
-
-use ::redis::{Cmd, Value};
+use std::{error::Error, fmt, sync::Arc};
 
 pub(super) use self::keys::RulesKeys;
 use super::{
     controls::SwitchOrder,
     document::{RulesDocument, check_length},
-    error::FleetError,
+    error::{FleetError, FleetErrorKind},
     report::InstanceReport,
     source::{RulesSource, SourceFuture, SourceState},
     version::RulesVersion,
 };
 use crate::{
-    error::{ConfigError, StoreError, StoreErrorKind},
-    store::redis::{Commands, RedisStoreBuilder},
+    RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind,
+    redis::{Cmd, RedisError, Value, cmd, from_redis_value},
 };
 
 /// Older reports do not count.
@@ -47,13 +45,13 @@ const MOST_INSTANCES: usize = 10_000;
 ///     error.to_string(),
 ///     r#"rule set "{api}": a name has 1 to 64 printable ASCII characters other than spaces and braces"#,
 /// );
-/// # Ok::<_, tower_quota::ConfigError>(())
+/// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct RedisRules(Arc<Inner>);
 
 struct Inner {
-    commands: Commands,
+    store: RedisStore,
     keys: RulesKeys,
     name: String,
 }
@@ -66,11 +64,14 @@ impl RedisRules {
     ///
     /// # Errors
     ///
-    /// If a setting of the store is wrong, as [`build`](RedisStoreBuilder::build) says, or the name is.
-    pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, ConfigError> {
-        let (commands, name) = (servers.commands()?, name.into());
-        let keys = RulesKeys::new(commands.key_prefix(), &name)?;
-        Ok(Self(Arc::new(Inner { commands, keys, name })))
+    /// Returns [`FleetErrorKind::Config`] if a setting of the store is invalid, with the message of
+    /// [`build`](RedisStoreBuilder::build), or if the name is.
+    pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, FleetError> {
+        let store = servers.connections(1).build();
+        let store = store.map_err(|error| FleetError::from_config(FleetErrorKind::Config, "", error))?;
+        let name = name.into();
+        let keys = RulesKeys::new(store.key_prefix(), &name)?;
+        Ok(Self(Arc::new(Inner { store, keys, name })))
     }
 
     /// The name of the rule set.
@@ -86,7 +87,7 @@ impl RedisRules {
     pub async fn instances(&self) -> Result<Vec<InstanceReport>, StoreError> {
         let since = self.now().await?.saturating_sub(FRESH_MILLIS);
         let (keys, most) = (self.keys(), MOST_INSTANCES);
-        let mut fresh = ::redis::cmd("ZRANGEBYSCORE");
+        let mut fresh = cmd("ZRANGEBYSCORE");
         fresh
             .arg(keys.instances())
             .arg(since)
@@ -110,18 +111,18 @@ impl RedisRules {
 
     /// Sends a command about the keys of the rule set.
     pub(super) async fn command(&self, command: Cmd) -> Result<Value, StoreError> {
-        self.0.commands.send(self.keys().head(), command).await
+        self.0.store.command(self.keys().head(), command).await
     }
 
     /// The server's time in milliseconds.
     pub(super) async fn now(&self) -> Result<u64, StoreError> {
-        let time = self.command(::redis::cmd("TIME")).await?;
-        let [seconds, micros]: [u64; 2] = ::redis::from_redis_value(time).map_err(|_| unexpected("the time"))?;
+        let time = self.command(cmd("TIME")).await?;
+        let [seconds, micros]: [u64; 2] = from_redis_value(time).map_err(|_| unexpected("the time"))?;
         Ok(seconds.saturating_mul(1_000).saturating_add(micros / 1_000))
     }
 
     async fn read_head(&self) -> Result<Option<RulesVersion>, StoreError> {
-        let mut get = ::redis::cmd("GET");
+        let mut get = cmd("GET");
         get.arg(self.keys().head());
         match self.command(get).await? {
             Value::Nil => Ok(None),
@@ -134,13 +135,13 @@ impl RedisRules {
     }
 
     async fn read_state(&self) -> Result<SourceState, StoreError> {
-        let (keys, mut all) = (self.keys(), ::redis::cmd("MGET"));
+        let (keys, mut all) = (self.keys(), cmd("MGET"));
         all.arg(keys.head()).arg(keys.switch()).arg(keys.access_head());
         let values = match self.command(all).await {
             Ok(Value::Array(values)) => values,
             Ok(_) => return Err(unexpected("the state")),
             // A user with the permissions of an older release reads the head alone.
-            Err(error) if Commands::forbids(&error) => {
+            Err(error) if is_forbidden(&error) => {
                 let state = SourceState::new(self.read_head().await?);
                 return Ok(
                     state.without_controls(format!("the kill switch and the access list cannot be read: {error}"))
@@ -167,7 +168,7 @@ impl RedisRules {
     }
 
     async fn read_bytes(&self, key: &str, what: &str) -> Result<Vec<u8>, StoreError> {
-        let mut range = ::redis::cmd("GETRANGE");
+        let mut range = cmd("GETRANGE");
         // One byte more than is allowed shows that it is too long, without a question of its own.
         range.arg(key).arg(0).arg(RulesDocument::MAX_LENGTH);
         match self.command(range).await? {
@@ -178,7 +179,7 @@ impl RedisRules {
 
     async fn write_report(&self, report: &InstanceReport, before: &[InstanceReport]) -> Result<(), StoreError> {
         let member = |report: &InstanceReport| serde_json::to_string(report).unwrap_or_default();
-        let mut write = ::redis::cmd("EVAL");
+        let mut write = cmd("EVAL");
         write.arg(REPORT).arg(1).arg(self.keys().instances());
         write.arg(member(report)).arg(KEPT_MILLIS);
         for before in before.iter().filter(|before| *before != report) {
@@ -224,6 +225,12 @@ impl RulesSource for RedisRules {
 
 pub(super) fn version_of(head: &[u8]) -> Option<RulesVersion> {
     str::from_utf8(head).ok()?.parse().ok()
+}
+
+/// Returns `true` if the ACL of the server forbids a command or one of its keys.
+fn is_forbidden(error: &StoreError) -> bool {
+    let error = error.source().and_then(|error| error.downcast_ref::<RedisError>());
+    error.and_then(RedisError::code) == Some("NOPERM")
 }
 
 fn unexpected(what: &str) -> StoreError {

@@ -15,7 +15,6 @@ use tokio::sync::watch;
 use super::{
     RedisStore, Server,
     acquire::Engine,
-    commands::Commands,
     keyspace::{self, Keyspace},
     leases::Leases,
     net::{
@@ -434,12 +433,6 @@ impl RedisStoreBuilder {
             jobs: Mutex::default(),
             shared_calls: SharedCalls::new(decisions_per_call, self.connections),
         })))
-    }
-
-    /// For commands that are not about quota.
-    pub(super) fn build_commands(self) -> Result<Commands, ConfigError> {
-        self.check()?;
-        Ok(Commands::new(self.topology()?, self.key_prefix))
     }
 
     fn check(&self) -> Result<(), ConfigError> {

@@ -2,11 +2,6 @@
 
 mod acquire;
 mod builder;
-#[cfg_attr(
-    not(feature = "serde"),
-    allow(dead_code, reason = "only the rules of a fleet are asked for by commands")
-)]
-mod commands;
 mod keyspace;
 mod leases;
 mod net;
@@ -25,22 +20,18 @@ use std::{
     time::Duration,
 };
 
+use ::redis::{Cmd, Value};
 use tokio::sync::watch;
 
 pub use self::builder::RedisStoreBuilder;
-#[cfg_attr(
-    not(feature = "serde"),
-    allow(unused_imports, reason = "only the rules of a fleet are asked for by commands")
-)]
-pub(crate) use self::commands::Commands;
 use self::{
     acquire::Engine,
     builder::Servers,
-    keyspace::Keyspace,
+    keyspace::{Key, Keyspace},
     leases::Leases,
     net::Topology,
     order::Order,
-    script::{ServerTime, Texts},
+    script::{Call, ServerTime, Texts},
 };
 use super::{AcquireFuture, Store, StoreFuture, StoreReport, StoreTraits};
 use crate::{
@@ -308,6 +299,46 @@ impl RedisStore {
         service_name: impl Into<String>,
     ) -> RedisStoreBuilder {
         RedisStoreBuilder::at(Servers::Primary(service_name.into()), urls)
+    }
+
+    /// Returns the [prefix](RedisStoreBuilder::key_prefix) of all keys of this store.
+    pub fn key_prefix(&self) -> &str {
+        &self.0.server.keyspace.0
+    }
+
+    /// Sends a command that is not about quota, on the connections of this store, and returns the reply.
+    ///
+    /// Use this to keep data beside the counts with the same login, TLS and failover. In a cluster, the command goes to the
+    /// node that has `key`, and all keys of the command must be in the slot of `key`. Elsewhere `key` has no effect. For
+    /// replies of more than some kilobytes, build a second store: a decision on the same connection waits until they have
+    /// arrived.
+    ///
+    /// Requests share the connections, so the command must neither block (`BLPOP`, `WAIT`) nor change the state of its
+    /// connection (`SELECT`, `MULTI`, `SUBSCRIBE`, `HELLO`).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StoreErrorKind::Unreachable`] if no reply arrives: the command may have been carried out, and is not sent
+    /// again. An error that the server returns is the [source](std::error::Error::source), and most are
+    /// [`StoreErrorKind::Failed`]. There is no deadline for the reply: set a timeout around the future.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use tower_quota::{RedisStore, redis::{cmd, from_redis_value}};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::new("redis://127.0.0.1/")?;
+    /// let mut get = cmd("GET");
+    /// get.arg("settings");
+    /// let settings: Option<String> = from_redis_value(store.command("settings", get).await?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn command(&self, key: &str, command: Cmd) -> Result<Value, StoreError> {
+        let call = Call::query(Key::from_slice(key.as_bytes()), command);
+        self.0.server.topology.send(&call).await?;
+        Ok(call.into_value())
     }
 }
 

@@ -186,7 +186,7 @@ impl Drop for MadeDecisions<'_> {
 }
 
 /// The code of a server's error.
-pub(super) fn code_of(error: &StoreError) -> Option<&str> {
+fn code_of(error: &StoreError) -> Option<&str> {
     code(error.source()?.downcast_ref()?)
 }
 

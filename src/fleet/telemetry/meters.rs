@@ -1,18 +1,48 @@
 //! The gauges of a follower.
 
-use metrics::{Counter, Gauge, counter, gauge};
+use std::sync::Mutex;
 
-use crate::{
-    sync::mutex::Mutex,
-    telemetry::catalog::{
-        FLEET_CONTROLS_UNREAD, FLEET_LOST, FLEET_OVERRIDDEN, FLEET_POLICY_VERSION, FLEET_REJECTED, FLEET_SWITCH_ENDS,
-        FLEET_UNREAD, FLEET_VERSION, register,
-    },
-};
+use metrics::{Counter, Gauge, Unit, counter, describe_counter, describe_gauge, gauge};
+
+use crate::fleet::sync::lock;
+
+const CONTROLS_UNREAD: &str = "tower_quota_rules_controls_unread";
+const LOST: &str = "tower_quota_rules_lost";
+const OVERRIDDEN: &str = "tower_quota_rules_overridden";
+const POLICY_VERSION: &str = "tower_quota_rules_policy_version";
+const REJECTED: &str = "tower_quota_rules_rejected";
+const SWITCH_ENDS: &str = "tower_quota_rules_switch_ends_seconds";
+const UNREAD: &str = "tower_quota_rules_unread_total";
+const VERSION: &str = "tower_quota_rules_version";
+
+fn describe() {
+    let count = Unit::Count;
+    describe_counter!(UNREAD, count, "Polls that the source of the rules did not answer");
+    for (name, description) in [
+        (
+            CONTROLS_UNREAD,
+            "Instances that do not read the kill switch and the access list",
+        ),
+        (LOST, "Instances whose source of the rules lost something that it had"),
+        (
+            OVERRIDDEN,
+            "Processes that override the rules or the switch of their fleet",
+        ),
+        (POLICY_VERSION, "The version of the rules that have a policy"),
+        (REJECTED, "Instances that reject the rules that were published last"),
+        (
+            SWITCH_ENDS,
+            "When the fleet's limits are switched on again, in Unix time; 0 while they are on",
+        ),
+        (VERSION, "The version of the rules that are followed"),
+    ] {
+        describe_gauge!(name, count, description);
+    }
+}
 
 /// The gauges of one follower.
 #[derive(Debug)]
-pub(in crate::telemetry) struct FleetMeters {
+pub(super) struct FleetMeters {
     name: String,
     version: Gauge,
     overridden: Gauge,
@@ -36,17 +66,17 @@ impl FleetMeters {
     /// The number of policies with a gauge. Further ones have none.
     const POLICIES: usize = 512;
 
-    pub(in crate::telemetry) fn new(name: &str) -> Self {
-        register();
+    pub(super) fn new(name: &str) -> Self {
+        describe();
         let name = name.to_owned();
         let meters = Self {
-            version: gauge!(FLEET_VERSION, "rules" => name.clone()),
-            overridden: gauge!(FLEET_OVERRIDDEN, "rules" => name.clone()),
-            unread: counter!(FLEET_UNREAD, "rules" => name.clone()),
-            switch_ends: gauge!(FLEET_SWITCH_ENDS, "rules" => name.clone()),
-            controls_unread: gauge!(FLEET_CONTROLS_UNREAD, "rules" => name.clone()),
+            version: gauge!(VERSION, "rules" => name.clone()),
+            overridden: gauge!(OVERRIDDEN, "rules" => name.clone()),
+            unread: counter!(UNREAD, "rules" => name.clone()),
+            switch_ends: gauge!(SWITCH_ENDS, "rules" => name.clone()),
+            controls_unread: gauge!(CONTROLS_UNREAD, "rules" => name.clone()),
             lost: ["access", "rules", "switch"]
-                .map(|what| (what, gauge!(FLEET_LOST, "rules" => name.clone(), "what" => what))),
+                .map(|what| (what, gauge!(LOST, "rules" => name.clone(), "what" => what))),
             policies: Mutex::default(),
             rejected: Mutex::default(),
             name,
@@ -60,9 +90,9 @@ impl FleetMeters {
         meters
     }
 
-    pub(in crate::telemetry) fn runs(&self, version: u64, policies: &[(&str, &str)]) {
+    pub(super) fn runs(&self, version: u64, policies: &[(&str, &str)]) {
         self.version.set(version as f64);
-        let mut known = self.policies.lock();
+        let mut known = lock(&self.policies);
         for (tier, policy) in policies {
             let is_known = |known: &PolicyGauge| known.tier == *tier && known.policy == *policy;
             if known.len() < Self::POLICIES && !known.iter().any(is_known) {
@@ -71,7 +101,7 @@ impl FleetMeters {
                 known.push(PolicyGauge {
                     tier: (*tier).to_owned(),
                     policy: (*policy).to_owned(),
-                    version: gauge!(FLEET_POLICY_VERSION, &labels),
+                    version: gauge!(POLICY_VERSION, &labels),
                 });
             }
         }
@@ -81,31 +111,31 @@ impl FleetMeters {
         }
     }
 
-    pub(in crate::telemetry) fn rejects(&self, reason: Option<&'static str>) {
-        let before = std::mem::replace(&mut *self.rejected.lock(), reason);
+    pub(super) fn rejects(&self, reason: Option<&'static str>) {
+        let before = std::mem::replace(&mut *lock(&self.rejected), reason);
         for (reason, value) in [(before.filter(|before| Some(*before) != reason), 0.0), (reason, 1.0)] {
             if let Some(reason) = reason {
-                gauge!(FLEET_REJECTED, "rules" => self.name.clone(), "reason" => reason).set(value);
+                gauge!(REJECTED, "rules" => self.name.clone(), "reason" => reason).set(value);
             }
         }
     }
 
-    pub(in crate::telemetry) fn overridden(&self, is_overridden: bool) {
+    pub(super) fn overridden(&self, is_overridden: bool) {
         self.overridden.set(f64::from(u8::from(is_overridden)));
     }
 
-    pub(in crate::telemetry) fn lost(&self, lost: &[(&'static str, String)]) {
+    pub(super) fn lost(&self, lost: &[(&'static str, String)]) {
         for (what, gauge) in &self.lost {
             let is_lost = lost.iter().any(|(lost, _)| lost == what);
             gauge.set(f64::from(u8::from(is_lost)));
         }
     }
 
-    pub(in crate::telemetry) fn controls_unread(&self, are_unread: bool) {
+    pub(super) fn controls_unread(&self, are_unread: bool) {
         self.controls_unread.set(f64::from(u8::from(are_unread)));
     }
 
-    pub(in crate::telemetry) fn switch_ends(&self, until: Option<Option<u64>>) {
+    pub(super) fn switch_ends(&self, until: Option<Option<u64>>) {
         self.switch_ends.set(match until {
             None => 0.0,
             Some(None) => f64::INFINITY,
@@ -113,7 +143,7 @@ impl FleetMeters {
         });
     }
 
-    pub(in crate::telemetry) fn unread(&self) {
+    pub(super) fn unread(&self) {
         self.unread.increment(1);
     }
 }

@@ -1,13 +1,35 @@
-//! Events and metrics of a layer that follows the rules of a fleet.
+//! Events and metrics of a follower. Events have the target of all events about limits, and names and texts do not change with
+//! the package.
+
+#[cfg(feature = "metrics")]
+mod meters;
+#[cfg(not(feature = "metrics"))]
+#[path = "no_meters.rs"]
+mod meters;
+mod throttle;
 
 use std::fmt::Display;
 
-use super::{meters::FleetMeters, throttle::EventThrottle};
+use self::{meters::FleetMeters, throttle::EventThrottle};
 use crate::clock::Timestamp;
+
+#[cfg(feature = "tracing")]
+macro_rules! event {
+    ($level:ident, $($name:ident = %$value:expr,)* $message:literal) => {
+        tracing::event!(target: "tower_quota", tracing::Level::$level, $($name = %$value,)* $message)
+    };
+}
+
+#[cfg(not(feature = "tracing"))]
+macro_rules! event {
+    ($level:ident, $($name:ident = %$value:expr,)* $message:literal) => {{
+        $(let _ = &$value;)*
+    }};
+}
 
 /// Telemetry of one follower.
 #[derive(Debug)]
-pub(crate) struct FleetTelemetry {
+pub(in crate::fleet) struct FleetTelemetry {
     name: Box<str>,
     unread: EventThrottle,
     unreported: EventThrottle,
@@ -15,10 +37,10 @@ pub(crate) struct FleetTelemetry {
 }
 
 /// Says so if the task that holds it panics.
-pub(crate) struct PanicAlarm<'a>(&'a FleetTelemetry);
+pub(in crate::fleet) struct PanicAlarm<'a>(&'a FleetTelemetry);
 
 impl FleetTelemetry {
-    pub(crate) fn new(name: &str) -> Self {
+    pub(in crate::fleet) fn new(name: &str) -> Self {
         Self {
             name: name.into(),
             unread: EventThrottle::default(),
@@ -28,7 +50,7 @@ impl FleetTelemetry {
     }
 
     /// A version is in force.
-    pub(crate) fn applied(&self, version: &dyn Display, author: &str) {
+    pub(in crate::fleet) fn applied(&self, version: &dyn Display, author: &str) {
         event!(
             INFO,
             rules = %self.name,
@@ -39,7 +61,7 @@ impl FleetTelemetry {
     }
 
     /// A version is in force whose number is lower than that of the one before.
-    pub(crate) fn went_back(&self, version: &dyn Display, before: &dyn Display, author: &str) {
+    pub(in crate::fleet) fn went_back(&self, version: &dyn Display, before: &dyn Display, author: &str) {
         event!(
             WARN,
             rules = %self.name,
@@ -51,11 +73,11 @@ impl FleetTelemetry {
     }
 
     /// The policies in force, by tier and name, and the number of their version.
-    pub(crate) fn runs(&self, version: u64, policies: &[(&str, &str)]) {
+    pub(in crate::fleet) fn runs(&self, version: u64, policies: &[(&str, &str)]) {
         self.meters.runs(version, policies);
     }
 
-    pub(crate) fn rejected(&self, version: &dyn Display, running: &dyn Display, reason: &str, error: &str) {
+    pub(in crate::fleet) fn rejected(&self, version: &dyn Display, running: &dyn Display, reason: &str, error: &str) {
         event!(
             WARN,
             rules = %self.name,
@@ -68,11 +90,11 @@ impl FleetTelemetry {
     }
 
     /// The reason why the version that was published last is rejected, if it is.
-    pub(crate) fn rejects(&self, reason: Option<&'static str>) {
+    pub(in crate::fleet) fn rejects(&self, reason: Option<&'static str>) {
         self.meters.rejects(reason);
     }
 
-    pub(crate) fn no_access_list(&self) {
+    pub(in crate::fleet) fn no_access_list(&self) {
         event!(
             WARN,
             rules = %self.name,
@@ -82,7 +104,7 @@ impl FleetTelemetry {
     }
 
     /// The limits of the layer are switched on or off.
-    pub(crate) fn switched(&self, is_on: bool, author: &str) {
+    pub(in crate::fleet) fn switched(&self, is_on: bool, author: &str) {
         let state = if is_on { "on" } else { "off" };
         event!(
             WARN,
@@ -93,12 +115,12 @@ impl FleetTelemetry {
         );
     }
 
-    pub(crate) fn switched_by_file(&self, is_on: bool) {
+    pub(in crate::fleet) fn switched_by_file(&self, is_on: bool) {
         let state = if is_on { "on" } else { "off" };
         event!(WARN, rules = %self.name, limits = %state, "the file of the switch has changed");
     }
 
-    pub(crate) fn unknown_switch(&self) {
+    pub(in crate::fleet) fn unknown_switch(&self) {
         event!(
             WARN,
             rules = %self.name,
@@ -107,7 +129,7 @@ impl FleetTelemetry {
     }
 
     /// The source has not answered.
-    pub(crate) fn unread(&self, now: Timestamp, error: &str) {
+    pub(in crate::fleet) fn unread(&self, now: Timestamp, error: &str) {
         self.meters.unread();
         self.unread.record(now, |suppressed| {
             event!(
@@ -120,7 +142,7 @@ impl FleetTelemetry {
         });
     }
 
-    pub(crate) fn unreported(&self, now: Timestamp, error: &dyn Display) {
+    pub(in crate::fleet) fn unreported(&self, now: Timestamp, error: &dyn Display) {
         self.unreported.record(now, |suppressed| {
             event!(
                 WARN,
@@ -134,7 +156,7 @@ impl FleetTelemetry {
 
     /// The source has lost this; nothing if it has everything again.
     /// Each has its word in metrics, and what happened.
-    pub(crate) fn lost(&self, lost: &[(&'static str, String)]) {
+    pub(in crate::fleet) fn lost(&self, lost: &[(&'static str, String)]) {
         self.meters.lost(lost);
         match lost {
             [] => event!(INFO, rules = %self.name, "the source of the rules has everything again that it had lost"),
@@ -152,12 +174,12 @@ impl FleetTelemetry {
     }
 
     /// The end of the order that switches the limits off, if there is one; that may have no end.
-    pub(crate) fn switch_ends(&self, until: Option<Option<u64>>) {
+    pub(in crate::fleet) fn switch_ends(&self, until: Option<Option<u64>>) {
         self.meters.switch_ends(until);
     }
 
     /// The kill switch and the access list cannot be read, or can again.
-    pub(crate) fn controls_unread(&self, failure: Option<&str>) {
+    pub(in crate::fleet) fn controls_unread(&self, failure: Option<&str>) {
         self.meters.controls_unread(failure.is_some());
         match failure {
             None => event!(INFO, rules = %self.name, "the kill switch and the access list of the fleet are read"),
@@ -170,7 +192,7 @@ impl FleetTelemetry {
         }
     }
 
-    pub(crate) fn overridden(&self, is_overridden: bool) {
+    pub(in crate::fleet) fn overridden(&self, is_overridden: bool) {
         self.meters.overridden(is_overridden);
         event!(
             WARN,
@@ -180,7 +202,7 @@ impl FleetTelemetry {
         );
     }
 
-    pub(crate) fn watch_for_panic(&self) -> PanicAlarm<'_> {
+    pub(in crate::fleet) fn watch_for_panic(&self) -> PanicAlarm<'_> {
         PanicAlarm(self)
     }
 }

@@ -1,0 +1,106 @@
+//! Access rules beside those of the program.
+
+use std::{fmt, sync::Arc};
+
+use super::access_list::{AccessList, AccessRules, Overlaid};
+
+/// A set of rules in an [`AccessList`] beside those of the program, for a source such as etcd or a ConfigMap.
+///
+/// [`AccessList::overlay`] creates it. Overlays apply to requests that match no rule of the program, and several overlays
+/// apply together: see [`AccessList::overlay_rules`].
+///
+/// Dropping an overlay removes its rules. So that blocked clients do not get through while a source is replaced, end the old
+/// overlay with [`leave`](Self::leave), and give both the same [name](Self::named).
+///
+/// # Examples
+///
+/// ```
+/// use tower_quota::{Access, AccessList, AccessRules, key};
+///
+/// let access = AccessList::new(key::client_ip());
+/// let mut rules = AccessRules::new();
+/// rules.set_network("203.0.113.0/24", Access::Block)?;
+///
+/// let overlay = access.overlay().named("config map");
+/// overlay.replace(rules);
+/// overlay.leave(); // the rules stay
+/// assert_eq!(access.overlay_rules().len(), 1);
+///
+/// let successor = access.overlay().named("config map");
+/// successor.replace(AccessRules::new());
+/// assert_eq!(access.overlay_rules().len(), 0);
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
+#[must_use = "dropping an overlay removes its rules"]
+pub struct AccessOverlay {
+    list: AccessList,
+    identity: Arc<()>,
+    names: Vec<String>,
+}
+
+impl AccessOverlay {
+    pub(super) fn new(list: AccessList) -> Self {
+        Self {
+            list,
+            identity: Arc::default(),
+            names: Vec::new(),
+        }
+    }
+
+    /// Adds a name, by which the overlay succeeds others that were [left](Self::leave). Default: none.
+    ///
+    /// An overlay can have several names, such as that of its source and that of the limiter.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.names.push(name.into());
+        self
+    }
+
+    /// Replaces all rules of the overlay at one moment, and the rules of overlays that were [left](Self::leave) with one of
+    /// its names.
+    pub fn replace(&self, rules: AccessRules) {
+        self.list.change_overlays(|overlays| {
+            overlays.retain(|other| !self.owns(other) && !self.succeeds(other));
+            overlays.push(Overlaid {
+                owner: Arc::clone(&self.identity),
+                left_as: None,
+                rules,
+            });
+        });
+    }
+
+    /// Ends the overlay and leaves its rules in force until an overlay with one of its [names](Self::named) replaces its own.
+    ///
+    /// Without a name, or without such an overlay, they stay as long as the list.
+    pub fn leave(mut self) {
+        let names = std::mem::take(&mut self.names);
+        self.list.change_overlays(|overlays| {
+            if let Some(own) = overlays.iter_mut().find(|other| self.owns(other)) {
+                own.left_as = Some(names);
+            }
+        });
+    }
+
+    fn owns(&self, other: &Overlaid) -> bool {
+        Arc::ptr_eq(&self.identity, &other.owner)
+    }
+
+    fn succeeds(&self, other: &Overlaid) -> bool {
+        let left_as = other.left_as.iter().flatten();
+        left_as.into_iter().any(|name| self.names.contains(name))
+    }
+}
+
+impl Drop for AccessOverlay {
+    fn drop(&mut self) {
+        self.list
+            .change_overlays(|overlays| overlays.retain(|other| !self.owns(other) || other.left_as.is_some()));
+    }
+}
+
+impl fmt::Debug for AccessOverlay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessOverlay")
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
+}

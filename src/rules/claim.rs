@@ -1,0 +1,226 @@
+//! Claims: rules and a switch from a source outside of the program.
+
+use std::{fmt, mem, sync::atomic::Ordering};
+
+use super::{Active, AppliedRules, Rules, RulesHandle};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    partition::PartitionId,
+};
+
+/// The right of one source outside of the program to set the rules of a limiter.
+///
+/// [`RulesHandle::claim`] returns it. Use a claim to follow rules in etcd, a ConfigMap or a file: the program can still
+/// override the source through its [`RulesHandle`], and [`clear_overrides`](RulesHandle::clear_overrides) puts the rules of
+/// the source back in force. The module `fleet` follows Redis and files through a claim.
+///
+/// Dropping the claim releases it. The rules stay in force, and limits that the source has disabled are enabled, because no
+/// update of the source could enable them any more. What the program has disabled stays disabled.
+///
+/// # Examples
+///
+/// ```
+/// use tower_quota::{Limiter, MemoryStore, QuotaPolicy, Rules, RulesUpdate};
+///
+/// let of = |quota| Rules::new().policy(QuotaPolicy::per_minute("minute", quota));
+/// let limiter = Limiter::builder(MemoryStore::new()).scope("api").rules(of(60)).build()?;
+/// let claim = limiter.rules().claim()?;
+/// assert!(limiter.rules().claim().is_err());
+///
+/// claim.apply(RulesUpdate::new(of(30)))?;
+/// limiter.rules().replace(of(5))?; // the program overrides the source
+/// claim.apply(RulesUpdate::new(of(40)))?;
+/// assert_eq!(limiter.rules().current(), of(5));
+/// limiter.rules().clear_overrides();
+/// assert_eq!(limiter.rules().current(), of(40));
+///
+/// drop(claim);
+/// assert!(limiter.rules().claim().is_ok());
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
+#[must_use = "dropping a claim releases it"]
+pub struct RulesClaim(RulesHandle);
+
+/// Rules, a rollout and the position of the switch, which a [`RulesClaim`] applies at one moment.
+///
+/// ```
+/// use tower_quota::{Limiter, MemoryStore, QuotaPolicy, Rules, RulesUpdate};
+///
+/// let of = |quota| Rules::new().policy(QuotaPolicy::per_minute("minute", quota));
+/// let limiter = Limiter::builder(MemoryStore::new()).scope("api").rules(of(60)).build()?;
+/// let claim = limiter.rules().claim()?;
+///
+/// claim.apply(RulesUpdate::new(of(60)).with_rollout(10, [], of(30)).enabled(false))?;
+/// assert_eq!(limiter.rules().rollout(), Some((10, of(30))));
+/// assert!(!limiter.rules().is_enabled());
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "an update does nothing until a claim applies it"]
+pub struct RulesUpdate {
+    rules: Rules,
+    rollout: Option<(u8, Vec<PartitionId>, Rules)>,
+    enabled: bool,
+}
+
+impl RulesUpdate {
+    /// Creates an update to these rules for all callers, without a rollout and with the limits enabled.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            rollout: None,
+            enabled: true,
+        }
+    }
+
+    /// Adds a rollout: `rules` apply to `percent` percent of the callers (0 to 100) and to `partitions`.
+    ///
+    /// The share has the same callers as that of [`RulesHandle::roll_out`]. `partitions` are those of the main key, such as
+    /// your own accounts at 0 percent. An update without a rollout ends the one before.
+    pub fn with_rollout(
+        mut self,
+        percent: u8,
+        partitions: impl IntoIterator<Item = PartitionId>,
+        rules: Rules,
+    ) -> Self {
+        self.rollout = Some((percent, partitions.into_iter().collect(), rules));
+        self
+    }
+
+    /// Sets the switch: with `false`, all requests pass uncounted, as after [`RulesHandle::disable`]. Default: `true`.
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = enabled;
+        self
+    }
+}
+
+/// The state of a claim beside the rules in force.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClaimState {
+    /// The rules that an override of the program keeps out of force.
+    pub(super) overridden: Option<AppliedRules>,
+}
+
+impl Active {
+    /// Puts rules of the program in force. They override those of a claim.
+    pub(super) fn replace(&mut self, rules: AppliedRules) {
+        let before = mem::replace(&mut self.rules, rules);
+        if let Some(claim) = &mut self.claim {
+            claim.overridden.get_or_insert(before);
+        }
+    }
+
+    fn replace_by_claim(&mut self, rules: AppliedRules) {
+        match self.claim.as_mut().and_then(|claim| claim.overridden.as_mut()) {
+            Some(overridden) => *overridden = rules,
+            None => self.rules = rules,
+        }
+    }
+}
+
+impl RulesHandle {
+    /// Claims the rules and the switch for a source outside of the program, until the [`RulesClaim`] is dropped.
+    ///
+    /// The rules in force stay until the first update. A switch that the program has disabled stays disabled, and overrides
+    /// the source.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ConfigErrorKind::Claim`] if another source has claimed the rules of this limiter.
+    pub fn claim(&self) -> Result<RulesClaim, ConfigError> {
+        let _changing = self.0.changing.lock();
+        if self.0.active.load().claim.is_some() {
+            let message = format!("scope {:?}: another source has claimed the rules", self.scope());
+            return Err(ConfigError::new(ConfigErrorKind::Claim, message));
+        }
+        self.0.change(|active| {
+            active.claim = Some(ClaimState::default());
+            active.switch.claim();
+        });
+        Ok(RulesClaim(self.clone()))
+    }
+
+    /// Ends all overrides: the rules and the switch are again those of the [claim](Self::claim).
+    ///
+    /// The program overrides a claim by [`replace`](Self::replace), [`roll_out`](Self::roll_out),
+    /// [`disable`](Self::disable) and [`enable`](Self::enable). The rules that the source applied last come into force at
+    /// once; before its first update, those of before the override. Without a claim, the rules stay, and limits that are
+    /// disabled are enabled.
+    pub fn clear_overrides(&self) {
+        let _changing = self.0.changing.lock();
+        self.0.change(|active| {
+            active.switch.release();
+            if let Some(rules) = active.claim.as_mut().and_then(|claim| claim.overridden.take()) {
+                active.rules = rules;
+            }
+        });
+    }
+
+    /// Ends the override by [`disable`](Self::disable) or [`enable`](Self::enable), and leaves the rules as they are.
+    ///
+    /// Without a [claim](Self::claim), limits that are disabled are enabled.
+    pub fn clear_switch_override(&self) {
+        self.0.change(|active| active.switch.release());
+    }
+}
+
+impl RulesClaim {
+    /// Puts the rules, the rollout and the switch of an update in force, for all requests from the next one on.
+    ///
+    /// While the program overrides the source, the rules are validated and come into force with
+    /// [`clear_overrides`](RulesHandle::clear_overrides).
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of [`RulesHandle::replace`] for the rules, the same after `roll_out: ` for those of the rollout, and
+    /// [`ConfigErrorKind::Policies`] if the percentage is above 100. Nothing changes then, the switch included: use
+    /// [`set_enabled`](Self::set_enabled) if a kill switch must work all the same.
+    pub fn apply(&self, update: RulesUpdate) -> Result<(), ConfigError> {
+        let policies = &self.0.0;
+        let _changing = policies.changing.lock();
+        let current = self.0.sets(update.rules)?;
+        let candidate = update.rollout.map(|(percent, partitions, rules)| {
+            let candidate = self.0.candidate(percent, &partitions, rules);
+            candidate.map_err(|error| error.within("roll_out"))
+        });
+        let candidate = candidate.transpose()?;
+        let rules = AppliedRules { current, candidate };
+        policies.has_data.store(true, Ordering::Relaxed);
+        policies.change(|active| {
+            active.switch.turn_by_claim(update.enabled);
+            active.replace_by_claim(rules.clone());
+        });
+        Ok(())
+    }
+
+    /// Sets the switch alone. [`RulesHandle::disable`] and [`RulesHandle::enable`] override it.
+    pub fn set_enabled(&self, enabled: bool) {
+        self.0.0.change(|active| active.switch.turn_by_claim(enabled));
+    }
+
+    /// Returns `true` if the program has replaced the rules of the source, or its switch differs from that of the source.
+    pub fn is_overridden(&self) -> bool {
+        let active = self.0.0.active.load();
+        let claim = active.claim.as_ref();
+        claim.is_some_and(|claim| claim.overridden.is_some()) || active.switch.is_overridden()
+    }
+}
+
+impl Drop for RulesClaim {
+    fn drop(&mut self) {
+        let _changing = self.0.0.changing.lock();
+        self.0.0.change(|active| {
+            active.claim = None;
+            active.switch.turn_by_claim(true);
+        });
+    }
+}
+
+impl fmt::Debug for RulesClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RulesClaim")
+            .field("scope", &self.0.scope())
+            .field("is_overridden", &self.is_overridden())
+            .finish_non_exhaustive()
+    }
+}
