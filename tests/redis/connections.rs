@@ -21,7 +21,10 @@ use tower_layer::Layer;
 use tower_quota::{
     Limiter, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
     RedisStoreBuilder, Scope, Store, StoreErrorKind, key,
-    redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, MultiplexedConnection, RedisError},
+    redis::{
+        AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, MultiplexedConnection, RedisError, cmd,
+        from_redis_value,
+    },
 };
 
 use crate::load::{assert_limit_holds, outcome, until, until_decided};
@@ -375,4 +378,42 @@ fn mistakes_are_found_by_build_and_named() {
         "{error}"
     );
     assert!(!error.to_string().contains("secret"), "{error}");
+}
+
+#[tokio::test]
+async fn a_command_of_the_program_goes_over_the_connections_of_the_store() {
+    let server = RedisServer::start();
+    let store = RedisStore::builder(server.url())
+        .connections(1)
+        .key_prefix("own:")
+        .build()
+        .unwrap();
+    assert_eq!(store.key_prefix(), "own:");
+    let mut id = cmd("CLIENT");
+    id.arg("ID");
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let reply = store.command("settings", id.clone()).await.unwrap();
+        ids.push(from_redis_value::<u64>(reply).unwrap());
+    }
+    assert_eq!(ids[0], ids[1]);
+    let error = store.command("settings", cmd("NOSUCHCOMMAND")).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Failed);
+    let source = std::error::Error::source(&error).unwrap();
+    assert_eq!(source.downcast_ref::<RedisError>().unwrap().code(), Some("ERR"));
+}
+
+#[tokio::test]
+async fn in_a_cluster_a_command_of_the_program_goes_to_the_node_of_its_key() {
+    let cluster = shared_cluster();
+    let store = RedisStore::cluster(cluster.urls()).unwrap();
+    for number in 0..20 {
+        let key = format!("setting {number}");
+        let (mut set, mut get) = (cmd("SET"), cmd("GET"));
+        set.arg(&key).arg(number).arg("EX").arg(60);
+        get.arg(&key);
+        store.command(&key, set).await.unwrap();
+        let found: u64 = from_redis_value(store.command(&key, get).await.unwrap()).unwrap();
+        assert_eq!(found, number);
+    }
 }
