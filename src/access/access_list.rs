@@ -175,14 +175,14 @@ impl AccessList {
         self.0.rules.load_full()
     }
 
-    /// Creates an overlay without rules: a place for the rules of another source, apart from those of the program.
+    /// Creates an empty overlay, for the rules of another source.
     pub fn overlay(&self) -> AccessOverlay {
         AccessOverlay::new(self.clone())
     }
 
-    /// Returns the rules of all [overlays](Self::overlay) together, as they are now. They apply to callers that no rule of the
-    /// program is about.
+    /// Returns the current rules of all [overlays](Self::overlay) together.
     ///
+    /// They apply to requests that match no rule of the program.
     /// Where two overlays have different rules about the same network or key, [`Block`](Access::Block) goes before
     /// [`Allow`](Access::Allow), and that before [`Limit`](Access::Limit).
     pub fn overlay_rules(&self) -> Arc<AccessRules> {
@@ -454,7 +454,7 @@ impl AccessRules {
         }
     }
 
-    /// Adds the rules of `other`.
+    /// Adds the rules of `other`, about networks, keys and unknown addresses.
     ///
     /// Where both have a rule about the same network or key, [`Block`](Access::Block) goes before [`Allow`](Access::Allow), and
     /// that before [`Limit`](Access::Limit). Clients without an address are blocked if one of them blocks these.

@@ -4,9 +4,9 @@ use std::{fmt, sync::Arc};
 
 use super::access_list::{AccessList, AccessRules, Overlaid};
 
-/// A set of rules in an [`AccessList`] beside those of the program, for a source such as etcd or a ConfigMap.
+/// Access rules of another source, beside those of the program.
 ///
-/// [`AccessList::overlay`] creates it. Overlays apply to requests that match no rule of the program, and several overlays
+/// [`AccessList::overlay`] creates an overlay. Use it for rules that come from etcd or a ConfigMap. Overlays apply to requests that match no rule of the program, and several overlays
 /// apply together: see [`AccessList::overlay_rules`].
 ///
 /// Dropping an overlay removes its rules. So that blocked clients do not get through while a source is replaced, end the old
@@ -55,8 +55,10 @@ impl AccessOverlay {
         self
     }
 
-    /// Replaces all rules of the overlay at one moment, and the rules of overlays that were [left](Self::leave) with one of
-    /// its names.
+    /// Replaces all rules of the overlay at one moment.
+    ///
+    /// The rules of overlays that were [left](Self::leave) with one of its names are removed at the same moment. The cost grows
+    /// with the number of rules in all overlays of the list.
     pub fn replace(&self, rules: AccessRules) {
         self.list.change_overlays(|overlays| {
             overlays.retain(|other| !self.owns(other) && !self.succeeds(other));
@@ -68,9 +70,10 @@ impl AccessOverlay {
         });
     }
 
-    /// Ends the overlay and leaves its rules in force until an overlay with one of its [names](Self::named) replaces its own.
+    /// Ends the overlay and leaves its rules in force.
     ///
-    /// Without a name, or without such an overlay, they stay as long as the list.
+    /// They apply until an overlay with one of the same [names](Self::named) [replaces](Self::replace) its own rules. Without a
+    /// name, they apply as long as the list exists.
     pub fn leave(mut self) {
         let names = std::mem::take(&mut self.names);
         self.list.change_overlays(|overlays| {

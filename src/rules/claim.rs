@@ -31,17 +31,25 @@ use crate::{
 /// limiter.rules().replace(of(5))?; // the program overrides the source
 /// claim.apply(RulesUpdate::new(of(40)))?;
 /// assert_eq!(limiter.rules().current(), of(5));
+/// assert!(claim.is_overridden());
 /// limiter.rules().clear_overrides();
 /// assert_eq!(limiter.rules().current(), of(40));
 ///
+/// claim.set_enabled(false);
+/// limiter.rules().enable();
+/// assert!(limiter.rules().is_enabled());
+/// limiter.rules().clear_switch_override();
+/// assert!(!limiter.rules().is_enabled());
+///
 /// drop(claim);
+/// assert!(limiter.rules().is_enabled());
 /// assert!(limiter.rules().claim().is_ok());
 /// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 #[must_use = "dropping a claim releases it"]
 pub struct RulesClaim(RulesHandle);
 
-/// Rules, a rollout and the position of the switch, which a [`RulesClaim`] applies at one moment.
+/// Rules, a rollout and the switch, which a [`RulesClaim`] applies at one moment.
 ///
 /// ```
 /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy, Rules, RulesUpdate};
@@ -119,10 +127,10 @@ impl Active {
 }
 
 impl RulesHandle {
-    /// Claims the rules and the switch for a source outside of the program, until the [`RulesClaim`] is dropped.
+    /// Claims the rules and the switch for a source outside of the program.
     ///
-    /// The rules in force stay until the first update. A switch that the program has disabled stays disabled, and overrides
-    /// the source.
+    /// The claim ends when the [`RulesClaim`] is dropped. The rules in force stay until its first update. Limits that the
+    /// program has disabled stay disabled, which overrides the source.
     ///
     /// # Errors
     ///
@@ -156,18 +164,18 @@ impl RulesHandle {
         });
     }
 
-    /// Ends the override by [`disable`](Self::disable) or [`enable`](Self::enable), and leaves the rules as they are.
+    /// Ends the override of the switch, and leaves the rules as they are.
     ///
-    /// Without a [claim](Self::claim), limits that are disabled are enabled.
+    /// [`disable`](Self::disable) and [`enable`](Self::enable) override the switch of a claim. Without a [claim](Self::claim), limits that are disabled are enabled.
     pub fn clear_switch_override(&self) {
         self.0.change(|active| active.switch.release());
     }
 }
 
 impl RulesClaim {
-    /// Puts the rules, the rollout and the switch of an update in force, for all requests from the next one on.
+    /// Applies the rules, the rollout and the switch of an update at one moment.
     ///
-    /// While the program overrides the source, the rules are validated and come into force with
+    /// They apply from the next request on. Requests in progress keep the rules that they began with. While the program overrides the source, the rules are validated and come into force with
     /// [`clear_overrides`](RulesHandle::clear_overrides).
     ///
     /// # Errors
@@ -198,7 +206,9 @@ impl RulesClaim {
         self.0.0.change(|active| active.switch.turn_by_claim(enabled));
     }
 
-    /// Returns `true` if the program has replaced the rules of the source, or its switch differs from that of the source.
+    /// Returns `true` while the program overrides the rules or the switch of the source.
+    ///
+    /// A switch that the program has set to the position of the source is no override.
     pub fn is_overridden(&self) -> bool {
         let active = self.0.0.active.load();
         let claim = active.claim.as_ref();

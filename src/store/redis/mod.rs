@@ -306,7 +306,7 @@ impl RedisStore {
         &self.0.server.keyspace.0
     }
 
-    /// Sends a command that is not about quota, on the connections of this store, and returns the reply.
+    /// Sends a command on the connections of this store and returns the reply.
     ///
     /// Use this to keep data beside the counts with the same login, TLS and failover. In a cluster, the command goes to the
     /// node that has `key`, and all keys of the command must be in the slot of `key`. Elsewhere `key` has no effect. For
