@@ -18,10 +18,6 @@ pub mod cookbook;
 #[doc = include_str!("../docs/DESIGN.md")]
 pub mod design {}
 
-#[cfg(all(feature = "redis", feature = "serde"))]
-#[doc = include_str!("../docs/fleet.md")]
-pub mod fleet {}
-
 #[doc = include_str!("../docs/mistakes.md")]
 pub mod mistakes {}
 

@@ -79,7 +79,7 @@
 //! - [`docs::cookbook`]: recipes for routes and methods, GraphQL, WebSocket messages, uploads and jobs.
 //! - [`docs::moving`]: line by line from tower_governor, axum-governor and `tower::limit`. [`docs::comparison`]: beside others.
 //! - [`docs::production`]: Redis, its settings, what to watch, what happens when something breaks, what is not promised.
-//! - `docs::fleet`: one set of rules for all instances, with a version, a roll-out and a kill switch (the module `fleet`).
+//! - The package `tower-quota-fleet`: one set of rules for all instances, with a version, a rollout and a kill switch.
 //! - [`docs::alerts`]: what to do about each alert.
 //! - [`docs::regions`]: limits that several regions share. [`docs::scale`]: the servers and the memory that a load takes.
 //! - [`docs::design`]: how a request travels through the crate, and why.
@@ -96,7 +96,7 @@
 //! | `metrics` | | [counters, gauges and histograms](telemetry) through the `metrics` facade |
 //! | `test-util` | | what tests of your limits need, and a guide: the module `test_util` |
 //! | `axum` | | the peer address from axum's `ConnectInfo`, its routes as keys (`key::matched_path`), a [`Decision`] in its handlers, rejections from its responses (`respond_with_axum`) |
-//! | `serde` | | policies and rules from any serde format; with `redis`, `fleet`: rules that all instances follow |
+//! | `serde` | | policies and rules from any serde format |
 //! | `calendar` | | time-zone data for [quotas per calendar day, week and month](QuotaPolicy::per_calendar) |
 //! | `tier` | | [`tier`](mod@tier): the tier of each user from a slow source, such as a database |
 //! | `tonic` | | the peer address from tonic's connection information |
@@ -126,8 +126,6 @@ pub mod fields {
     #[doc(inline)]
     pub use ratelimit_fields::*;
 }
-#[cfg(all(feature = "redis", feature = "serde"))]
-pub mod fleet;
 pub mod guide;
 pub mod key;
 mod layer;

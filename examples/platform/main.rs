@@ -50,10 +50,10 @@ use tokio::net::TcpListener;
 use tower::ServiceBuilder;
 use tower_quota::{
     AccessList, Exemption, Limiter, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Tiers,
-    fleet::FleetError,
     key::{self, ClientIp, KeyExtractor},
     tier::{OnUnknownTier, TierLayer},
 };
+use tower_quota_fleet::FleetError;
 
 use self::{
     admin::{Admin, RulesOf},

@@ -16,12 +16,12 @@ use tower_quota::{
     fields::{
         Hints, LayerFields, MAX_ITEMS, MAX_LENGTH, RetryAfter, draft06, draft07, draft11, in_between, merge_into,
     },
-    fleet::{FleetErrorKind, RulesDocument},
     key::{self, ForwardingField, KeyExtractor, PeerAddress},
     privacy_pass::{
         Challenge, CredentialError, CredentialRequest, Directory, IssuerKey, Profile, Token, TokenChallenge,
     },
 };
+use tower_quota_fleet::{FleetErrorKind, RulesDocument};
 use tower_ratelimit_client::{self as client, Acquire, Advice, Caps, Exchange, Pacing, Problem, Strategy};
 
 /// The field `RateLimit` in all its dialects, and what an intermediary makes of it.

@@ -30,7 +30,7 @@ use crate::{
 /// depend on the number of rules; it never waits, not even for a change of the rules.
 ///
 /// Rules are those of this process: they are neither stored nor shared with other instances, and do not end by
-/// themselves. Another source, such as a follower of a fleet (the module `fleet`), adds its own in an
+/// themselves. Another source, such as a follower of a fleet (the package `tower-quota-fleet`), adds its own in an
 /// [overlay](Self::overlay), for those clients that no rule of this process is about.
 ///
 /// ```

@@ -12,7 +12,7 @@ use crate::{
 ///
 /// [`RulesHandle::claim`] returns it. Use a claim to follow rules in etcd, a ConfigMap or a file: the program can still
 /// override the source through its [`RulesHandle`], and [`clear_overrides`](RulesHandle::clear_overrides) puts the rules of
-/// the source back in force. The module `fleet` follows Redis and files through a claim.
+/// the source back in force. The package `tower-quota-fleet` follows Redis and files through a claim.
 ///
 /// Dropping the claim releases it. The rules stay in force, and limits that the source has disabled are enabled, because no
 /// update of the source could enable them any more. What the program has disabled stays disabled.

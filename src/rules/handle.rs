@@ -18,7 +18,7 @@ use crate::{
 /// are not valid are rejected, and the old ones stay.
 ///
 /// It changes the rules of this process only: give every instance the same ones, or have all follow one document (the
-/// module `fleet`). A source of your own [claims](Self::claim) the rules, and this handle then overrides the source.
+/// package `tower-quota-fleet`). A source of your own [claims](Self::claim) the rules, and this handle then overrides the source.
 ///
 /// ```
 /// use http::{Request, Response};

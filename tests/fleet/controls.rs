@@ -9,11 +9,11 @@ use proptest::{collection::vec, prelude::*};
 use tower_quota::{
     Access, AccessList, RateLimitLayer, RedisStore, RedisStoreBuilder,
     clock::{Clock, Timestamp},
-    fleet::{
-        AccessEntry, Control, FleetErrorKind, Lost, Publication, RedisRules, RulesDocument, RulesFollower,
-        RulesPublisher, RulesSource, RulesVersion, SwitchOrder,
-    },
     key,
+};
+use tower_quota_fleet::{
+    AccessEntry, Control, FleetErrorKind, Lost, Publication, RedisRules, RulesDocument, RulesFollower, RulesPublisher,
+    RulesSource, RulesVersion, SwitchOrder,
 };
 
 use crate::{
@@ -604,7 +604,7 @@ async fn a_report_of_an_absurd_number_does_not_use_up_the_numbers() {
     let set = "absurd";
     let alice = publisher(shared_server(), set);
     let rules = rules_at(RedisStore::builder(shared_server().url()), set);
-    let report = tower_quota::fleet::InstanceReport::new("hacked").having_seen(RulesVersion::MAX_NUMBER);
+    let report = tower_quota_fleet::InstanceReport::new("hacked").having_seen(RulesVersion::MAX_NUMBER);
     rules.report(&report, &[]).await.unwrap();
     let published = alice.publish(Publication::rules(hour(1))).await.unwrap();
     assert_eq!(published.version().number(), 1);
@@ -617,7 +617,7 @@ async fn the_same_rules_are_published_again_above_a_number_that_redis_has_lost()
     alice.publish(Publication::rules(hour(1))).await.unwrap();
     assert!(alice.propose(Publication::rules(hour(1))).await.unwrap().is_empty());
     let rules = rules_at(RedisStore::builder(shared_server().url()), set);
-    let report = tower_quota::fleet::InstanceReport::new("web-1").having_seen(42);
+    let report = tower_quota_fleet::InstanceReport::new("web-1").having_seen(42);
     rules.report(&report, &[]).await.unwrap();
     let proposal = alice.propose(Publication::rules(hour(1))).await.unwrap();
     assert!(!proposal.is_empty());
@@ -633,7 +633,7 @@ async fn an_order_is_newer_than_all_that_instances_report_whatever_the_clock_of_
     let (ahead, absurd) = (now + 86_400_000, RulesVersion::MAX_NUMBER);
     let rules = rules_at(RedisStore::builder(shared_server().url()), set);
     for (name, numbers) in [("web-1", (ahead, ahead + 5)), ("hacked", (absurd, absurd))] {
-        let report = tower_quota::fleet::InstanceReport::new(name).obeying(Some(numbers));
+        let report = tower_quota_fleet::InstanceReport::new(name).obeying(Some(numbers));
         rules.report(&report, &[]).await.unwrap();
     }
     let order = alice.control(Control::switch_on()).await.unwrap();

@@ -6,8 +6,8 @@ use serde_json::json;
 use tower_quota::{
     Access, Algorithm, CalendarPeriod, CalendarWindow, Direction, PartitionId, QuotaPolicy, Rules, Weekday,
     fields::ExtensionValue,
-    fleet::{AccessEntry, FleetErrorKind as Kind, Rollout, RulesDocument, RulesVersion},
 };
+use tower_quota_fleet::{AccessEntry, FleetErrorKind as Kind, Rollout, RulesDocument, RulesVersion};
 
 fn minute(quota: u64) -> QuotaPolicy {
     QuotaPolicy::per_minute("minute", quota)

@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use tower_quota::{
-    Access, QuotaPolicy,
-    fleet::{AccessEntry, RulesFollower},
-};
+use tower_quota::{Access, QuotaPolicy};
+use tower_quota_fleet::{AccessEntry, RulesFollower};
 
 use crate::source::{Manner, Source, hour, layer, pass, poll, version};
 

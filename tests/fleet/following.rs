@@ -14,11 +14,11 @@ use tokio::time::Instant;
 use tower_quota::{
     Access, AccessList, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Rules, Scope, Tiers,
     clock::{Clock, Timestamp},
-    fleet::{
-        AccessEntry, FleetErrorKind as Reason, Rollout, RulesDocument, RulesFollower, RulesFollowerBuilder,
-        RulesSource, RulesVersion, SourceFuture,
-    },
     key,
+};
+use tower_quota_fleet::{
+    AccessEntry, FleetErrorKind as Reason, Rollout, RulesDocument, RulesFollower, RulesFollowerBuilder, RulesSource,
+    RulesVersion, SourceFuture,
 };
 
 use crate::source::{Manner, Source, builder, hour, layer, pass, poll, quota, send, version};
@@ -677,7 +677,7 @@ async fn an_instance_reports_what_it_runs_every_ten_seconds_and_when_that_change
     let reports = std::mem::take(&mut source.state().reports);
     let said = |running, rejected, is_overridden| {
         let is_it = |report: &&_| {
-            let report: &tower_quota::fleet::InstanceReport = report;
+            let report: &tower_quota_fleet::InstanceReport = report;
             (report.version(), report.rejects(), report.is_overridden()) == (running, rejected, is_overridden)
         };
         reports.iter().filter(is_it).count()

@@ -9,8 +9,8 @@ use std::{env, fmt::Write as _, fs, path::PathBuf, time::Duration};
 use tower_quota::{
     Algorithm, Direction, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store,
     clock::{Clock, Timestamp},
-    fleet::{RedisRules, RulesDocument, RulesSource, RulesVersion},
 };
+use tower_quota_fleet::{RedisRules, RulesDocument, RulesSource, RulesVersion};
 
 use crate::{document::whole, support::RedisServer};
 

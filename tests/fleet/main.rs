@@ -7,9 +7,9 @@ mod document;
 mod events;
 mod following;
 mod formats;
+mod program;
 mod publish;
 mod redis;
-mod rulesctl;
 mod sentinel;
 mod source;
 #[path = "../support/mod.rs"]

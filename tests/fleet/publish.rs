@@ -5,10 +5,10 @@ use std::{error::Error, time::Duration};
 use tower_quota::{
     Access, Algorithm, Decision, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, RedisStoreBuilder, Rules,
     Scope, Store, StoreError, StoreErrorKind,
-    fleet::{
-        AccessEntry, Control, FleetError, FleetErrorKind, Publication, RedisRules, RulesDocument, RulesPublisher,
-        RulesSource, RulesVersion,
-    },
+};
+use tower_quota_fleet::{
+    AccessEntry, Control, FleetError, FleetErrorKind, Publication, RedisRules, RulesDocument, RulesPublisher,
+    RulesSource, RulesVersion,
 };
 
 use crate::support::{Mode, Proxy, RedisServer, shared_cluster, shared_server};
@@ -412,7 +412,10 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
     if !server.has_users() {
         return;
     }
-    let publisher_user = documented_user(include_str!("../../docs/fleet.md"), "publisher");
+    let publisher_user = documented_user(
+        include_str!("../../crates/tower-quota-fleet/docs/fleet.md"),
+        "publisher",
+    );
     let store_user = documented_user(include_str!("../../docs/PRODUCTION.md"), "limits");
     let publisher_url = add_user(&server, "publisher", &publisher_user);
     let store_url = add_user(&server, "limits", &store_user);
@@ -428,7 +431,7 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
     let rules = RedisRules::new(RedisStore::builder(&publisher_url), "api").unwrap();
     assert!(rules.instances().await.unwrap().is_empty());
     // The switch and the access list have a user of their own, who cannot change rules.
-    let on_call_user = documented_user(include_str!("../../docs/fleet.md"), "on-call");
+    let on_call_user = documented_user(include_str!("../../crates/tower-quota-fleet/docs/fleet.md"), "on-call");
     let bob = publisher_at(RedisStore::builder(add_user(&server, "on-call", &on_call_user)), "api");
     bob.control(Control::switch_off()).await.unwrap();
     bob.control(Control::block_network("203.0.113.9")).await.unwrap();
@@ -446,7 +449,10 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
         assert_forbidden(as_store.control(Control::switch_off()).await.unwrap_err());
     }
     // An instance follows, and does not publish.
-    let instance_user = documented_user(include_str!("../../docs/fleet.md"), "instances");
+    let instance_user = documented_user(
+        include_str!("../../crates/tower-quota-fleet/docs/fleet.md"),
+        "instances",
+    );
     let instance_url = add_user(&server, "instances", &instance_user);
     let instance = RedisRules::new(RedisStore::builder(&instance_url), "api").unwrap();
     assert!(instance.version().await.unwrap().is_some());

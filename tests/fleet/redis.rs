@@ -14,12 +14,10 @@ use std::{
 };
 
 use tokio::time::{Instant, sleep, timeout};
-use tower_quota::{
-    RateLimitLayer, RedisStore, RedisStoreBuilder, StoreErrorKind,
-    fleet::{
-        FleetErrorKind as Reason, InstanceReport, RedisRules, RulesDocument, RulesFollower, RulesSource, RulesVersion,
-        SourceFuture,
-    },
+use tower_quota::{RateLimitLayer, RedisStore, RedisStoreBuilder, StoreErrorKind};
+use tower_quota_fleet::{
+    FleetErrorKind as Reason, InstanceReport, RedisRules, RulesDocument, RulesFollower, RulesSource, RulesVersion,
+    SourceFuture,
 };
 
 use crate::{
@@ -305,7 +303,11 @@ async fn what_other_programs_write_is_rejected_and_too_much_of_it_is_not_even_re
 
 /// The permissions that the guide gives to instances.
 fn permissions() -> Vec<String> {
-    let guide = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/fleet.md")).unwrap();
+    let guide = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../crates/tower-quota-fleet/docs/fleet.md"
+    ))
+    .unwrap();
     let (_, rule) = guide.split_once("ACL SETUSER instances ").unwrap();
     let rule = rule.split("```").next().unwrap();
     rule.split_whitespace().map(str::to_owned).collect()

@@ -5,10 +5,8 @@
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use tower_quota::{
-    RateLimitLayer, RedisStore,
-    fleet::{Publication, RedisRules, RulesFollower, RulesPublisher},
-};
+use tower_quota::{RateLimitLayer, RedisStore};
+use tower_quota_fleet::{Publication, RedisRules, RulesFollower, RulesPublisher};
 
 use crate::{
     events::log,

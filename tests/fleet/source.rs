@@ -13,13 +13,10 @@ use http::{Request, Response};
 use http_body_util::Empty;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
-use tower_quota::{
-    MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules,
-    fleet::{
-        AccessEntry, FleetError, InstanceReport, RulesDocument, RulesSource, RulesVersion, SourceFuture, SourceState,
-        SwitchOrder,
-    },
-    key,
+use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules, key};
+use tower_quota_fleet::{
+    AccessEntry, FleetError, InstanceReport, RulesDocument, RulesSource, RulesVersion, SourceFuture, SourceState,
+    SwitchOrder,
 };
 
 /// The behaviour of a source when it is asked.

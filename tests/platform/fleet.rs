@@ -5,10 +5,8 @@ use std::{env, fs};
 use futures_util::future::join_all;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use tower_quota::{
-    QuotaPolicy, RedisStore, Rules,
-    fleet::{Publication, RedisRules, RulesDocument, RulesPublisher},
-};
+use tower_quota::{QuotaPolicy, RedisStore, Rules};
+use tower_quota_fleet::{Publication, RedisRules, RulesDocument, RulesPublisher};
 
 use crate::{
     Platform, TOKEN, eventually, log, rules, send,

@@ -26,10 +26,9 @@ use tokio::{
 };
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
-use tower_quota::{
-    Decision, QuotaPolicy, RateLimitLayer, RedisStore, Rules,
-    fleet::{FleetErrorKind, Publication, RedisRules, RulesDocument, RulesFollower, RulesPublisher, RulesVersion},
-    key,
+use tower_quota::{Decision, QuotaPolicy, RateLimitLayer, RedisStore, Rules, key};
+use tower_quota_fleet::{
+    FleetErrorKind, Publication, RedisRules, RulesDocument, RulesFollower, RulesPublisher, RulesVersion,
 };
 
 use crate::{support::RedisServer, together};

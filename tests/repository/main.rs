@@ -11,17 +11,4 @@ mod fuzz_seeds;
 mod mistakes;
 mod release;
 mod results;
-mod rooms;
 mod scale;
-
-// The rooms above the core, compiled against its public items: see `rooms`.
-#[path = "../../src/fleet/mod.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    reason = "only that it compiles is of interest here"
-)]
-mod fleet;
-#[allow(unused_imports, reason = "`crate::` of a room")]
-use tower_quota::*;

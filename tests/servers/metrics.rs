@@ -22,10 +22,10 @@ use tower_quota::{
     PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules,
     Scope, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers, WeakPermit,
     clock::{Clock, Timestamp},
-    fleet::{FileRules, RulesDocument, RulesFollower},
     key,
     tier::TierLayer,
 };
+use tower_quota_fleet::{FileRules, RulesDocument, RulesFollower};
 
 use crate::load::until;
 use crate::support::RedisCluster;

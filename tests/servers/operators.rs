@@ -32,9 +32,9 @@ use tower_quota::{
     QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store,
     StoreErrorKind, StoreFuture, Tiers, WeakPermit,
     clock::{Clock, Timestamp},
-    fleet::{
-        FileRules, RulesDocument, RulesFollower, RulesSource, RulesVersion, SourceFuture, SourceState, SwitchOrder,
-    },
+};
+use tower_quota_fleet::{
+    FileRules, RulesDocument, RulesFollower, RulesSource, RulesVersion, SourceFuture, SourceState, SwitchOrder,
 };
 
 use crate::{

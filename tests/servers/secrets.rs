@@ -23,16 +23,16 @@ use tower_quota::{
     RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, Refund, ResponseFields, Rules, Scope, Store, Tiers,
     ToPartitionKey,
     clock::{Clock, Timestamp},
-    fleet::{
-        AccessEntry, Control, Publication, RedisRules, RulesDocument, RulesFollower, RulesPublisher, RulesSource,
-        RulesVersion,
-    },
     key::{self, KeyExtractor, PeerAddress},
     privacy_pass::{
         CredentialRequest, IssuanceDecision, IssuanceRequest, Issuer, IssuerKey, KeySet, OriginLayer,
         OriginLayerBuilder, Profile, Token,
     },
     tier::TierLayer,
+};
+use tower_quota_fleet::{
+    AccessEntry, Control, Publication, RedisRules, RulesDocument, RulesFollower, RulesPublisher, RulesSource,
+    RulesVersion,
 };
 use tracing::{Instrument, field::Empty, info_span};
 

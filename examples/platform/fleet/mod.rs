@@ -14,12 +14,10 @@ use axum::{
     routing::{get, post, put},
 };
 use serde_json::{Value, json};
-use tower_quota::{
-    Access, AccessList, RateLimitLayer, RedisStore, Rules, RulesHandle,
-    fleet::{
-        AccessEntry, Control, FleetError, FleetErrorKind, Proposal, Publication, Published, RedisRules, Rollout,
-        RulesDocument, RulesFollower, RulesPublisher, SwitchOrder,
-    },
+use tower_quota::{Access, AccessList, RateLimitLayer, RedisStore, Rules, RulesHandle};
+use tower_quota_fleet::{
+    AccessEntry, Control, FleetError, FleetErrorKind, Proposal, Publication, Published, RedisRules, Rollout,
+    RulesDocument, RulesFollower, RulesPublisher, SwitchOrder,
 };
 
 use self::order::Order;
@@ -46,7 +44,7 @@ impl Fleet {
         limits: &RateLimitLayer,
         access: &AccessList,
     ) -> Result<Self, FleetError> {
-        // In production, give instances and publishers users of their own: see `docs::fleet`.
+        // In production, give instances and publishers users of their own: see the guide of `tower-quota-fleet`.
         let rules = RedisRules::new(RedisStore::builder(redis_url), set)?;
         let follower = RulesFollower::builder(limits.limiter().rules(), rules.clone())
             .access_list(access.clone())
@@ -188,11 +186,11 @@ fn failure(error: FleetError) -> Failure {
         | FleetErrorKind::NothingPublished
         | FleetErrorKind::NoEarlierVersion => StatusCode::CONFLICT,
         FleetErrorKind::UnreadableAccess => {
-            let message = format!("{error}; `rulesctl unblock --all` begins a new list\n");
+            let message = format!("{error}; `tower-quota-rules unblock --all` begins a new list\n");
             return (StatusCode::CONFLICT, message);
         }
         FleetErrorKind::Unreadable => {
-            let message = format!("{error}; `rulesctl rollback --overwrite` takes its place\n");
+            let message = format!("{error}; `tower-quota-rules rollback --overwrite` takes its place\n");
             return (StatusCode::CONFLICT, message);
         }
         FleetErrorKind::Unavailable => return unavailable(error),
@@ -225,7 +223,7 @@ async fn rules(State(fleet): State<Fleet>) -> impl IntoResponse {
     json(text(&fleet.handle.current()))
 }
 
-/// The document that this instance enforces, to be published again after Redis has lost it: `rulesctl restore FILE`.
+/// The document that this instance enforces, to be published again after Redis has lost it: `tower-quota-rules restore FILE`.
 async fn document(State(fleet): State<Fleet>) -> Result<Response, Failure> {
     let Some(document) = fleet.follower.document() else {
         let message = "this instance has the rules of its file, and read none of the fleet\n";

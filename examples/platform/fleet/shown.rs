@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use axum::{Json, extract::State};
 use serde_json::{Value, json};
-use tower_quota::{
-    Access,
-    clock::Clock,
-    fleet::{AccessEntry, Change, Controls, FleetErrorKind, InstanceReport, Published, RulesDocument, SwitchOrder},
+use tower_quota::{Access, clock::Clock};
+use tower_quota_fleet::{
+    AccessEntry, Change, Controls, FleetErrorKind, InstanceReport, Published, RulesDocument, SwitchOrder,
 };
 
 use super::{super::admin::Failure, Fleet, failure, text};
@@ -24,7 +23,7 @@ pub(super) async fn show(State(fleet): State<Fleet>) -> Result<Json<Value>, Fail
         Ok(known) => {
             let problem = known
                 .access_problem()
-                .map(|problem| format!("{problem}; `rulesctl unblock --all` begins a new list\n"));
+                .map(|problem| format!("{problem}; `tower-quota-rules unblock --all` begins a new list\n"));
             (known, problem)
         }
         Err(error) => (Controls::default(), Some(failure(error).1)),

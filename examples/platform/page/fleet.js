@@ -46,7 +46,7 @@ export function alertsOf(state, known, silence) {
     const lost = known.instances.filter(({ number }) => number !== null);
     alerts.push(lost.length === 0
       ? ["note", "Nothing is published yet.", 'Each instance limits by the rules of its own file. The switch and blocks for all instances work. Publish rules for all instances under "Change the rules".']
-      : ["", "Redis has lost the rules.", `${lost.length} instances still enforce version ${Math.max(...lost.map(({ number }) => number))}. Fetch the document of one of them (/admin/document), and publish it again: rulesctl restore FILE.`]);
+      : ["", "Redis has lost the rules.", `${lost.length} instances still enforce version ${Math.max(...lost.map(({ number }) => number))}. Fetch the document of one of them (/admin/document), and publish it again: tower-quota-rules restore FILE.`]);
   }
   if (fleet.lost.length > 0) {
     alerts.push(["", "Redis lost something that this instance enforces.", `${fleet.lost.join("; ")}. It stays in force here. See "When Redis loses its data" in the guide of the fleet.`]);

@@ -2,10 +2,10 @@
 
 use tower_quota::{
     Exemption, RedisStore,
-    fleet::{FileRules, RulesDocument},
     key::ForwardingField,
     privacy_pass::{TokenClientLayer, TrustedIssuer},
 };
+use tower_quota_fleet::{FileRules, RulesDocument};
 use tower_ratelimit_client::ClientLayer;
 
 use super::*;

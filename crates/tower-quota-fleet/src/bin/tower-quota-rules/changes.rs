@@ -1,0 +1,195 @@
+//! Changes: what they would do, and doing it.
+
+use std::{
+    io::{self, BufRead, IsTerminal, Write},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, interval, sleep_until};
+use tower_quota_fleet::{Control, Proposal, Publication, RulesPublisher};
+
+use super::{
+    Failure, Report,
+    options::Options,
+    show::{self, Fleet},
+};
+
+/// Instances follow within two seconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Instances whose source has lost something report that with their next poll.
+const REPORTED_WITHIN: Duration = Duration::from_secs(2);
+
+pub(crate) async fn diff(options: &Options, publication: Publication) -> Result<Report, Failure> {
+    let proposal = options.publisher()?.propose(publication).await?;
+    Ok(Report::new(proposal.to_string(), changes(&proposal)))
+}
+
+pub(crate) async fn change(options: &Options, publication: Publication) -> Result<Report, Failure> {
+    let publisher = options.publisher()?;
+    // After a loss of data, instances report within a second or two.
+    let before = fleet_before(options, &publisher).await?;
+    let proposal = publisher.propose(publication).await?;
+    if !proposal.is_empty() {
+        confirm(options, &proposal)?;
+    }
+    let published = publisher.commit(&proposal).await?;
+    if proposal.is_empty() {
+        let version = json!(published.version().number());
+        return Ok(Report::new(
+            "nothing changes\n",
+            json!({"version": version, "changed": false}),
+        ));
+    }
+    let text = match options.json {
+        true => String::new(),
+        false => format!("{proposal}published {published}\n"),
+    };
+    let mut report = Report::new(
+        text,
+        json!({"version": published.version().number(), "changed": true, "change": changes(&proposal)}),
+    );
+    if options.waits {
+        let version = published.version();
+        let follows = |fleet: &Fleet| fleet.all_run(version);
+        if let Some(fleet) = follow(options, before, follows, &mut report).await? {
+            report.text.push_str(&show::instances_text(&fleet, Some(version)));
+        }
+    }
+    Ok(report)
+}
+
+/// Changes the switch or the access list.
+pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> Result<Report, Failure> {
+    let publisher = options.publisher()?;
+    if asks && !options.yes {
+        let question = format!("Change the access list of rule set {:?}?", options.set);
+        ask(options, &question, "--yes")?;
+    }
+    if let Some(warning) = control.warning().filter(|_| !options.drastic) {
+        ask(options, &format!("{warning}. Is that meant?"), "--drastic")?;
+    }
+    let before = match publisher.current().await {
+        Ok(Some(_)) => options
+            .rules()?
+            .instances()
+            .await
+            .map_or(0, |reports| Fleet::new(reports).len()),
+        // Redis may have lost the reports a moment ago: wait for all that come.
+        _ => usize::MAX,
+    };
+    let controls = publisher.control(control).await?;
+    let mut report = Report::new(show::controls_text(&controls), show::controls_json(&controls));
+    report.json["changed"] = json!(true);
+    if options.waits {
+        let obeys = |fleet: &Fleet| fleet.all_obey(&controls);
+        if let Some(fleet) = follow(options, before, obeys, &mut report).await? {
+            report.text.push_str(&fleet.obedience_text(&controls));
+        }
+    }
+    Ok(report)
+}
+
+/// Waits until instances that have lost something have reported it.
+pub(crate) async fn until_reported() {
+    sleep_until(Instant::now() + REPORTED_WITHIN).await;
+}
+
+/// The number of instances. Where nothing is published, reports of instances that had read something are waited for.
+async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<usize, Failure> {
+    if matches!(publisher.current().await, Ok(None)) {
+        until_reported().await;
+    }
+    Ok(options
+        .rules()?
+        .instances()
+        .await
+        .map_or(0, |reports| Fleet::new(reports).len()))
+}
+
+/// Shows what changes, and asks.
+fn confirm(options: &Options, proposal: &Proposal) -> Result<(), Failure> {
+    proposal.check_count_resets()?;
+    if !options.yes {
+        ask(
+            options,
+            &format!("{proposal}Publish this for rule set {:?}?", options.set),
+            "--yes",
+        )?;
+    }
+    let drastic: Vec<_> = proposal.drastic().map(ToString::to_string).collect();
+    if !drastic.is_empty() && !options.drastic {
+        ask(options, &format!("{}\nIs that meant?", drastic.join("\n")), "--drastic")?;
+    }
+    Ok(())
+}
+
+fn ask(options: &Options, question: &str, option: &str) -> Result<(), Failure> {
+    if options.json || !io::stdin().is_terminal() {
+        let message = format!("{question} There is no terminal to ask; add {option}");
+        return Err(Failure::Usage(message));
+    }
+    eprint!("{question} [y/N] ");
+    let mut answer = String::new();
+    let read = io::stderr()
+        .flush()
+        .and_then(|()| io::stdin().lock().read_line(&mut answer));
+    match read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes") {
+        true => Ok(()),
+        false => Err(Failure::Unconfirmed),
+    }
+}
+
+/// Waits until all instances follow, and at least as many as there were `before`. Returns them, unless they are unknown.
+async fn follow(
+    options: &Options,
+    before: usize,
+    follows: impl Fn(&Fleet) -> bool,
+    report: &mut Report,
+) -> Result<Option<Fleet>, Failure> {
+    let (rules, start) = (options.rules()?, Instant::now());
+    let mut looks = interval(Duration::from_millis(200));
+    let fleet = loop {
+        looks.tick().await;
+        let fleet = match rules.instances().await {
+            Ok(instances) => Fleet::new(instances),
+            // It was published, which is the news. That nothing more is known is no reason to hide it.
+            Err(error) => {
+                report.text.push_str(&format!("instances: unknown, {error}\n"));
+                report.is_partial = true;
+                return Ok(None);
+            }
+        };
+        // A Redis that has lost its data has also lost the reports: those who have not reported yet are waited for.
+        let are_all = fleet.len() >= before || start.elapsed() > REPORTED_WITHIN;
+        if (are_all && follows(&fleet)) || start.elapsed() > PATIENCE {
+            break fleet;
+        }
+    };
+    report.is_partial = !follows(&fleet);
+    report.json["instances"] = show::instances_json(&fleet);
+    report.json["all_follow"] = json!(!report.is_partial);
+    Ok(Some(fleet))
+}
+
+fn changes(proposal: &Proposal) -> Value {
+    let effects = proposal.effects().map(|(callers, diff)| {
+        let changes = diff.changes().iter().map(|change| {
+            json!({
+                "tier": change.tier(),
+                "policy": change.policy(),
+                "change": change.kind().as_str(),
+                "details": change.details(),
+            })
+        });
+        json!({"callers": callers, "changes": changes.collect::<Vec<_>>()})
+    });
+    json!({
+        "before": proposal.base().map(|before| before.version().number()),
+        "is_empty": proposal.is_empty(),
+        "starts_anew": proposal.count_resets().count() > 0,
+        "effects": effects.collect::<Vec<_>>(),
+        "text": proposal.to_string().lines().collect::<Vec<_>>(),
+    })
+}

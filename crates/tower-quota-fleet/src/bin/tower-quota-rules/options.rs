@@ -1,0 +1,337 @@
+//! The options of the command line.
+
+use std::{env, ffi::OsString, time::Duration};
+
+use tower_quota::{Access, PartitionId, RedisStore, RedisStoreBuilder};
+use tower_quota_fleet::{AccessEntry, Control, FleetError, Publication, RedisRules, RulesPublisher};
+
+use super::{Failure, read_document, read_rules};
+
+pub(crate) const HELP: &str = "\
+tower-quota-rules COMMAND [OPTIONS]   the rules of all instances of a service
+
+  show                      what is published, and what the instances enforce
+  show --document           the whole document as JSON
+  history                   the last changes, the newest one first
+  check FILE                is this a valid file of rules? (needs no Redis; `-` is standard input)
+  diff FILE                 what would change for whom, if it was published
+  publish FILE              these rules for all callers
+    --percent 10            ... for 10 % of the callers, the same ones on every instance
+    --partition DIGEST      ... and for this caller, by the digest of its key (32 hexadecimal digits)
+    --restart-counts        ... even if policies start anew
+    --overwrite             ... even if what is published cannot be read
+  rollback [--to VERSION]   the rules of the version before, or of one of the history
+  restore FILE              publish a whole document again, as `show --document` or an instance printed it
+  off                       no limits on any instance, for an hour
+    --for 10m               ... for this time (s, m, h, d)
+    --without-end           ... until `on`
+  on                        limits again
+  block ADDRESS             reject a network or an address on all instances
+    --for 10m               ... for this time; without it until `unblock`
+  unblock ADDRESS | unblock --all
+    `off`, `on`, `block` and `unblock` need no published rules, and work on a Redis that has lost its data.
+
+  --redis URL               where Redis is; several with commas are nodes of a cluster  [RULES_REDIS]
+  --sentinel NAME           the URLs are those of sentinels; NAME is their service      [RULES_SENTINEL]
+  --set NAME                the rule set                                                [RULES_SET]
+  --prefix PREFIX           the key prefix of the stores, by default `quota:`           [RULES_PREFIX]
+  --author NAME             who you are                                                 [USER]
+  --because TEXT            why, for the history
+  --yes                     do not ask before `publish`, `rollback`, `restore`, and a block of a network larger than /16
+                            (IPv6: /32)
+  --drastic                 do not ask a second time before a quota of 0, one that is lowered tenfold, a block of every
+                            address, and limits that stay off for more than a day
+  --no-wait                 do not wait until the instances follow
+  --json                    one JSON object instead of text
+
+Put the URL into RULES_REDIS: a password on a command line can be read by others.
+Exit codes: 0 done; 1 Redis failed, or what it holds cannot be read; 2 not understood; 3 rejected, nothing was changed;
+4 not confirmed, nothing was changed; 5 published, and not all instances follow.
+";
+
+pub(crate) enum Command {
+    Change {
+        publication: Publication,
+    },
+    Check {
+        file: String,
+    },
+    Control {
+        control: Control,
+        /// True if a person has to confirm it first.
+        asks: bool,
+    },
+    Diff(Publication),
+    History,
+    Show {
+        whole: bool,
+    },
+}
+
+pub(crate) struct Options {
+    pub(crate) command: Command,
+    pub(crate) set: String,
+    pub(crate) author: String,
+    pub(crate) json: bool,
+    pub(crate) yes: bool,
+    pub(crate) drastic: bool,
+    pub(crate) waits: bool,
+    urls: Vec<String>,
+    sentinel: Option<String>,
+    prefix: Option<String>,
+}
+
+/// The words of the command line, before they are one command.
+#[derive(Default)]
+struct Words {
+    values: Vec<String>,
+    redis: Option<String>,
+    sentinel: Option<String>,
+    set: Option<String>,
+    prefix: Option<String>,
+    author: Option<String>,
+    percent: Option<u8>,
+    partitions: Vec<PartitionId>,
+    to: Option<u64>,
+    lasts: Option<Duration>,
+    restart_counts: bool,
+    overwrite: bool,
+    document: bool,
+    without_end: bool,
+    all: bool,
+    because: Option<String>,
+    json: bool,
+    yes: bool,
+    drastic: bool,
+    no_wait: bool,
+    help: bool,
+}
+
+impl Options {
+    /// None if help is asked for.
+    pub(crate) fn from_environment() -> Result<Option<Self>, Failure> {
+        Self::parse(env::args_os().skip(1))
+    }
+
+    pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Option<Self>, Failure> {
+        let words = Words::parse(arguments).map_err(|error| Failure::Usage(error.to_string()))?;
+        if words.help || words.values.first().is_some_and(|word| word == "help") {
+            return Ok(None);
+        }
+        let variable = |given: &Option<String>, name: &str| given.clone().or_else(|| env::var(name).ok());
+        let urls = variable(&words.redis, "RULES_REDIS").unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
+        let command = words.command()?;
+        let set = variable(&words.set, "RULES_SET");
+        Ok(Some(Self {
+            set: match (&command, set) {
+                (Command::Check { .. }, set) => set.unwrap_or_default(),
+                (_, Some(set)) => set,
+                (_, None) => {
+                    return Err(usage("which rule set? Set RULES_SET, or give --set NAME"));
+                }
+            },
+            command,
+            author: variable(&words.author, "USER").unwrap_or_else(|| "unknown".to_owned()),
+            sentinel: variable(&words.sentinel, "RULES_SENTINEL"),
+            prefix: variable(&words.prefix, "RULES_PREFIX"),
+            json: words.json,
+            yes: words.yes,
+            drastic: words.drastic,
+            waits: !words.no_wait,
+            urls: urls.split(',').map(str::to_owned).collect(),
+        }))
+    }
+
+    pub(crate) fn rules(&self) -> Result<RedisRules, FleetError> {
+        let servers: RedisStoreBuilder = match (&self.sentinel, &*self.urls) {
+            (Some(name), urls) => RedisStore::sentinel_builder(urls, name),
+            (None, [url]) => RedisStore::builder(url),
+            (None, urls) => RedisStore::cluster_builder(urls),
+        };
+        let servers = match &self.prefix {
+            Some(prefix) => servers.key_prefix(prefix),
+            None => servers,
+        };
+        RedisRules::new(servers, &self.set)
+    }
+
+    pub(crate) fn publisher(&self) -> Result<RulesPublisher, FleetError> {
+        Ok(RulesPublisher::new(self.rules()?, &self.author))
+    }
+}
+
+impl Words {
+    fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, lexopt::Error> {
+        use lexopt::prelude::*;
+
+        let mut words = Self::default();
+        let mut parser = lexopt::Parser::from_args(arguments);
+        while let Some(word) = parser.next()? {
+            match word {
+                Value(value) => words.values.push(value.string()?),
+                Long("redis") => words.redis = Some(parser.value()?.string()?),
+                Long("sentinel") => words.sentinel = Some(parser.value()?.string()?),
+                Long("set") => words.set = Some(parser.value()?.string()?),
+                Long("prefix") => words.prefix = Some(parser.value()?.string()?),
+                Long("author") => words.author = Some(parser.value()?.string()?),
+                Long("percent") => words.percent = Some(parser.value()?.parse_with(percent)?),
+                Long("partition") => words.partitions.push(parser.value()?.parse()?),
+                Long("to") => words.to = Some(parser.value()?.parse()?),
+                Long("for") => words.lasts = Some(parser.value()?.parse_with(duration)?),
+                Long("restart-counts") => words.restart_counts = true,
+                Long("overwrite") => words.overwrite = true,
+                Long("document") => words.document = true,
+                Long("json") => words.json = true,
+                Long("yes") | Short('y') => words.yes = true,
+                Long("drastic") => words.drastic = true,
+                Long("all") => words.all = true,
+                Long("without-end") => words.without_end = true,
+                Long("because") => words.because = Some(parser.value()?.string()?),
+                Long("no-wait") => words.no_wait = true,
+                Long("help") | Short('h') => words.help = true,
+                _ => return Err(word.unexpected()),
+            }
+        }
+        Ok(words)
+    }
+
+    fn command(&self) -> Result<Command, Failure> {
+        let values: Vec<&str> = self.values.iter().map(String::as_str).collect();
+        self.check_options(values.first().copied().unwrap_or_default())?;
+        let reason = || self.because.clone().unwrap_or_default();
+        let change = |publication: Publication| Command::Change {
+            publication: self.force(publication).because(reason()),
+        };
+        let control = |control: Control, asks| Command::Control {
+            control: control.because(reason()),
+            asks,
+        };
+        Ok(match &*values {
+            [] => return Err(usage("no command")),
+            ["show"] => Command::Show { whole: self.document },
+            ["history"] => Command::History,
+            ["check", file] => Command::Check {
+                file: (*file).to_owned(),
+            },
+            ["diff", file] => Command::Diff(self.publication(file)?),
+            ["publish", file] => change(self.publication(file)?),
+            ["restore", file] => change(Publication::restore(read_document(file)?)),
+            ["rollback"] => change(match self.to {
+                Some(version) => Publication::roll_back_to(version),
+                None => Publication::roll_back(),
+            }),
+            ["off"] if self.without_end => control(Control::switch_off().without_end(), false),
+            ["off"] => control(self.lasting(Control::switch_off()), false),
+            ["on"] => control(Control::switch_on(), false),
+            // A slip in the prefix can lock out everybody.
+            ["block", address] => control(self.lasting(Control::block_network(*address)), is_large(address)),
+            ["unblock"] if self.all => control(Control::clear_access(), true),
+            ["unblock", address] => {
+                let entry = AccessEntry::network(*address, Access::Block);
+                control(Control::remove_access(entry), false)
+            }
+            [command @ ("check" | "diff" | "publish" | "restore"), ..] => {
+                return Err(usage(format!("`{command}` needs one FILE")));
+            }
+            [command @ ("block" | "unblock"), ..] => return Err(usage(format!("`{command}` needs one ADDRESS"))),
+            [command @ ("show" | "history" | "rollback" | "off" | "on"), ..] => {
+                return Err(usage(format!("`{command}` takes no further words")));
+            }
+            [command, ..] => return Err(usage(format!("there is no command {command:?}"))),
+        })
+    }
+
+    fn lasting(&self, control: Control) -> Control {
+        self.lasts.into_iter().fold(control, Control::expires_in)
+    }
+
+    /// An option that a command does not have is a mistake, not something to skip: `block --percent 10` blocks for all.
+    fn check_options(&self, command: &str) -> Result<(), Failure> {
+        let of_rules: &[&str] = &["diff", "publish"];
+        for (is_given, option, commands) in [
+            (self.percent.is_some(), "--percent", of_rules),
+            (!self.partitions.is_empty(), "--partition", of_rules),
+            (self.restart_counts, "--restart-counts", of_rules),
+            (
+                self.overwrite,
+                "--overwrite",
+                &["diff", "publish", "restore", "rollback"],
+            ),
+            (self.to.is_some(), "--to", &["rollback"]),
+            (self.lasts.is_some(), "--for", &["block", "off"]),
+            (self.without_end, "--without-end", &["off"]),
+            (self.all, "--all", &["unblock"]),
+            (self.document, "--document", &["show"]),
+        ] {
+            if is_given && !commands.contains(&command) {
+                return Err(usage(format!(
+                    "{option} is for {}, not for {command:?}",
+                    commands.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn publication(&self, file: &str) -> Result<Publication, Failure> {
+        let rules = read_rules(file)?;
+        let publication = Publication::rules(rules).with_partitions(self.partitions.iter().copied());
+        let publication = match (self.percent, &*self.partitions) {
+            (Some(percent), _) => publication.rollout_percent(percent),
+            (None, []) => publication,
+            (None, _) => return Err(usage("--partition needs --percent, which may be 0")),
+        };
+        let publication = match self.restart_counts {
+            true => publication.allow_count_reset(),
+            false => publication,
+        };
+        Ok(self.force(publication))
+    }
+
+    fn force(&self, publication: Publication) -> Publication {
+        match self.overwrite {
+            true => publication.force(),
+            false => publication,
+        }
+    }
+}
+
+/// Returns `true` for networks of more than a provider's share of addresses.
+fn is_large(network: &str) -> bool {
+    let smallest = if network.contains(':') { 32 } else { 16 };
+    let prefix = network
+        .split_once('/')
+        .and_then(|(_, prefix)| prefix.parse::<u8>().ok());
+    prefix.is_some_and(|prefix| prefix < smallest)
+}
+
+fn usage(message: impl Into<String>) -> Failure {
+    Failure::Usage(message.into())
+}
+
+fn percent(text: &str) -> Result<u8, String> {
+    let percent = text.strip_suffix('%').unwrap_or(text).parse().ok();
+    percent
+        .filter(|percent| *percent <= 100)
+        .ok_or_else(|| format!("{text:?} is not a percentage from 0 to 100"))
+}
+
+/// Such as `90s`, `10m`, `2h` or `1d`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let seconds_of = |unit| match unit {
+        's' => Some(1),
+        'm' => Some(60),
+        'h' => Some(3_600),
+        'd' => Some(86_400),
+        _ => None,
+    };
+    let (last, _) = text.char_indices().next_back().unwrap_or_default();
+    let (number, unit) = text.split_at(last);
+    let seconds = || -> Option<u64> {
+        let unit: u64 = seconds_of(unit.chars().next()?)?;
+        let number: u64 = number.parse().ok().filter(|number| *number > 0)?;
+        number.checked_mul(unit)
+    };
+    let seconds = seconds().ok_or_else(|| format!("{text:?} is no time such as 90s, 10m, 2h or 1d"));
+    seconds.map(Duration::from_secs)
+}

@@ -1,0 +1,189 @@
+//! The kill switch and the access list that apply to a fleet whether or not rules are published.
+
+mod control;
+mod record;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::{control::Control, record::Change};
+pub(super) use self::{control::ControlKind, record::date};
+use super::{
+    document::{AccessEntry, check_length},
+    error::FleetError,
+    version::RulesVersion,
+};
+use tower_quota::{AccessRules, ConfigError};
+
+/// The state of a fleet's kill switch, as the last [`Control`] set it.
+///
+/// It takes precedence over [`RulesDocument::is_switched_off`](super::RulesDocument::is_switched_off). Instances end it
+/// at [`until`](Self::until) by their own clocks, also while Redis is unreachable or has lost it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct SwitchOrder {
+    number: u64,
+    off: bool,
+    #[serde(default)]
+    author: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    time: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
+}
+
+impl SwitchOrder {
+    /// Returns an order without an end, an author or a reason. Of two orders, the one with the larger `number` applies.
+    pub fn new(number: u64, off: bool) -> Self {
+        Self {
+            number,
+            off,
+            author: String::new(),
+            reason: String::new(),
+            time: 0,
+            until: None,
+        }
+    }
+
+    /// Sets when the order ends, in seconds since the Unix epoch.
+    #[must_use]
+    pub fn with_end(mut self, until: u64) -> Self {
+        self.until = Some(until);
+        self
+    }
+
+    /// Returns the number, which increases with each order. [`Control`]s use the server's time in milliseconds, so that
+    /// an order on a server without data is newer than every order before it.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns `true` if the order switches the limits off.
+    pub fn is_off(&self) -> bool {
+        self.off
+    }
+
+    /// Returns the author, or an empty string.
+    pub fn author(&self) -> &str {
+        &self.author
+    }
+
+    /// Returns the reason, or an empty string.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Returns the time of the order in seconds since the Unix epoch.
+    pub fn time(&self) -> u64 {
+        self.time
+    }
+
+    /// Returns when the order ends, in seconds since the Unix epoch, or `None` if the next order ends it.
+    pub fn until(&self) -> Option<u64> {
+        self.until
+    }
+
+    /// Returns `true` if the order applies at `now`, in seconds since the Unix epoch.
+    pub fn applies_at(&self, now: u64) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+
+    /// A number that is so much larger than the time in milliseconds is no order of this crate: a year.
+    pub(super) const FAR: u64 = 366 * 86_400_000;
+
+    /// The longest order in bytes.
+    const MAX_LENGTH: usize = 4_096;
+
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        if bytes.len() > Self::MAX_LENGTH {
+            return Err(format!("switch: it is longer than {} bytes", Self::MAX_LENGTH));
+        }
+        let order: Self = serde_json::from_slice(bytes).map_err(|error| format!("switch: {error}"))?;
+        if [&order.author, &order.reason]
+            .into_iter()
+            .any(|text| text.contains(char::is_control))
+        {
+            return Err("switch: author or reason holds a control character".to_owned());
+        }
+        match order.number {
+            1..=RulesVersion::MAX_NUMBER => Ok(order),
+            number => Err(format!(
+                "switch: number {number} is outside 1..={}",
+                RulesVersion::MAX_NUMBER
+            )),
+        }
+    }
+}
+
+/// The kill switch and the access list that apply to a fleet in addition to its rules.
+///
+/// [`RulesPublisher::controls`](super::RulesPublisher::controls) reads them, and
+/// [`RulesPublisher::control`](super::RulesPublisher::control) changes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Controls {
+    pub(super) switch: Option<SwitchOrder>,
+    pub(super) access: ControlledAccess,
+    /// The reason why the access list cannot be read.
+    pub(super) problem: Option<String>,
+}
+
+/// The access list and its number, which is 0 before the first change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ControlledAccess {
+    pub(super) number: u64,
+    pub(super) entries: Vec<AccessEntry>,
+}
+
+impl Controls {
+    /// Returns the last order of the kill switch, which may have ended.
+    pub fn switch(&self) -> Option<&SwitchOrder> {
+        self.switch.as_ref()
+    }
+
+    /// Returns the entries of the access list, some of which may have ended.
+    pub fn access(&self) -> &[AccessEntry] {
+        &self.access.entries
+    }
+
+    /// Returns why the access list cannot be read: a part of it was evicted, say. [`Control::clear_access`] begins a new one.
+    pub fn access_problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    /// Returns the number of the last change of the access list, or 0.
+    pub fn access_number(&self) -> u64 {
+        self.access.number
+    }
+}
+
+/// Parses the access list of a head.
+pub(super) fn parse_access(head: RulesVersion, bytes: &[u8]) -> Result<ControlledAccess, String> {
+    check_length(bytes.len()).map_err(|error| format!("access list: {error}"))?;
+    if RulesVersion::of(head.number(), bytes) != head {
+        return Err(format!("access list: its digest is not that of {head}"));
+    }
+    let entries: Vec<AccessEntry> = serde_json::from_slice(bytes).map_err(|error| format!("access list: {error}"))?;
+    check_entries(&entries).map_err(|error| format!("access list: {error}"))?;
+    let number = head.number();
+    Ok(ControlledAccess { number, entries })
+}
+
+/// Also entries that have ended: a list is valid or not.
+fn check_entries(entries: &[AccessEntry]) -> Result<(), ConfigError> {
+    access_rules(entries, 0).map(drop)
+}
+
+/// The entries that apply at `now`, in seconds since the Unix epoch.
+pub(super) fn access_rules(entries: &[AccessEntry], now: u64) -> Result<AccessRules, ConfigError> {
+    let mut rules = AccessRules::new();
+    for entry in entries.iter().filter(|entry| entry.holds_at(now)) {
+        entry.add_to(&mut rules)?;
+    }
+    Ok(rules)
+}
+
+pub(super) fn access_json(entries: &[AccessEntry]) -> Result<String, FleetError> {
+    let json = serde_json::to_string(entries)?;
+    check_length(json.len())?;
+    Ok(json)
+}

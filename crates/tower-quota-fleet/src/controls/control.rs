@@ -1,0 +1,224 @@
+//! Changes of the kill switch and the access list.
+
+use std::time::Duration;
+
+use super::{ControlledAccess, Controls, SwitchOrder, check_entries};
+use crate::{AccessEntry, FleetError, FleetErrorKind, document::is_same_network};
+use tower_quota::Access;
+
+/// A change of the kill switch or the access list of a fleet, for
+/// [`RulesPublisher::control`](crate::RulesPublisher::control).
+///
+/// It needs no published rules, works on a Redis that has lost all data, and never conflicts with a publication of rules.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota_fleet::Control;
+///
+/// let off = Control::switch_off().expires_in(Duration::from_secs(600)).because("the gateway is down");
+/// assert_eq!(off.warning(), None);
+/// let block = Control::block_network("0.0.0.0/0");
+/// assert_eq!(block.warning().as_deref(), Some("0.0.0.0/0 is every IPv4 address"));
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a control does nothing until a publisher carries it out"]
+pub struct Control {
+    edit: ControlEdit,
+    lasts: Option<Duration>,
+    pub(crate) reason: String,
+}
+
+#[derive(Clone, Debug)]
+enum ControlEdit {
+    ClearAccess,
+    RemoveAccess(AccessEntry),
+    SetAccess(AccessEntry),
+    Switch { off: bool },
+}
+
+/// The key that an edit changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ControlKind {
+    Access,
+    Switch,
+}
+
+impl Control {
+    /// The time for which limits stay off by default: an hour.
+    pub const DEFAULT_OFF: Duration = Duration::from_secs(3_600);
+
+    /// The longest time for which limits are switched off without a [warning](Self::warning).
+    pub const LONG_OFF: Duration = Duration::from_secs(24 * 3_600);
+
+    fn new(edit: ControlEdit, lasts: Option<Duration>) -> Self {
+        let reason = String::new();
+        Self { edit, lasts, reason }
+    }
+
+    /// Switches the limits of all instances off for an hour: requests pass uncounted, except those that an access list
+    /// blocks.
+    pub fn switch_off() -> Self {
+        Self::new(ControlEdit::Switch { off: true }, Some(Self::DEFAULT_OFF))
+    }
+
+    /// Switches the limits of all instances on until the next order, whatever the published document says.
+    pub fn switch_on() -> Self {
+        Self::new(ControlEdit::Switch { off: false }, None)
+    }
+
+    /// Blocks a network or an address on all instances. See [`AccessRules::set_network`](tower_quota::AccessRules::set_network).
+    pub fn block_network(network: impl Into<String>) -> Self {
+        Self::set_access(AccessEntry::network(network, Access::Block))
+    }
+
+    /// Sets an entry of the access list, in place of an entry for the same network or key.
+    ///
+    /// The entries apply in addition to those of the published document. If both have an entry for the same network or key,
+    /// [`Access::Block`] takes precedence over [`Access::Allow`], and that over [`Access::Limit`].
+    pub fn set_access(entry: AccessEntry) -> Self {
+        Self::new(ControlEdit::SetAccess(entry), None)
+    }
+
+    /// Removes the entry for the network or key of this entry. Without one the error is [`FleetErrorKind::NotListed`].
+    pub fn remove_access(entry: AccessEntry) -> Self {
+        Self::new(ControlEdit::RemoveAccess(entry), None)
+    }
+
+    /// Removes all entries, also of a list that cannot be read. The entries of the published document stay.
+    pub fn clear_access() -> Self {
+        Self::new(ControlEdit::ClearAccess, None)
+    }
+
+    /// Ends the switch order or the new entry after `time`, in whole seconds, counted from now by the server's clock.
+    pub fn expires_in(mut self, time: Duration) -> Self {
+        self.lasts = Some(time);
+        self
+    }
+
+    /// Applies the switch order until the next order. Use this for maintenance only: nothing switches the limits on again.
+    pub fn without_end(mut self) -> Self {
+        self.lasts = None;
+        self
+    }
+
+    /// Sets the reason, which the [history](crate::RulesPublisher::changes) records: at most 256 bytes without
+    /// control characters.
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    /// Returns what a person should confirm first: a block of every address, or limits that stay off for more than
+    /// [a day](Self::LONG_OFF).
+    pub fn warning(&self) -> Option<String> {
+        match &self.edit {
+            ControlEdit::Switch { off: true } if self.lasts.is_none() => {
+                Some("limits stay off until they are switched on".to_owned())
+            }
+            ControlEdit::Switch { off: true } if self.lasts > Some(Self::LONG_OFF) => {
+                Some("limits stay off for more than 24 hours".to_owned())
+            }
+            ControlEdit::SetAccess(entry) if entry.access() == Access::Block => {
+                let text = entry.as_network()?;
+                let families = [("0.0.0.0/0", "IPv4"), ("::/0", "IPv6")];
+                let (_, family) = families.into_iter().find(|(every, _)| is_same_network(text, every))?;
+                Some(format!("{text} is every {family} address"))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn kind(&self) -> ControlKind {
+        match self.edit {
+            ControlEdit::Switch { .. } => ControlKind::Switch,
+            ControlEdit::ClearAccess | ControlEdit::RemoveAccess(_) | ControlEdit::SetAccess(_) => ControlKind::Access,
+        }
+    }
+
+    fn end(&self, now: u64) -> Option<u64> {
+        self.lasts.map(|time| now.saturating_add(time.as_secs()))
+    }
+
+    /// Returns `true` if it needs no entry of the list before.
+    pub(crate) fn clears(&self) -> bool {
+        matches!(self.edit, ControlEdit::ClearAccess)
+    }
+
+    /// The controls after this change; `now` is in milliseconds, and `seen` is the largest number that an instance obeys.
+    pub(crate) fn apply(&self, current: &Controls, author: &str, now: u64, seen: u64) -> Result<Controls, FleetError> {
+        let seconds = now / 1_000;
+        let mut after = current.clone();
+        match &self.edit {
+            ControlEdit::Switch { off } => {
+                let number = next_number(current.switch.as_ref().map_or(0, SwitchOrder::number), now, seen);
+                after.switch = Some(SwitchOrder {
+                    number,
+                    off: *off,
+                    author: author.to_owned(),
+                    reason: self.reason.clone(),
+                    time: seconds,
+                    until: self.end(seconds),
+                });
+            }
+            ControlEdit::SetAccess(entry) => {
+                let entry = self
+                    .end(seconds)
+                    .map_or_else(|| entry.clone(), |end| entry.clone().with_expiry(end));
+                after
+                    .access
+                    .entries
+                    .retain(|other| other.holds_at(seconds) && !other.is_about_same(&entry));
+                after.access.entries.push(entry);
+            }
+            ControlEdit::ClearAccess => {
+                after.access.entries.clear();
+                after.problem = None;
+            }
+            ControlEdit::RemoveAccess(entry) => {
+                let is_same = |other: &AccessEntry| other.is_about_same(entry);
+                if !after.access.entries.iter().any(is_same) {
+                    return Err(not_listed());
+                }
+                after
+                    .access
+                    .entries
+                    .retain(|other| other.holds_at(seconds) && !is_same(other));
+            }
+        }
+        if self.kind() == ControlKind::Access {
+            check_entries(&after.access.entries)?;
+            let ControlledAccess { number, .. } = current.access;
+            after.access.number = next_number(number, now, seen);
+        }
+        Ok(after)
+    }
+
+    /// The line of the history.
+    pub(crate) fn text(&self, after: &Controls) -> String {
+        let until = |end: Option<u64>| end.map_or(String::new(), |end| format!(" until {}", super::record::date(end)));
+        match &self.edit {
+            ControlEdit::Switch { off } => {
+                let end = after.switch.as_ref().and_then(SwitchOrder::until);
+                format!("limits {}{}", if *off { "OFF" } else { "on" }, until(end))
+            }
+            ControlEdit::SetAccess(_) => match after.access.entries.last() {
+                Some(entry) => format!("access list: + {entry}"),
+                None => String::new(),
+            },
+            ControlEdit::ClearAccess => "access list: cleared".to_owned(),
+            ControlEdit::RemoveAccess(entry) => format!("access list: - {}", entry.subject()),
+        }
+    }
+}
+
+fn not_listed() -> FleetError {
+    let message = "the access list has no entry for this network or key";
+    FleetError::new(FleetErrorKind::NotListed, message)
+}
+
+/// After a loss of data, the time makes the number larger than every number before, and what instances report does so after the
+/// clock of the server has been set back. Instances obey no number far ahead of the time, so that one is passed over.
+fn next_number(before: u64, now: u64, seen: u64) -> u64 {
+    let before = if before > now + SwitchOrder::FAR { 0 } else { before };
+    now.max(seen.saturating_add(1)).max(before + 1)
+}

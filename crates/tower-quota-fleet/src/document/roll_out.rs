@@ -1,0 +1,64 @@
+//! Rules that are tried on a part of the callers.
+
+use serde::{Deserialize, Serialize};
+
+use super::form::{field, partitions};
+use tower_quota::{PartitionId, Rules};
+
+/// The roll-out of a [`RulesDocument`](super::RulesDocument): rules that hold for a part of the callers, the same ones on
+/// every instance.
+///
+/// ```
+/// use tower_quota::{PartitionKey, QuotaPolicy, Rules, Scope};
+/// use tower_quota_fleet::Rollout;
+///
+/// let rules = Rules::new().policy(QuotaPolicy::per_minute("minute", 30));
+/// let own_account = Scope::new("api").partition(&PartitionKey::new("x-user-id", "staff"));
+/// let roll_out = Rollout::new(10, rules).with_partitions([own_account]);
+/// assert_eq!(roll_out.percent(), 10);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, expecting = "roll_out: a map with `percent` and `rules`")]
+pub struct Rollout {
+    #[serde(deserialize_with = "field::percent")]
+    percent: u8,
+    #[serde(default, with = "partitions", skip_serializing_if = "Vec::is_empty")]
+    partitions: Vec<PartitionId>,
+    #[serde(deserialize_with = "field::rules")]
+    rules: Rules,
+}
+
+impl Rollout {
+    /// Tries rules on so many percent of the callers, from 0 to 100. They are the same callers for whom
+    /// [`RulesHandle::roll_out`](tower_quota::RulesHandle::roll_out) would try them, and those of a smaller share are among those
+    /// of a larger one.
+    pub fn new(percent: u8, rules: Rules) -> Self {
+        Self {
+            percent,
+            partitions: Vec::new(),
+            rules,
+        }
+    }
+
+    /// Tries them on these callers as well, by the digests of their main key: your own accounts, say, at 0 percent.
+    #[must_use]
+    pub fn with_partitions(mut self, partitions: impl IntoIterator<Item = PartitionId>) -> Self {
+        self.partitions = partitions.into_iter().collect();
+        self
+    }
+
+    /// The share of the callers, from 0 to 100.
+    pub fn percent(&self) -> u8 {
+        self.percent
+    }
+
+    /// The callers that are named.
+    pub fn partitions(&self) -> &[PartitionId] {
+        &self.partitions
+    }
+
+    /// The rules that are tried.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+}

@@ -1,0 +1,201 @@
+//! The task of a follower that asks the source.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+use super::{reporter::Reporter, shared::Shared};
+use crate::{
+    controls::parse_access,
+    document::RulesDocument,
+    error::{FleetError, FleetErrorKind},
+    pause,
+    source::{ControlHeads, RulesSource},
+    version::RulesVersion,
+};
+
+pub(super) struct Poller {
+    shared: Arc<Shared>,
+    source: Arc<dyn RulesSource>,
+    /// The version that was looked at last: in force, or rejected.
+    seen: Option<RulesVersion>,
+    /// The version whose document was not its own, and the number of polls before it is read again.
+    mismatched: Option<(RulesVersion, u32)>,
+    /// The head of an access list that could not be read, what is said about it, and the number of polls before the next attempt.
+    broken_list: Option<(RulesVersion, Result<(), String>, u32)>,
+    reporter: Reporter,
+}
+
+impl Poller {
+    /// The time within which a version has to be there, and a report has to be written.
+    pub(super) const SHORT: Duration = Duration::from_secs(1);
+
+    /// The time within which a document has to be there.
+    const LONG: Duration = Duration::from_secs(5);
+
+    /// The number of times that a version is read for one document: another one may be published between the two.
+    const TRIES: u32 = 3;
+
+    /// The number of polls between two reads of a document that is not that of its version.
+    const PAUSES: u32 = 10;
+
+    pub(super) fn new(shared: Arc<Shared>, source: Arc<dyn RulesSource>, instance: String) -> Self {
+        Self {
+            reporter: Reporter::new(Arc::clone(&shared), Arc::clone(&source), instance),
+            shared,
+            source,
+            seen: None,
+            mismatched: None,
+            broken_list: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let source = Arc::clone(&self.source);
+        let shared = Arc::clone(&self.shared);
+        let _watch = shared.telemetry.watch_for_panic();
+        loop {
+            let polled = self.poll().await;
+            let is_read = polled.is_ok();
+            self.shared.read(polled.err().map(|error| error.to_string()));
+            if is_read {
+                self.reporter.report();
+            }
+            pause::after_poll(source.changed()).await;
+        }
+    }
+
+    async fn poll(&mut self) -> Result<(), FleetError> {
+        let mut tries = 0;
+        loop {
+            let state = within(Self::SHORT, self.source.state()).await?;
+            // First: the switch reaches an instance that cannot read the document.
+            self.obey(state.controls).await;
+            self.shared.published(state.version, state.only_rises);
+            let Some(version) = state.version else {
+                self.seen = None;
+                return Ok(());
+            };
+            if !self.is_to_be_read(version) {
+                return Ok(());
+            }
+            tries += 1;
+            match self.read(version).await {
+                Ok(document) => self.shared.apply(version, document),
+                Err(error) if !error.kind().is_bad_document() => return Err(error),
+                Err(error) if error.kind() == FleetErrorKind::Mismatched => {
+                    if tries < Self::TRIES {
+                        continue;
+                    }
+                    self.mismatched = Some((version, Self::PAUSES));
+                    self.shared.reject(version, error);
+                    return Ok(());
+                }
+                Err(error) => self.shared.reject(version, error),
+            }
+            self.seen = Some(version);
+            self.mismatched = None;
+            return Ok(());
+        }
+    }
+
+    /// Puts the kill switch and the access list in force that apply without rules. A failure leaves the last ones in force, and
+    /// keeps no rules from being read.
+    async fn obey(&mut self, ControlHeads { switch, access }: ControlHeads) {
+        let number = |head: &Option<RulesVersion>| head.map(RulesVersion::number);
+        let numbers = (switch.as_ref().ok().cloned(), access.as_ref().ok().map(number));
+        let refused = self.shared.control(numbers.0, numbers.1).err();
+        let listed = match access {
+            Ok(head) => self.read_access(head).await,
+            Err(error) => Err(error),
+        };
+        let failures = [switch.err(), refused, listed.err()];
+        let mut failures: Vec<_> = failures.into_iter().flatten().collect();
+        failures.dedup();
+        self.shared.obeyed((!failures.is_empty()).then(|| failures.join("; ")));
+    }
+
+    /// Reads the list of this head, if it is a newer one. A list that cannot be read is read again after some polls: each
+    /// instance would otherwise read a megabyte a second.
+    async fn read_access(&mut self, head: Option<RulesVersion>) -> Result<(), String> {
+        let Some(head) = head.filter(|head| self.shared.is_newer_access(head.number())) else {
+            self.broken_list = None;
+            return Ok(());
+        };
+        self.shared.check_number("access list", head.number())?;
+        if let Some((broken, error, pauses)) = &mut self.broken_list
+            && *broken == head
+            && *pauses > 0
+        {
+            *pauses -= 1;
+            return error.clone();
+        }
+        let bytes = within(Self::LONG, self.source.access(head)).await;
+        let read = bytes.map_err(|error| error.to_string());
+        match read.and_then(|bytes| parse_access(head, &bytes)) {
+            Ok(list) => {
+                self.shared.control_access(list);
+                self.broken_list = None;
+                Ok(())
+            }
+            Err(error) => {
+                // Once, it may have been replaced between both reads.
+                let is_known = self.broken_list.as_ref().is_some_and(|(broken, ..)| *broken == head);
+                let (told, pauses) = if is_known {
+                    (Err(error), Self::PAUSES)
+                } else {
+                    (Ok(()), 0)
+                };
+                self.broken_list = Some((head, told.clone(), pauses));
+                told
+            }
+        }
+    }
+
+    /// Returns `true` if the document of this version was not looked at, and is not the one in force.
+    fn is_to_be_read(&mut self, version: RulesVersion) -> bool {
+        if self.seen == Some(version) {
+            return false;
+        }
+        if self.shared.status().version == Some(version) {
+            self.seen = Some(version);
+            self.shared.is_current();
+            return false;
+        }
+        match &mut self.mismatched {
+            Some((mismatched, pauses)) if *mismatched == version && *pauses > 0 => {
+                *pauses -= 1;
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Reads the document of a version.
+    async fn read(&self, version: RulesVersion) -> Result<RulesDocument, FleetError> {
+        let mismatched = |message| FleetError::new(FleetErrorKind::Mismatched, message);
+        let bytes = within(Self::LONG, self.source.document(version)).await?;
+        if RulesVersion::of(version.number(), &bytes) != version {
+            let message = format!("the document has another digest than its version {version}");
+            return Err(mismatched(message));
+        }
+        let document = RulesDocument::parse(&bytes)?;
+        if document.version() != version.number() {
+            let number = document.version();
+            let message = format!("the document has the number {number}, and its version is {version}");
+            return Err(mismatched(message));
+        }
+        Ok(document)
+    }
+}
+
+/// The answer of a source that is there in time.
+pub(super) async fn within<T>(
+    time: Duration,
+    answer: impl Future<Output = Result<T, FleetError>>,
+) -> Result<T, FleetError> {
+    match timeout(time, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(FleetError::unavailable(format!("no answer within {time:?}"))),
+    }
+}

@@ -1,0 +1,97 @@
+//! The reports of a follower about itself, beside its polls.
+
+use std::{panic::resume_unwind, sync::Arc};
+
+use tokio::task::JoinSet;
+
+use super::{
+    poller::{Poller, within},
+    shared::Shared,
+};
+use crate::{error::FleetError, report::InstanceReport, source::RulesSource};
+
+pub(super) struct Reporter {
+    shared: Arc<Shared>,
+    source: Arc<dyn RulesSource>,
+    instance: String,
+    /// The reports that the source may have, the newest one last: one without an answer may have arrived.
+    sent: Vec<InstanceReport>,
+    /// True if the source has said that it has the newest one, and so none of the others.
+    is_confirmed: bool,
+    /// The report under way, of which there is one at most. It ends with the follower.
+    under_way: JoinSet<Result<(), FleetError>>,
+    /// The number of polls since the last report.
+    unreported: u32,
+}
+
+impl Reporter {
+    /// The number of polls between two reports that say the same.
+    const REPEAT: u32 = 10;
+
+    /// The most reports that are remembered. One that gets no answer takes a second, and Redis deletes it after a minute.
+    const REMEMBERED: usize = 64;
+
+    pub(super) fn new(shared: Arc<Shared>, source: Arc<dyn RulesSource>, instance: String) -> Self {
+        Self {
+            shared,
+            source,
+            instance,
+            sent: Vec::new(),
+            is_confirmed: false,
+            under_way: JoinSet::new(),
+            unreported: 0,
+        }
+    }
+
+    /// Tells the source about this instance when something has changed, and every ten seconds. No poll waits for the answer.
+    pub(super) fn report(&mut self) {
+        self.unreported += 1;
+        self.take_answer();
+        if !self.under_way.is_empty() {
+            return;
+        }
+        let status = self.shared.status();
+        let report = InstanceReport::new(&*self.instance)
+            .running(status.version())
+            .rejecting(status.rejected().map(|(version, _)| version))
+            .overridden(status.is_overridden())
+            .switched_off(status.is_off())
+            .obeying(status.controls())
+            .having_seen(status.newest)
+            .missing(!status.lost().is_empty());
+        let is_said = self.is_confirmed && self.sent.last() == Some(&report);
+        if !is_said || self.unreported >= Self::REPEAT {
+            self.send(report);
+        }
+    }
+
+    fn send(&mut self, report: InstanceReport) {
+        self.unreported = 0;
+        self.is_confirmed = false;
+        self.sent.retain(|sent| *sent != report);
+        if self.sent.len() == Self::REMEMBERED {
+            self.sent.remove(0);
+        }
+        let (source, before) = (Arc::clone(&self.source), self.sent.clone());
+        self.sent.push(report.clone());
+        self.under_way
+            .spawn(async move { within(Poller::SHORT, source.report(&report, &before)).await });
+    }
+
+    fn take_answer(&mut self) {
+        match self.under_way.try_join_next() {
+            Some(Ok(Ok(()))) => {
+                self.is_confirmed = true;
+                self.sent.drain(..self.sent.len() - 1);
+            }
+            Some(Ok(Err(error))) => self.shared.telemetry.unreported(self.shared.clock().now(), &error),
+            Some(Err(error)) => {
+                // It ends the follower, as a panic of a poll does.
+                if let Ok(panic) = error.try_into_panic() {
+                    resume_unwind(panic);
+                }
+            }
+            None => {}
+        }
+    }
+}

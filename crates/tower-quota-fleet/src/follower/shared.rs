@@ -1,0 +1,429 @@
+//! The state that the tasks of a follower share: the document in force, and how it is put in force.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
+
+use super::status::{FollowerStatus, Lost};
+use crate::{
+    controls::{ControlledAccess, Controls, SwitchOrder, access_rules},
+    document::{AccessEntry, RulesDocument},
+    error::{FleetError, FleetErrorKind},
+    sync::lock,
+    telemetry::FleetTelemetry,
+    version::RulesVersion,
+};
+use tower_quota::{AccessOverlay, AccessRules, ConfigError, Rules, RulesClaim, RulesHandle, RulesUpdate, clock::Clock};
+
+pub(super) struct Shared {
+    rules: RulesHandle,
+    clock: Clock,
+    status: watch::Sender<FollowerStatus>,
+    pub(super) telemetry: FleetTelemetry,
+    held: Mutex<Held>,
+}
+
+/// Everything that was read and is in force.
+#[derive(Default)]
+struct Held {
+    /// `None` once the follower has ended.
+    claim: Option<RulesClaim>,
+    overlay: Option<AccessOverlay>,
+    /// The document whose rules are in force.
+    rules: Option<Arc<RulesDocument>>,
+    /// The document with the largest number that was ever in force.
+    best: Option<Arc<RulesDocument>>,
+    /// The number and the switch of the newest document, also of one whose access list is invalid.
+    switched: Option<(u64, bool)>,
+    /// The document whose switch and access list are in force: the last one that was read, even if its rules are rejected.
+    last: Option<Arc<RulesDocument>>,
+    /// The document with the largest number: its switch and access list stay in force if the source goes back.
+    newest: Option<Arc<RulesDocument>>,
+    switch: Option<SwitchOrder>,
+    access: ControlledAccess,
+    /// The next time at which the order or an entry ends, in seconds since the Unix epoch.
+    ends: Option<u64>,
+    /// The numbers that the source has; `None` before they are read.
+    found: Option<Found>,
+    /// True if a lower number means that the source lost data.
+    only_rises: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Found {
+    rules: Option<u64>,
+    switch: Option<u64>,
+    access: Option<u64>,
+}
+
+impl Held {
+    /// Returns `true` if the fleet's limits are on at this time.
+    fn is_on(&self, now: u64) -> bool {
+        match self.switch.as_ref().filter(|order| order.applies_at(now)) {
+            Some(order) => !order.is_off(),
+            // Of a document that the source has lost, the switch stays as it is.
+            None => !self.switched.is_some_and(|(_, is_off)| is_off),
+        }
+    }
+
+    fn turn(&mut self, document: &RulesDocument) {
+        let is_newest = self.switched.is_none_or(|(newest, _)| document.version() >= newest);
+        if is_newest || !self.only_rises {
+            self.switched = Some((document.version(), document.is_switched_off()));
+        }
+    }
+
+    /// The documents whose access lists are in force.
+    fn documents(&self) -> impl Iterator<Item = &RulesDocument> {
+        let (last, newest) = (self.last.as_ref(), self.newest.as_ref());
+        let newest = newest.filter(|newest| last.is_none_or(|last| !Arc::ptr_eq(last, newest)));
+        last.into_iter().chain(newest).map(|document| &**document)
+    }
+
+    fn access_rules(&self, now: u64) -> Result<AccessRules, ConfigError> {
+        let mut rules = access_rules(&self.access.entries, now)?;
+        for document in self.documents() {
+            rules.merge(&document.access_rules(now)?)?;
+        }
+        Ok(rules)
+    }
+
+    fn next_end(&self, now: u64) -> Option<u64> {
+        let listed = self.documents().flat_map(RulesDocument::access);
+        let ends = listed.chain(&self.access.entries).filter_map(AccessEntry::expiry);
+        let switch = self.switch.as_ref().and_then(SwitchOrder::until);
+        ends.chain(switch).filter(|end| *end > now).min()
+    }
+
+    fn set_last(&mut self, document: &Arc<RulesDocument>) {
+        self.last = Some(Arc::clone(document));
+        if !self.only_rises || document.version() >= self.newest_number() {
+            self.newest = Some(Arc::clone(document));
+        }
+    }
+
+    fn newest_number(&self) -> u64 {
+        self.newest.as_ref().map_or(0, |newest| newest.version())
+    }
+
+    /// Orders and entries that have ended are no loss.
+    fn lost(&self, now: u64) -> Vec<Lost> {
+        let Some(found) = self.found else {
+            return Vec::new();
+        };
+        let order = self.switch.as_ref().filter(|order| order.applies_at(now));
+        let has_entries = self.access.entries.iter().any(|entry| entry.holds_at(now));
+        let access = if has_entries { self.access.number } else { 0 };
+        [
+            Lost::between("rules", self.newest_number(), found.rules),
+            Lost::between("switch", order.map_or(0, SwitchOrder::number), found.switch),
+            Lost::between("access", access, found.access),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        rules: &RulesHandle,
+        claim: RulesClaim,
+        overlay: Option<AccessOverlay>,
+        clock: Clock,
+        name: &str,
+        status: watch::Sender<FollowerStatus>,
+    ) -> Self {
+        let held = Held {
+            claim: Some(claim),
+            overlay,
+            ..Held::default()
+        };
+        Self {
+            rules: rules.clone(),
+            clock,
+            status,
+            telemetry: FleetTelemetry::new(name),
+            held: Mutex::new(held),
+        }
+    }
+
+    /// Releases the rules, and leaves those of the access list to another follower.
+    pub(super) fn end(&self) {
+        let mut held = lock(&self.held);
+        held.claim = None;
+        if let Some(overlay) = held.overlay.take() {
+            overlay.leave();
+        }
+    }
+
+    pub(super) fn document(&self) -> Option<RulesDocument> {
+        lock(&self.held).best.as_deref().cloned()
+    }
+
+    pub(super) fn controls(&self) -> Controls {
+        let held = lock(&self.held);
+        Controls {
+            switch: held.switch.clone(),
+            access: held.access.clone(),
+            problem: None,
+        }
+    }
+
+    fn seconds(&self) -> u64 {
+        self.clock.now().as_micros() / 1_000_000
+    }
+
+    pub(super) fn rules(&self) -> &RulesHandle {
+        &self.rules
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(super) fn status(&self) -> FollowerStatus {
+        self.status.borrow().clone()
+    }
+
+    fn change_status(&self, change: impl FnOnce(&mut FollowerStatus)) {
+        self.status.send_if_modified(|status| {
+            let before = status.clone();
+            change(status);
+            *status != before
+        });
+    }
+
+    /// Puts a document in force. A document whose rules the layer rejects turns the kill switch and changes the access list all
+    /// the same: those who publish "off" in an incident need not know which instances reject the version.
+    pub(super) fn apply(&self, version: RulesVersion, document: RulesDocument) {
+        let before = self.status().version;
+        let mut held = lock(&self.held);
+        let document = Arc::new(document);
+        held.turn(&document);
+        // Also entries that have ended: a document is valid, or it is not.
+        let applied = document.access_rules(0).and_then(|_| {
+            held.set_last(&document);
+            self.list_access(&mut held);
+            self.apply_rules(&held, &document)
+        });
+        if let Err(error) = applied {
+            self.turn_switch(&held, document.author());
+            drop(held);
+            return self.reject(version, error.into());
+        }
+        let author = document.author();
+        match before {
+            Some(before) if version.number() < before.number() => self.telemetry.went_back(&version, &before, author),
+            _ => self.telemetry.applied(&version, author),
+        }
+        self.telemetry.runs(version.number(), &policies(&document));
+        let is_best = held
+            .best
+            .as_ref()
+            .is_none_or(|best| document.version() >= best.version());
+        if is_best || !held.only_rises {
+            held.best = Some(Arc::clone(&document));
+        }
+        held.rules = Some(document);
+        drop(held);
+        self.telemetry.rejects(None);
+        self.change_status(|status| {
+            status.version = Some(version);
+            status.rejected = None;
+        });
+    }
+
+    fn apply_rules(&self, held: &Held, document: &RulesDocument) -> Result<(), ConfigError> {
+        let mut update = RulesUpdate::new(document.rules().clone()).enabled(held.is_on(self.seconds()));
+        if let Some(roll_out) = document.roll_out() {
+            let partitions = roll_out.partitions().iter().copied();
+            update = update.with_rollout(roll_out.percent(), partitions, roll_out.rules().clone());
+        }
+        let apply = |claim: &RulesClaim| claim.apply(update);
+        self.watch_switch(document.author(), || held.claim.as_ref().map_or(Ok(()), apply))
+    }
+
+    fn turn_switch(&self, held: &Held, author: &str) {
+        if let Some(claim) = &held.claim {
+            let is_on = held.is_on(self.seconds());
+            self.watch_switch(author, || claim.set_enabled(is_on));
+        }
+    }
+
+    /// Does this, which may switch the limits on or off.
+    fn watch_switch<T>(&self, author: &str, turn: impl FnOnce() -> T) -> T {
+        let was_on = self.rules.is_enabled();
+        let turned = turn();
+        if self.rules.is_enabled() != was_on {
+            self.telemetry.switched(!was_on, author);
+        }
+        turned
+    }
+
+    /// Puts the entries in force that apply now.
+    fn list_access(&self, held: &mut Held) {
+        let now = self.seconds();
+        held.ends = held.next_end(now);
+        // Each of the lists was valid before.
+        let Ok(access) = held.access_rules(now) else { return };
+        match &held.overlay {
+            Some(overlay) => overlay.replace(access),
+            None if held.claim.is_none() => {}
+            None if !access.is_empty() => self.telemetry.no_access_list(),
+            None => {}
+        }
+    }
+
+    /// Turns the switch by the last order, or by the document once that has ended.
+    fn obey_switch(&self, held: &mut Held) {
+        let now = self.seconds();
+        held.ends = held.next_end(now);
+        let order = held.switch.as_ref();
+        let active = order.filter(|order| order.is_off() && order.applies_at(now));
+        self.telemetry.switch_ends(active.map(SwitchOrder::until));
+        self.turn_switch(held, order.map_or("", SwitchOrder::author));
+    }
+
+    /// The source has this order of the kill switch, and an access list with this number; `None` for what could not be read.
+    /// Fails for an order that is far ahead of the time.
+    pub(super) fn control(
+        &self,
+        switch: Option<Option<SwitchOrder>>,
+        access: Option<Option<u64>>,
+    ) -> Result<(), String> {
+        let mut held = lock(&self.held);
+        let found = held.found.get_or_insert_default();
+        if let Some(order) = &switch {
+            found.switch = order.as_ref().map(SwitchOrder::number);
+        }
+        found.access = access.unwrap_or(found.access);
+        let newest = held.switch.as_ref().map_or(0, SwitchOrder::number);
+        let Some(order) = switch.flatten().filter(|order| order.number() > newest) else {
+            return Ok(());
+        };
+        self.check_number("switch", order.number())?;
+        held.switch = Some(order.clone());
+        self.obey_switch(&mut held);
+        drop(held);
+        self.change_status(|status| status.switch = Some(order));
+        Ok(())
+    }
+
+    /// A number far ahead would keep all later orders away.
+    pub(super) fn check_number(&self, what: &str, number: u64) -> Result<(), String> {
+        match number > self.clock.now().as_micros() / 1_000 + SwitchOrder::FAR {
+            true => Err(format!("{what}: number {number} is more than a year ahead of the time")),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn is_newer_access(&self, number: u64) -> bool {
+        number > lock(&self.held).access.number
+    }
+
+    /// Puts an access list in force that applies without rules.
+    pub(super) fn control_access(&self, access: ControlledAccess) {
+        let mut held = lock(&self.held);
+        let number = access.number;
+        held.access = access;
+        self.list_access(&mut held);
+        drop(held);
+        self.change_status(|status| status.access = number);
+    }
+
+    /// The kill switch and the access list were read, or not.
+    pub(super) fn obeyed(&self, failure: Option<String>) {
+        let before = self.status.borrow().controls_failure.clone();
+        if before != failure {
+            self.telemetry.controls_unread(failure.as_deref());
+            self.change_status(|status| status.controls_failure = failure);
+        }
+    }
+
+    /// The source has this version.
+    pub(super) fn published(&self, version: Option<RulesVersion>, only_rises: bool) {
+        let mut held = lock(&self.held);
+        held.only_rises = only_rises;
+        held.found.get_or_insert_default().rules = match version {
+            Some(version) if !only_rises => Some(version.number().max(held.newest_number())),
+            version => version.map(RulesVersion::number),
+        };
+        let (lost, newest) = (held.lost(self.seconds()), held.newest_number());
+        drop(held);
+        if self.status.borrow().lost != lost {
+            let texts: Vec<_> = lost.iter().map(|lost| (lost.what(), lost.to_string())).collect();
+            self.telemetry.lost(&texts);
+        }
+        self.change_status(|status| (status.lost, status.newest) = (lost, newest));
+    }
+
+    /// Rejects a version. The rules before stay.
+    pub(super) fn reject(&self, version: RulesVersion, error: FleetError) {
+        let running = self.status().version;
+        let reason = match error.kind() {
+            FleetErrorKind::Invalid => "invalid",
+            FleetErrorKind::Mismatched => "mismatched",
+            FleetErrorKind::NewerFormat => "newer_format",
+            FleetErrorKind::TooLong => "too_long",
+            _ => "malformed",
+        };
+        let running = running.map_or_else(|| "none".to_owned(), |running| running.to_string());
+        self.telemetry.rejected(&version, &running, reason, &error.to_string());
+        self.telemetry.rejects(Some(reason));
+        self.change_status(|status| status.rejected = Some((version, error)));
+    }
+
+    /// The version that is in force is the one that the source has, after another one was rejected, of which the switch
+    /// and the access list hold until now.
+    pub(super) fn is_current(&self) {
+        let mut held = lock(&self.held);
+        if let Some(document) = held.rules.clone() {
+            held.turn(&document);
+            held.set_last(&document);
+            self.list_access(&mut held);
+            self.turn_switch(&held, document.author());
+        }
+        drop(held);
+        self.telemetry.rejects(None);
+        self.change_status(|status| status.rejected = None);
+    }
+
+    /// The source was read, or not.
+    pub(super) fn read(&self, failure: Option<String>) {
+        if let Some(failure) = &failure {
+            self.telemetry.unread(self.clock.now(), failure);
+        }
+        self.change_status(|status| status.failure = failure);
+    }
+
+    /// Ends orders and entries, and looks for overrides.
+    pub(super) fn keep(&self) {
+        let mut held = lock(&self.held);
+        let now = self.seconds();
+        if held.ends.is_some_and(|ends| ends <= now) {
+            self.list_access(&mut held);
+            self.obey_switch(&mut held);
+        }
+        let is_overridden = held.claim.as_ref().is_some_and(RulesClaim::is_overridden);
+        drop(held);
+        let is_off = !self.rules.is_enabled();
+        if self.status.borrow().is_overridden != is_overridden {
+            self.telemetry.overridden(is_overridden);
+        }
+        self.change_status(|status| (status.is_overridden, status.is_off) = (is_overridden, is_off));
+    }
+}
+
+/// The tier, empty where there are none, and the name of each policy of a document.
+fn policies(document: &RulesDocument) -> Vec<(&str, &str)> {
+    let tried = document.roll_out().map(|roll_out| roll_out.rules());
+    let all = std::iter::once(document.rules()).chain(tried);
+    let mut names: Vec<(&str, &str)> = all
+        .flat_map(Rules::all_policies)
+        .map(|(tier, policy)| (tier.unwrap_or_default(), policy.name()))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}

@@ -1,0 +1,165 @@
+//! Changes of the kill switch and the access list.
+
+use super::{CHANGES, RulesPublisher, conflict, json};
+use crate::{
+    Change, Control, Controls, FleetError, FleetErrorKind, InstanceReport, RulesVersion, SwitchOrder,
+    controls::{ControlKind, access_json, parse_access},
+    document::check_text,
+    redis_rules::version_of,
+};
+use tower_quota::{
+    StoreError,
+    redis::{Cmd, cmd},
+};
+
+const CONTROL: &str = include_str!("control.lua");
+
+/// A control is applied again after one of another publisher. Each attempt is another such control.
+const ATTEMPTS: usize = 100;
+
+/// The controls, as they were read, with the bytes that a change replaces.
+struct CurrentControls {
+    replaced: Replaced,
+    controls: Controls,
+}
+
+struct Replaced {
+    switch: Vec<u8>,
+    access: Vec<u8>,
+}
+
+impl RulesPublisher {
+    /// Returns the last order of the kill switch and the access list that apply in addition to the rules.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer. An access list that cannot be read is no error: see
+    /// [`access_problem`](Controls::access_problem).
+    pub async fn controls(&self) -> Result<Controls, FleetError> {
+        Ok(self.read_controls().await?.controls)
+    }
+
+    /// Changes the kill switch or the access list of all instances, and returns both. After a change by another publisher at the
+    /// same time, it is applied to that.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer or its ACL forbids it, the entry is invalid, no such entry exists, or the access list cannot be
+    /// read ([`FleetErrorKind::UnreadableAccess`]). The kill switch works even if its last order cannot be read. After
+    /// [`FleetErrorKind::Unavailable`], the change may have taken effect.
+    pub async fn control(&self, control: Control) -> Result<Controls, FleetError> {
+        check_text("author", &self.author)?;
+        check_text("reason", &control.reason)?;
+        let mut attempts = 1;
+        loop {
+            let current = self.read_controls().await?;
+            let controls = current.controls;
+            if let (Some(problem), ControlKind::Access, false) = (&controls.problem, control.kind(), control.clears()) {
+                return Err(FleetError::new(FleetErrorKind::UnreadableAccess, problem.clone()));
+            }
+            let now = self.now_millis().await?;
+            let seen = self.newest_obeyed(control.kind(), now).await;
+            let after = control.apply(&controls, &self.author, now, seen)?;
+            let change = Change::new(now / 1_000, &self.author, &control.reason, None, &control.text(&after));
+            let (write, value) = self.control_script(&control, &current.replaced, &after, &change)?;
+            match self.send_twice(&write).await? {
+                Some(found) if found == value.as_bytes() => return Ok(after),
+                _ if attempts == ATTEMPTS => return Err(conflict(None, None)),
+                _ => attempts += 1,
+            }
+        }
+    }
+
+    /// The largest number of an order or a list that an instance reports, also where Redis has lost it. A number that is far ahead
+    /// of the server's time is no order of this crate.
+    async fn newest_obeyed(&self, kind: ControlKind, now: u64) -> u64 {
+        let reports = self.reports().await;
+        let numbers = reports.iter().filter_map(InstanceReport::controls);
+        let numbers = numbers.map(|(switch, access)| match kind {
+            ControlKind::Switch => switch,
+            ControlKind::Access => access,
+        });
+        numbers
+            .filter(|number| *number <= now + SwitchOrder::FAR)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The script that writes a control in place of these bytes, and the value of the key afterwards.
+    fn control_script(
+        &self,
+        control: &Control,
+        replaced: &Replaced,
+        after: &Controls,
+        change: &Change,
+    ) -> Result<(Cmd, String), FleetError> {
+        let (keys, change) = (self.rules.keys(), json(change)?);
+        let mut write = cmd("EVAL");
+        write.arg(CONTROL);
+        let value = match control.kind() {
+            ControlKind::Switch => {
+                let value = json(&after.switch)?;
+                write.arg(2).arg(keys.changes()).arg(keys.switch());
+                write.arg(&replaced.switch).arg(&value).arg(change).arg(CHANGES);
+                value
+            }
+            ControlKind::Access => {
+                let list = access_json(after.access())?;
+                let value = RulesVersion::of(after.access_number(), list.as_bytes()).to_string();
+                write
+                    .arg(3)
+                    .arg(keys.changes())
+                    .arg(keys.access_head())
+                    .arg(keys.access());
+                write
+                    .arg(&replaced.access)
+                    .arg(&value)
+                    .arg(change)
+                    .arg(CHANGES)
+                    .arg(list);
+                value
+            }
+        };
+        Ok((write, value))
+    }
+
+    async fn read_controls(&self) -> Result<CurrentControls, StoreError> {
+        let (keys, mut tries) = (self.rules.keys(), 1);
+        loop {
+            let mut both = cmd("MGET");
+            both.arg(keys.switch()).arg(keys.access_head());
+            let [switch, access] = self.two_values(both).await?;
+            let order = switch.as_deref().and_then(|switch| SwitchOrder::parse(switch).ok());
+            let mut controls = Controls {
+                switch: order,
+                ..Controls::default()
+            };
+            let head = access
+                .as_deref()
+                .map(|head| version_of(head).ok_or("the head of the access list is malformed"));
+            match head.transpose() {
+                Ok(None) => {}
+                Ok(Some(head)) => match parse_access(head, &self.in_time(self.rules.read_access()).await?) {
+                    Ok(list) => controls.access = list,
+                    // Another one was written between both reads.
+                    Err(_) if tries < 3 => {
+                        tries += 1;
+                        continue;
+                    }
+                    Err(problem) => {
+                        controls.access.number = head.number();
+                        controls.problem = Some(problem);
+                    }
+                },
+                Err(problem) => controls.problem = Some(format!("access list: {problem}")),
+            }
+            return Ok(CurrentControls {
+                replaced: Replaced {
+                    switch: switch.unwrap_or_default(),
+                    access: access.unwrap_or_default(),
+                },
+                controls,
+            });
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! Publishes rules for a fleet.
+
+mod control;
+mod proposal;
+mod publication;
+
+use std::{fmt, future::Future, time::Duration};
+
+use tokio::time::timeout;
+
+use self::proposal::effects;
+pub use self::{proposal::Proposal, publication::Publication};
+use super::{
+    Change, FleetError, FleetErrorKind, InstanceReport, RedisRules, RulesDocument, RulesVersion,
+    document::{check_length, check_text},
+    redis_rules::version_of,
+};
+use tower_quota::{
+    StoreError, StoreErrorKind,
+    redis::{Cmd, Value, cmd},
+};
+
+const WRITE: &str = include_str!("write.lua");
+
+/// The most entries of the history: some versions are no documents of today's format, and each may have 1 MiB.
+const HISTORY: usize = 16;
+
+/// The most entries of the list of changes.
+const CHANGES: usize = 1_024;
+
+/// An instance that reports a version so much larger than the published one is not believed: it could use up all numbers.
+const MOST_LOST: u64 = 1_000_000;
+
+/// The longest wait for one reply. A person waits for it, and no request does.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A publication that may have been lost is sent once more: it takes effect once at most.
+const SENDS: usize = 2;
+
+/// Publishes the rules that all instances of a service follow.
+///
+/// You want it in a deployment, and in the tool of those who are on call: the program `tower-quota-rules` is one. Instances
+/// only read; see [`RedisRules`].
+///
+/// Each publication is a new version of the whole document, and is written by one script if the version that it was made
+/// for still holds, by number *and* digest. Otherwise it is a [`Conflict`](FleetErrorKind::Conflict), and nothing is written.
+/// Before that, everything is checked as far as it can be without a layer: a document that fails is not published.
+/// The documents of the last 16 versions are kept. A publication that does not change anything is not written.
+///
+/// A [`Control`](super::Control) changes the kill switch or the access list, which have keys of their own: it needs no published
+/// rules, works on a Redis that has lost all data, and never conflicts with a publication.
+///
+/// Instances follow within two seconds. Meanwhile some limit by the old rules and some by the new ones: a caller gets at
+/// most the old quota and the new one together, where nothing [starts anew](tower_quota::RulesDiff) only the larger one.
+///
+/// # Errors
+///
+/// A call waits 5 s at most for each reply of the server. A publication without a reply may have been carried out, so it is
+/// sent once more, which is safe: it takes effect once at most.
+///
+/// # Permissions
+///
+/// A publisher needs an ACL user of its own, and whoever may only turn the switch and block clients another one: the page
+/// [`docs::fleet`](tower_quota::docs::fleet) has both. The users of the stores and of the instances cannot change rules, and no
+/// request can: instances only follow what is published.
+///
+/// ```
+/// use tower_quota::{QuotaPolicy, RedisStore, Rules};
+/// use tower_quota_fleet::{Control, FleetError, Publication, RedisRules, RulesPublisher};
+///
+/// # async fn example() -> Result<(), FleetError> {
+/// let rules = RedisRules::new(RedisStore::builder("redis://publisher:password@127.0.0.1/"), "api")?;
+/// let publisher = RulesPublisher::new(rules, "alice");
+///
+/// let stricter = Rules::new().policy(QuotaPolicy::per_minute("minute", 30));
+/// let proposal = publisher.propose(Publication::rules(stricter).rollout_percent(10)).await?;
+/// println!("{proposal}"); // callers who join the roll-out (10 % of all): policy "minute" changes: quota 60 → 30
+/// let published = publisher.commit(&proposal).await?;
+/// println!("version {} holds", published.version().number());
+///
+/// publisher.publish(Publication::roll_back()).await?;
+/// publisher.control(Control::block_network("203.0.113.9").because("credential stuffing")).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RulesPublisher {
+    rules: RedisRules,
+    author: String,
+}
+
+/// A document with the version that it was published as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    version: RulesVersion,
+    document: RulesDocument,
+}
+
+/// The state of a rule set, as it was read.
+struct Current {
+    head: Vec<u8>,
+    published: Result<Option<Published>, FleetError>,
+    /// The versions that can be read, the newest one first.
+    history: Vec<RulesDocument>,
+}
+
+impl RulesPublisher {
+    /// A publisher of a rule set. The author stands in each version: a person, or a deployment; at most
+    /// [`MAX_AUTHOR`](RulesDocument::MAX_AUTHOR) bytes.
+    pub fn new(rules: RedisRules, author: impl Into<String>) -> Self {
+        let author = author.into();
+        Self { rules, author }
+    }
+
+    /// The version that holds; `None` if nothing was published.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer, or the published document cannot be read.
+    pub async fn current(&self) -> Result<Option<Published>, FleetError> {
+        self.read(1).await?.published
+    }
+
+    /// The last versions that were published, the newest one first: at most 16. Documents that cannot be read are left out.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer.
+    pub async fn history(&self) -> Result<Vec<RulesDocument>, FleetError> {
+        Ok(self.read(HISTORY).await?.history)
+    }
+
+    /// Returns the last changes of rules, kill switch and access list, the newest one first: at most 1,024. Changes that cannot
+    /// be read are left out.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer.
+    pub async fn changes(&self) -> Result<Vec<Change>, FleetError> {
+        let mut range = cmd("LRANGE");
+        range.arg(self.rules.keys().changes()).arg(0).arg(CHANGES - 1);
+        let changes = match self.command(range).await? {
+            Value::Array(values) => values.into_iter().filter_map(bytes).collect(),
+            _ => Vec::new(),
+        };
+        Ok(changes
+            .iter()
+            .filter_map(|json| serde_json::from_slice(json).ok())
+            .collect())
+    }
+
+    /// Makes a change ready to be published, and checks it. Nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer, the published document cannot be read, or the new one would not be valid. It is no error
+    /// yet if policies start anew.
+    pub async fn propose(&self, publication: Publication) -> Result<Proposal, FleetError> {
+        check_text("reason", &publication.reason)?;
+        let current = self.read(HISTORY).await?;
+        let now = self.now_millis().await? / 1_000;
+        let newest = self.newest_number(&current).await;
+        let before = match current.published {
+            Ok(published) => published,
+            Err(_) if publication.overwrites => None,
+            Err(error) => return Err(error),
+        };
+        let held = before.as_ref().map(Published::document);
+        let (is_restoration, reason) = (publication.is_restoration(), publication.reason.clone());
+        let restarts_counts = publication.accepts_new_counts(before.is_some());
+        let after_roll_back = publication.is_roll_back() && self.is_roll_back(held).await?;
+        let (document, restores) = publication.apply(held, &current.history, after_roll_back)?;
+        let access: Vec<_> = document
+            .access()
+            .iter()
+            .filter(|entry| entry.holds_at(now))
+            .cloned()
+            .collect();
+        let restored = if is_restoration { document.version() } else { 0 };
+        let document = document
+            .with_access(access)
+            .with_version(newest.max(restored) + 1)
+            .with_author(&self.author)
+            .with_time(now);
+        document.check()?;
+        document.to_json()?;
+        let is_behind = before.as_ref().is_some_and(|before| newest > before.version().number());
+        Ok(Proposal {
+            head: current.head,
+            effects: effects(held, &document),
+            restarts_counts,
+            before,
+            document,
+            is_behind,
+            restores,
+            reason,
+        })
+    }
+
+    /// The largest number that was used, as far as Redis or an instance knows it.
+    async fn newest_number(&self, current: &Current) -> u64 {
+        let newest = current.newest_number();
+        let reports = self.reports().await;
+        let seen = reports.iter().map(InstanceReport::newest);
+        let believed = seen.filter(|seen| *seen <= newest + MOST_LOST).max();
+        newest.max(believed.unwrap_or(0))
+    }
+
+    /// Returns `true` if a rollback made this version, as far as the changes are there.
+    async fn is_roll_back(&self, current: Option<&RulesDocument>) -> Result<bool, FleetError> {
+        let Some(current) = current else {
+            return Ok(false);
+        };
+        let changes = self.changes().await?;
+        let made_it = changes
+            .iter()
+            .find(|change| change.version() == Some(current.version()));
+        Ok(made_it.is_some_and(Change::is_roll_back))
+    }
+
+    /// Publishes a proposal, if the version for which it was made still holds.
+    ///
+    /// # Errors
+    ///
+    /// [`FleetErrorKind::Conflict`] if another version holds now; [`FleetErrorKind::CountsReset`] if a policy starts anew and the
+    /// publication does not [accept that](Publication::allow_count_reset); and if Redis does not answer, or its ACL forbids
+    /// it. Nothing is published then, except where [`FleetErrorKind::Unavailable`] says otherwise.
+    pub async fn commit(&self, proposal: &Proposal) -> Result<Published, FleetError> {
+        if let Some(before) = proposal.base().filter(|_| proposal.is_empty()) {
+            return Ok(before.clone());
+        }
+        proposal.check_count_resets()?;
+        let json = proposal.document.to_json()?;
+        let version = RulesVersion::of(proposal.document.version(), json.as_bytes());
+        let head = self.write(proposal, version, &json).await?;
+        // If the first one was carried out, the second one finds what it would have written.
+        if head != version.to_string().as_bytes() {
+            return Err(conflict(proposal.base().map(Published::version), version_of(&head)));
+        }
+        Ok(Published::new(version, proposal.document.clone()))
+    }
+
+    /// Proposes and commits.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`propose`](Self::propose) and [`commit`](Self::commit).
+    pub async fn publish(&self, publication: Publication) -> Result<Published, FleetError> {
+        let proposal = self.propose(publication).await?;
+        self.commit(&proposal).await
+    }
+
+    /// Reads the version that holds, and as many of the last ones.
+    async fn read(&self, versions: usize) -> Result<Current, StoreError> {
+        let keys = self.rules.keys();
+        let mut length = cmd("STRLEN");
+        length.arg(keys.document());
+        let length = match self.command(length).await? {
+            Value::Int(length) => usize::try_from(length).unwrap_or(usize::MAX),
+            _ => 0,
+        };
+        let mut both = cmd("MGET");
+        both.arg(keys.head());
+        // At one moment, so that they belong together; but not what is too long to be a document.
+        let fits = check_length(length);
+        if fits.is_ok() {
+            both.arg(keys.document());
+        }
+        let [head, document] = self.two_values(both).await?;
+        let mut history = cmd("LRANGE");
+        history.arg(keys.history()).arg(0).arg(versions - 1);
+        let history = match self.command(history).await? {
+            Value::Array(values) => values.into_iter().filter_map(bytes).collect(),
+            _ => Vec::new(),
+        };
+        let history = history.iter().filter_map(|json| RulesDocument::parse(json).ok());
+        let published = match fits {
+            Ok(()) => published(head.as_deref(), document.as_deref()),
+            Err(error) => Err(error.to_string()),
+        };
+        let published = published.map_err(|problem| {
+            let message = format!("the published rules cannot be read: {problem}");
+            FleetError::new(FleetErrorKind::Unreadable, message)
+        });
+        Ok(Current {
+            published,
+            history: history.collect(),
+            head: head.unwrap_or_default(),
+        })
+    }
+
+    /// Writes the document if the head is the one that was read, and returns the one that holds now.
+    async fn write(&self, proposal: &Proposal, version: RulesVersion, json: &str) -> Result<Vec<u8>, FleetError> {
+        let (keys, document) = (self.rules.keys(), &proposal.document);
+        let change = Change::new(
+            document.time(),
+            document.author(),
+            &proposal.reason,
+            Some(document.version()),
+            &proposal.to_string(),
+        );
+        let change = change.rolling_back(proposal.restores.is_some());
+        let mut write = cmd("EVAL");
+        write
+            .arg(WRITE)
+            .arg(4)
+            .arg(keys.head())
+            .arg(keys.document())
+            .arg(keys.history())
+            .arg(keys.changes());
+        write.arg(&proposal.head).arg(version.to_string()).arg(json);
+        write.arg(HISTORY).arg(self::json(&change)?).arg(CHANGES);
+        let head = self.send_twice(&write).await?;
+        Ok(head.ok_or_else(|| {
+            StoreError::new(
+                StoreErrorKind::Failed,
+                "the script of a publication has returned no head",
+            )
+        })?)
+    }
+
+    /// Sends a script that takes effect once at most again if the reply is lost.
+    async fn send_twice(&self, script: &Cmd) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut sent = 1;
+        loop {
+            match self.command(script.clone()).await {
+                Err(error) if sent == SENDS || error.kind() == StoreErrorKind::Failed => return Err(error),
+                Err(_) => sent += 1,
+                Ok(value) => return Ok(bytes(value)),
+            }
+        }
+    }
+
+    /// The server's time in milliseconds since the Unix epoch.
+    async fn now_millis(&self) -> Result<u64, StoreError> {
+        self.in_time(self.rules.now()).await
+    }
+
+    /// The reports of instances. Without them, numbers follow those that Redis has.
+    async fn reports(&self) -> Vec<InstanceReport> {
+        self.in_time(self.rules.instances()).await.unwrap_or_default()
+    }
+
+    async fn two_values(&self, get: Cmd) -> Result<[Option<Vec<u8>>; 2], StoreError> {
+        let Value::Array(values) = self.command(get).await? else {
+            return Ok([None, None]);
+        };
+        let mut values = values.into_iter().map(bytes);
+        Ok([(); 2].map(|()| values.next().flatten()))
+    }
+
+    async fn command(&self, command: Cmd) -> Result<Value, StoreError> {
+        self.in_time(self.rules.command(command)).await
+    }
+
+    async fn in_time<T>(&self, reply: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let late = |_| {
+            Err(StoreError::new(
+                StoreErrorKind::TimedOut,
+                "Redis has not answered in 5 s",
+            ))
+        };
+        timeout(PATIENCE, reply).await.unwrap_or_else(late)
+    }
+}
+
+impl Current {
+    /// The largest number that was used, as far as it can be read.
+    fn newest_number(&self) -> u64 {
+        let published = self.published.as_ref().ok().and_then(Option::as_ref);
+        let of_history = || self.history.first().map(RulesDocument::version);
+        let head = version_of(&self.head).map(RulesVersion::number);
+        // The number goes on with what holds, also where a fail-over has lost later ones.
+        match published {
+            Some(published) => published.version().number(),
+            None => head.max(of_history()).unwrap_or(0),
+        }
+    }
+}
+
+impl Published {
+    /// The number and the digest.
+    pub fn version(&self) -> RulesVersion {
+        self.version
+    }
+
+    /// The document.
+    pub fn document(&self) -> &RulesDocument {
+        &self.document
+    }
+}
+
+/// The document that holds, if it is the one that the head names.
+fn published(head: Option<&[u8]>, document: Option<&[u8]>) -> Result<Option<Published>, String> {
+    let (head, document) = match (head, document) {
+        (None, None) => return Ok(None),
+        (Some(_), None) => return Err("there is a version without a document".to_owned()),
+        (None, Some(_)) => return Err("there is a document without a version".to_owned()),
+        (Some(head), Some(document)) => (head, document),
+    };
+    let version = version_of(head).ok_or("the version is not a number and a digest")?;
+    let parsed = RulesDocument::parse(document).map_err(|error| error.to_string())?;
+    if RulesVersion::of(version.number(), document) != version || parsed.version() != version.number() {
+        return Err(format!("the document is not that of version {version}"));
+    }
+    Ok(Some(Published::new(version, parsed)))
+}
+
+/// Another publication has replaced the version that was expected.
+fn conflict(expected: Option<RulesVersion>, found: Option<RulesVersion>) -> FleetError {
+    let [expected, found] = [expected, found].map(|version| match version {
+        Some(version) => format!("version {}", version.number()),
+        None => "no readable version".to_owned(),
+    });
+    let message = format!("another publication came first: {found} holds in place of {expected}");
+    FleetError::new(FleetErrorKind::Conflict, message)
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::new(StoreErrorKind::Failed, error.to_string()))
+}
+
+fn bytes(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.into_bytes()),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Published {
+    /// Such as `version 42 by "alice"`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, author) = (self.version.number(), self.document.author());
+        write!(f, "version {number} by {author:?}")
+    }
+}

@@ -1,0 +1,228 @@
+//! A change that is ready to be published, and its effects.
+
+use std::fmt;
+
+use super::{Published, publication::has_same_rules};
+use crate::{FleetError, FleetErrorKind, Rollout, RulesDocument, RulesVersion, controls::date};
+use tower_quota::{Rules, RulesChange, RulesDiff};
+
+/// A change that is ready to be published: the document before and after it, and what changes for whom.
+///
+/// [`RulesPublisher::propose`](super::RulesPublisher::propose) makes it, and
+/// [`RulesPublisher::commit`](super::RulesPublisher::commit) publishes it, unless another publication has come first. Its
+/// text is what changes, line by line, for those who are to confirm it.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    /// The head of the rule set, as it was read.
+    pub(super) head: Vec<u8>,
+    pub(super) before: Option<Published>,
+    pub(super) document: RulesDocument,
+    pub(super) effects: Vec<(String, RulesDiff)>,
+    pub(super) restarts_counts: bool,
+    /// The version that a rollback goes back to.
+    pub(super) restores: Option<RulesDocument>,
+    pub(super) reason: String,
+    /// True if an instance has seen a larger number than the version that holds.
+    pub(super) is_behind: bool,
+}
+
+impl Proposal {
+    /// The version that holds until this is published; `None` if nothing was published, or it cannot be read.
+    pub fn base(&self) -> Option<&Published> {
+        self.before.as_ref()
+    }
+
+    /// The document that is to be published.
+    pub fn document(&self) -> &RulesDocument {
+        &self.document
+    }
+
+    /// Returns the version that a rollback goes back to.
+    pub fn restores(&self) -> Option<&RulesDocument> {
+        self.restores.as_ref()
+    }
+
+    /// Returns the changes that a person should confirm one by one: a policy that is closed, or lowered tenfold or more.
+    pub fn drastic(&self) -> impl Iterator<Item = &RulesChange> {
+        let changes = self.effects.iter().flat_map(|(_, diff)| diff.changes());
+        changes.filter(|change| change.is_drastic())
+    }
+
+    /// The changes, for each group of callers, such as `callers who join the roll-out (10 % of all)`. Groups whose
+    /// rules stay the same are left out. The first publication is compared with no rules at all.
+    pub fn effects(&self) -> impl Iterator<Item = (&str, &RulesDiff)> {
+        self.effects.iter().map(|(callers, diff)| (&**callers, diff))
+    }
+
+    /// The policies that start anew, for any caller.
+    pub fn count_resets(&self) -> impl Iterator<Item = &RulesChange> {
+        self.effects.iter().flat_map(|(_, diff)| diff.count_resets())
+    }
+
+    /// Checks that no policy starts anew, unless the publication [accepts that](super::Publication::allow_count_reset). A
+    /// commit does the same.
+    ///
+    /// # Errors
+    ///
+    /// [`FleetErrorKind::CountsReset`], with the policies.
+    pub fn check_count_resets(&self) -> Result<(), FleetError> {
+        let anew: Vec<_> = self.count_resets().map(ToString::to_string).collect();
+        if anew.is_empty() || self.restarts_counts {
+            return Ok(());
+        }
+        let message = format!("counts would be lost: {}", anew.join("; "));
+        Err(FleetError::new(FleetErrorKind::CountsReset, message))
+    }
+
+    /// Returns `true` if it is published even if policies start anew.
+    pub fn restarts_counts(&self) -> bool {
+        self.restarts_counts
+    }
+
+    /// Returns `true` if the document says the same as the one that holds, and no instance has seen a larger number: after a
+    /// restored backup the same is published again, above all numbers.
+    pub fn is_empty(&self) -> bool {
+        !self.is_behind
+            && self.before.as_ref().is_some_and(|before| {
+                let before = before.document();
+                let of = |document: &RulesDocument| {
+                    let off = document.is_switched_off();
+                    (off, document.blocks_unknown_addresses(), document.access().to_vec())
+                };
+                has_same_rules(before, &self.document) && of(before) == of(&self.document)
+            })
+    }
+
+    fn write_roll_out(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let before = self.before.as_ref().and_then(|before| before.document().roll_out());
+        let after = self.document.roll_out();
+        let share =
+            |roll_out: Option<&Rollout>| match roll_out.map(|roll_out| (roll_out.percent(), roll_out.partitions())) {
+                None => "none".to_owned(),
+                Some((percent, [])) => format!("{percent} %"),
+                Some((percent, partitions)) => format!("{percent} % and {} named callers", partitions.len()),
+            };
+        match (share(before), share(after)) {
+            (before, after) if before == after => Ok(()),
+            (before, after) => writeln!(f, "roll-out: {before} → {after}"),
+        }
+    }
+
+    fn write_access(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let before = self
+            .before
+            .as_ref()
+            .map_or(&[][..], |before| before.document().access());
+        for entry in before.iter().filter(|entry| !self.document.access().contains(entry)) {
+            let ended = match entry.holds_at(self.document.time()) {
+                true => "",
+                false => " (it has ended)",
+            };
+            writeln!(f, "access list: - {}{ended}", entry)?;
+        }
+        for entry in self.document.access().iter().filter(|entry| !before.contains(entry)) {
+            writeln!(f, "access list: + {}", entry)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Proposal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return writeln!(f, "nothing changes");
+        }
+        if self.is_behind {
+            let number = self.document.version();
+            writeln!(
+                f,
+                "published as version {number}, above every number that an instance has seen"
+            )?;
+        }
+        if let Some(target) = &self.restores {
+            let (version, author, time) = (target.version(), target.author(), date(target.time()));
+            writeln!(f, "back to version {version} by {author:?}, {time}")?;
+        }
+        let is_off = |document: Option<&RulesDocument>| document.is_some_and(RulesDocument::is_switched_off);
+        match (
+            is_off(self.before.as_ref().map(Published::document)),
+            is_off(Some(&self.document)),
+        ) {
+            (false, true) => writeln!(f, "limits: on → OFF")?,
+            (true, false) => writeln!(f, "limits: OFF → on")?,
+            _ => {}
+        }
+        self.write_roll_out(f)?;
+        self.write_access(f)?;
+        for (callers, diff) in &self.effects {
+            writeln!(f, "{callers}:")?;
+            for change in diff.changes() {
+                writeln!(f, "  {change}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The document's rules, those of its roll-out, and the share that has them.
+fn sides(document: Option<&RulesDocument>) -> (Option<&Rules>, Option<&Rollout>) {
+    (
+        document.map(RulesDocument::rules),
+        document.and_then(RulesDocument::roll_out),
+    )
+}
+
+/// The groups of callers whose rules change, and their changes.
+pub(super) fn effects(before: Option<&RulesDocument>, after: &RulesDocument) -> Vec<(String, RulesDiff)> {
+    let none = Rules::new();
+    let ((old, old_roll_out), (new, new_roll_out)) = (sides(before), sides(Some(after)));
+    let (old, new) = (old.unwrap_or(&none), new.unwrap_or(&none));
+    let percent = |roll_out: Option<&Rollout>| roll_out.map_or(0, Rollout::percent);
+    let names = |roll_out: Option<&Rollout>| roll_out.is_some_and(|roll_out| !roll_out.partitions().is_empty());
+    let (less, more) = (percent(old_roll_out), percent(new_roll_out));
+    let mut effects = Vec::new();
+    let mut compare = |callers: String, old: &Rules, new: &Rules| {
+        let diff = RulesDiff::between(old, new);
+        if !diff.is_empty() {
+            effects.push((callers, diff));
+        }
+    };
+    let share = |callers: &str, percent: u8, has_named: bool| {
+        let named = if has_named { " and named ones" } else { "" };
+        format!("{callers} ({percent} % of all{named})")
+    };
+    // A caller of a smaller share is among those of a larger one. Of named ones any may be in the other share, or not.
+    let any_named = names(old_roll_out) || names(new_roll_out);
+    if let (Some(old), Some(new)) = (old_roll_out, new_roll_out) {
+        let callers = share("callers who stay in the roll-out", less.min(more), any_named);
+        compare(callers, old.rules(), new.rules());
+    }
+    if let Some(roll_out) = new_roll_out.filter(|_| more > less || names(new_roll_out)) {
+        let callers = share(
+            "callers who join the roll-out",
+            more.saturating_sub(less),
+            names(new_roll_out),
+        );
+        compare(callers, old, roll_out.rules());
+    }
+    if let Some(roll_out) = old_roll_out.filter(|_| more < less || names(old_roll_out)) {
+        let callers = share(
+            "callers who leave the roll-out",
+            less.saturating_sub(more),
+            names(old_roll_out),
+        );
+        compare(callers, roll_out.rules(), new);
+    }
+    match less.max(more) {
+        0 if !any_named => compare("all callers".to_owned(), old, new),
+        100 => {}
+        most => compare(share("callers outside of the roll-out", 100 - most, false), old, new),
+    }
+    effects
+}
+
+impl Published {
+    pub(super) fn new(version: RulesVersion, document: RulesDocument) -> Self {
+        Self { version, document }
+    }
+}

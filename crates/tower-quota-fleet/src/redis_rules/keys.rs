@@ -1,0 +1,81 @@
+//! Names of the keys of a rule set.
+
+use crate::error::{FleetError, FleetErrorKind};
+
+/// The keys of a rule set: `rules:{prefix name}:…`, all in one slot of a cluster.
+///
+/// They do not begin with the prefix of the store, so that a user whose ACL is for the keys of the store (`~quota:*`) cannot
+/// change rules.
+pub(crate) struct RulesKeys {
+    document: String,
+    head: String,
+    history: String,
+    instances: String,
+    switch: String,
+    access_head: String,
+    access: String,
+    changes: String,
+}
+
+impl RulesKeys {
+    pub(crate) fn new(prefix: &str, name: &str) -> Result<Self, FleetError> {
+        let is_usual = |byte| matches!(byte, b'!'..=b'~') && !matches!(byte, b'{' | b'}');
+        if !(1..=64).contains(&name.len()) || !name.bytes().all(is_usual) {
+            let message = format!(
+                "rule set {name:?}: a name has 1 to 64 printable ASCII characters other than spaces and braces"
+            );
+            return Err(FleetError::new(FleetErrorKind::Config, message));
+        }
+        let key = |kind| format!("rules:{{{prefix}{name}}}:{kind}");
+        Ok(Self {
+            document: key("document"),
+            head: key("head"),
+            history: key("history"),
+            instances: key("instances"),
+            switch: key("switch"),
+            access_head: key("access_head"),
+            access: key("access"),
+            changes: key("changes"),
+        })
+    }
+
+    /// A string: the bytes of the document.
+    pub(crate) fn document(&self) -> &str {
+        &self.document
+    }
+
+    /// A string: the version of the document.
+    pub(crate) fn head(&self) -> &str {
+        &self.head
+    }
+
+    /// A list: the last documents that were published, the newest one first.
+    pub(crate) fn history(&self) -> &str {
+        &self.history
+    }
+
+    /// A string: the last order of the kill switch, as JSON.
+    pub(crate) fn switch(&self) -> &str {
+        &self.switch
+    }
+
+    /// A string: the number and the digest of the access list.
+    pub(crate) fn access_head(&self) -> &str {
+        &self.access_head
+    }
+
+    /// A string: the entries of the access list, as JSON.
+    pub(crate) fn access(&self) -> &str {
+        &self.access
+    }
+
+    /// A list: the last changes of rules, switch and access list, the newest one first.
+    pub(crate) fn changes(&self) -> &str {
+        &self.changes
+    }
+
+    /// A sorted set: the reports of instances, by the server's time in milliseconds.
+    pub(crate) fn instances(&self) -> &str {
+        &self.instances
+    }
+}

@@ -1,0 +1,248 @@
+//! A rule set in Redis.
+
+mod keys;
+
+use std::{error::Error, fmt, sync::Arc};
+
+pub(super) use self::keys::RulesKeys;
+use super::{
+    controls::SwitchOrder,
+    document::{RulesDocument, check_length},
+    error::{FleetError, FleetErrorKind},
+    report::InstanceReport,
+    source::{RulesSource, SourceFuture, SourceState},
+    version::RulesVersion,
+};
+use tower_quota::{
+    RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind,
+    redis::{Cmd, RedisError, Value, cmd, from_redis_value},
+};
+
+/// Older reports do not count.
+const FRESH_MILLIS: u64 = 30_000;
+
+/// Older reports are deleted by those who report.
+const KEPT_MILLIS: u64 = 60_000;
+
+const REPORT: &str = include_str!("report.lua");
+
+const MOST_INSTANCES: usize = 10_000;
+
+/// A rule set in Redis, which instances follow and publishers write.
+///
+/// It has a connection of its own, so that no decision ever waits behind a document. Nothing is connected before it is
+/// needed. Clones share the connection.
+///
+/// ```
+/// use tower_quota::{RedisStore};
+/// use tower_quota_fleet::RedisRules;
+///
+/// let redis = RedisStore::builder("redis://127.0.0.1/");
+/// let store = redis.clone().build()?;
+/// let rules = RedisRules::new(redis, "api")?;
+///
+/// let error = RedisRules::new(RedisStore::builder("redis://127.0.0.1/"), "{api}").unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     r#"rule set "{api}": a name has 1 to 64 printable ASCII characters other than spaces and braces"#,
+/// );
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct RedisRules(Arc<Inner>);
+
+struct Inner {
+    store: RedisStore,
+    keys: RulesKeys,
+    name: String,
+}
+
+impl RedisRules {
+    /// The rule set of this name on the servers of a store: one server, a primary behind sentinels, or a cluster.
+    ///
+    /// It takes these settings of the store: URLs, [`connection_info_with`](RedisStoreBuilder::connection_info_with),
+    /// `tls_config`, [`connect_with`](RedisStoreBuilder::connect_with), time limit and prefix of keys. The URL may name another user than that of the store.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`FleetErrorKind::Config`] if a setting of the store is invalid, with the message of
+    /// [`build`](RedisStoreBuilder::build), or if the name is.
+    pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, FleetError> {
+        let store = servers.connections(1).build();
+        let store = store.map_err(|error| FleetError::from_config(FleetErrorKind::Config, "", error))?;
+        let name = name.into();
+        let keys = RulesKeys::new(store.key_prefix(), &name)?;
+        Ok(Self(Arc::new(Inner { store, keys, name })))
+    }
+
+    /// The name of the rule set.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The instances that have reported within the last thirty seconds, by the server's clock: at most 10 000.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer, or its ACL forbids it.
+    pub async fn instances(&self) -> Result<Vec<InstanceReport>, StoreError> {
+        let since = self.now().await?.saturating_sub(FRESH_MILLIS);
+        let (keys, most) = (self.keys(), MOST_INSTANCES);
+        let mut fresh = cmd("ZRANGEBYSCORE");
+        fresh
+            .arg(keys.instances())
+            .arg(since)
+            .arg("+inf")
+            .arg("LIMIT")
+            .arg(0)
+            .arg(most);
+        let Value::Array(members) = self.command(fresh).await? else {
+            return Err(unexpected("the instances"));
+        };
+        let members = members.iter().filter_map(|member| match member {
+            Value::BulkString(json) => serde_json::from_slice(json).ok(),
+            _ => None,
+        });
+        Ok(members.collect())
+    }
+
+    pub(super) fn keys(&self) -> &RulesKeys {
+        &self.0.keys
+    }
+
+    /// Sends a command about the keys of the rule set.
+    pub(super) async fn command(&self, command: Cmd) -> Result<Value, StoreError> {
+        self.0.store.command(self.keys().head(), command).await
+    }
+
+    /// The server's time in milliseconds.
+    pub(super) async fn now(&self) -> Result<u64, StoreError> {
+        let time = self.command(cmd("TIME")).await?;
+        let [seconds, micros]: [u64; 2] = from_redis_value(time).map_err(|_| unexpected("the time"))?;
+        Ok(seconds.saturating_mul(1_000).saturating_add(micros / 1_000))
+    }
+
+    async fn read_head(&self) -> Result<Option<RulesVersion>, StoreError> {
+        let mut get = cmd("GET");
+        get.arg(self.keys().head());
+        match self.command(get).await? {
+            Value::Nil => Ok(None),
+            Value::BulkString(text) => match version_of(&text) {
+                Some(version) => Ok(Some(version)),
+                None => Err(unexpected("the head")),
+            },
+            _ => Err(unexpected("the head")),
+        }
+    }
+
+    async fn read_state(&self) -> Result<SourceState, StoreError> {
+        let (keys, mut all) = (self.keys(), cmd("MGET"));
+        all.arg(keys.head()).arg(keys.switch()).arg(keys.access_head());
+        let values = match self.command(all).await {
+            Ok(Value::Array(values)) => values,
+            Ok(_) => return Err(unexpected("the state")),
+            // A user with the permissions of an older release reads the head alone.
+            Err(error) if is_forbidden(&error) => {
+                let state = SourceState::new(self.read_head().await?);
+                return Ok(
+                    state.without_controls(format!("the kill switch and the access list cannot be read: {error}"))
+                );
+            }
+            Err(error) => return Err(error),
+        };
+        let mut values = values.into_iter();
+        let mut next = || match values.next() {
+            Some(Value::BulkString(bytes)) => Some(bytes),
+            _ => None,
+        };
+        let (head, switch, access) = (next(), next(), next());
+        let version = head.map(|head| version_of(&head).ok_or_else(|| unexpected("the head")));
+        let state = SourceState::new(version.transpose()?);
+        let malformed = || "access list: its head is not a number and a digest".to_owned();
+        let access = access.map(|access| version_of(&access).ok_or_else(malformed));
+        let switch = switch.as_deref().map(SwitchOrder::parse);
+        Ok(state.with_heads(switch.transpose(), access.transpose()))
+    }
+
+    pub(super) async fn read_access(&self) -> Result<Vec<u8>, StoreError> {
+        self.read_bytes(self.keys().access(), "the access list").await
+    }
+
+    async fn read_bytes(&self, key: &str, what: &str) -> Result<Vec<u8>, StoreError> {
+        let mut range = cmd("GETRANGE");
+        // One byte more than is allowed shows that it is too long, without a question of its own.
+        range.arg(key).arg(0).arg(RulesDocument::MAX_LENGTH);
+        match self.command(range).await? {
+            Value::BulkString(bytes) => Ok(bytes),
+            _ => Err(unexpected(what)),
+        }
+    }
+
+    async fn write_report(&self, report: &InstanceReport, before: &[InstanceReport]) -> Result<(), StoreError> {
+        let member = |report: &InstanceReport| serde_json::to_string(report).unwrap_or_default();
+        let mut write = cmd("EVAL");
+        write.arg(REPORT).arg(1).arg(self.keys().instances());
+        write.arg(member(report)).arg(KEPT_MILLIS);
+        for before in before.iter().filter(|before| *before != report) {
+            write.arg(member(before));
+        }
+        self.command(write).await.map(drop)
+    }
+}
+
+impl RulesSource for RedisRules {
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
+        Box::pin(async { Ok(self.state().await?.version) })
+    }
+
+    fn state(&self) -> SourceFuture<'_, SourceState> {
+        Box::pin(async { self.read_state().await.map_err(FleetError::unavailable) })
+    }
+
+    fn access(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
+        Box::pin(async { self.read_access().await.map_err(FleetError::unavailable) })
+    }
+
+    fn document(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
+        Box::pin(async {
+            let document = self.read_bytes(self.keys().document(), "the document").await;
+            let document = document.map_err(FleetError::unavailable)?;
+            check_length(document.len())?;
+            Ok(document)
+        })
+    }
+
+    fn report<'a>(&'a self, report: &'a InstanceReport, before: &'a [InstanceReport]) -> SourceFuture<'a, ()> {
+        Box::pin(async move {
+            let written = self.write_report(report, before).await;
+            written.map_err(FleetError::unavailable)
+        })
+    }
+}
+
+pub(super) fn version_of(head: &[u8]) -> Option<RulesVersion> {
+    str::from_utf8(head).ok()?.parse().ok()
+}
+
+/// Returns `true` if the ACL of the server forbids a command or one of its keys.
+fn is_forbidden(error: &StoreError) -> bool {
+    let error = error.source().and_then(|error| error.downcast_ref::<RedisError>());
+    error.and_then(RedisError::code) == Some("NOPERM")
+}
+
+fn unexpected(what: &str) -> StoreError {
+    let message = format!("{what} of the rule set is not what this crate writes");
+    StoreError::new(StoreErrorKind::Failed, message)
+}
+
+impl fmt::Debug for RedisRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisRules")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,347 @@
+//! The program that those who are on call type.
+
+#[path = "../../crates/tower-quota-fleet/src/bin/tower-quota-rules/main.rs"]
+#[allow(dead_code, reason = "its `main` is not called here")]
+mod program;
+
+use std::{fs, path::PathBuf};
+
+use serde_json::{Value, json};
+use tower_quota::RedisStore;
+use tower_quota_fleet::{InstanceReport, RedisRules, RulesSource, RulesVersion};
+
+use self::program::options::Options;
+use crate::{source::pass, support::shared_server};
+
+/// A rule set of its own, and files of rules.
+struct Terminal {
+    set: &'static str,
+    directory: PathBuf,
+}
+
+impl Terminal {
+    fn new(set: &'static str) -> Self {
+        let directory = std::env::temp_dir().join(format!("tower-quota-rules-{}-{set}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let terminal = Self { set, directory };
+        terminal.file("60.json", &policy(60));
+        terminal.file("30.json", &policy(30));
+        let mut window = policy(60);
+        window["policies"][0]["algorithm"] = json!("fixed_window");
+        terminal.file("window.json", &window);
+        terminal
+    }
+
+    fn file(&self, name: &str, content: &Value) {
+        fs::write(self.directory.join(name), content.to_string()).unwrap();
+    }
+
+    /// The exit code, and what is printed to either output.
+    async fn types(&self, line: &str) -> (u8, String) {
+        let url = shared_server().url();
+        let words = line.split(' ').map(|word| match word.ends_with(".json") {
+            true => self.directory.join(word).to_str().unwrap().to_owned(),
+            false => word.to_owned(),
+        });
+        let options = ["--redis", &url, "--set", self.set, "--author", "alice"].map(str::to_owned);
+        let words = words.chain(options).map(Into::into);
+        let done = match Options::parse(words) {
+            Ok(Some(options)) => program::run(&options).await.map(|report| (options, report)),
+            Ok(None) => return (0, program::options::HELP.to_owned()),
+            Err(failure) => Err(failure),
+        };
+        match done {
+            Ok((options, report)) => (report.code(), report.printed(options.json)),
+            Err(failure) => (failure.code(), failure.to_string()),
+        }
+    }
+
+    async fn json(&self, line: &str) -> Value {
+        let (code, printed) = self.types(&format!("{line} --json")).await;
+        assert_eq!(code, 0, "{printed}");
+        serde_json::from_str(&printed).unwrap()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn policy(quota: u64) -> Value {
+    json!({"policies": [{"name": "minute", "quota": quota, "window_seconds": 60}]})
+}
+
+/// The typed arguments, the exit code, and a part of the output.
+const NIGHT: &[(&str, u8, &str)] = &[
+    (
+        "show",
+        0,
+        "nothing was published, instances use the rules of their program",
+    ),
+    ("off --for 10m", 5, "limits: OFF, all requests pass uncounted, until "),
+    ("on", 5, "limits: on, by \"alice\""),
+    (
+        "publish 30.json --percent 10 --yes",
+        3,
+        "nothing was published yet; publish rules for all callers first",
+    ),
+    ("publish 60.json --yes", 0, "published version 1 by \"alice\""),
+    ("publish 60.json --yes", 0, "nothing changes"),
+    (
+        "publish 30.json --percent 10 --yes",
+        0,
+        "callers who join the roll-out (10 % of all):\n  policy \"minute\" changes: quota 60 → 30",
+    ),
+    ("show", 0, "rules for 10 %:\n  \"minute\": 30 requests per 60 s"),
+    (
+        "block 203.0.113.9 --for 10m",
+        5,
+        "access list: block 203.0.113.9 until ",
+    ),
+    (
+        "off --because incident --no-wait",
+        0,
+        "limits: OFF, all requests pass uncounted, until ",
+    ),
+    ("show", 0, "(incident)\naccess list: block 203.0.113.9 until "),
+    ("on", 5, "limits: on, by \"alice\""),
+    ("rollback --yes", 0, "back to version 1 by \"alice\""),
+    (
+        "rollback --yes",
+        3,
+        "the current version is a rollback; choose the version to go back to, one of [2]",
+    ),
+    (
+        "unblock 203.0.113.9/32",
+        5,
+        "instances: none has reported within the last 30 s; is this the right rule set?",
+    ),
+    (
+        "unblock 203.0.113.9",
+        3,
+        "the access list has no entry for this network or key",
+    ),
+    (
+        "publish window.json --yes",
+        3,
+        "policy \"minute\" STARTS ANEW: algorithm token_bucket → fixed_window",
+    ),
+    ("publish window.json --yes", 3, "add --restart-counts"),
+    ("diff window.json", 0, "policy \"minute\" STARTS ANEW"),
+    (
+        "publish window.json --yes --restart-counts",
+        0,
+        "published version 4 by \"alice\"",
+    ),
+    ("rollback --to 1 --yes", 0, "published version 5 by \"alice\""),
+    ("history", 0, "version 5, a rollback, by \"alice\""),
+    ("history", 0, "  policy \"minute\" STARTS ANEW"),
+    ("history", 0, "(incident):\n  limits OFF until "),
+    ("restore document.json --yes", 0, "published version 78 by \"alice\""),
+    (
+        "publish zero.json --yes",
+        2,
+        "quota 70 → 0\nIs that meant? There is no terminal to ask; add --drastic",
+    ),
+    ("publish zero.json --yes --drastic", 0, "published version 79"),
+    (
+        "off --without-end",
+        2,
+        "limits stay off until they are switched on. Is that meant? There is no terminal",
+    ),
+    ("off --for 25h", 2, "add --drastic"),
+    ("show --document", 0, "\"quota\": 0"),
+];
+
+#[tokio::test]
+async fn a_night_on_call_is_told_line_by_line() {
+    let terminal = Terminal::new("night");
+    terminal.file("zero.json", &policy(0));
+    let lost = json!({"format": 1, "version": 77, "author": "bob", "rules": policy(70)});
+    terminal.file("document.json", &lost);
+    for &(line, code, printed) in NIGHT {
+        let (exit, text) = terminal.types(line).await;
+        assert!(exit == code && text.contains(printed), "{line}: {exit}, {text}");
+    }
+}
+
+/// The same for lines that are not carried out.
+const SLIPS: &[(&str, u8, &str)] = &[
+    ("publsh 60.json", 2, "there is no command \"publsh\""),
+    ("publish", 2, "`publish` needs one FILE"),
+    ("publish 60.json 30.json", 2, "`publish` needs one FILE"),
+    ("publish missing.json", 2, "missing.json: No such file"),
+    ("publish typo.json --yes", 3, "unknown field `window_secods`"),
+    ("check typo.json", 3, "at line 1 column "),
+    ("off now", 2, "`off` takes no further words"),
+    ("block", 2, "`block` needs one ADDRESS"),
+    (
+        "block 1.1.1.1 --percent 10",
+        2,
+        "--percent is for diff, publish, not for \"block\"",
+    ),
+    ("block 1.1.1.1 --for 10", 2, "is no time such as 90s, 10m, 2h or 1d"),
+    ("block 1.1.1.1 --for 0m", 2, "is no time such as"),
+    ("block 1.1.1.1 --for 99999999999999999999d", 2, "is no time such as"),
+    ("block example.com", 3, "\"example.com\" is not an address or a network"),
+    ("publish 30.json --percent 101", 2, "is not a percentage from 0 to 100"),
+    (
+        "publish 30.json --partition x --percent 1",
+        2,
+        "is not 32 hexadecimal digits",
+    ),
+    ("show --qwerty", 2, "--qwerty"),
+    // No person is here to be asked.
+    ("publish 30.json", 2, "There is no terminal to ask; add --yes"),
+    ("block 0.0.0.0/0", 2, "There is no terminal to ask; add --yes"),
+    (
+        "block 0.0.0.0/0 --yes",
+        2,
+        "0.0.0.0/0 is every IPv4 address. Is that meant? There is no terminal to ask; add --drastic",
+    ),
+    ("block ::/0 --for 1m", 2, "There is no terminal to ask; add --yes"),
+    ("restore 60.json", 3, "missing field `format`"),
+    ("on --for 1h", 2, "--for is for block, off"),
+];
+
+#[tokio::test]
+async fn a_line_that_cannot_be_meant_so_is_not_carried_out() {
+    let terminal = Terminal::new("lines");
+    terminal.file(
+        "typo.json",
+        &json!({"policies": [{"name": "minute", "quota": 1, "window_secods": 60}]}),
+    );
+    terminal.types("publish 60.json --yes").await;
+    for &(line, code, printed) in SLIPS {
+        let (exit, text) = terminal.types(line).await;
+        assert!(exit == code && text.contains(printed), "{line}: {exit}, {text}");
+    }
+    assert_eq!(terminal.json("show").await["version"], 1);
+    assert_eq!(terminal.types("help").await.0, 0);
+    let large = terminal.types("block 10.0.0.0/8 --yes --no-wait").await;
+    assert_eq!(large.0, 0, "{}", large.1);
+}
+
+#[tokio::test]
+async fn programs_read_the_same_as_one_object() {
+    let terminal = Terminal::new("programs");
+    assert_eq!(terminal.json("show").await["version"], Value::Null);
+    let published = terminal.json("publish 60.json --yes").await;
+    assert_eq!(
+        (&published["version"], &published["changed"]),
+        (&json!(1), &json!(true))
+    );
+    let again = terminal.json("publish 60.json --yes").await;
+    assert_eq!(again, json!({"version": 1, "changed": false}));
+    let on = terminal.json("on --no-wait").await;
+    assert_eq!((&on["switch"]["off"], &on["changed"]), (&json!(false), &json!(true)));
+    let diff = terminal.json("diff window.json").await;
+    assert_eq!(diff["starts_anew"], true);
+    assert_eq!(diff["effects"][0]["changes"][0]["change"], "starts_anew");
+    assert_eq!(terminal.json("show").await["document"]["rules"], policy(60));
+    assert_eq!(terminal.json("history").await[0]["author"], "alice");
+    assert_eq!(terminal.json("check 60.json").await["valid"], true);
+}
+
+#[tokio::test]
+async fn the_instances_that_do_not_follow_are_named() {
+    let terminal = Terminal::new("followers");
+    terminal.types("publish 60.json --yes").await;
+    let rules = RedisRules::new(RedisStore::builder(shared_server().url()), terminal.set).unwrap();
+    let first = rules.version().await.unwrap();
+    let report = |name: &str| InstanceReport::new(name).running(first).obeying(Some((0, 0)));
+    rules.report(&report("web-1"), &[]).await.unwrap();
+    rules.report(&report("web-2").overridden(true), &[]).await.unwrap();
+    let (_, shown) = terminal.types("show").await;
+    assert!(
+        shown.ends_with("instances: 2\n  2 run version 1\n  web-2 is overridden by hand\n"),
+        "{shown}"
+    );
+
+    // A build that knows no switch of its own, and an order that no instance has read yet.
+    let old = InstanceReport::new("web-3").running(first);
+    rules.report(&old, &[]).await.unwrap();
+    let (code, text) = terminal.types("off").await;
+    let expected = "instances: 0 of 3 obey\n  web-1 has not read it yet\n  web-2 has not read it yet\n  \
+                    web-3 does not read the switch and the access list\n";
+    assert!(code == 5 && text.ends_with(expected), "{code} {text}");
+    shared_server().command(&[
+        "ZREM",
+        "rules:{quota:followers}:instances",
+        &serde_json::to_string(&old).unwrap(),
+    ]);
+
+    let (code, text) = terminal.types("publish 30.json --yes").await;
+    assert!(
+        text.contains("published version 2") && text.contains("2 run version 1: web-1, web-2"),
+        "{text}"
+    );
+    assert_eq!(code, 5, "they are no real instances");
+    let second = rules.version().await.unwrap();
+    let newer = report("web-1").running(second);
+    rules.report(&newer, &[report("web-1")]).await.unwrap();
+    let rejecting = report("web-2").rejecting(Some(RulesVersion::of(2, b"")));
+    rules
+        .report(&rejecting, &[report("web-2").overridden(true)])
+        .await
+        .unwrap();
+    let (_, shown) = terminal.types("show").await;
+    let rejected = "  1 run version 2\n  1 run version 1: web-2\n  web-2 REJECTS version 2; its log says why\n";
+    assert!(shown.ends_with(rejected), "{shown}");
+    assert_eq!(terminal.types("off --no-wait").await.0, 0);
+}
+
+/// Reports of instances are lost with the rules, and come back one by one.
+#[tokio::test]
+async fn after_a_flush_instances_that_report_late_are_counted() {
+    let terminal = Terminal::new("flushed");
+    let rules = RedisRules::new(RedisStore::builder(shared_server().url()), terminal.set).unwrap();
+    let lost = RulesVersion::of(42, b"lost");
+    let report = move |name: &str| {
+        let report = InstanceReport::new(name).running(Some(lost)).having_seen(42);
+        report.obeying(Some((7, 0))).missing(true)
+    };
+    rules.report(&report("web-1"), &[]).await.unwrap();
+    let late = tokio::spawn({
+        let rules = rules.clone();
+        async move {
+            pass(std::time::Duration::from_secs(1)).await;
+            rules.report(&report("web-2"), &[]).await.unwrap();
+        }
+    });
+    let (code, text) = terminal.types("off").await;
+    let expected = "instances: 0 of 2 obey\n  web-1 has not read it yet\n  web-2 has not read it yet\n";
+    assert!(
+        code == 5 && text.ends_with(expected),
+        "they are no real instances: {code} {text}"
+    );
+    late.await.unwrap();
+    let (_, text) = terminal.types("show").await;
+    assert!(
+        text.contains("but instances enforce version 42. It has lost the rules"),
+        "{text}"
+    );
+    let (_, text) = terminal.types("publish 60.json --yes").await;
+    assert!(
+        text.contains("published version 43") && text.contains("2 run version 42: web-1, web-2"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_said_with_the_way_out() {
+    let terminal = Terminal::new("broken");
+    terminal.types("publish 60.json --yes").await;
+    shared_server().command(&["SET", "rules:{quota:broken}:document", "{}"]);
+    for line in ["show", "publish 30.json --yes", "rollback --yes"] {
+        let (code, text) = terminal.types(line).await;
+        assert!(
+            code == 1 && text.contains("`rollback --overwrite`"),
+            "{line}: {code}, {text}"
+        );
+    }
+    let (code, text) = terminal.types("rollback --overwrite --yes").await;
+    assert!(code == 0 && text.contains("published version 2"), "{text}");
+}
