@@ -30,7 +30,9 @@ use http::{HeaderValue, Request, Response};
 use http_body_util::Empty;
 use tokio::{runtime::Runtime, task::JoinSet, time::sleep_until};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_quota::privacy_pass::{Challenge, CredentialRequest, IssuerKey, OriginLayer, Profile, Token};
+use tower_quota::privacy_pass::{
+    Challenge, CredentialRequest, IssuerKey, OriginLayer, Profile, Token, token_to_header_value,
+};
 
 use self::rounds::Side;
 
@@ -108,7 +110,7 @@ fn forged(runtime: &Runtime, key: &IssuerKey) -> HeaderValue {
     let mut bytes = presented.expect("the nonce is below the limit").as_bytes().to_vec();
     *bytes.last_mut().expect("a proof") ^= 1;
     let token = Token::new(&challenge, key.key_id(), 0, bytes).expect("it has its length");
-    token.to_header_value()
+    token_to_header_value(&token)
 }
 
 /// The p99 of requests without a token, in microseconds, while as many as this send a token without a pause.

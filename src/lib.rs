@@ -116,6 +116,8 @@ pub mod telemetry;
 
 mod access;
 mod algorithm;
+#[cfg(feature = "privacy-pass")]
+mod arc;
 mod breaker;
 pub mod clock;
 mod decision;

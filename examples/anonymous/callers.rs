@@ -17,7 +17,9 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
-use tower_quota::privacy_pass::{CredentialRequest, Issuer, Token, TokenClient, TokenClientLayer, TrustedIssuer};
+use tower_quota::privacy_pass::{
+    CredentialRequest, Issuer, Token, TokenClient, TokenClientLayer, TrustedIssuer, token_from_headers,
+};
 
 use super::{Failure, servers::Site};
 
@@ -66,7 +68,7 @@ impl Service<Request<Full<Bytes>>> for Wire {
             let login = HeaderValue::try_from(format!("Bearer {login}")).expect("letters");
             request.headers_mut().insert(header::AUTHORIZATION, login);
         }
-        let with = match Token::from_headers(request.headers()) {
+        let with = match token_from_headers(request.headers()) {
             Ok(Some(token)) => format!(" with the token of nonce {}", token.nonce()),
             _ => String::new(),
         };
@@ -107,7 +109,7 @@ pub(crate) async fn unspent_token(site: &Site, login: &'static str) -> Result<To
     let stopped = service_fn(move |request: Request<Full<Bytes>>| {
         let (wire, made) = (wire.clone(), Arc::clone(&kept));
         async move {
-            let token = Token::from_headers(request.headers()).ok().flatten();
+            let token = token_from_headers(request.headers()).ok().flatten();
             if token.is_none() {
                 return wire.oneshot(request).await.map(|response| response.map(drop));
             }

@@ -24,7 +24,7 @@ use std::{
 use http::{HeaderMap, StatusCode, header};
 use tokio::net::TcpListener;
 use tower::ServiceExt;
-use tower_quota::privacy_pass::{Challenge, Directory, Issuer, TokenClientError};
+use tower_quota::privacy_pass::{Challenge, Directory, Issuer, TokenClientError, token_to_header_value};
 
 use self::{
     callers::{Wire, asked_for, client, get, hex, message, unspent_token},
@@ -115,7 +115,7 @@ async fn replay(site: &Site, out: &mut impl Write) -> Result<(), Failure> {
         let mut request = get(&site.origins[origin])?;
         request
             .headers_mut()
-            .insert(header::AUTHORIZATION, token.to_header_value());
+            .insert(header::AUTHORIZATION, token_to_header_value(&token));
         expect(wire.clone().oneshot(request).await?.status(), status)?;
     }
     wire.write(out)
@@ -160,7 +160,7 @@ fn expect(status: StatusCode, expected: StatusCode) -> Result<(), Failure> {
 /// Commands that send each of the messages once more.
 async fn show_messages(site: &Site, out: &mut impl Write) -> Result<(), Failure> {
     let (issuer, [first, second]) = (&site.issuer, &site.origins);
-    let token = unspent_token(site, "dave").await?.to_header_value();
+    let token = token_to_header_value(&unspent_token(site, "dave").await?);
     let token = token.to_str()?;
     let (path, media_type, request) = (Directory::PATH, Issuer::REQUEST_TYPE, hex(&message(site)?));
     writeln!(out, "\nThe keys of the issuer:\n  curl -i http://{issuer}{path}")?;

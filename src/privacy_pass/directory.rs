@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    KeyId, Profile, PublicKey,
-    message::{MessageError, from_base64, to_base64},
+    KeyId, MessageError, Profile, PublicKey,
+    base64url::{from_base64, to_base64},
 };
 use crate::clock::Timestamp;
 

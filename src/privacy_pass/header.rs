@@ -5,8 +5,8 @@ use std::{fmt::Write as _, time::Duration};
 use http::{HeaderMap, HeaderValue, header};
 
 use super::{
-    challenge::TokenChallenge,
-    message::{MessageError, from_base64, to_base64},
+    MessageError, TokenChallenge,
+    base64url::{from_base64, to_base64},
     schemes::{self, Parameters, SCHEME, Schemes},
 };
 

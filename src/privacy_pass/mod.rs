@@ -25,23 +25,21 @@
 //! draft-yun-privacypass-arc-00 with draft-yun-cfrg-arc-00 ([`Profile::P384`]); draft-yun-privacypass-arc-02 with
 //! draft-ietf-privacypass-arc-crypto-00 ([`Profile::P256`]); RFC 9576 to RFC 9578.
 
-mod challenge;
+mod authorization;
+mod base64url;
 mod client;
 mod content;
 mod directory;
 mod header;
 mod issuer;
 mod keys;
-mod message;
 mod origin;
-mod scheme;
 mod schemes;
 mod settings;
-mod token;
 mod workers;
 
 pub use self::{
-    challenge::TokenChallenge,
+    authorization::{token_from_headers, token_to_header_value},
     client::{
         ContextName, CredentialStorage, MemoryCredentials, Reserved, StorageError, StorageFuture, TokenClient,
         TokenClientError, TokenClientFuture, TokenClientLayer, TokenClientLayerBuilder, TrustedIssuer,
@@ -53,11 +51,9 @@ pub use self::{
         IssuerFuture,
     },
     keys::KeySet,
-    message::MessageError,
     origin::{AcceptedToken, EXPOSED, OriginFuture, OriginLayer, OriginLayerBuilder, OriginService},
-    scheme::{
-        Credential, CredentialError, CredentialRequest, IssuerKey, KeyId, Presentation, Profile, PublicKey,
-        RandomnessError, Tag, UsedNonces, VerificationError,
-    },
-    token::Token,
+};
+pub use crate::arc::{
+    Credential, CredentialError, CredentialRequest, IssuerKey, KeyId, MessageError, Presentation, Profile, PublicKey,
+    RandomnessError, Tag, Token, TokenChallenge, UsedNonces, VerificationError,
 };

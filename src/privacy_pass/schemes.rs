@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::message::MessageError;
+use super::MessageError;
 
 /// The scheme of RFC 9577.
 pub(super) const SCHEME: &str = "PrivateToken";

@@ -23,7 +23,7 @@ use tower_quota::{
     privacy_pass::{
         AcceptedToken, Challenge, ContextName, CredentialStorage, Directory, IssuerKey, MemoryCredentials, OriginLayer,
         Profile, Reserved, StorageFuture, Token, TokenChallenge, TokenClient, TokenClientError, TokenClientLayer,
-        TokenClientLayerBuilder, TrustedIssuer,
+        TokenClientLayerBuilder, TrustedIssuer, token_from_headers,
     },
 };
 
@@ -126,7 +126,7 @@ impl Seen {
         self.0
             .lock()
             .unwrap()
-            .push(Token::from_headers(request.headers()).unwrap());
+            .push(token_from_headers(request.headers()).unwrap());
     }
 
     fn requests(&self) -> usize {
@@ -448,7 +448,7 @@ async fn a_401_for_a_token_that_a_429_has_asked_for_makes_tokens_no_requirement(
     let next = Challenge::new(&next).with_rate_limit(50).with_max_age(MINUTE);
     let expected = next.token_challenge().unwrap().digest();
     let changed = layer.layer(to_fake(&seen, move |request| {
-        match Token::from_headers(request.headers()).unwrap() {
+        match token_from_headers(request.headers()).unwrap() {
             Some(token) if token.challenge_digest() != Some(&expected) => challenging(401, &next),
             _ => Response::new(()),
         }

@@ -1,7 +1,9 @@
 //! A client as the drafts describe it, by hand: what it does wrong, it does on purpose.
 
 use http::{HeaderMap, Request, Response, header};
-use tower_quota::privacy_pass::{Challenge, Credential, CredentialRequest, IssuerKey, Token, TokenChallenge};
+use tower_quota::privacy_pass::{
+    Challenge, Credential, CredentialRequest, IssuerKey, Token, TokenChallenge, token_to_header_value,
+};
 
 /// The issuer's key, and credentials of it for every client that asks.
 pub(crate) struct Issuer(pub(crate) IssuerKey);
@@ -49,7 +51,7 @@ pub(crate) fn challenged<B>(response: &Response<B>) -> TokenChallenge {
 pub(crate) fn with_token(mut request: Request<()>, token: &Token) -> Request<()> {
     request
         .headers_mut()
-        .append(header::AUTHORIZATION, token.to_header_value());
+        .append(header::AUTHORIZATION, token_to_header_value(token));
     request
 }
 

@@ -2,7 +2,10 @@
 
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::Value;
-use tower_quota::privacy_pass::{Challenge, Directory, KeyId, MessageError, Profile, Token, TokenChallenge};
+use tower_quota::privacy_pass::{
+    Challenge, Directory, KeyId, MessageError, Profile, Token, TokenChallenge, token_from_headers,
+    token_to_header_value,
+};
 
 /// Cases that the two prototypes of the design have agreed on, of the profiles that the crate has.
 fn cases() -> Vec<(Profile, Value)> {
@@ -66,7 +69,7 @@ fn authorization(values: &[&str]) -> Result<Option<Token>, MessageError> {
             HeaderValue::from_bytes(value.as_bytes()).unwrap(),
         );
     }
-    Token::from_headers(&headers)
+    token_from_headers(&headers)
 }
 
 /// M7, M9, M20
@@ -109,7 +112,7 @@ fn tokens_are_those_of_the_vectors() {
             let bytes = made.to_bytes();
             assert_eq!(bytes, hex(&token["token"]), "{profile}");
             let field = token["authorization"].as_str().unwrap();
-            assert_eq!(made.to_header_value(), field);
+            assert_eq!(token_to_header_value(&made), field);
             let read = authorization(&[field]).unwrap().unwrap();
             assert_eq!(read.challenge_digest().is_some(), profile == Profile::P256);
             assert_eq!(read, made);
@@ -325,6 +328,16 @@ fn a_challenge_of_the_older_profile_has_no_credential_context() {
     assert_ne!(renewed.request_context(&key), challenge.request_context(&key));
     // A renewed credential starts with a full allowance in a context of the same name, which is what its limit is about.
     assert_eq!(renewed.presentation_context(&key), challenge.presentation_context(&key));
+}
+
+#[test]
+fn a_challenge_that_changes_to_the_older_profile_loses_its_credential_context() {
+    let challenge = TokenChallenge::new(Profile::P256, "issuer.example").unwrap();
+    let renewed = challenge.with_credential_context([7; 32]);
+    assert_eq!(renewed.clone().with_profile(Profile::P256), renewed);
+    let older = renewed.with_profile(Profile::P384);
+    assert_eq!(older, TokenChallenge::new(Profile::P384, "issuer.example").unwrap());
+    assert_eq!(TokenChallenge::parse(&older.to_bytes()), Ok(older));
 }
 
 #[test]

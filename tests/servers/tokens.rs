@@ -16,7 +16,7 @@ use tower_quota::{
     key::PeerAddress,
     privacy_pass::{
         CredentialRequest, IssuanceDecision, IssuanceRequest, Issuer, IssuerKey, KeySet, OriginLayer,
-        OriginLayerBuilder, Profile, Token,
+        OriginLayerBuilder, Profile, Token, token_to_header_value,
     },
 };
 
@@ -52,7 +52,7 @@ async fn call(
 ) -> Result<HeaderMap, Status> {
     let mut request = tonic::Request::new(HealthCheckRequest::default());
     if let Some(token) = token {
-        let value = token.to_header_value();
+        let value = token_to_header_value(token);
         let value = value.to_str().unwrap().parse().unwrap();
         request.metadata_mut().insert("authorization", value);
     }

@@ -14,7 +14,7 @@ use tower_service::Service;
 use super::{TokenClientError, TokenClientLayer, answer::origin_of, issuer::retry_after, known::Kept};
 use crate::{
     clock::Timestamp,
-    privacy_pass::{Challenge, Token},
+    privacy_pass::{Challenge, Token, token_to_header_value},
     response::rejection::grpc::http_status,
     sync::ready::take_ready,
 };
@@ -196,7 +196,7 @@ impl TokenClientLayer {
 fn add<B>(request: &mut Request<B>, token: &Token) {
     request
         .headers_mut()
-        .insert(header::AUTHORIZATION, token.to_header_value());
+        .insert(header::AUTHORIZATION, token_to_header_value(token));
 }
 
 impl<S: fmt::Debug> fmt::Debug for TokenClient<S> {

@@ -15,7 +15,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{AcceptedToken, Origin, outcome::TokenOutcome};
-use crate::{layer::RateLimitBody, privacy_pass::Token};
+use crate::{layer::RateLimitBody, privacy_pass::authorization::remove_token};
 
 pin_project! {
     /// The future of [`OriginService`](super::OriginService).
@@ -82,7 +82,7 @@ impl<S: Service<Request<B>>, B> State<S, B> {
             return Self::rejected(outcome, request.headers(), origin);
         }
         origin.log.judged(&origin.policy, outcome.name());
-        Token::remove_from(request.headers_mut());
+        remove_token(request.headers_mut());
         let accepted = AcceptedToken::new(&origin.issuer, &origin.policy);
         request.extensions_mut().insert(accepted);
         Self::Calling {

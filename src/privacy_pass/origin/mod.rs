@@ -77,7 +77,7 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// use tower_quota::privacy_pass::{AcceptedToken, IssuerKey, OriginLayer, Profile};
 /// # use axum::body::Body;
 /// # use http::{Request, header::WWW_AUTHENTICATE};
-/// # use tower_quota::privacy_pass::{Challenge, CredentialRequest, Token};
+/// # use tower_quota::privacy_pass::{Challenge, CredentialRequest, Token, token_to_header_value};
 ///
 /// # tokio_test::block_on(async {
 /// // The issuer's, from a secret store; and a secret that all instances have.
@@ -117,7 +117,7 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// # let token = Token::new(&challenge, key_id, 0, presentation.as_bytes().to_vec())?;
 /// let with_token = || {
 ///     let mut request = request();
-///     request.headers_mut().insert("authorization", token.to_header_value());
+///     request.headers_mut().insert("authorization", token_to_header_value(&token));
 ///     request
 /// };
 /// assert_eq!(send(with_token()).await?.status(), 200);

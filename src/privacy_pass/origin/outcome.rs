@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     access::is_cors_preflight,
-    privacy_pass::{IssuerKey, Token, workers::Overloaded},
+    privacy_pass::{IssuerKey, Token, token_from_headers, workers::Overloaded},
 };
 
 /// The prefix of IPv6 networks that share a line, and the count of failed proofs, while the verifier is busy.
@@ -78,7 +78,7 @@ struct Contexts {
 impl Origin {
     /// Type, length, key, context and nonce, and whether the tag is known: no curve is needed for that.
     pub(super) fn glance(&self, request: &Parts) -> PreCheck {
-        match Token::from_headers(&request.headers) {
+        match token_from_headers(&request.headers) {
             Ok(None) if self.is_optional || self.skips_cors_preflight && is_cors_preflight(request) => PreCheck::Pass,
             Ok(None) => PreCheck::Rejected(TokenOutcome::NoToken),
             Ok(Some(token)) => self

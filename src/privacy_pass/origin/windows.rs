@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     clock::Timestamp,
-    privacy_pass::{Profile, TokenChallenge, message::put_field16},
+    privacy_pass::{Profile, TokenChallenge},
 };
 
 /// The windows of one policy, each with a challenge of its own. Windows begin at multiples of their length since 1970.
@@ -36,8 +36,9 @@ impl Windows {
         (grace, skew): (Duration, Duration),
     ) -> Self {
         let derive = |context: &str| blake3::derive_key(context, secret);
-        let mut field = Vec::new();
-        put_field16(&mut field, policy.as_bytes());
+        // `build()` rejects names of more than 128 bytes.
+        let mut field = (policy.len() as u16).to_be_bytes().to_vec();
+        field.extend_from_slice(policy.as_bytes());
         Self {
             template,
             redemption_key: derive("tower-quota 2026-11-22 redemption context of a window"),
@@ -97,7 +98,8 @@ impl Windows {
     pub(super) fn challenge(&self, profile: Profile, window: Window) -> TokenChallenge {
         let length = self.length.as_secs();
         let context = self.context(&self.redemption_key, length, window.0);
-        let challenge = self.template.of_profile(profile).with_redemption_context(context);
+        let challenge = self.template.clone().with_profile(profile);
+        let challenge = challenge.with_redemption_context(context);
         match self.credential_windows {
             None => challenge,
             Some(windows) => {

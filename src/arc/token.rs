@@ -2,18 +2,16 @@
 
 use std::fmt;
 
-use http::{HeaderMap, HeaderValue, header};
-
 use super::{
     KeyId, Profile,
     challenge::TokenChallenge,
-    message::{MessageError, Reader, from_base64, to_base64},
-    schemes::{self, SCHEME},
+    message::{MessageError, Reader},
 };
 
 /// A token as it is sent: which key and nonce it claims, and a presentation that is not verified.
 ///
-/// You want it to make an origin or a client of your own. Everything but the presentation is a claim that the proof does not bind, so it serves to look things up, and for no decision.
+/// You want it to make an origin or a client of your own. Everything but the presentation is a claim that the proof does not
+/// bind, so it serves to look things up, and for no decision.
 ///
 /// | profile | fields | length |
 /// |---|---|---|
@@ -21,18 +19,13 @@ use super::{
 /// | [`Profile::P256`] | type, nonce, challenge digest, key id, presentation | 362 |
 ///
 /// ```
-/// use http::{HeaderMap, header::AUTHORIZATION};
 /// use tower_quota::privacy_pass::{KeyId, Profile, Token, TokenChallenge};
 ///
 /// let challenge = TokenChallenge::new(Profile::P256, "issuer.example")?;
 /// let token = Token::new(&challenge, KeyId::from_bytes([7; 32]), 3, vec![2; 292])?;
 /// assert_eq!(token.to_bytes().len(), 362);
 /// assert_eq!((token.profile(), token.nonce()), (Profile::P256, 3));
-///
-/// let mut headers = HeaderMap::new();
-/// assert_eq!(Token::from_headers(&headers), Ok(None));
-/// headers.insert(AUTHORIZATION, token.to_header_value());
-/// assert_eq!(Token::from_headers(&headers), Ok(Some(token)));
+/// assert_eq!(Token::parse(&token.to_bytes()), Ok(token));
 /// # Ok::<_, tower_quota::privacy_pass::MessageError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
@@ -46,8 +39,8 @@ pub struct Token {
 }
 
 impl Token {
-    /// The longest of the two kinds.
-    const MAX_LENGTH: usize = 474;
+    /// The length of the longer kind, in bytes.
+    pub const MAX_LENGTH: usize = 474;
 
     /// A token that answers this challenge.
     ///
@@ -127,52 +120,6 @@ impl Token {
         bytes
     }
 
-    /// The token in the `Authorization` field of a request; `None` if the field is not there, or is of another scheme.
-    ///
-    /// Parameters that are not known are ignored. Quotes and padding may be missing.
-    ///
-    /// # Errors
-    ///
-    /// If there is a token that cannot be read, or more than one.
-    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, MessageError> {
-        let mut found = None;
-        for line in headers.get_all(header::AUTHORIZATION) {
-            let Some(parameters) = schemes::credentials(line.as_bytes()) else {
-                continue;
-            };
-            if found.is_some() {
-                return Err(MessageError::Malformed("authorization"));
-            }
-            let parameters = parameters?;
-            let token = parameters.get("token").ok_or(MessageError::Malformed("token"))?;
-            // Four thirds of the longest token, with room for its padding.
-            if token.len() > Self::MAX_LENGTH * 4 / 3 + 4 {
-                return Err(MessageError::Length("token"));
-            }
-            found = Some(Self::parse(&from_base64("token", token)?)?);
-        }
-        Ok(found)
-    }
-
-    /// Takes the token out of a request, and leaves credentials of other schemes.
-    pub(super) fn remove_from(headers: &mut HeaderMap) {
-        let lines = headers.get_all(header::AUTHORIZATION).iter();
-        let is_other = |line: &&HeaderValue| schemes::credentials(line.as_bytes()).is_none();
-        let others: Vec<HeaderValue> = lines.filter(is_other).cloned().collect();
-        headers.remove(header::AUTHORIZATION);
-        for line in others {
-            let _ = headers.try_append(header::AUTHORIZATION, line);
-        }
-    }
-
-    /// The value of an `Authorization` field. It is marked as sensitive.
-    pub fn to_header_value(&self) -> HeaderValue {
-        let text = format!("{SCHEME} token=\"{}\"", to_base64(&self.to_bytes()));
-        let mut value = HeaderValue::try_from(text).expect("base64url in quotes");
-        value.set_sensitive(true);
-        value
-    }
-
     /// The curve and the layout.
     pub fn profile(&self) -> Profile {
         self.profile
@@ -193,8 +140,11 @@ impl Token {
         self.challenge_digest.as_ref()
     }
 
-    /// The tag that the presentation claims to have.
-    pub(super) fn tag(&self) -> &[u8] {
+    /// The tag that the presentation claims to have: [`Tag::as_bytes`](super::Tag::as_bytes) of the one that
+    /// [`verify`](super::IssuerKey::verify) returns, if the presentation is valid.
+    ///
+    /// You want it to look for a spent tag before the proof, which costs milliseconds, is verified.
+    pub fn tag(&self) -> &[u8] {
         let length = self.profile.tag_len();
         &self.presentation[3 * length..4 * length]
     }

@@ -1,12 +1,6 @@
-//! The common parts of all messages: errors, fields with a length before them, and base64url.
+//! The common parts of all messages: errors, and fields with a length before them.
 
 use std::{error::Error, fmt};
-
-use base64::{
-    Engine,
-    alphabet::URL_SAFE,
-    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
-};
 
 /// The reason why a message of Privacy Pass cannot be read or written.
 ///
@@ -44,21 +38,6 @@ impl fmt::Display for MessageError {
 }
 
 impl Error for MessageError {}
-
-/// With padding, as RFC 9577 sends it.
-pub(super) fn to_base64(bytes: &[u8]) -> String {
-    BASE64.encode(bytes)
-}
-
-/// With or without padding: not all senders write it.
-pub(super) fn from_base64(part: &'static str, text: impl AsRef<[u8]>) -> Result<Vec<u8>, MessageError> {
-    BASE64.decode(text).map_err(|_| MessageError::Encoding(part))
-}
-
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &URL_SAFE,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 /// Reads the fields of a structure in their order.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);

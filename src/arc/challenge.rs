@@ -108,12 +108,22 @@ impl TokenChallenge {
         }
     }
 
-    /// The same challenge, which has no credential context yet, for tokens of another profile.
-    pub(super) fn of_profile(&self, profile: Profile) -> Self {
-        Self {
-            token_type: profile.token_type(),
-            ..self.clone()
-        }
+    /// The same challenge for tokens of another profile. It loses its credential context if `profile` has none.
+    ///
+    /// ```
+    /// use tower_quota::privacy_pass::{Profile, TokenChallenge};
+    ///
+    /// let challenge = TokenChallenge::new(Profile::P256, "issuer.example")?.with_credential_context([7; 32]);
+    /// let older = challenge.clone().with_profile(Profile::P384);
+    /// assert_eq!((older.profile(), older.credential_context()), (Some(Profile::P384), None));
+    /// assert_eq!(challenge.clone().with_profile(Profile::P256), challenge);
+    /// # Ok::<_, tower_quota::privacy_pass::MessageError>(())
+    /// ```
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        self.token_type = profile.token_type();
+        self.credential_context = self.credential_context.filter(|_| self.has_credential_context());
+        self
     }
 
     /// Reads the structure.

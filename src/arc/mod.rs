@@ -1,25 +1,32 @@
-//! The credential scheme: keys, issuance, presentation, verification. It moves bytes and knows neither HTTP nor time.
+//! Anonymous Rate-Limited Credentials (ARC) over P-256 and P-384: keys, issuance, presentations, and the structures of Privacy
+//! Pass that carry them. Pure functions of bytes, without HTTP, async code or a clock.
 
+mod challenge;
 mod credential;
 mod error;
 mod issuance;
 mod key;
+mod message;
 mod nonces;
 mod presentation;
 mod profile;
 mod proof;
 mod randomness;
 mod suite;
+mod token;
 mod wire;
 
 pub use self::{
+    challenge::TokenChallenge,
     credential::{Credential, Presentation},
     error::{CredentialError, RandomnessError, VerificationError},
     issuance::CredentialRequest,
     key::{IssuerKey, KeyId, PublicKey},
+    message::MessageError,
     nonces::UsedNonces,
     presentation::Tag,
     profile::Profile,
+    token::Token,
 };
 
 #[cfg(test)]

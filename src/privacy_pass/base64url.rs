@@ -1,0 +1,24 @@
+//! base64url (RFC 4648, section 5), as fields and directories have it.
+
+use base64::{
+    Engine,
+    alphabet::URL_SAFE,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+
+use super::MessageError;
+
+/// With padding, as RFC 9577 sends it.
+pub(super) fn to_base64(bytes: &[u8]) -> String {
+    BASE64.encode(bytes)
+}
+
+/// With or without padding: not all senders write it.
+pub(super) fn from_base64(part: &'static str, text: impl AsRef<[u8]>) -> Result<Vec<u8>, MessageError> {
+    BASE64.decode(text).map_err(|_| MessageError::Encoding(part))
+}
+
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
