@@ -169,7 +169,7 @@ pub use self::{
     },
     limiter::{
         Caller, FailureMode, Limiter, LimiterBuilder, LimiterError, MissingKey, Permit, Refund, RefundOutcome,
-        WeakPermit,
+        WeakPermit, WithPermit,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     policy::{

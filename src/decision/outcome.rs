@@ -286,11 +286,40 @@ impl Decision {
         }
     }
 
+    /// Returns the plan that was decided: the policies, partitions and costs. `None` if the request had none, because it was
+    /// rejected or admitted without a look at policies, or if the store gave no decision.
+    ///
+    /// Unlike [`allowances`](Self::allowances), it is complete in a [cached](Self::is_cached) rejection, too. Use it to find all
+    /// partitions of a request.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # use tower_quota::Limiter;
+    /// # run(async {
+    /// let limiter = Limiter::builder(MemoryStore::new())
+    ///     .scope("jobs")
+    ///     .named_key("team")
+    ///     .policy(QuotaPolicy::per_hour("user", 5))
+    ///     .policy(QuotaPolicy::per_hour("team", 0).keyed_by("team"))
+    ///     .build()?;
+    ///
+    /// let rejected = limiter.caller("alice").keyed_by("team", "red").check().await;
+    /// assert!(rejected.is_cached());
+    /// assert_eq!(rejected.allowances().count(), 1);
+    /// assert_eq!(rejected.plan().map(|plan| plan.partitions().count()), Some(2));
+    /// # Ok(()) });
+    /// ```
+    pub fn plan(&self) -> Option<&Plan> {
+        match &self.source {
+            Source::NoStore(_) => None,
+            Source::Cached(cached) => Some(&cached.0),
+            Source::Store(measurement) => Some(measurement.plan()),
+        }
+    }
+
     /// The partition that a policy of this name counts, also where it is not known what is left of it.
     pub(crate) fn partition_of(&self, policy: &str) -> Option<PartitionId> {
-        let measured = self.measurement().map(Measurement::plan);
-        let plan = measured.or_else(|| Some(&self.cached()?.0))?;
-        let mut charges = plan.charges();
+        let mut charges = self.plan()?.charges();
         let charge = charges.find(|charge| charge.policy().policy().name() == policy)?;
         Some(charge.partition())
     }

@@ -15,7 +15,7 @@ use crate::{
     access::{Screened, Screening},
     clock::Clock,
     decision::{Allowance, Costs, Decision, Outcome, Plan},
-    limiter::{DecisionState, Limiter, OpenCharge, WeakPermit},
+    limiter::{DecisionState, Limiter, OpenCharge, WeakPermit, WithPermit},
     mistake::Diagnostics,
     partition::PartitionId,
     response::rejection::{Rejection, Responder},
@@ -199,7 +199,8 @@ impl Limits {
             request.extensions.insert(Decision::clone(&decision));
         }
         let follow_up = policies.as_ref().map_or(FollowUp::default(), |set| set.follow_up);
-        if !follow_up.is_needed() || decision.charged() == Costs::NOTHING {
+        let stays_open = follow_up.is_needed() || request.extensions.get::<WithPermit>().is_some();
+        if !stays_open || decision.charged() == Costs::NOTHING {
             return Admitted {
                 decision,
                 policies,

@@ -2,21 +2,18 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use http::Method;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
     Inner,
-    charge::OpenCharge,
     error::LimiterError,
     keys::{Attributed, Holder},
     permit::Permit,
 };
 use crate::{
     access::Access,
-    clock::Clock,
-    decision::{Costs, Decision, Forecast, Outcome, PartialPlan, Plan},
+    decision::{Decision, Forecast, Outcome, PartialPlan, Plan},
     error::ConfigError,
     partition::{PartitionId, PartitionKey, ToPartitionKey},
     policy::{MAX_UNITS, Policy, QuotaUnit, UnitName},
@@ -172,24 +169,7 @@ impl Caller {
     ///
     /// The decision by which the work is rejected.
     pub async fn hold(&self) -> Result<Permit, Decision> {
-        let decision = self.decide(|plan| plan).await;
-        if !decision.outcome().is_admitted() {
-            return Err(decision);
-        }
-        if decision.charged() == Costs::NOTHING {
-            return Ok(Permit::new(decision, None));
-        }
-        // A clone cannot be settled.
-        let (clone, guard) = (decision.clone(), Arc::clone(&self.limiter.guard));
-        let charge = OpenCharge::new(guard, decision, &Method::POST);
-        let delay = clone.delay();
-        if !delay.is_zero() {
-            let (log, scope) = (&self.limiter.log, self.limiter.scope());
-            log.queued(Clock::system().now(), scope, delay);
-            sleep(delay).await;
-        }
-        charge.passed_on();
-        Ok(Permit::new(clone, Some(charge)))
+        self.limiter.permit(self.decide(|plan| plan).await).await
     }
 
     /// Waits until the work is admitted, for at most this long: it is tried again whenever a rejection says that it may pass.

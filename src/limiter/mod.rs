@@ -12,13 +12,15 @@ mod usage;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use http::Method;
+
 pub use self::{
     builder::LimiterBuilder,
     caller::Caller,
     error::LimiterError,
     guard::FailureMode,
     keys::MissingKey,
-    permit::{Permit, WeakPermit},
+    permit::{Permit, WeakPermit, WithPermit},
     refund::{Refund, RefundOutcome},
 };
 pub(crate) use self::{
@@ -30,11 +32,12 @@ use crate::{
     access::AccessList,
     breaker::CircuitState,
     clock::Clock,
-    decision::{Decision, Outcome, Plan},
+    decision::{Costs, Decision, Outcome, Plan},
     error::StoreError,
     partition::{PartitionId, ToPartitionKey},
     rules::{Active, Policies, QuotaSet, RulesHandle, Selection},
     store::StoreReport,
+    sync::sleep::sleep,
     telemetry::LayerTelemetry,
 };
 
@@ -130,6 +133,48 @@ impl Limiter {
     /// Charges one unit to a caller, if all policies admit it. It is [`caller(key).check()`](Caller::check).
     pub async fn check<K: ToPartitionKey + ?Sized>(&self, key: &K) -> Decision {
         self.caller(key).check().await
+    }
+
+    /// Charges a plan of the program's own, with the store and the safeguards of this limiter.
+    ///
+    /// Use this for a limit that no rules list: a quota from a contract or a database, or a record of what was done before. The
+    /// [`Plan`] specifies the policies, the partition and the cost, as for a [`Store`](crate::Store). Take the partition from a
+    /// [`Scope`](crate::Scope) of another name than the limiter's, so that no caller has it.
+    ///
+    /// Rules, kill switch, access list and grants do not apply, and the decision is not in the metrics. The permit works as that of
+    /// [`Caller::hold`]: the charge stands unless it is settled or refunded. A cost of 0 reads and charges nothing.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # use tower_quota::Limiter;
+    /// # run(async {
+    /// # let limiter = Limiter::builder(MemoryStore::new())
+    /// #     .scope("exports")
+    /// #     .policy(QuotaPolicy::per_day("day", 10))
+    /// #     .build()?;
+    /// # let exports_of_contract = 2;
+    /// // The contract of this customer grants two more.
+    /// let contract = PolicySet::new([QuotaPolicy::per_day("contract", exports_of_contract)])?;
+    /// let acme = Scope::new("contracts").partition(&PartitionKey::new("customer", "acme"));
+    /// let plan = Plan::new(contract, acme, 1);
+    ///
+    /// let failed = limiter.hold_plan(plan.clone()).await.expect("two are left");
+    /// failed.refund();
+    /// for left in [1, 0] {
+    ///     let export = limiter.hold_plan(plan.clone()).await.expect("one is left");
+    ///     assert!(export.decision().allowances().all(|day| day.remaining() == left));
+    /// }
+    /// let rejected = limiter.hold_plan(plan).await.unwrap_err();
+    /// assert_eq!(rejected.outcome(), Outcome::Rejected);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The decision by which the plan is rejected. A store that gives no decision admits it uncounted, or with
+    /// [`FailureMode::Closed`] rejects it.
+    pub async fn hold_plan(&self, plan: Plan) -> Result<Permit, Decision> {
+        self.0.permit(self.0.guard.decide(plan).made().await).await
     }
 
     /// A handle that replaces the rules while callers use them, in this limiter and its layers; see [`RulesHandle`].
@@ -289,6 +334,26 @@ impl Inner {
             }
         }
         plan.ok_or(Outcome::Unlimited)
+    }
+
+    /// The permit of admitted work, when its turn has come.
+    async fn permit(&self, decision: Decision) -> Result<Permit, Decision> {
+        if !decision.outcome().is_admitted() {
+            return Err(decision);
+        }
+        if decision.charged() == Costs::NOTHING {
+            return Ok(Permit::new(decision, None));
+        }
+        // A clone cannot be settled.
+        let clone = decision.clone();
+        let charge = OpenCharge::new(Arc::clone(&self.guard), decision, &Method::POST);
+        let delay = clone.delay();
+        if !delay.is_zero() {
+            self.log.queued(Clock::system().now(), self.scope(), delay);
+            sleep(delay).await;
+        }
+        charge.passed_on();
+        Ok(Permit::new(clone, Some(charge)))
     }
 
     /// Counts a decision, and what shadows would have rejected of an admitted one.

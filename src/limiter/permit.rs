@@ -178,7 +178,8 @@ impl fmt::Debug for Permit {
 /// The permit of a request, in its extensions: it keeps nothing open.
 ///
 /// A layer puts it there where a policy limits [concurrent requests](crate::QuotaPolicy::concurrent) or counts a
-/// [custom unit](crate::QuotaPolicy::with_unit) or bytes. Behind several layers it stands for the charges of all.
+/// [custom unit](crate::QuotaPolicy::with_unit) or bytes, and where the request asks for it by [`WithPermit`]. Behind several
+/// layers it stands for the charges of all.
 ///
 /// A handler [upgrades](Self::upgrade) it to report what its work has used, or to keep a slot beyond the response: the slot of a
 /// request is released when its response has ended, and, where a [`RequestContentLayer`](crate::RequestContentLayer) counts it,
@@ -284,6 +285,39 @@ impl WeakPermit {
         })
     }
 }
+
+/// Requests a [`WeakPermit`]: layers give one to each request that has this in its extensions, whatever their policies are.
+///
+/// Use this where a handler may find that there was nothing to do, and refunds the charge, or where it reads the
+/// [decision](Permit::decision). The outer layer or service that inserts it must run before the rate limit layer. A request that is
+/// not counted gets no permit.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// use tower_quota::{WeakPermit, WithPermit};
+///
+/// # run(async {
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("reports")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 100))
+///     .build()?;
+/// let service = layer.layer(service_fn(async |request: Request<()>| {
+///     if let Some(permit) = request.extensions().get().and_then(WeakPermit::upgrade) {
+///         permit.refund(); // The report was in the cache.
+///     }
+///     Ok::<_, Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let request = || Request::get("/").header("x-user-id", "alice");
+/// let response = service.clone().oneshot(request().body(())?).await?;
+/// assert_eq!(response.headers()["ratelimit"], r#""hour";r=99;t=3564"#);
+/// let response = service.oneshot(request().extension(WithPermit).body(())?).await?;
+/// assert_eq!(response.headers()["ratelimit"], r#""hour";r=99;t=3564"#);
+/// # Ok(()) });
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WithPermit;
 
 impl fmt::Debug for WeakPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     Access, AccessList, Algorithm, Caller, Decision, FailureMode, LimiterError, MissingKey, Outcome, Refund,
-    RefundOutcome, Rules,
+    RefundOutcome, Rules, WithPermit,
 };
 
 use super::{contract::FailingStore, remote_store::RemoteStore, *};
@@ -431,4 +431,45 @@ async fn a_content_policy_is_charged_one_byte_for_each_check_and_permit() {
     assert_eq!(scene.left().await, [998, 6]);
     held(&caller).await.refund();
     assert_eq!(scene.left().await, [998, 6]);
+}
+
+#[tokio::test]
+async fn a_plan_of_the_programs_own_is_charged_whatever_the_rules_are() {
+    let scene = Scene::new([QuotaPolicy::per_hour("hour", 0)]);
+    let limiter = scene.limiter();
+    limiter.rules().disable();
+    let contract = PolicySet::new([QuotaPolicy::per_day("contract", 2), QuotaPolicy::concurrent("slots", 1)]).unwrap();
+    let partition = Scope::new("contracts").partition(&PartitionKey::new("customer", "acme"));
+    let plan = |cost| Plan::new(contract.clone(), partition, cost);
+
+    let permit = limiter.hold_plan(plan(1)).await.unwrap();
+    assert_eq!(remaining(permit.decision()), [1, 0]);
+    let rejected = limiter.hold_plan(plan(1)).await.unwrap_err();
+    assert!(rejected.violated().map(|slots| slots.policy().name()).eq(["slots"]));
+    permit.refund();
+    limiter.hold_plan(plan(1)).await.unwrap().settle(2);
+    let read = limiter.hold_plan(plan(0)).await.unwrap();
+    assert_eq!(remaining(read.decision()), [0, 1]);
+}
+
+#[tokio::test]
+async fn a_request_that_asks_for_a_permit_gets_that_of_all_layers_around_the_handler() {
+    let scenes = ["outer", "inner"].map(|name| Scene::new([QuotaPolicy::per_hour(name, 9)]));
+    let [outer, inner] = scenes.each_ref().map(Scene::layer);
+    let service = outer.layer(inner.layer(service_fn(async |request: Request<TextBody>| {
+        if let Some(permit) = request.extensions().get().and_then(WeakPermit::upgrade) {
+            permit.refund();
+        }
+        hello(request).await
+    })));
+    for (is_asked, left) in [(true, 9), (false, 8)] {
+        let mut request = request();
+        if is_asked {
+            request.extensions_mut().insert(WithPermit);
+        }
+        service.clone().oneshot(request).await.unwrap();
+        for scene in &scenes {
+            assert_eq!(scene.left().await, [left]);
+        }
+    }
 }
