@@ -87,8 +87,6 @@ pub enum ConfigErrorKind {
     Key,
     /// The name of a policy.
     PolicyName,
-    /// A setting of what the module `privacy_pass` has: an origin, an issuer or a client of anonymous tokens.
-    PrivacyPass,
     /// The quota of a policy.
     Quota,
     /// The status of rejections, because of a quota or of an access list.

@@ -119,9 +119,8 @@ impl PartitionKey {
 }
 
 /// The kinds of the keys that this crate makes by itself.
-const OWN_KINDS: [&str; 9] = [
+const OWN_KINDS: [&str; 8] = [
     "address",
-    "answered request",
     "given back",
     "host",
     "negative",

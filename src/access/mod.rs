@@ -119,7 +119,7 @@ impl Screening {
 }
 
 /// As the Fetch standard defines it.
-pub(crate) fn is_cors_preflight(request: &Parts) -> bool {
+fn is_cors_preflight(request: &Parts) -> bool {
     request.method == Method::OPTIONS
         && request.headers.contains_key(header::ORIGIN)
         && request.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)

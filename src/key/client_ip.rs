@@ -352,9 +352,22 @@ impl ClientIp {
         first.to_partition_key()
     }
 
-    /// The network that shares a key, of which the address is the first one.
-    pub(crate) fn network(&self, request: &Parts) -> Option<IpNet> {
-        self.network_of(self.resolve(request)?)
+    /// Returns the network of the client's address, whose addresses share a key: its first address, and the length of the
+    /// [IPv4](Self::ipv4_prefix) or [IPv6](Self::ipv6_prefix) prefix. `None` if there is no [address](Self::resolve).
+    ///
+    /// Use it for lines, logs or counts of your own that group clients as the key does.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::key;
+    ///
+    /// let network = key::client_ip().network(&from("2001:db8:7:1::9"));
+    /// assert_eq!(network, Some(("2001:db8:7:1::".parse()?, 64)));
+    /// # Ok::<_, std::net::AddrParseError>(())
+    /// ```
+    pub fn network(&self, request: &Parts) -> Option<(IpAddr, u8)> {
+        let network = self.network_of(self.resolve(request)?)?;
+        Some((network.addr(), network.prefix_len()))
     }
 
     fn network_of(&self, address: IpAddr) -> Option<IpNet> {
@@ -447,7 +460,7 @@ impl ClientIp {
 
 impl KeyExtractor for ClientIp {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
-        Some(self.network(request)?.addr().to_partition_key())
+        Some(self.network_of(self.resolve(request)?)?.addr().to_partition_key())
     }
 
     fn may_be_address(&self) -> bool {

@@ -70,7 +70,7 @@ impl Limits {
 
     /// The plan for the store, or the decision about a request that needs none. The order within the screening: access list
     /// → kill switch → exemptions → hooks of the application.
-    pub(super) fn question(&self, request: &Parts) -> (Result<Plan, Decision>, Selection) {
+    fn question(&self, request: &Parts) -> (Result<Plan, Decision>, Selection) {
         let at_once = |outcome, wait| Err(Decision::without_policies(outcome, wait));
         let limiter = &*self.limiter.0;
         let active = limiter.policies.active();

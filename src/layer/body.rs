@@ -61,14 +61,14 @@ pin_project! {
 }
 
 impl<B> RateLimitBody<B> {
-    pub(crate) fn passed(body: B, charge: Option<Arc<OpenCharge>>) -> Self {
+    pub(super) fn passed(body: B, charge: Option<Arc<OpenCharge>>) -> Self {
         Self {
             inner: Inner::Passed { body },
             charge,
         }
     }
 
-    pub(crate) fn rejected(body: Bytes) -> Self {
+    pub(super) fn rejected(body: Bytes) -> Self {
         let content = Some(body).filter(|body| !body.is_empty());
         Self {
             inner: Inner::Whole { content },

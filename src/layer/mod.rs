@@ -11,8 +11,6 @@ mod content;
 mod cost;
 mod future;
 mod registry;
-#[cfg(feature = "privacy-pass")]
-mod repeat;
 mod service;
 
 use std::fmt;
@@ -22,8 +20,6 @@ use tower_layer::Layer;
 use self::admission::Limits;
 #[cfg(feature = "axum")]
 pub use self::axum::MissingDecision;
-#[cfg(feature = "privacy-pass")]
-pub(crate) use self::repeat::{Once, Repeat};
 pub use self::{
     body::RateLimitBody,
     builder::RateLimitLayerBuilder,

@@ -194,11 +194,6 @@ impl Keys {
         self.shared[0]
     }
 
-    /// A partition of the limiter's own, which no caller has.
-    pub(crate) fn partition(&self, key: &PartitionKey) -> PartitionId {
-        self.scope.partition(key)
-    }
-
     /// One of the first requests has this main key.
     pub(crate) fn note(&self, key: &PartitionKey) {
         self.seen.note(key);
@@ -251,7 +246,7 @@ impl Keys {
         });
         let about = about.reduce(PartitionKey::and);
         let about = about.unwrap_or_else(|| PartitionKey::own("given back", &[]));
-        self.partition(&about)
+        self.scope.partition(&about)
     }
 
     /// `scope/kind:value`; a text that is too long to be read stays a digest.

@@ -30,12 +30,16 @@ mod base64url;
 mod client;
 mod content;
 mod directory;
+mod grpc;
 mod header;
 mod issuer;
 mod keys;
+mod mutex;
 mod origin;
+mod ready;
 mod schemes;
 mod settings;
+mod telemetry;
 mod workers;
 
 pub use self::{
@@ -51,7 +55,8 @@ pub use self::{
         IssuerFuture,
     },
     keys::KeySet,
-    origin::{AcceptedToken, EXPOSED, OriginFuture, OriginLayer, OriginLayerBuilder, OriginService},
+    origin::{AcceptedToken, EXPOSED, OriginBody, OriginFuture, OriginLayer, OriginLayerBuilder, OriginService},
+    settings::BuildError,
 };
 pub use crate::arc::{
     Credential, CredentialError, CredentialRequest, IssuerKey, KeyId, MessageError, Presentation, Profile, PublicKey,

@@ -12,8 +12,7 @@ use std::{
 use ipnet::IpNet;
 use tokio::{sync::oneshot, task};
 
-use super::settings::check;
-use crate::sync::mutex::Mutex;
+use super::{mutex::Mutex, settings::check};
 
 /// The addresses that share one line. Requests without an address share one, too.
 type Group = Option<IpNet>;
@@ -298,15 +297,42 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::IpAddr, pin::Pin, sync::mpsc, task::Poll};
+    use std::{
+        hash::{BuildHasher, RandomState},
+        net::IpAddr,
+        pin::Pin,
+        sync::mpsc,
+        task::Poll,
+    };
 
     use futures_util::FutureExt;
     use tokio_test::task::{Spawn, spawn};
 
     use super::*;
-    use crate::sync::random::for_many;
 
     type Waiting = Spawn<Pin<Box<dyn Future<Output = Result<Turn, Overloaded>> + Send>>>;
+
+    /// SplitMix64 (Steele, Lea and Flood 2014).
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: usize) -> usize {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = self.0;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((u128::from(mixed ^ (mixed >> 31)) * bound as u128) >> 64) as usize
+        }
+    }
+
+    /// A failed test shows what it has printed: the last start makes the same input again.
+    fn for_many(cases: usize, property: impl Fn(&mut Random)) {
+        for _ in 0..cases {
+            let start = RandomState::new().hash_one(0_u8);
+            println!("Random({start:#x})");
+            property(&mut Random(start));
+        }
+    }
 
     fn group(number: u8) -> Group {
         Some(IpNet::from(IpAddr::from([192, 0, 2, number])))

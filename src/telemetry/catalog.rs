@@ -1,5 +1,4 @@
-//! The names and descriptions of the metrics, except those of anonymous tokens, which `meters` describes when they first
-//! count, and those of fleets.
+//! The names and descriptions of the metrics of this package.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 

@@ -55,17 +55,6 @@ pub(crate) type InSpan<F> = tracing::instrument::Instrumented<F>;
 #[cfg(not(feature = "tracing"))]
 pub(crate) type InSpan<F> = F;
 
-/// Keeps a future that becomes a task in the span of its request.
-#[cfg(all(feature = "tracing", feature = "privacy-pass"))]
-pub(crate) fn in_current_span<F>(future: F) -> InSpan<F> {
-    tracing::Instrument::in_current_span(future)
-}
-
-#[cfg(all(not(feature = "tracing"), feature = "privacy-pass"))]
-pub(crate) fn in_current_span<F>(future: F) -> InSpan<F> {
-    future
-}
-
 /// Puts a future into a span of its own.
 #[cfg(feature = "tracing")]
 macro_rules! in_span {

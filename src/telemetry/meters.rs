@@ -2,10 +2,6 @@
 //!
 //! Handles are made at the first use and kept: later requests look up and allocate nothing.
 
-#[cfg(feature = "privacy-pass")]
-#[path = "meters/tokens.rs"]
-mod tokens;
-
 use std::{
     collections::BTreeMap,
     sync::{
@@ -17,8 +13,6 @@ use std::{
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
-#[cfg(feature = "privacy-pass")]
-pub(super) use self::tokens::TokenMeters;
 #[cfg(feature = "tier")]
 use super::tier::Unresolved;
 use super::{

@@ -190,24 +190,18 @@ mod store;
 mod throttle;
 #[cfg(feature = "tier")]
 mod tier;
-#[cfg(feature = "privacy-pass")]
-mod tokens;
 mod watch;
 
 use std::time::Duration;
 
 use self::macros::EVENTS;
 pub(crate) use self::macros::InSpan;
-#[cfg(feature = "privacy-pass")]
-pub(crate) use self::macros::in_current_span;
 #[cfg(feature = "redis")]
 pub(crate) use self::meters::OneMore as LostNode;
 #[cfg(feature = "redis")]
 pub(crate) use self::servers::{ServerInfo, ServerTelemetry};
 #[cfg(feature = "tier")]
 pub(crate) use self::tier::{TierTelemetry, Unresolved};
-#[cfg(feature = "privacy-pass")]
-pub(crate) use self::tokens::{IssuerTelemetry, TokenTelemetry};
 pub(crate) use self::{
     layer::LayerTelemetry,
     meters::{OneMore as HeldSlots, Stopwatch, SwitchMeter},

@@ -64,17 +64,6 @@ impl TierMeters {
     pub(super) fn unresolved(&self, _: super::tier::Unresolved) {}
 }
 
-#[cfg(feature = "privacy-pass")]
-#[derive(Debug, Default)]
-pub(super) struct TokenMeters;
-
-#[cfg(feature = "privacy-pass")]
-impl TokenMeters {
-    pub(super) fn judged(&self, _: &str, _: &str) {}
-
-    pub(super) fn answered(&self, _: &str) {}
-}
-
 #[derive(Debug, Default)]
 pub(super) struct StoreMeters;
 

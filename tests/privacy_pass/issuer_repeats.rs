@@ -16,6 +16,7 @@ use tokio::{
     sync::{Notify, Semaphore},
     task::{JoinHandle, yield_now},
 };
+use tower::{Layer, ServiceExt};
 use tower_quota::{
     Access, AccessList, AcquireFuture, Algorithm, Limiter, MemoryStore, MissingKey, PartitionKey, Plan, QuotaPolicy,
     RateLimitLayer, RateLimitLayerBuilder, RedisStore, Rules, Settlement, Store, StoreError, StoreErrorKind,
@@ -285,6 +286,65 @@ async fn of_equal_requests_at_once_one_is_charged_and_an_exhausted_account_gets_
 }
 
 #[tokio::test]
+async fn of_two_equal_requests_at_once_the_second_is_refunded() {
+    let scene = Scene::new(rationed(RemoteStore::<3>::default()).policy(QuotaPolicy::per_day("credentials", 9)));
+    assert_eq!(join_all((0..2).map(|_| scene.ask("alice"))).await, [200; 2]);
+    assert_eq!(scene.remaining("alice").await, 8);
+}
+
+/// A cached rejection shows only the policies that reject.
+#[tokio::test]
+async fn a_repeat_is_found_by_all_partitions_of_its_request_also_after_a_cached_rejection() {
+    let ration = rationed(RemoteStore::<1>::default()).named_key("team", key::header("x-team"));
+    let ration = ration.policy(QuotaPolicy::per_hour("account", 1));
+    let scene = Scene::new(ration.policy(QuotaPolicy::per_day("team", 9).keyed_by("team")));
+    let mut statuses = Vec::new();
+    for _ in 0..5 {
+        let mut request = post(scene.message.clone());
+        request.headers_mut().insert("x-account", "alice".parse().unwrap());
+        request.headers_mut().insert("x-team", "red".parse().unwrap());
+        statuses.push(send(&scene.issuer, request).await.status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 200, 200, 429]);
+}
+
+#[tokio::test]
+async fn a_repeat_is_refunded_in_custom_units_too_and_whatever_the_program_takes_for_its_cost() {
+    let ration = rationed(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("credentials", 9))
+        .policy(QuotaPolicy::per_day("points", 100).with_unit("points"))
+        .unit_cost("points", |_| 10)
+        .actual_cost(|_| Some(3));
+    let scene = Scene::new(ration);
+    for _ in 0..4 {
+        assert_eq!(scene.ask("alice").await, 200);
+        let alice = PartitionKey::new("x-account", "alice");
+        let decision = scene.ration.limiter().caller(&alice).peek().await.unwrap().unwrap();
+        assert!(decision.allowances().map(|policy| policy.remaining()).eq([6, 90]));
+    }
+}
+
+#[tokio::test]
+async fn a_repeat_is_not_refunded_by_a_limit_around_the_issuer() {
+    let scene = Scene::new(ration(MemoryStore::new()));
+    let around = rationed(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("requests", 9))
+        .policy(QuotaPolicy::concurrent("slots", 9));
+    let around = Scene {
+        ration: around.build().unwrap(),
+        ..scene.clone()
+    };
+    let service = around.ration.layer(scene.issuer.clone());
+    for left in [8, 7, 6] {
+        let mut request = post(scene.message.clone());
+        request.headers_mut().insert("x-account", "alice".parse().unwrap());
+        assert_eq!(service.clone().oneshot(request).await.unwrap().status(), 200);
+        assert_eq!(around.remaining("alice").await, left);
+        assert_eq!(scene.remaining("alice").await, 1);
+    }
+}
+
+#[tokio::test]
 async fn a_caller_that_may_have_no_credential_any_more_gets_no_repeat() {
     let list = AccessList::new(key::client_ip());
     let scene = Scene::new(ration(MemoryStore::new()).access_list(list.clone()));
@@ -355,7 +415,11 @@ fn with_a_taken_thread<F: Future>(test: impl FnOnce(Box<dyn FnOnce()>) -> F) {
 
 /// One place, and a ration.
 fn crowded() -> Scene {
-    let ration = ration(MemoryStore::new()).build().unwrap();
+    crowded_by(ration(MemoryStore::new()))
+}
+
+fn crowded_by(ration: RateLimitLayerBuilder) -> Scene {
+    let ration = ration.build().unwrap();
     let issuer = Issuer::builder(ration.clone()).keys(keys()).threads(1).max_queued(0);
     Scene::of(issuer.build().unwrap(), ration)
 }
@@ -412,6 +476,19 @@ fn a_client_that_disconnects_while_its_credential_is_made_gets_it_without_a_char
     });
 }
 
+#[test]
+fn a_slot_of_a_concurrency_policy_is_held_until_the_credential_is_made() {
+    with_a_taken_thread(async |free| {
+        let scene = crowded_by(ration(MemoryStore::new()).policy(QuotaPolicy::concurrent("slots", 1)));
+        let alice = scene.asking("alice");
+        has_place(&scene, "alice").await;
+        assert_eq!(scene.send("alice", &scene.other(1)).await, 429);
+        free();
+        assert_eq!(alice.await.unwrap(), 200);
+        assert_eq!(scene.send("alice", &scene.other(1)).await, 422);
+    });
+}
+
 #[tokio::test]
 async fn strangers_take_no_place_while_the_policy_decides_about_them() {
     #[derive(Clone)]
@@ -452,7 +529,7 @@ async fn strangers_take_no_place_while_the_policy_decides_about_them() {
     }
 }
 
-/// A store that answers a call only if it is let: the calls of a first request are a look for a note, the charge, the note.
+/// A store that answers a call only if it is let: the calls of a first request are the charge and its note.
 #[derive(Clone, Debug)]
 struct Gated {
     store: MemoryStore,
@@ -507,7 +584,7 @@ impl Store for Gated {
 
 #[tokio::test]
 async fn a_client_that_disconnects_at_any_call_of_the_store_is_charged_once() {
-    for call in 1..=3 {
+    for call in 1..=2 {
         let store = Gated::new(0);
         let scene = Scene::new(ration(store.clone()));
         let asking = scene.asking("alice");
@@ -516,7 +593,7 @@ async fn a_client_that_disconnects_at_any_call_of_the_store_is_charged_once() {
         asking.abort();
         assert!(asking.await.unwrap_err().is_cancelled());
         store.gate.add_permits(1_000);
-        Gated::wait_for(&store.ended, 3).await;
+        Gated::wait_for(&store.ended, 2).await;
         assert_eq!(scene.remaining("alice").await, 1);
         assert_eq!(scene.ask("alice").await, 200);
         assert_eq!(scene.remaining("alice").await, 1, "cancelled at call {call}");
@@ -528,13 +605,13 @@ async fn while_the_store_does_not_answer_nothing_is_issued_and_a_note_that_it_ha
     // The number of the call that fails, and what becomes of three equal requests.
     for (fails, statuses, remaining) in [
         (0, [200, 200, 200], 1),
-        // The look for a note: the request is charged as a first one.
-        (1, [200, 200, 200], 1),
         // The charge.
-        (2, [503, 200, 200], 1),
+        (1, [503, 200, 200], 1),
         // The note: the second request is charged, too.
-        (3, [200, 200, 200], 0),
-        // The look for a note, by the second request.
+        (2, [200, 200, 200], 0),
+        // The charge of the second request.
+        (3, [200, 503, 200], 1),
+        // Its note: it is charged as a first one.
         (4, [200, 200, 200], 0),
         // The charge of a repeat: the same.
         (5, [200, 200, 200], 0),

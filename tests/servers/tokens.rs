@@ -62,6 +62,15 @@ async fn call(
         .map(|response| response.metadata().clone().into_headers())
 }
 
+fn assert_names_the_policy(rejected: &Status) {
+    let violations = rejected.get_details_quota_failure().unwrap().violations;
+    let violations = violations.iter().map(|violation| {
+        let (subject, quota) = (&*violation.subject, &*violation.quota_id);
+        (subject, quota, &*violation.quota_metric, violation.quota_value)
+    });
+    assert!(violations.eq([("scope:anonymous", "anonymous", "requests", 5)]));
+}
+
 #[tokio::test]
 async fn a_grpc_client_reads_challenges_and_rejections_of_an_origin_as_a_status() {
     let key = new_key();
@@ -96,6 +105,7 @@ async fn a_grpc_client_reads_challenges_and_rejections_of_an_origin_as_a_status(
     assert_eq!(rejected.metadata().get("retry-after").unwrap(), "30");
     let retry = rejected.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(retry, Some(Duration::from_secs(30)));
+    assert_names_the_policy(&rejected);
     assert!(rejected.metadata().get("www-authenticate").is_none());
 
     // One proof may fail while the verifier is busy; the layer cannot know if the next one would.

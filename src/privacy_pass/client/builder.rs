@@ -5,11 +5,7 @@ use std::{fmt, ops::RangeInclusive, sync::Arc};
 use super::{CredentialStorage, MemoryCredentials, Settings, TokenClientLayer, TrustedIssuer, known::Known};
 use crate::{
     clock::Clock,
-    error::ConfigError,
-    privacy_pass::{
-        Profile, TokenChallenge,
-        settings::{self, check},
-    },
+    privacy_pass::{BuildError, Profile, TokenChallenge, settings::check},
 };
 
 /// Settings of a [`TokenClientLayer`]. An issuer is needed; all else has a default.
@@ -83,10 +79,10 @@ impl TokenClientLayerBuilder {
     /// # Errors
     ///
     /// The first mistake found. The message names the setting, the value and the bound.
-    pub fn build(self) -> Result<TokenClientLayer, ConfigError> {
+    pub fn build(self) -> Result<TokenClientLayer, BuildError> {
         let settings = self.checked();
         Ok(TokenClientLayer(Arc::new(
-            settings.map_err(|message| settings::error("token client", message))?,
+            settings.map_err(|message| BuildError::new("token client", message))?,
         )))
     }
 

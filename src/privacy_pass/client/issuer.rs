@@ -25,8 +25,7 @@ use super::{
 use crate::{
     clock::{Clock, Timestamp},
     fields::RetryAfter,
-    privacy_pass::{CredentialRequest, Directory, Issuer, Profile, PublicKey, TokenChallenge},
-    sync::mutex::Mutex,
+    privacy_pass::{CredentialRequest, Directory, Issuer, Profile, PublicKey, TokenChallenge, mutex::Mutex},
 };
 
 /// An issuer whose credentials a [`TokenClientLayer`](super::TokenClientLayer) uses.

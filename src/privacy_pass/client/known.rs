@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{clock::Timestamp, privacy_pass::Challenge, sync::mutex::Mutex};
+use crate::{
+    clock::Timestamp,
+    privacy_pass::{Challenge, mutex::Mutex},
+};
 
 /// The last answered challenges of each origin, until they end.
 pub(super) struct Known {

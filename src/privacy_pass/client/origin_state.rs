@@ -9,8 +9,7 @@ use std::{
 use super::{error::NoToken, storage::ContextName};
 use crate::{
     clock::Timestamp,
-    privacy_pass::{CredentialRequest, Directory, KeyId},
-    sync::mutex::Mutex,
+    privacy_pass::{CredentialRequest, Directory, KeyId, mutex::Mutex},
 };
 
 pub(super) struct OriginState {

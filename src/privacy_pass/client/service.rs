@@ -14,9 +14,7 @@ use tower_service::Service;
 use super::{TokenClientError, TokenClientLayer, answer::origin_of, issuer::retry_after, known::Kept};
 use crate::{
     clock::Timestamp,
-    privacy_pass::{Challenge, Token, token_to_header_value},
-    response::rejection::grpc::http_status,
-    sync::ready::take_ready,
+    privacy_pass::{Challenge, Token, grpc::http_status, ready::take_ready, token_to_header_value},
 };
 
 /// The service that [`TokenClientLayer`] makes: sends requests with `S`, and those that are challenged once more with a

@@ -11,10 +11,7 @@ use std::{
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use crate::{
-    privacy_pass::{CredentialError, Profile, UsedNonces},
-    sync::mutex::Mutex,
-};
+use crate::privacy_pass::{CredentialError, Profile, UsedNonces, mutex::Mutex};
 
 /// The future of a [`CredentialStorage`].
 pub type StorageFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StorageError>> + Send + 'a>>;

@@ -11,7 +11,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::error::BoxError;
-use crate::{privacy_pass::content::collect, sync::mutex::Mutex};
+use crate::privacy_pass::{content::collect, mutex::Mutex};
 
 /// The head of a response, and its content.
 pub(super) struct Answer {

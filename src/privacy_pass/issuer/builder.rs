@@ -8,13 +8,9 @@ use http::Uri;
 use super::{IssuancePolicy, Issuer, Issuing};
 use crate::{
     clock::Clock,
-    error::ConfigError,
     privacy_pass::{
-        Directory, KeySet,
-        settings::{self, check_seconds},
-        workers::Workers,
+        BuildError, Directory, KeySet, settings::check_seconds, telemetry::IssuerTelemetry, workers::Workers,
     },
-    telemetry::IssuerTelemetry,
 };
 
 /// Settings of an [`Issuer`]. Keys are needed; all else has a default.
@@ -112,10 +108,10 @@ impl IssuerBuilder {
     /// # Errors
     ///
     /// The first mistake found. The message names the setting, the value and the bound.
-    pub fn build(self) -> Result<Issuer, ConfigError> {
+    pub fn build(self) -> Result<Issuer, BuildError> {
         let issuing = self.checked();
         Ok(Issuer(Arc::new(
-            issuing.map_err(|message| settings::error("issuer", message))?,
+            issuing.map_err(|message| BuildError::new("issuer", message))?,
         )))
     }
 

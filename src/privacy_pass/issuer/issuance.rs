@@ -50,7 +50,7 @@ impl Issuing {
             Ok(Err(CredentialError::InvalidRequest)) => invalid(),
             Ok(Err(_)) | Err(Overloaded) => {
                 if let Some(repeat) = grant.repeat {
-                    repeat.unserved();
+                    repeat.refund();
                 }
                 // Without the fields of the layer: they would tell the client to wait for more than a repeat needs.
                 return overloaded();

@@ -3,7 +3,9 @@
 mod body;
 mod builder;
 mod issuance;
+mod note;
 mod policy;
+mod ration;
 mod response;
 mod service;
 
@@ -17,8 +19,8 @@ pub use self::{
     policy::{IssuanceDecision, IssuanceDecisionFuture, IssuancePolicy, IssuanceRequest},
     service::IssuerFuture,
 };
-use super::{KeySet, settings, workers::Workers};
-use crate::{clock::Clock, error::ConfigError, telemetry::IssuerTelemetry};
+use super::{BuildError, KeySet, telemetry::IssuerTelemetry, workers::Workers};
+use crate::clock::Clock;
 
 /// The issuer of anonymous credentials: a Tower service with the issuer's directory and the URL to which requests for
 /// credentials go (RFC 9578, section 4; draft-yun-privacypass-arc-00, "Issuance").
@@ -150,9 +152,9 @@ impl Issuer {
     /// # Errors
     ///
     /// The first mistake found, as [`build`](IssuerBuilder::build) finds it. The issuer then keeps its keys.
-    pub fn replace_keys(&self, keys: KeySet) -> Result<(), ConfigError> {
+    pub fn replace_keys(&self, keys: KeySet) -> Result<(), BuildError> {
         let checked = keys.check(("cache_lifetime", self.0.cache_lifetime));
-        checked.map_err(|message| settings::error("issuer", message))?;
+        checked.map_err(|message| BuildError::new("issuer", message))?;
         self.0.keys.store(Arc::new(keys));
         Ok(())
     }

@@ -1,29 +1,18 @@
 //! Issuance policies, which decide about each request for a credential. No issuer is without one.
 
-use std::{
-    convert::Infallible,
-    fmt,
-    future::{Future, Ready, ready},
-    panic::resume_unwind,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{fmt, future::Future, panic::resume_unwind, pin::Pin, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
+use http::{HeaderMap, Response, StatusCode, request::Parts};
 use sha2::{Digest, Sha256};
-use tower_service::Service;
 
 use super::{
-    IssuerBody,
+    ration,
     response::{problem, problem_for_now},
 };
 use crate::{
-    decision::{Decision, Outcome},
-    layer::{Once, RateLimitBody, RateLimitLayer, Repeat},
-    privacy_pass::{KeyId, Profile, content::collect},
-    telemetry::in_current_span,
+    Permit, RateLimitLayer,
+    privacy_pass::{KeyId, Profile, telemetry::in_current_span},
 };
 
 /// Decides who may have a credential, and how many.
@@ -44,21 +33,24 @@ use crate::{
 ///
 /// # Repeats
 ///
-/// A charge stays if no place is free (503), the proof of the request fails (422), or the response is lost. So a
-/// `RateLimitLayer` grants a request that it has charged again, without a charge, up to three times within the longest window
-/// of the caller's policies, counted from the charge. The window is 1 minute at least and 31 days at most.
+/// A charge stands if no place is free (503), the proof of the request fails (422), or the response is lost. Therefore, a
+/// `RateLimitLayer` grants a request that it has charged again, without a further charge, up to three times within the longest
+/// window of the caller's policies, counted from the charge. The window is at least 1 minute and at most 31 days.
 ///
 /// - The request must have the same bytes, for the same key, and be counted in the same partitions. Another account that
 ///   sends the same bytes is charged, and so is a fifth request.
 /// - The layer's store keeps a note with the digest of the request, which all instances with this store share. The note is
 ///   written after the charge, also if the client disconnects in between. If the store fails in between, or the process
 ///   ends, the next request is charged. While the store is unavailable, repeats get 503, too.
+/// - A repeat is decided like any request. If it is admitted, its charge is refunded, in all policies; if it is rejected because a
+///   quota is exhausted, it is granted in spite of that. Until the refund, which takes two calls of the store, another request of
+///   the account can be rejected because of the repeat. If the process ends before the refund, the repeat stays charged.
 /// - The access list, the kill switch, exemptions and hooks apply to repeats. A blocked caller gets no repeat, and neither
 ///   does a caller with a policy of quota 0. Exhausted quotas, lockouts and reduced capacity do not stop a repeat, because
 ///   its credential was charged before.
-/// - A repeat takes a place of the issuer, but no slot of a policy for
-///   [concurrent requests](crate::QuotaPolicy::concurrent). If it gets 503 for want of a place, it does not count as one of
-///   the three. Its response has no `RateLimit` fields.
+/// - A repeat takes a place of the issuer. It needs no slot of a policy for
+///   [concurrent requests](crate::QuotaPolicy::concurrent), and releases the one that it got before its credential is made. If it
+///   gets 503 for want of a place, it does not count as one of the three. Its response has no `RateLimit` fields.
 /// - Policies for concurrent requests alone are no ration: nothing is noted.
 ///
 /// A second response contains no additional tokens: see [lost answers](crate::docs::anonymous#lost-answers). A function can
@@ -109,6 +101,10 @@ impl IssuanceRequest {
     /// The head of the HTTP request.
     pub fn parts(&self) -> &Parts {
         &self.parts
+    }
+
+    pub(super) fn into_parts(self) -> Parts {
+        self.parts
     }
 
     /// The profile of the key.
@@ -172,8 +168,18 @@ pub(super) struct Grant {
     /// Fields of the response: what is left of a quota.
     pub(super) headers: HeaderMap,
     /// Held until the credential is issued: a slot of concurrent requests.
-    pub(super) held: Option<RateLimitBody<IssuerBody>>,
-    pub(super) repeat: Option<Repeat>,
+    pub(super) held: Option<Permit>,
+    /// The charge of a repeat, which is refunded if no credential is issued.
+    pub(super) repeat: Option<Permit>,
+}
+
+impl Grant {
+    pub(super) fn again(repeat: Permit) -> Self {
+        Self {
+            repeat: Some(repeat),
+            ..Self::default()
+        }
+    }
 }
 
 impl IssuanceDecision {
@@ -211,61 +217,11 @@ impl fmt::Debug for IssuanceDecision {
 
 impl IssuancePolicy for RateLimitLayer {
     fn decide(&self, request: IssuanceRequest) -> IssuanceDecisionFuture {
-        let deciding = self.clone().call_once(Granted, request.parts, request.digest);
+        let deciding = ration::decide(self.clone(), request);
         Box::pin(async {
             // In a task, so that a client that disconnects after the charge can send its request again.
-            match tokio::spawn(in_current_span(deciding)).await {
-                Ok(Ok(Once::First(response))) => decided(response).await,
-                Ok(Ok(Once::Repeated(repeat))) => IssuanceDecision(Verdict::Issue(Grant {
-                    repeat: Some(repeat),
-                    ..Grant::default()
-                })),
-                Ok(Err(never)) => match never {},
-                Err(error) => resume_unwind(error.into_panic()),
-            }
+            let decision = tokio::spawn(in_current_span(deciding)).await;
+            decision.unwrap_or_else(|error| resume_unwind(error.into_panic()))
         })
-    }
-}
-
-/// Passed on means granted, if it was counted or explicitly is not. The response of a request that was passed on without
-/// being counted has its decision.
-async fn decided(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecision {
-    let outcome = response.extensions().get().map(Decision::outcome);
-    let (mut parts, body) = response.into_parts();
-    match outcome {
-        None | Some(Outcome::Allowed | Outcome::Unlimited) => IssuanceDecision(Verdict::Issue(Grant {
-            headers: parts.headers,
-            held: Some(body),
-            repeat: None,
-        })),
-        Some(outcome) if !outcome.is_admitted() => {
-            // The layer's own body, which is there as a whole.
-            let content = collect(body, usize::MAX).await.unwrap_or_default();
-            parts.headers.remove(http::header::CONTENT_LENGTH);
-            IssuanceDecision::respond_with(Response::from_parts(parts, content))
-        }
-        _ => {
-            let detail = "The issuer cannot decide at the moment.";
-            let wait = Duration::from_secs(1);
-            IssuanceDecision::respond_with(problem_for_now(StatusCode::SERVICE_UNAVAILABLE, detail, wait))
-        }
-    }
-}
-
-/// The service that a layer calls for a request that it allows.
-#[derive(Clone, Debug)]
-struct Granted;
-
-impl Service<Request<()>> for Granted {
-    type Response = Response<IssuerBody>;
-    type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        ready(Ok(Response::default()))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::partition::{PartitionKey, ToPartitionKey};
+use crate::{PartitionKey, ToPartitionKey};
 
 /// A request came with a valid, unspent token: [`OriginLayer`](super::OriginLayer) puts it into the extensions of the
 /// request.

@@ -8,22 +8,19 @@ use super::{
     Origin, OriginLayer, forgeries::Forgeries, known::KnownGroups, spending::Spending, tags::Tags, windows::Windows,
 };
 use crate::{
+    FailureMode, Limiter, PolicySet, QuotaPolicy, Store,
     clock::Clock,
-    error::ConfigError,
     fields::{
         LayerFields,
         draft11::{PolicyItem, RateLimitPolicy},
     },
     key::{self, ClientIp, KeyExtractor},
-    limiter::{FailureMode, Limiter},
-    policy::{PolicySet, QuotaPolicy},
     privacy_pass::{
-        IssuerKey, KeySet, Profile, TokenChallenge,
-        settings::{self, check, check_seconds},
+        BuildError, IssuerKey, KeySet, Profile, TokenChallenge,
+        settings::{check, check_seconds},
+        telemetry::TokenTelemetry,
         workers::Workers,
     },
-    store::Store,
-    telemetry::TokenTelemetry,
 };
 
 /// Settings of an [`OriginLayer`]. Origins, keys and the policy are needed; all else has a default.
@@ -298,12 +295,12 @@ impl OriginLayerBuilder {
     /// # Errors
     ///
     /// The first mistake found. The message names the policy, the value and the bound.
-    pub fn build(mut self) -> Result<OriginLayer, ConfigError> {
+    pub fn build(mut self) -> Result<OriginLayer, BuildError> {
         let (policy, limit, window) = self
             .policy
             .take()
-            .ok_or_else(|| settings::error("tokens", "there is no policy"))?;
-        let error = |message: String| settings::error(&format!("tokens {policy:?}"), message);
+            .ok_or_else(|| BuildError::new("tokens", "there is no policy"))?;
+        let error = |message: String| BuildError::new(&format!("tokens {policy:?}"), message);
         let windows = self.windows(&policy, limit, window).map_err(error)?;
         PolicySet::new([QuotaPolicy::new(policy.clone(), limit.into(), window)])?;
         self.address.check()?;

@@ -5,12 +5,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::{
-    clock::Clock,
-    decision::{Decision, Outcome, Plan, Settlement},
-    error::ConfigError,
-    partition::{Scope, ToPartitionKey},
-    policy::{PolicySet, QuotaPolicy},
-    store::{Store, memory::MemoryStore},
+    ConfigError, Decision, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store,
+    ToPartitionKey, clock::Clock,
 };
 
 /// The limit by address of proofs that fail. It is this process whose time they take, so this process counts them.
@@ -26,7 +22,7 @@ pub(super) struct Charge(Decision);
 impl Forgeries {
     pub(super) fn new(policy: QuotaPolicy, clock: &Clock) -> Result<Self, ConfigError> {
         Ok(Self {
-            store: MemoryStore::on(clock.clone()),
+            store: MemoryStore::builder().clock(clock.clone()).build()?,
             policies: PolicySet::new([policy])?,
             scope: Scope::new("tower-quota privacy-pass failed proofs"),
         })

@@ -14,8 +14,8 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{AcceptedToken, Origin, outcome::TokenOutcome};
-use crate::{layer::RateLimitBody, privacy_pass::authorization::remove_token};
+use super::{AcceptedToken, Origin, OriginBody, outcome::TokenOutcome};
+use crate::privacy_pass::authorization::remove_token;
 
 pin_project! {
     /// The future of [`OriginService`](super::OriginService).
@@ -97,7 +97,7 @@ where
     S: Service<Request<B>, Response = Response<R>>,
     R: Body<Data = Bytes>,
 {
-    type Output = Result<Response<RateLimitBody<R>>, S::Error>;
+    type Output = Result<Response<OriginBody<R>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -120,7 +120,7 @@ where
                 // ## Rejected => done
                 StateProjection::Rejected { response } => {
                     let response = response.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(response.map(RateLimitBody::rejected)));
+                    return Poll::Ready(Ok(response.map(OriginBody::rejected)));
                 }
             };
             this.state.set(next);

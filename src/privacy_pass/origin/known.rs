@@ -9,7 +9,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::{clock::Timestamp, sync::mutex::Mutex};
+use crate::{clock::Timestamp, privacy_pass::mutex::Mutex};
 
 /// The groups of this period and of the last one. A group is kept as a hash under a key that this process draws for each
 /// period, so neither a list of addresses nor the time, number or token of a visit is there to be found.

@@ -1,11 +1,13 @@
 //! The origin: asks for tokens, verifies them, and accepts each once.
 
 mod accepted;
+mod body;
 mod builder;
 mod forgeries;
 mod future;
 mod known;
 mod outcome;
+mod rejection;
 mod response;
 mod service;
 mod spending;
@@ -21,15 +23,16 @@ use http::{
 };
 use tower_layer::Layer;
 
-pub use self::{accepted::AcceptedToken, builder::OriginLayerBuilder, future::OriginFuture, service::OriginService};
+pub use self::{
+    accepted::AcceptedToken, body::OriginBody, builder::OriginLayerBuilder, future::OriginFuture,
+    service::OriginService,
+};
 use self::{forgeries::Forgeries, known::KnownGroups, spending::Spending, windows::Windows};
-use super::{KeySet, settings, workers::Workers};
+use super::{BuildError, KeySet, telemetry::TokenTelemetry, workers::Workers};
 use crate::{
     clock::Clock,
-    error::ConfigError,
     fields::{LayerFields, draft06, draft11, legacy},
     key::ClientIp,
-    telemetry::TokenTelemetry,
 };
 
 /// The names of all fields that this crate writes, the challenge among them, for `Access-Control-Expose-Headers`: what
@@ -230,9 +233,9 @@ impl OriginLayer {
     /// # Errors
     ///
     /// The first mistake found, as [`build`](OriginLayerBuilder::build) finds it. The origin then keeps its keys.
-    pub fn replace_keys(&self, keys: KeySet) -> Result<(), ConfigError> {
+    pub fn replace_keys(&self, keys: KeySet) -> Result<(), BuildError> {
         let checked = keys.check(("window", self.0.windows.length()));
-        checked.map_err(|message| settings::error(&format!("tokens {:?}", self.0.policy), message))?;
+        checked.map_err(|message| BuildError::new(&format!("tokens {:?}", self.0.policy), message))?;
         self.0.keys.store(Arc::new(keys));
         Ok(())
     }

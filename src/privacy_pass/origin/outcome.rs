@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::request::Parts;
+use http::{Method, header, request::Parts};
 use ipnet::IpNet;
 
 use super::{
@@ -11,10 +11,7 @@ use super::{
     known::KnownGroups,
     spending::{Spent, TagInContext},
 };
-use crate::{
-    access::is_cors_preflight,
-    privacy_pass::{IssuerKey, Token, token_from_headers, workers::Overloaded},
-};
+use crate::privacy_pass::{IssuerKey, Token, token_from_headers, workers::Overloaded};
 
 /// The prefix of IPv6 networks that share a line, and the count of failed proofs, while the verifier is busy.
 const WIDE_PREFIX: u8 = 48;
@@ -102,6 +99,7 @@ impl Origin {
             return Err(TokenOutcome::Spent);
         }
         let network = self.address.network(request);
+        let network = network.and_then(|(first, length)| IpNet::new(first, length).ok());
         if network.is_none() {
             self.log.no_address();
         }
@@ -206,6 +204,12 @@ impl Origin {
         self.log.overloaded(self.clock.now());
         TokenOutcome::Unavailable
     }
+}
+
+fn is_cors_preflight(request: &Parts) -> bool {
+    request.method == Method::OPTIONS
+        && request.headers.contains_key(header::ORIGIN)
+        && request.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
 /// One subscriber may have a whole /48, and take a fresh /64 for each token.

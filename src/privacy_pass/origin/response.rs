@@ -8,14 +8,14 @@ use http::{
     header::{CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 
-use super::{Origin, outcome::TokenOutcome};
+use super::{Origin, OriginBody, outcome::TokenOutcome, rejection::Rejection};
 use crate::{
-    decision::{Decision, Outcome},
+    Decision, Outcome,
     fields::{RetryAfter, merge_into},
-    layer::RateLimitBody,
-    policy::QuotaUnit,
-    privacy_pass::Challenge,
-    response::rejection::{Notice, Subject, Violation, grpc::http_status, problem::ProblemType},
+    privacy_pass::{
+        Challenge,
+        grpc::{Exhausted, http_status},
+    },
 };
 
 /// The `Retry-After` when a proof finds no place, or a store is unavailable.
@@ -26,53 +26,29 @@ impl Origin {
     /// The response to a request with these fields that does not pass.
     pub(super) fn reject(&self, outcome: TokenOutcome, request: &HeaderMap) -> Response<Bytes> {
         self.log.judged(&self.policy, outcome.name());
-        let (status, problem, wait) = match outcome {
-            TokenOutcome::Spent => (
-                StatusCode::TOO_MANY_REQUESTS,
-                ProblemType::QuotaExceeded,
-                Some(self.windows.left(self.clock.now())),
-            ),
-            TokenOutcome::TooManyFailures(wait) => (StatusCode::TOO_MANY_REQUESTS, ProblemType::TooManyRequests, wait),
-            TokenOutcome::Unavailable => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                ProblemType::TemporaryReducedCapacity,
-                Some(WHEN_UNAVAILABLE),
-            ),
-            TokenOutcome::Accepted | TokenOutcome::Invalid | TokenOutcome::NoToken => {
-                (StatusCode::UNAUTHORIZED, ProblemType::Unauthorized, None)
-            }
+        let wait = match outcome {
+            TokenOutcome::Spent => Some(self.windows.left(self.clock.now())),
+            TokenOutcome::TooManyFailures(wait) => wait,
+            TokenOutcome::Unavailable => Some(WHEN_UNAVAILABLE),
+            TokenOutcome::Accepted | TokenOutcome::Invalid | TokenOutcome::NoToken => None,
         };
-        let notice = Notice {
-            problem,
-            status,
-            violated: (outcome == TokenOutcome::Spent)
-                .then(|| self.violation())
-                .into_iter()
-                .collect(),
-            is_closed: false,
-            wait,
+        let policy = Exhausted {
+            policy: &self.policy,
+            limit: self.limit,
         };
-        let mut response = notice.response(request);
+        let rejection = Rejection::new(outcome, policy, wait);
+        let mut response = rejection.response(request);
         let headers = response.headers_mut();
         if let Some(wait) = wait {
             headers.insert(RETRY_AFTER, RetryAfter::after(wait).to_header_value());
         }
-        if status == StatusCode::UNAUTHORIZED {
+        if rejection.status == StatusCode::UNAUTHORIZED {
             self.challenge(headers);
         }
         // A gRPC status is a 200, which caches would keep.
         headers.insert(CACHE_CONTROL, NO_STORE);
         self.show_policy(headers);
         response
-    }
-
-    fn violation(&self) -> Violation<'_> {
-        Violation {
-            policy: &self.policy,
-            quota: Some((self.limit.into(), QuotaUnit::Requests)),
-            subject: Subject::Scope(&self.policy),
-            is_final: false,
-        }
     }
 
     /// Adds a challenge for each profile that there is a key of.
@@ -89,14 +65,14 @@ impl Origin {
     }
 
     /// The inner service has answered a request that was accepted.
-    pub(super) fn answer_accepted<B>(&self, mut response: Response<B>) -> Response<RateLimitBody<B>> {
+    pub(super) fn answer_accepted<B>(&self, mut response: Response<B>) -> Response<OriginBody<B>> {
         self.show_policy(response.headers_mut());
-        response.map(|body| RateLimitBody::passed(body, None))
+        response.map(OriginBody::from)
     }
 
     /// The inner service has answered a request that had no token. If a limit has rejected it, the client may come back
     /// with a token.
-    pub(super) fn answer_without_token<B>(&self, mut response: Response<B>) -> Response<RateLimitBody<B>> {
+    pub(super) fn answer_without_token<B>(&self, mut response: Response<B>) -> Response<OriginBody<B>> {
         let decision = response.extensions().get::<Decision>();
         let is_rejected = decision.is_some_and(|decision| decision.outcome() == Outcome::Rejected);
         if self.challenges_rejected && is_rejected && http_status(&response) == StatusCode::TOO_MANY_REQUESTS {
@@ -105,7 +81,7 @@ impl Origin {
             headers.insert(CACHE_CONTROL, NO_STORE);
             self.show_policy(headers);
         }
-        response.map(|body| RateLimitBody::passed(body, None))
+        response.map(OriginBody::from)
     }
 
     fn show_policy(&self, headers: &mut HeaderMap) {

@@ -12,11 +12,11 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::{
-    Origin,
+    Origin, OriginBody,
     future::{OriginFuture, State},
     outcome::PreCheck,
 };
-use crate::{layer::RateLimitBody, sync::ready::take_ready};
+use crate::privacy_pass::ready::take_ready;
 
 /// The service that [`OriginLayer`](super::OriginLayer) makes: passes a request on to `S` if its token is valid and
 /// unspent, and, where tokens are optional, if it has none.
@@ -76,7 +76,7 @@ where
     S: Service<Request<B>, Response = Response<R>> + Clone,
     R: Body<Data = Bytes>,
 {
-    type Response = Response<RateLimitBody<R>>;
+    type Response = Response<OriginBody<R>>;
     type Error = S::Error;
     type Future = OriginFuture<S, B>;
 

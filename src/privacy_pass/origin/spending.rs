@@ -4,13 +4,9 @@ use std::time::Duration;
 
 use super::tags::{Entry, Reservation, Tags};
 use crate::{
+    Algorithm, ConfigError, Limiter, LimiterBuilder, Outcome, PartitionId, PartitionKey, QuotaPolicy, Scope,
     clock::{Clock, Timestamp},
-    decision::Outcome,
-    error::ConfigError,
-    limiter::{Limiter, LimiterBuilder},
-    partition::{PartitionId, PartitionKey, Scope},
-    policy::{Algorithm, QuotaPolicy},
-    telemetry::TokenTelemetry,
+    privacy_pass::telemetry::TokenTelemetry,
 };
 
 /// A tag in its context.

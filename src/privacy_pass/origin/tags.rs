@@ -9,7 +9,7 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-use crate::{clock::Timestamp, partition::PartitionId, sync::mutex::Mutex};
+use crate::{PartitionId, clock::Timestamp, privacy_pass::mutex::Mutex};
 
 /// The tags of the tokens that came to this process, at most so many.
 ///

@@ -45,16 +45,6 @@ pub(super) fn response(notice: &Notice<'_>, media_type: HeaderValue) -> Response
     response
 }
 
-/// The status of a response as HTTP would say it, where gRPC says that a token or a quota is missing.
-#[cfg(feature = "privacy-pass")]
-pub(crate) fn http_status<B>(response: &Response<B>) -> http::StatusCode {
-    match response.headers().get(STATUS).map(HeaderValue::as_bytes) {
-        Some(b"8" | b"9") => http::StatusCode::TOO_MANY_REQUESTS,
-        Some(b"16") => http::StatusCode::UNAUTHORIZED,
-        _ => response.status(),
-    }
-}
-
 /// A status as gRPC knows it.
 struct Status {
     code: u16,
@@ -77,7 +67,6 @@ impl Status {
             ProblemType::QuotaExceeded => (RESOURCE_EXHAUSTED, with_names("quota exceeded", notice)),
             ProblemType::TemporaryReducedCapacity => (UNAVAILABLE, "capacity is temporarily reduced".into()),
             ProblemType::TooManyRequests => (RESOURCE_EXHAUSTED, "too many requests".into()),
-            ProblemType::Unauthorized => (UNAUTHENTICATED, "a valid token is needed".into()),
         };
         Self { code, message }
     }
@@ -117,7 +106,6 @@ const PERMISSION_DENIED: u16 = 7;
 const RESOURCE_EXHAUSTED: u16 = 8;
 // No client tries again after it: the quota has to be raised first, or the request made smaller.
 const FAILED_PRECONDITION: u16 = 9;
-const UNAUTHENTICATED: u16 = 16;
 const UNAVAILABLE: u16 = 14;
 
 /// ASCII characters that a `grpc-message` must escape.

@@ -168,7 +168,6 @@ impl<'a> Rejection<'a> {
             ProblemType::Blocked | ProblemType::Forbidden => StatusCode::FORBIDDEN,
             ProblemType::QuotaExceeded => self.status,
             ProblemType::TemporaryReducedCapacity => StatusCode::SERVICE_UNAVAILABLE,
-            ProblemType::Unauthorized => StatusCode::UNAUTHORIZED,
         }
     }
 

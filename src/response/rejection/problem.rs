@@ -18,18 +18,13 @@ pub(crate) enum ProblemType {
     TemporaryReducedCapacity,
     /// The client is blocked and not told so.
     TooManyRequests,
-    #[cfg_attr(
-        not(feature = "privacy-pass"),
-        allow(dead_code, reason = "origins of anonymous tokens ask for them")
-    )]
-    Unauthorized,
 }
 
 impl ProblemType {
     fn uri(self) -> &'static str {
         match self {
             Self::AbnormalUsageDetected => problem_types::ABNORMAL_USAGE_DETECTED,
-            Self::Blocked | Self::Forbidden | Self::TooManyRequests | Self::Unauthorized => "about:blank",
+            Self::Blocked | Self::Forbidden | Self::TooManyRequests => "about:blank",
             Self::QuotaExceeded => problem_types::QUOTA_EXCEEDED,
             Self::TemporaryReducedCapacity => problem_types::TEMPORARY_REDUCED_CAPACITY,
         }
@@ -53,7 +48,6 @@ impl ProblemType {
                 "Request cannot be satisfied due to temporary server capacity constraints"
             }
             Self::TooManyRequests => "Too Many Requests",
-            Self::Unauthorized => "Unauthorized",
         }
     }
 }
@@ -63,7 +57,6 @@ pub(super) fn write_problem(notice: &Notice<'_>, text: &mut String) {
     let detail = match notice.problem {
         ProblemType::Blocked => Some("The client is blocked."),
         ProblemType::Forbidden => Some("The request cannot be attributed to a caller."),
-        ProblemType::Unauthorized => Some("A valid token is needed."),
         ProblemType::QuotaExceeded if notice.is_closed => Some("The limit is closed."),
         _ if notice.is_final() => Some("The request costs more than the quota ever lets pass."),
         _ => None,
