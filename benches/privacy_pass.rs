@@ -1,6 +1,6 @@
 //! Anonymous credentials: what each step takes of one core, and what a saturated verifier does to other requests.
 //!
-//!     cargo bench --features privacy-pass --bench privacy_pass
+//!     cargo bench --bench privacy_pass
 //!
 //! First the steps of both profiles. `verify` is what an origin does for each token, `issue` what an issuer does for each
 //! credential; the other steps are the client's. All are the functions of the scheme alone, without HTTP and without threads:
@@ -30,7 +30,7 @@ use http::{HeaderValue, Request, Response};
 use http_body_util::Empty;
 use tokio::{runtime::Runtime, task::JoinSet, time::sleep_until};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_quota::privacy_pass::{
+use tower_quota_anonymous::{
     Challenge, CredentialRequest, IssuerKey, OriginLayer, Profile, Token, token_to_header_value,
 };
 

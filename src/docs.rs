@@ -3,10 +3,6 @@
 #[doc = include_str!("../docs/alerts.md")]
 pub mod alerts {}
 
-#[cfg(feature = "privacy-pass")]
-#[doc = include_str!("../docs/anonymous.md")]
-pub mod anonymous {}
-
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 

@@ -79,6 +79,7 @@
 //! - [`docs::cookbook`]: recipes for routes and methods, GraphQL, WebSocket messages, uploads and jobs.
 //! - [`docs::moving`]: line by line from tower_governor, axum-governor and `tower::limit`. [`docs::comparison`]: beside others.
 //! - [`docs::production`]: Redis, its settings, what to watch, what happens when something breaks, what is not promised.
+//! - The package `tower-quota-anonymous`: quotas for callers that cannot be identified, with anonymous rate-limited credentials.
 //! - The package `tower-quota-fleet`: one set of rules for all instances, with a version, a rollout and a kill switch.
 //! - [`docs::alerts`]: what to do about each alert.
 //! - [`docs::regions`]: limits that several regions share. [`docs::scale`]: the servers and the memory that a load takes.
@@ -101,7 +102,6 @@
 //! | `tier` | | [`tier`](mod@tier): the tier of each user from a slow source, such as a database |
 //! | `tonic` | | the peer address from tonic's connection information |
 //! | `headers` | | the [`fields`] as typed headers, for `TypedHeader` of axum-extra |
-//! | `privacy-pass` | | `privacy_pass`: quotas for callers that cannot be identified, with anonymous rate-limited credentials; not audited |
 //! | `grpc-details` | | when to try again and which quotas are used up, in the details of a gRPC status |
 //!
 //! Features only add. Without any, the crate has the layer and [`MemoryStore`].
@@ -116,8 +116,6 @@ pub mod telemetry;
 
 mod access;
 mod algorithm;
-#[cfg(feature = "privacy-pass")]
-mod arc;
 mod breaker;
 pub mod clock;
 mod decision;
@@ -137,8 +135,6 @@ mod limiter;
 mod mistake;
 mod partition;
 mod policy;
-#[cfg(feature = "privacy-pass")]
-pub mod privacy_pass;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod response;

@@ -17,10 +17,10 @@ use tower_quota::{
         Hints, LayerFields, MAX_ITEMS, MAX_LENGTH, RetryAfter, draft06, draft07, draft11, in_between, merge_into,
     },
     key::{self, ForwardingField, KeyExtractor, PeerAddress},
-    privacy_pass::{
-        Challenge, CredentialError, CredentialRequest, Directory, IssuerKey, Profile, Token, TokenChallenge,
-        token_from_headers, token_to_header_value,
-    },
+};
+use tower_quota_anonymous::{
+    Challenge, CredentialError, CredentialRequest, Directory, IssuerKey, Profile, Token, TokenChallenge,
+    token_from_headers, token_to_header_value,
 };
 use tower_quota_fleet::{FleetErrorKind, RulesDocument};
 use tower_ratelimit_client::{self as client, Acquire, Advice, Caps, Exchange, Pacing, Problem, Strategy};

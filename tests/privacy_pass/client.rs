@@ -20,11 +20,11 @@ use tower_quota::{
     Algorithm, Exemption, MemoryStore, QuotaPolicy, RateLimitLayer,
     clock::{Clock, Timestamp},
     key::{self, PeerAddress},
-    privacy_pass::{
-        AcceptedToken, Challenge, ContextName, CredentialStorage, Directory, IssuerKey, MemoryCredentials, OriginLayer,
-        Profile, Reserved, StorageFuture, Token, TokenChallenge, TokenClient, TokenClientError, TokenClientLayer,
-        TokenClientLayerBuilder, TrustedIssuer, token_from_headers,
-    },
+};
+use tower_quota_anonymous::{
+    AcceptedToken, Challenge, ContextName, CredentialStorage, Directory, IssuerKey, MemoryCredentials, OriginLayer,
+    Profile, Reserved, StorageFuture, Token, TokenChallenge, TokenClient, TokenClientError, TokenClientLayer,
+    TokenClientLayerBuilder, TrustedIssuer, token_from_headers,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);

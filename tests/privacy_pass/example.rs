@@ -1,6 +1,6 @@
 //! The example `anonymous`: what it tells is what happens.
 
-#[path = "../../examples/anonymous/main.rs"]
+#[path = "../../crates/tower-quota-anonymous/examples/anonymous/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
 mod anonymous;
 

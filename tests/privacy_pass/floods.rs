@@ -12,10 +12,8 @@ use futures_util::{
     poll,
 };
 use tokio::task::spawn_blocking;
-use tower_quota::{
-    QuotaPolicy,
-    privacy_pass::{OriginLayerBuilder, Profile, Token, TokenChallenge},
-};
+use tower_quota::QuotaPolicy;
+use tower_quota_anonymous::{OriginLayerBuilder, Profile, Token, TokenChallenge};
 
 use crate::{
     holder::{Holder, forged, with_token},

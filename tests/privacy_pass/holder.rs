@@ -1,7 +1,7 @@
 //! A client as the drafts describe it, by hand: what it does wrong, it does on purpose.
 
 use http::{HeaderMap, Request, Response, header};
-use tower_quota::privacy_pass::{
+use tower_quota_anonymous::{
     Challenge, Credential, CredentialRequest, IssuerKey, Token, TokenChallenge, token_to_header_value,
 };
 

@@ -6,10 +6,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_quota::{
-    Store,
-    privacy_pass::{IssuerKey, OriginLayer, OriginLayerBuilder, Profile, Token, TokenChallenge},
-};
+use tower_quota::Store;
+use tower_quota_anonymous::{IssuerKey, OriginLayer, OriginLayerBuilder, Profile, Token, TokenChallenge};
 
 use crate::holder::{Issuer, challenged, with_token};
 

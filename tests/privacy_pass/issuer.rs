@@ -18,10 +18,10 @@ use tower_quota::{
     StoreErrorKind,
     clock::{Clock, Timestamp},
     key,
-    privacy_pass::{
-        CredentialRequest, Directory, IssuanceDecision, IssuanceRequest, Issuer, IssuerBody, IssuerBuilder, IssuerKey,
-        KeyId, KeySet, Profile,
-    },
+};
+use tower_quota_anonymous::{
+    CredentialRequest, Directory, IssuanceDecision, IssuanceRequest, Issuer, IssuerBody, IssuerBuilder, IssuerKey,
+    KeyId, KeySet, Profile,
 };
 
 /// Gives a credential to everybody.

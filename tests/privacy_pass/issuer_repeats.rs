@@ -20,12 +20,10 @@ use tower::{Layer, ServiceExt};
 use tower_quota::{
     Access, AccessList, AcquireFuture, Algorithm, Limiter, MemoryStore, MissingKey, PartitionKey, Plan, QuotaPolicy,
     RateLimitLayer, RateLimitLayerBuilder, RedisStore, Rules, Settlement, Store, StoreError, StoreErrorKind,
-    StoreFuture, Tiers,
-    clock::Clock,
-    key,
-    privacy_pass::{
-        CredentialRequest, IssuanceDecision, IssuanceRequest, Issuer, IssuerBody, IssuerKey, KeySet, Profile, Token,
-    },
+    StoreFuture, Tiers, clock::Clock, key,
+};
+use tower_quota_anonymous::{
+    CredentialRequest, IssuanceDecision, IssuanceRequest, Issuer, IssuerBody, IssuerKey, KeySet, Profile, Token,
 };
 
 use crate::{

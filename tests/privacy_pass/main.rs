@@ -3,14 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod client;
-mod credentials;
 mod example;
 mod floods;
 mod holder;
 mod instances;
 mod issuer;
 mod issuer_repeats;
-mod keys;
 mod messages;
 mod origin;
 #[path = "../support/remote_store.rs"]
@@ -20,4 +18,3 @@ mod servers;
 mod spent;
 #[path = "../support/mod.rs"]
 mod support;
-mod vectors;

@@ -2,14 +2,17 @@
 
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::Value;
-use tower_quota::privacy_pass::{
+use tower_quota_anonymous::{
     Challenge, Directory, KeyId, MessageError, Profile, Token, TokenChallenge, token_from_headers,
     token_to_header_value,
 };
 
 /// Cases that the two prototypes of the design have agreed on, of the profiles that the crate has.
 fn cases() -> Vec<(Profile, Value)> {
-    let vectors: Value = serde_json::from_str(include_str!("vectors/token-level.json")).unwrap();
+    let vectors: Value = serde_json::from_str(include_str!(
+        "../../crates/arc-credentials/tests/vectors/token-level.json"
+    ))
+    .unwrap();
     let cases = vectors["cases"].as_array().unwrap().iter();
     let profile = |case: &Value| match case["profile"].as_str().unwrap().split(':').next() {
         Some("A") => Some(Profile::P384),
@@ -20,7 +23,7 @@ fn cases() -> Vec<(Profile, Value)> {
 }
 
 fn rfc9577() -> Value {
-    serde_json::from_str(include_str!("vectors/rfc9577.json")).unwrap()
+    serde_json::from_str(include_str!("../../crates/arc-credentials/tests/vectors/rfc9577.json")).unwrap()
 }
 
 fn hex(value: &Value) -> Vec<u8> {

@@ -19,9 +19,9 @@ use tower_quota::{
     Exemption, MemoryStore, QuotaPolicy, RateLimitLayer,
     clock::{Clock, Timestamp},
     key::{self, PeerAddress},
-    privacy_pass::{
-        AcceptedToken, EXPOSED, IssuerKey, OriginLayer, OriginLayerBuilder, Profile, Token, TokenChallenge,
-    },
+};
+use tower_quota_anonymous::{
+    AcceptedToken, EXPOSED, IssuerKey, OriginLayer, OriginLayerBuilder, Profile, Token, TokenChallenge,
 };
 
 use crate::holder::{Issuer, challenge_in, challenged, forged, with_token};
@@ -356,7 +356,7 @@ async fn tokens_of_all_keys_and_profiles_are_accepted_and_the_first_of_each_prof
         .build()
         .unwrap();
     let response = send(&layer, request()).await;
-    let challenges = tower_quota::privacy_pass::Challenge::from_headers(response.headers());
+    let challenges = tower_quota_anonymous::Challenge::from_headers(response.headers());
     let shown: Vec<_> = challenges
         .iter()
         .map(|challenge| challenge.token_key().unwrap())

@@ -6,12 +6,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_quota::{
-    clock::{Clock, Timestamp},
-    privacy_pass::{
-        Challenge, IssuanceDecision, IssuanceRequest, Issuer, IssuerKey, KeySet, OriginLayer, OriginLayerBuilder,
-        Profile, TokenClient, TokenClientLayer, TrustedIssuer,
-    },
+use tower_quota::clock::{Clock, Timestamp};
+use tower_quota_anonymous::{
+    Challenge, IssuanceDecision, IssuanceRequest, Issuer, IssuerKey, KeySet, OriginLayer, OriginLayerBuilder, Profile,
+    TokenClient, TokenClientLayer, TrustedIssuer,
 };
 
 use crate::{

@@ -16,8 +16,8 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
     AcquireFuture, FailureMode, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
     clock::{Clock, Timestamp},
-    privacy_pass::{IssuerKey, OriginLayer, OriginLayerBuilder, Profile, Token, TokenChallenge},
 };
+use tower_quota_anonymous::{IssuerKey, OriginLayer, OriginLayerBuilder, Profile, Token, TokenChallenge};
 
 use crate::holder::{Issuer, challenged, with_token};
 

@@ -1,10 +1,8 @@
 //! Two processes on one Redis accept an anonymous token once.
 
 use futures_util::future::join_all;
-use tower_quota::{
-    RedisStore,
-    privacy_pass::{IssuerKey, Profile, Token},
-};
+use tower_quota::RedisStore;
+use tower_quota_anonymous::{IssuerKey, Profile, Token};
 
 use crate::{
     origins::{instance, new_key, status, tokens},

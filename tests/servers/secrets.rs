@@ -24,11 +24,11 @@ use tower_quota::{
     ToPartitionKey,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor, PeerAddress},
-    privacy_pass::{
-        CredentialRequest, IssuanceDecision, IssuanceRequest, Issuer, IssuerKey, KeySet, OriginLayer,
-        OriginLayerBuilder, Profile, Token,
-    },
     tier::TierLayer,
+};
+use tower_quota_anonymous::{
+    CredentialRequest, IssuanceDecision, IssuanceRequest, Issuer, IssuerKey, KeySet, OriginLayer, OriginLayerBuilder,
+    Profile, Token,
 };
 use tower_quota_fleet::{
     AccessEntry, Control, Publication, RedisRules, RulesDocument, RulesFollower, RulesPublisher, RulesSource,

@@ -14,10 +14,10 @@ use tower_quota::{
     QuotaPolicy,
     clock::{Clock, Timestamp},
     key::PeerAddress,
-    privacy_pass::{
-        CredentialRequest, IssuanceDecision, IssuanceRequest, Issuer, IssuerKey, KeySet, OriginLayer,
-        OriginLayerBuilder, Profile, Token, token_to_header_value,
-    },
+};
+use tower_quota_anonymous::{
+    CredentialRequest, IssuanceDecision, IssuanceRequest, Issuer, IssuerKey, KeySet, OriginLayer, OriginLayerBuilder,
+    Profile, Token, token_to_header_value,
 };
 
 use crate::{

@@ -1,10 +1,7 @@
 //! Settings, clients and errors, as `{:?}` shows them.
 
-use tower_quota::{
-    Exemption, RedisStore,
-    key::ForwardingField,
-    privacy_pass::{TokenClientLayer, TrustedIssuer},
-};
+use tower_quota::{Exemption, RedisStore, key::ForwardingField};
+use tower_quota_anonymous::{TokenClientLayer, TrustedIssuer};
 use tower_quota_fleet::{FileRules, RulesDocument};
 use tower_ratelimit_client::ClientLayer;
 

@@ -1,0 +1,277 @@
+//! Challenges: the structure that an origin sends, and the values that both sides derive from it.
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    KeyId, Profile,
+    message::{MessageError, Reader, put_field16},
+};
+
+/// A challenge of an origin: `TokenChallenge` of RFC 9577, section 2.1, with the field that the drafts of
+/// [`Profile::P256`] add.
+///
+/// All tokens that answer equal challenges with one credential count together: the challenge says what the limit is
+/// *about*. You want one to make an origin or a client of your own.
+///
+/// A challenge of another token type can be read, too. Nothing in it is trusted: a name is any host with any port.
+///
+/// ```
+/// use arc_credentials::{Profile, TokenChallenge};
+///
+/// let challenge = TokenChallenge::new(Profile::P384, "issuer.example")?
+///     .with_origins(["api.example", "www.example"])?
+///     .with_redemption_context([7; 32]);
+/// assert_eq!(challenge.token_type(), 0xc7d3);
+/// assert!(challenge.is_for("API.example"));
+/// assert!(!challenge.is_for("example"));
+/// assert_eq!(TokenChallenge::parse(&challenge.to_bytes()), Ok(challenge));
+///
+/// // Names have no spaces and no commas.
+/// assert!(TokenChallenge::new(Profile::P384, "").is_err());
+/// assert!(TokenChallenge::new(Profile::P384, "a, b").is_err());
+/// # Ok::<_, arc_credentials::MessageError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TokenChallenge {
+    token_type: u16,
+    issuer_name: Box<str>,
+    redemption_context: Option<[u8; 32]>,
+    /// Names with commas between them.
+    origin_info: Box<str>,
+    /// Always none where the type has no such field.
+    credential_context: Option<[u8; 32]>,
+}
+
+impl TokenChallenge {
+    /// The longest one that is read. Structures of RFC 9577 could be longer, and header fields that hold them could not.
+    pub const MAX_LENGTH: usize = 8 * 1024;
+
+    const ISSUER_NAME: &str = "issuer_name";
+    const ORIGIN_INFO: &str = "origin_info";
+
+    /// A challenge for tokens of this issuer, which any origin may ask for, with empty contexts.
+    ///
+    /// # Errors
+    ///
+    /// If the name is empty, longer than 255 bytes, or has a character that no host with a port has.
+    pub fn new(profile: Profile, issuer_name: &str) -> Result<Self, MessageError> {
+        Ok(Self {
+            token_type: profile.token_type(),
+            issuer_name: name(Self::ISSUER_NAME, issuer_name)?.into(),
+            redemption_context: None,
+            origin_info: "".into(),
+            credential_context: None,
+        })
+    }
+
+    /// The same challenge by these origins: hosts, each with a port where it is not the usual one.
+    ///
+    /// # Errors
+    ///
+    /// As for the name of the issuer, or if all of them together have more than 4 096 bytes.
+    pub fn with_origins<N: AsRef<str>>(self, origins: impl IntoIterator<Item = N>) -> Result<Self, MessageError> {
+        let mut origin_info = String::new();
+        for origin in origins {
+            if !origin_info.is_empty() {
+                origin_info.push(',');
+            }
+            origin_info += name(Self::ORIGIN_INFO, origin.as_ref())?;
+            if origin_info.len() > 4_096 {
+                return Err(MessageError::Length(Self::ORIGIN_INFO));
+            }
+        }
+        Ok(Self {
+            origin_info: origin_info.into(),
+            ..self
+        })
+    }
+
+    /// The same challenge with what tells one allowance of a credential from the next: of a time window, say.
+    ///
+    /// A context that is new for each request lifts the limit, and one that is new for each client lets the origin follow
+    /// that client.
+    #[must_use]
+    pub fn with_redemption_context(self, context: [u8; 32]) -> Self {
+        Self {
+            redemption_context: Some(context),
+            ..self
+        }
+    }
+
+    /// The same challenge for credentials that were issued for this context, an epoch of the issuer, say. Challenges of
+    /// [`Profile::P384`] do not have it, and stay as they are.
+    #[must_use]
+    pub fn with_credential_context(self, context: [u8; 32]) -> Self {
+        Self {
+            credential_context: self.has_credential_context().then_some(context),
+            ..self
+        }
+    }
+
+    /// The same challenge for tokens of another profile. It loses its credential context if `profile` has none.
+    ///
+    /// ```
+    /// use arc_credentials::{Profile, TokenChallenge};
+    ///
+    /// let challenge = TokenChallenge::new(Profile::P256, "issuer.example")?.with_credential_context([7; 32]);
+    /// let older = challenge.clone().with_profile(Profile::P384);
+    /// assert_eq!((older.profile(), older.credential_context()), (Some(Profile::P384), None));
+    /// assert_eq!(challenge.clone().with_profile(Profile::P256), challenge);
+    /// # Ok::<_, arc_credentials::MessageError>(())
+    /// ```
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        self.token_type = profile.token_type();
+        self.credential_context = self.credential_context.filter(|_| self.has_credential_context());
+        self
+    }
+
+    /// Reads the structure.
+    ///
+    /// # Errors
+    ///
+    /// If it is cut off or longer than it says, if a context has neither 0 nor 32 bytes, or a name is not one.
+    pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
+        if bytes.len() > Self::MAX_LENGTH {
+            return Err(MessageError::Length("challenge"));
+        }
+        let mut reader = Reader(bytes);
+        let token_type = reader.number16("token_type")?;
+        let mut challenge = Self {
+            token_type,
+            issuer_name: name(Self::ISSUER_NAME, reader.text16(Self::ISSUER_NAME)?)?.into(),
+            redemption_context: reader.context("redemption_context")?,
+            origin_info: origin_info(reader.text16(Self::ORIGIN_INFO)?)?.into(),
+            credential_context: None,
+        };
+        if challenge.has_credential_context() {
+            challenge.credential_context = reader.context("credential_context")?;
+        }
+        reader.end("challenge")?;
+        Ok(challenge)
+    }
+
+    /// The structure as it is sent.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.token_type.to_be_bytes().to_vec();
+        put_field16(&mut bytes, self.issuer_name.as_bytes());
+        put_context(&mut bytes, self.redemption_context);
+        put_field16(&mut bytes, self.origin_info.as_bytes());
+        if self.has_credential_context() {
+            put_context(&mut bytes, self.credential_context);
+        }
+        bytes
+    }
+
+    /// SHA-256 of [the structure](Self::to_bytes): `challenge_digest` of RFC 9577, section 2.2.
+    pub fn digest(&self) -> [u8; 32] {
+        Sha256::digest(self.to_bytes()).into()
+    }
+
+    /// The request context of a credential of this key: see the drafts, "Client-to-Issuer Request".
+    ///
+    /// The fields of [`Profile::P256`] have their lengths before them, those of all other types have not.
+    ///
+    /// ```
+    /// use arc_credentials::{KeyId, Profile, TokenChallenge};
+    ///
+    /// let (challenge, key) = (TokenChallenge::new(Profile::P384, "issuer.example")?, KeyId::from_bytes([7; 32]));
+    /// assert_eq!(challenge.request_context(&key), [b"issuer.example".as_slice(), &[7; 32]].concat());
+    /// # Ok::<_, arc_credentials::MessageError>(())
+    /// ```
+    pub fn request_context(&self, key: &KeyId) -> Vec<u8> {
+        match self.has_credential_context() {
+            true => self.fields_context(self.credential_context, key),
+            false => [self.issuer_name.as_bytes(), key.as_bytes()].concat(),
+        }
+    }
+
+    /// The presentation context, common to the tokens of one allowance: see the drafts, "Token Creation".
+    ///
+    /// ```
+    /// use arc_credentials::{KeyId, Profile, TokenChallenge};
+    ///
+    /// let (challenge, key) = (TokenChallenge::new(Profile::P384, "issuer.example")?, KeyId::from_bytes([7; 32]));
+    /// assert_eq!(challenge.presentation_context(&key), [challenge.digest(), [7; 32]].concat());
+    /// # Ok::<_, arc_credentials::MessageError>(())
+    /// ```
+    pub fn presentation_context(&self, key: &KeyId) -> Vec<u8> {
+        match self.has_credential_context() {
+            true => self.fields_context(self.redemption_context, key),
+            false => [self.digest(), *key.as_bytes()].concat(),
+        }
+    }
+
+    fn fields_context(&self, context: Option<[u8; 32]>, key: &KeyId) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_field16(&mut bytes, self.issuer_name.as_bytes());
+        put_field16(&mut bytes, self.origin_info.as_bytes());
+        put_field16(&mut bytes, context.as_ref().map_or(&[], |context| context));
+        bytes.extend_from_slice(key.as_bytes());
+        bytes
+    }
+
+    /// Returns `true` if this origin may ask for the token: it is named, or no origin is. Letters of both cases
+    /// are the same, as in all names of hosts.
+    pub fn is_for(&self, origin: &str) -> bool {
+        self.origin_info.is_empty() || self.origins().any(|name| name.eq_ignore_ascii_case(origin))
+    }
+
+    /// The token type: see [`Profile::token_type`].
+    pub fn token_type(&self) -> u16 {
+        self.token_type
+    }
+
+    /// The profile that the token type is of; none for other types.
+    pub fn profile(&self) -> Option<Profile> {
+        Profile::from_token_type(self.token_type)
+    }
+
+    /// The issuer: a host, with a port where it is not the usual one.
+    pub fn issuer_name(&self) -> &str {
+        &self.issuer_name
+    }
+
+    /// The origins that are named; none means any.
+    pub fn origins(&self) -> impl Iterator<Item = &str> {
+        self.origin_info.split(',').filter(|name| !name.is_empty())
+    }
+
+    /// The redemption context, which tells one allowance of a credential from the next.
+    pub fn redemption_context(&self) -> Option<&[u8; 32]> {
+        self.redemption_context.as_ref()
+    }
+
+    /// The credential context, for which credentials have to be issued.
+    pub fn credential_context(&self) -> Option<&[u8; 32]> {
+        self.credential_context.as_ref()
+    }
+
+    fn has_credential_context(&self) -> bool {
+        self.profile() == Some(Profile::P256)
+    }
+}
+
+fn put_context(bytes: &mut Vec<u8>, context: Option<[u8; 32]>) {
+    let context = context.as_ref().map_or([].as_slice(), |context| context);
+    bytes.push(context.len() as u8);
+    bytes.extend_from_slice(context);
+}
+
+/// A host, perhaps with a port.
+fn name<'a>(part: &'static str, name: &'a str) -> Result<&'a str, MessageError> {
+    let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    match name.len() {
+        1..=255 if name.bytes().all(is_of_host) => Ok(name),
+        1..=255 => Err(MessageError::Malformed(part)),
+        _ => Err(MessageError::Length(part)),
+    }
+}
+
+fn origin_info(text: &str) -> Result<&str, MessageError> {
+    if !text.is_empty() {
+        let mut origins = text.split(',');
+        origins.try_for_each(|origin| name(TokenChallenge::ORIGIN_INFO, origin).map(drop))?;
+    }
+    Ok(text)
+}

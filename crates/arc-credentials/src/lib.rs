@@ -1,0 +1,39 @@
+//! Anonymous Rate-Limited Credentials (ARC) over P-256 and P-384: keys, issuance, presentations, and the structures of Privacy
+//! Pass that carry them. Pure functions of bytes, without HTTP, async code or a clock.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod challenge;
+mod credential;
+mod error;
+mod issuance;
+mod key;
+mod message;
+mod nonces;
+mod presentation;
+mod profile;
+mod proof;
+mod randomness;
+mod suite;
+mod token;
+mod wire;
+
+pub use self::{
+    challenge::TokenChallenge,
+    credential::{Credential, Presentation},
+    error::{CredentialError, RandomnessError, VerificationError},
+    issuance::CredentialRequest,
+    key::{IssuerKey, KeyId, PublicKey},
+    message::MessageError,
+    nonces::UsedNonces,
+    presentation::Tag,
+    profile::Profile,
+    token::Token,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// The programs of the README have to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,166 @@
+//! Tokens: the answer of a client to a challenge.
+
+use std::fmt;
+
+use super::{
+    KeyId, Profile,
+    challenge::TokenChallenge,
+    message::{MessageError, Reader},
+};
+
+/// A token as it is sent: which key and nonce it claims, and a presentation that is not verified.
+///
+/// You want it to make an origin or a client of your own. Everything but the presentation is a claim that the proof does not
+/// bind, so it serves to look things up, and for no decision.
+///
+/// | profile | fields | length |
+/// |---|---|---|
+/// | [`Profile::P384`] | type, key id, nonce, presentation | 474 |
+/// | [`Profile::P256`] | type, nonce, challenge digest, key id, presentation | 362 |
+///
+/// ```
+/// use arc_credentials::{KeyId, Profile, Token, TokenChallenge};
+///
+/// let challenge = TokenChallenge::new(Profile::P256, "issuer.example")?;
+/// let token = Token::new(&challenge, KeyId::from_bytes([7; 32]), 3, vec![2; 292])?;
+/// assert_eq!(token.to_bytes().len(), 362);
+/// assert_eq!((token.profile(), token.nonce()), (Profile::P256, 3));
+/// assert_eq!(Token::parse(&token.to_bytes()), Ok(token));
+/// # Ok::<_, arc_credentials::MessageError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    profile: Profile,
+    key: KeyId,
+    nonce: u32,
+    /// None where the type has no such field.
+    challenge_digest: Option<[u8; 32]>,
+    presentation: Box<[u8]>,
+}
+
+impl Token {
+    /// The length of the longer kind, in bytes.
+    pub const MAX_LENGTH: usize = 474;
+
+    /// A token that answers this challenge.
+    ///
+    /// # Errors
+    ///
+    /// If the challenge asks for tokens of another type, or the presentation does not have the length that those of its
+    /// profile have.
+    pub fn new(
+        challenge: &TokenChallenge,
+        key: KeyId,
+        nonce: u32,
+        presentation: Vec<u8>,
+    ) -> Result<Self, MessageError> {
+        let profile = challenge
+            .profile()
+            .ok_or(MessageError::TokenType(challenge.token_type()))?;
+        if presentation.len() != profile.presentation_len() {
+            return Err(MessageError::Length("presentation"));
+        }
+        Ok(Self {
+            profile,
+            key,
+            nonce,
+            challenge_digest: (profile == Profile::P256).then(|| challenge.digest()),
+            presentation: presentation.into(),
+        })
+    }
+
+    /// Reads a token.
+    ///
+    /// # Errors
+    ///
+    /// If its type is not of one of the profiles, or its length not that of its type.
+    pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
+        let mut reader = Reader(bytes);
+        let token_type = reader.number16("token_type")?;
+        let profile = Profile::from_token_type(token_type).ok_or(MessageError::TokenType(token_type))?;
+        let nonce = |reader: &mut Reader<'_>| reader.array("presentation_nonce").map(u32::from_be_bytes);
+        let key = |reader: &mut Reader<'_>| reader.array("issuer_key_id").map(KeyId::from_bytes);
+        let (nonce, challenge_digest, key) = match profile {
+            Profile::P384 => {
+                let key = key(&mut reader)?;
+                (nonce(&mut reader)?, None, key)
+            }
+            Profile::P256 => {
+                let nonce = nonce(&mut reader)?;
+                let digest = reader.array("challenge_digest")?;
+                (nonce, Some(digest), key(&mut reader)?)
+            }
+        };
+        let presentation = reader.take("presentation", profile.presentation_len())?.into();
+        reader.end("token")?;
+        Ok(Self {
+            profile,
+            key,
+            nonce,
+            challenge_digest,
+            presentation,
+        })
+    }
+
+    /// The token as it is sent.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.profile.token_type().to_be_bytes().to_vec();
+        match self.profile {
+            Profile::P384 => {
+                bytes.extend_from_slice(self.key.as_bytes());
+                bytes.extend_from_slice(&self.nonce.to_be_bytes());
+            }
+            Profile::P256 => {
+                bytes.extend_from_slice(&self.nonce.to_be_bytes());
+                bytes.extend_from_slice(&self.challenge_digest.unwrap_or_default());
+                bytes.extend_from_slice(self.key.as_bytes());
+            }
+        }
+        bytes.extend_from_slice(&self.presentation);
+        bytes
+    }
+
+    /// The curve and the layout.
+    pub fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// The key that is to have issued the credential.
+    pub fn key(&self) -> &KeyId {
+        &self.key
+    }
+
+    /// The number of the presentation in its context.
+    pub fn nonce(&self) -> u32 {
+        self.nonce
+    }
+
+    /// The digest of the challenge that it is to answer; `None` for [`Profile::P384`], whose tokens do not have it.
+    pub fn challenge_digest(&self) -> Option<&[u8; 32]> {
+        self.challenge_digest.as_ref()
+    }
+
+    /// The tag that the presentation claims to have: [`Tag::as_bytes`](super::Tag::as_bytes) of the one that
+    /// [`verify`](super::IssuerKey::verify) returns, if the presentation is valid.
+    ///
+    /// You want it to look for a spent tag before the proof, which costs milliseconds, is verified.
+    pub fn tag(&self) -> &[u8] {
+        let length = self.profile.tag_len();
+        &self.presentation[3 * length..4 * length]
+    }
+
+    /// The presentation, to be verified.
+    pub fn presentation(&self) -> &[u8] {
+        &self.presentation
+    }
+}
+
+/// Any holder of a token can spend it, so it is not shown.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token")
+            .field("profile", &self.profile)
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}

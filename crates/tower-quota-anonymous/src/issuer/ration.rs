@@ -1,0 +1,131 @@
+//! A [`RateLimitLayer`] as a policy: it rations credentials, and grants a request again whose answer was lost.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{Request, Response, StatusCode, header::CONTENT_LENGTH};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{
+    IssuanceDecision, IssuanceRequest, IssuerBody,
+    note::Note,
+    policy::{Grant, Verdict},
+    response::problem_for_now,
+};
+use crate::{content::collect, mutex::Mutex};
+use tower_quota::{ActualCost, Decision, Limiter, Outcome, RateLimitBody, RateLimitLayer, WeakPermit, WithPermit};
+
+pub(super) async fn decide(layer: RateLimitLayer, request: IssuanceRequest) -> IssuanceDecision {
+    let granting = Granting {
+        limiter: layer.limiter().clone(),
+        digest: request.digest(),
+        grant: Arc::default(),
+    };
+    let mut parts = request.into_parts();
+    // A limit around the issuer counts repeats, too.
+    parts.extensions.remove::<WeakPermit>();
+    parts.extensions.insert(WithPermit);
+    // The service is always ready.
+    let Ok(response) = layer.layer(granting.clone()).call(Request::from_parts(parts, ())).await;
+    let decision = response.extensions().get::<Decision>();
+    let outcome = decision.map(Decision::outcome);
+    let rejected = decision.filter(|decision| is_exhausted(decision));
+    if let Some(note) = rejected.and_then(|decision| granting.note(decision))
+        && let Some(repeat) = note.find().await
+    {
+        return IssuanceDecision(Verdict::Issue(Grant::again(repeat)));
+    }
+    match outcome {
+        None | Some(Outcome::Allowed | Outcome::Unlimited) => granting.granted(response),
+        Some(outcome) if !outcome.is_admitted() => rejected_by(response).await,
+        _ => {
+            let detail = "The issuer cannot decide at the moment.";
+            let wait = Duration::from_secs(1);
+            IssuanceDecision::respond_with(problem_for_now(StatusCode::SERVICE_UNAVAILABLE, detail, wait))
+        }
+    }
+}
+
+/// Time alone lets the caller pass again, so it may repeat what it was granted before.
+fn is_exhausted(decision: &Decision) -> bool {
+    let is_closed = || decision.violated().any(|by| by.policy().quota() == 0);
+    decision.outcome() == Outcome::Rejected && !is_closed()
+}
+
+/// The layer's own body, which is there as a whole.
+async fn rejected_by(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecision {
+    let (mut parts, body) = response.into_parts();
+    let content = collect(body, usize::MAX).await.unwrap_or_default();
+    parts.headers.remove(CONTENT_LENGTH);
+    IssuanceDecision::respond_with(Response::from_parts(parts, content))
+}
+
+/// The service that a layer calls for a request that it admits.
+#[derive(Clone)]
+struct Granting {
+    limiter: Limiter,
+    digest: [u8; 32],
+    grant: Arc<Mutex<Grant>>,
+}
+
+impl Granting {
+    fn note(&self, decision: &Decision) -> Option<Note> {
+        Note::new(self.limiter.clone(), decision.plan()?, &self.digest)
+    }
+
+    /// Notes the charge. If a charge of an equal request was noted before, this one is refunded.
+    async fn grant(&self, permit: Option<WeakPermit>) -> Response<IssuerBody> {
+        let mut response = Response::default();
+        // A request without a permit is not counted.
+        let Some(permit) = permit.as_ref().and_then(WeakPermit::upgrade) else {
+            return response;
+        };
+        let repeat = match self.note(permit.decision()) {
+            Some(note) => note.write().await,
+            None => None,
+        };
+        let mut grant = self.grant.lock();
+        match repeat {
+            Some(repeat) => {
+                permit.refund();
+                // The cost that the program computes from a response would replace the refund.
+                response.extensions_mut().insert(ActualCost(0));
+                *grant = Grant::again(repeat);
+            }
+            None => grant.held = Some(permit),
+        }
+        response
+    }
+
+    /// Passed on means granted, if it was counted or explicitly is not.
+    fn granted(&self, response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecision {
+        let mut grant = mem::take(&mut *self.grant.lock());
+        if grant.repeat.is_none() {
+            grant.headers = response.into_parts().0.headers;
+        }
+        IssuanceDecision(Verdict::Issue(grant))
+    }
+}
+
+impl Service<Request<()>> for Granting {
+    type Response = Response<IssuerBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<()>) -> Self::Future {
+        let (granting, permit) = (self.clone(), request.extensions_mut().remove());
+        Box::pin(async move { Ok(granting.grant(permit).await) })
+    }
+}

@@ -1,0 +1,204 @@
+//! The keys of an issuer and of its origins, each with its time.
+
+use std::{
+    cmp::Reverse,
+    ops::{Bound, RangeBounds},
+    time::Duration,
+};
+
+use super::{CredentialError, Directory, IssuerKey, KeyId, Profile};
+use tower_quota::clock::Timestamp;
+
+/// The keys of an issuer, each with the time in which credentials are issued with it. Issuer and origins take the same set.
+///
+/// You want more than one key of a profile while keys change: the issuer lists the next one before its time begins, and
+/// issues with the last one until no client has an old [`Directory`] any more. Origins show the key whose time has begun
+/// last, and change it where one of their windows begins: **a new key is a fresh allowance**, and in the middle of a window
+/// it would add to the one of the old key. A credential lives until the origins get a set without its key.
+///
+/// To change keys without a restart, give the origins a set with the next key
+/// ([`OriginLayer::replace_keys`](super::OriginLayer::replace_keys)), then the issuer
+/// ([`Issuer::replace_keys`](super::Issuer::replace_keys)).
+///
+/// ```
+/// use tower_quota::clock::Timestamp;
+/// use tower_quota_anonymous::{KeySet, Profile};
+///
+/// let hour = |hour: u64| Timestamp::from_micros(1_800_000_000_000_000 + hour * 3_600_000_000);
+/// let mut keys = KeySet::new();
+/// keys.insert(keys.generate(Profile::P256)?, ..hour(26));
+/// // The next one, from the beginning of a day. For two hours, credentials are issued with both.
+/// keys.insert(keys.generate(Profile::P256)?, hour(24)..);
+///
+/// let [old, new] = keys.iter().map(|key| key.key_id()).collect::<Vec<_>>()[..] else { panic!() };
+/// let preferred = |moment| {
+///     let directory = keys.directory("/arc/request", moment);
+///     directory.preferred_key(Profile::P256, moment).map(|key| key.key_id())
+/// };
+/// assert_eq!(preferred(hour(23)), Some(old));
+/// assert_eq!(preferred(hour(24)), Some(new));
+/// # Ok::<_, tower_quota_anonymous::CredentialError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct KeySet(Vec<Scheduled>);
+
+/// A key from its first moment up to its last one.
+#[derive(Clone, Debug)]
+struct Scheduled {
+    key: IssuerKey,
+    not_before: Option<Timestamp>,
+    until: Option<Timestamp>,
+}
+
+impl Scheduled {
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+
+    /// Later than another one: used after that is over.
+    fn outlasts(&self, other: &Self) -> bool {
+        other
+            .until
+            .is_some_and(|other| self.until.is_none_or(|until| until > other))
+    }
+}
+
+impl KeySet {
+    /// The maximum lead of the clocks of clients: a key is used so long before its first moment.
+    const SKEW: Duration = Duration::from_secs(60);
+
+    /// A set without keys.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a key, with the time in which credentials are issued with it: `..` means always.
+    ///
+    /// The directory lists it from now on up to the end of that time, with its beginning as `not-before`. Origins accept its
+    /// tokens for as long as it is in their set.
+    pub fn insert(&mut self, key: IssuerKey, times: impl RangeBounds<Timestamp>) {
+        let next = |moment: Timestamp| moment.saturating_add(Duration::from_micros(1));
+        self.0.push(Scheduled {
+            key,
+            not_before: match times.start_bound() {
+                Bound::Included(start) => Some(*start),
+                Bound::Excluded(start) => Some(next(*start)),
+                Bound::Unbounded => None,
+            },
+            until: match times.end_bound() {
+                Bound::Included(end) => Some(next(*end)),
+                Bound::Excluded(end) => Some(*end),
+                Bound::Unbounded => None,
+            },
+        });
+    }
+
+    /// Draws a key that can be added: one whose id ends with another byte than those of the same profile in this set. It is
+    /// not added yet: store it first.
+    ///
+    /// # Errors
+    ///
+    /// [`CredentialError::Randomness`] where the operating system gives no random bytes.
+    pub fn generate(&self, profile: Profile) -> Result<IssuerKey, CredentialError> {
+        loop {
+            let key = IssuerKey::generate(profile)?;
+            if self.find(profile, key.key_id().truncated()).is_none() {
+                return Ok(key);
+            }
+        }
+    }
+
+    /// The keys, in the order in which they were added.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &IssuerKey> {
+        self.0.iter().map(|scheduled| &scheduled.key)
+    }
+
+    /// Adds the keys of another set, each with its time.
+    pub(super) fn append(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// The public keys at this moment: all that are not over, the latest first, since clients take the first
+    /// one that may be used.
+    pub fn directory(&self, request_uri: &str, now: Timestamp) -> Directory {
+        let mut listed: Vec<_> = self.0.iter().filter(|scheduled| !scheduled.is_over(now)).collect();
+        listed.sort_by_key(|scheduled| Reverse(scheduled.not_before));
+        listed
+            .into_iter()
+            .fold(Directory::new(request_uri), |directory, scheduled| {
+                directory.with_key(scheduled.key.public_key().clone(), scheduled.not_before)
+            })
+    }
+
+    /// The keys that an origin shows in a window that begins at this moment, at most one of each profile. Of those that are
+    /// not over it is the one that has begun last, and before the first one begins it is that one.
+    pub(super) fn shown(&self, start: Timestamp) -> impl Iterator<Item = &IssuerKey> {
+        let rank = move |scheduled: &&Scheduled| {
+            let begins = scheduled.not_before.unwrap_or_default();
+            let distance = begins.as_micros().abs_diff(start.as_micros());
+            (scheduled.is_over(start), begins > start, distance)
+        };
+        Profile::ALL.into_iter().filter_map(move |profile| {
+            let keys = self.0.iter().filter(|scheduled| scheduled.key.profile() == profile);
+            keys.min_by_key(rank).map(|scheduled| &scheduled.key)
+        })
+    }
+
+    /// The key with this id, at any time.
+    pub(super) fn get(&self, id: KeyId) -> Option<&IssuerKey> {
+        self.iter().find(|key| key.key_id() == id)
+    }
+
+    /// The key that a request names, if credentials are issued with it at this moment.
+    pub(super) fn usable(&self, profile: Profile, truncated: u8, now: Timestamp) -> Option<&IssuerKey> {
+        let scheduled = self.find(profile, truncated)?;
+        let begun = scheduled
+            .not_before
+            .is_none_or(|start| start <= now.saturating_add(Self::SKEW));
+        (begun && !scheduled.is_over(now)).then_some(&scheduled.key)
+    }
+
+    fn find(&self, profile: Profile, truncated: u8) -> Option<&Scheduled> {
+        let mut named = self.0.iter();
+        named.find(|scheduled| (scheduled.key.profile(), scheduled.key.key_id().truncated()) == (profile, truncated))
+    }
+
+    /// The first mistake, for a reader that goes by an old set for up to this time.
+    pub(super) fn check(&self, (reader, age): (&str, Duration)) -> Result<(), String> {
+        if !(1..=Directory::MAX_KEYS).contains(&self.0.len()) {
+            let (keys, most) = (self.0.len(), Directory::MAX_KEYS);
+            return Err(format!("number of keys {keys} is outside 1..={most}"));
+        }
+        for (index, scheduled) in self.0.iter().enumerate() {
+            let (profile, id) = (scheduled.key.profile(), scheduled.key.key_id());
+            let found = self.find(profile, id.truncated());
+            if found.is_some_and(|found| !std::ptr::eq(found, scheduled)) {
+                let byte = id.truncated();
+                return Err(format!("the ids of two keys of {profile} end with {byte:02x}"));
+            }
+            if scheduled.until.is_some_and(|until| scheduled.not_before >= Some(until)) {
+                return Err(format!("key {id} ends before it begins"));
+            }
+            if self.ends_too_early(index, age) {
+                return Err(format!(
+                    "key {id} and the next one overlap for no longer than {reader} {age:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A key that has been shown must work until all readers have the next one: when a key ends, the time of the next one has
+    /// begun longer ago than a reader's set is old.
+    fn ends_too_early(&self, index: usize, age: Duration) -> bool {
+        let ending = &self.0[index];
+        let successors = self.0.iter().filter(|next| next.key.profile() == ending.key.profile());
+        let begins = successors
+            .filter(|next| next.outlasts(ending))
+            .map(|next| next.not_before.unwrap_or_default());
+        let begin = begins.min();
+        begin
+            .zip(ending.until)
+            .is_some_and(|(begin, until)| begin.saturating_add(age) >= until)
+    }
+}

@@ -1,0 +1,73 @@
+//! Quotas for callers that cannot be identified: Anonymous Rate-Limited Credentials (ARC) over Privacy Pass.
+//!
+//! An *issuer* identifies or rations a client once and gives it a *credential*. From it, the client makes up to N *tokens*
+//! for each challenge of an *origin*. The origin learns that a token is valid and unspent, and not whose it is: neither
+//! two tokens of one client nor a token and its issuance can be linked. Where thousands of clients share one address,
+//! each has a quota of its own.
+//!
+//! You want it where a limit by address rejects too many (a carrier's network, a company's proxy, a VPN), and a limit by
+//! user is not wanted or not possible. Who can identify callers on each request needs none of it.
+//!
+//! The [guide](crate::guide) has a whole program, what is promised and what is not, sizing, rotation and failures.
+//!
+//! # What it does not do
+//!
+//! - **It has not been audited**, and neither has any other implementation of ARC that we know of. Constant time is what
+//!   the `p256` and `p384` crates document, and no more.
+//! - The limit holds for each credential, not for each person: the issuer decides how many credentials a client gets.
+//! - Issuer and origin share the private key. Each holder of it can make any number of credentials.
+//! - The nonce of a token is visible. Two tokens with equal nonces and one context come from two credentials, which
+//!   makes the set of clients that a token can come from a little smaller. So does each key: clients with credentials of
+//!   one key are told apart from those of another, so have few keys at a time, the same for all clients.
+//!
+//! # Sources
+//!
+//! draft-yun-privacypass-arc-00 with draft-yun-cfrg-arc-00 ([`Profile::P384`]); draft-yun-privacypass-arc-02 with
+//! draft-ietf-privacypass-arc-crypto-00 ([`Profile::P256`]); RFC 9576 to RFC 9578.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod authorization;
+mod base64url;
+mod client;
+mod content;
+mod directory;
+mod grpc;
+mod header;
+mod issuer;
+mod keys;
+mod mutex;
+mod origin;
+mod ready;
+mod schemes;
+mod settings;
+mod telemetry;
+mod workers;
+
+#[doc = include_str!("../docs/anonymous.md")]
+pub mod guide {}
+
+pub use self::{
+    authorization::{token_from_headers, token_to_header_value},
+    client::{
+        ContextName, CredentialStorage, MemoryCredentials, Reserved, StorageError, StorageFuture, TokenClient,
+        TokenClientError, TokenClientFuture, TokenClientLayer, TokenClientLayerBuilder, TrustedIssuer,
+    },
+    directory::Directory,
+    header::Challenge,
+    issuer::{
+        IssuanceDecision, IssuanceDecisionFuture, IssuancePolicy, IssuanceRequest, Issuer, IssuerBody, IssuerBuilder,
+        IssuerFuture,
+    },
+    keys::KeySet,
+    origin::{AcceptedToken, EXPOSED, OriginBody, OriginFuture, OriginLayer, OriginLayerBuilder, OriginService},
+    settings::BuildError,
+};
+pub use arc_credentials::{
+    Credential, CredentialError, CredentialRequest, IssuerKey, KeyId, MessageError, Presentation, Profile, PublicKey,
+    RandomnessError, Tag, Token, TokenChallenge, UsedNonces, VerificationError,
+};
+
+/// The programs of the README have to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

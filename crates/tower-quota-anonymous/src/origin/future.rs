@@ -1,0 +1,135 @@
+//! The way of a request after `call`: wait for the judgement, then for the inner service.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::{AcceptedToken, Origin, OriginBody, outcome::TokenOutcome};
+use crate::authorization::remove_token;
+
+pin_project! {
+    /// The future of [`OriginService`](super::OriginService).
+    ///
+    /// If it is dropped before the inner service was called, the token may be spent all the same: a client must not use
+    /// it again.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tower::{Layer, Service, ServiceExt, service_fn};
+    /// use tower_quota_anonymous::OriginFuture;
+    /// # use std::time::Duration;
+    /// # use tower_quota_anonymous::{IssuerKey, OriginLayer, Profile};
+    ///
+    /// # tokio_test::block_on(async {
+    /// # let layer = OriginLayer::builder("issuer.example", &[7; 32])
+    /// #     .origin("api.example")
+    /// #     .key(IssuerKey::generate(Profile::P256)?)
+    /// #     .policy("anonymous", 10, Duration::from_secs(60))
+    /// #     .build()?;
+    /// let inner = service_fn(async |_: Request<()>| Ok::<_, http::Error>(Response::new(String::new())));
+    /// let future: OriginFuture<_, ()> = layer.layer(inner).ready().await?.call(Request::new(()));
+    /// assert_eq!(future.await?.status(), 401);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub struct OriginFuture<S: Service<Request<B>>, B> {
+        #[pin]
+        state: State<S, B>,
+        origin: Arc<Origin>,
+    }
+}
+
+type Judging = Pin<Box<dyn Future<Output = TokenOutcome> + Send>>;
+
+pin_project! {
+    #[project = StateProjection]
+    pub(super) enum State<S: Service<Request<B>>, B> {
+        Judging {
+            judging: Judging,
+            // The service that was ready when the request came, and the request; taken when the judgement is there.
+            held: Option<(S, Request<B>)>,
+        },
+        Calling { #[pin] future: S::Future, is_accepted: bool },
+        Rejected { response: Option<Response<Bytes>> },
+    }
+}
+
+impl<S: Service<Request<B>>, B> OriginFuture<S, B> {
+    pub(super) fn new(origin: Arc<Origin>, state: State<S, B>) -> Self {
+        Self { state, origin }
+    }
+}
+
+impl<S: Service<Request<B>>, B> State<S, B> {
+    pub(super) fn rejected(outcome: TokenOutcome, request: &HeaderMap, origin: &Origin) -> Self {
+        Self::Rejected {
+            response: Some(origin.reject(outcome, request)),
+        }
+    }
+
+    fn judged(outcome: TokenOutcome, mut service: S, mut request: Request<B>, origin: &Origin) -> Self {
+        if outcome != TokenOutcome::Accepted {
+            return Self::rejected(outcome, request.headers(), origin);
+        }
+        origin.log.judged(&origin.policy, outcome.name());
+        remove_token(request.headers_mut());
+        let accepted = AcceptedToken::new(&origin.issuer, &origin.policy);
+        request.extensions_mut().insert(accepted);
+        Self::Calling {
+            future: service.call(request),
+            is_accepted: true,
+        }
+    }
+}
+
+impl<S, B, R> Future for OriginFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: Body<Data = Bytes>,
+{
+    type Output = Result<Response<OriginBody<R>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.state.as_mut().project() {
+                // ## Judging => (Calling | Rejected)
+                StateProjection::Judging { judging, held } => {
+                    let outcome = ready!(judging.as_mut().poll(cx));
+                    let (service, request) = held.take().expect("a request is judged once");
+                    State::judged(outcome, service, request, this.origin)
+                }
+                // ## Calling => done
+                StateProjection::Calling { future, is_accepted } => {
+                    let response = ready!(future.poll(cx))?;
+                    return Poll::Ready(Ok(match is_accepted {
+                        true => this.origin.answer_accepted(response),
+                        false => this.origin.answer_without_token(response),
+                    }));
+                }
+                // ## Rejected => done
+                StateProjection::Rejected { response } => {
+                    let response = response.take().expect("polled after it was ready");
+                    return Poll::Ready(Ok(response.map(OriginBody::rejected)));
+                }
+            };
+            this.state.set(next);
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B> fmt::Debug for OriginFuture<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OriginFuture")
+    }
+}

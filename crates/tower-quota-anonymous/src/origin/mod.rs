@@ -1,0 +1,262 @@
+//! The origin: asks for tokens, verifies them, and accepts each once.
+
+mod accepted;
+mod body;
+mod builder;
+mod forgeries;
+mod future;
+mod known;
+mod outcome;
+mod rejection;
+mod response;
+mod service;
+mod spending;
+mod tags;
+mod windows;
+
+use std::{fmt, sync::Arc};
+
+use arc_swap::ArcSwap;
+use http::{
+    HeaderName,
+    header::{RETRY_AFTER, WWW_AUTHENTICATE},
+};
+use tower_layer::Layer;
+
+pub use self::{
+    accepted::AcceptedToken, body::OriginBody, builder::OriginLayerBuilder, future::OriginFuture,
+    service::OriginService,
+};
+use self::{forgeries::Forgeries, known::KnownGroups, spending::Spending, windows::Windows};
+use super::{BuildError, KeySet, telemetry::TokenTelemetry, workers::Workers};
+use tower_quota::{
+    clock::Clock,
+    fields::{LayerFields, draft06, draft11, legacy},
+    key::ClientIp,
+};
+
+/// The names of all fields that this crate writes, the challenge among them, for `Access-Control-Expose-Headers`: what
+/// [`fields::EXPOSED`](tower_quota::fields::EXPOSED) is without tokens.
+///
+/// ```
+/// use tower_http::cors::CorsLayer;
+/// use tower_quota_anonymous::EXPOSED;
+///
+/// let cors = CorsLayer::permissive().expose_headers(EXPOSED);
+/// # tokio_test::block_on(async {
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # let service = service_fn(async |_: http::Request<String>| {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # });
+/// # let response = cors.layer(service).oneshot(http::Request::default()).await.unwrap();
+/// let exposed = response.headers()["access-control-expose-headers"].to_str().unwrap();
+/// assert!(exposed.starts_with("www-authenticate,ratelimit,ratelimit-policy,retry-after,"));
+/// # });
+/// ```
+pub const EXPOSED: [HeaderName; 10] = [
+    WWW_AUTHENTICATE,
+    draft11::RateLimit::NAME,
+    draft11::RateLimitPolicy::NAME,
+    RETRY_AFTER,
+    draft06::RateLimitLimit::NAME,
+    draft06::RateLimitRemaining::NAME,
+    draft06::RateLimitReset::NAME,
+    legacy::XRateLimitLimit::NAME,
+    legacy::XRateLimitRemaining::NAME,
+    legacy::XRateLimitReset::NAME,
+];
+
+/// Counts callers by their tokens, without knowing them: a request passes if it has a valid token that is not spent.
+///
+/// Put it *outside* of a [`RateLimitLayer`](tower_quota::RateLimitLayer) that counts users or addresses. A request without a
+/// token is answered with a challenge, or, where tokens are [optional](OriginLayerBuilder::optional), goes on to the limits
+/// by user or address; a client that these reject is told that it could come back with a token.
+///
+/// ```
+/// use std::time::Duration;
+/// use axum::{Router, routing::get};
+/// use tower::{ServiceBuilder, ServiceExt};
+/// use tower_quota::{Exemption, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+/// use tower_quota_anonymous::{AcceptedToken, IssuerKey, OriginLayer, Profile};
+/// # use axum::body::Body;
+/// # use http::{Request, header::WWW_AUTHENTICATE};
+/// # use tower_quota_anonymous::{Challenge, CredentialRequest, Token, token_to_header_value};
+///
+/// # tokio_test::block_on(async {
+/// // The issuer's, from a secret store; and a secret that all instances have.
+/// let key = IssuerKey::generate(Profile::P256)?;
+/// # let secret = [7; 32];
+/// # let issuer = key.clone();
+/// let tokens = OriginLayer::builder("issuer.example", &secret)
+///     .origin("api.example")
+///     .key(key)
+///     .policy("anonymous", 100, Duration::from_secs(3_600))
+///     .optional()
+///     .build()?;
+/// let by_address = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::client_ip())
+///     .policy(QuotaPolicy::per_minute("address", 1))
+///     .exempt(Exemption::when(|request| request.extensions.get::<AcceptedToken>().is_some()))
+///     .build()?;
+/// let app: Router = Router::new()
+///     .route("/", get(|| async { "hello" }))
+///     .layer(ServiceBuilder::new().layer(tokens).layer(by_address));
+///
+/// # let request = || Request::get("http://api.example/").body(Body::empty()).unwrap();
+/// # let send = |request| app.clone().oneshot(request);
+/// assert_eq!(send(request()).await?.status(), 200);
+/// let rejected = send(request()).await?;
+/// assert_eq!(rejected.status(), 429);
+/// assert!(rejected.headers()["www-authenticate"].to_str()?.starts_with("PrivateToken challenge="));
+/// assert_eq!(rejected.headers()["ratelimit-policy"], r#""address";q=1;w=60, "anonymous";q=100;w=3600"#);
+///
+/// // A client with a credential of the issuer makes a token, and goes on:
+/// # let challenge = Challenge::from_headers(rejected.headers())[0].token_challenge()?;
+/// # let key_id = issuer.key_id();
+/// # let asked = CredentialRequest::new(issuer.public_key(), &challenge.request_context(&key_id))?;
+/// # let credential = { let response = issuer.issue(asked.as_bytes())?; asked.finalize(&response)? };
+/// # let presentation = credential.present(&challenge.presentation_context(&key_id), 0, 100)?;
+/// # let token = Token::new(&challenge, key_id, 0, presentation.as_bytes().to_vec())?;
+/// let with_token = || {
+///     let mut request = request();
+///     request.headers_mut().insert("authorization", token_to_header_value(&token));
+///     request
+/// };
+/// assert_eq!(send(with_token()).await?.status(), 200);
+/// // Once.
+/// assert_eq!(send(with_token()).await?.status(), 429);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+///
+/// # What is answered
+///
+/// | a request has | status | fields |
+/// |---|---|---|
+/// | a valid, unspent token | that of the inner service, which finds an [`AcceptedToken`] and no token any more | `RateLimit-Policy` |
+/// | no token, where one is needed | 401 | the challenges, `RateLimit-Policy`, `Cache-Control: no-store` |
+/// | no token, where none is needed, and an inner limit rejects it | 429 of that limit | the same |
+/// | a token that is malformed, of an unknown key, context or nonce, or with a wrong proof | 401, without the reason | the same |
+/// | a token that was spent | 429, `quota-exceeded` | `Retry-After` to the end of the window, `RateLimit-Policy` |
+/// | a token, and too many proofs of its network have failed, while the verifier is busy | 429 | `Retry-After` |
+/// | a token that cannot be verified or spent now | 503, `temporary-reduced-capacity` | `Retry-After` |
+///
+/// Credentials of other schemes in `Authorization` are passed on. No `RateLimit` field says what is left of a credential:
+/// only the client knows it.
+///
+/// # What it costs
+///
+/// Verifying a proof takes milliseconds of a core: the [guide](crate::guide) has figures. It is done on a
+/// [few threads](OriginLayerBuilder::verifier_threads) that may
+/// block, behind a [queue](OriginLayerBuilder::max_queued); what is cheap to check comes first. A spent tag is one small
+/// key in Redis for two windows.
+///
+/// # What it does not do
+///
+/// It does not limit how many credentials a client gets: the issuer does. And it does not hide a client's address or its
+/// connection, which tell requests of one client from those of others as well as a name does.
+///
+/// # Browsers
+///
+/// Browsers send no token with a preflight request: let those [pass](OriginLayerBuilder::skip_cors_preflight), or answer them
+/// outside of this layer. Scripts of other origins see a challenge only where it is [exposed](EXPOSED).
+#[derive(Clone)]
+pub struct OriginLayer(Arc<Origin>);
+
+struct Origin {
+    issuer: Arc<str>,
+    policy: Arc<str>,
+    limit: u32,
+    keys: ArcSwap<KeySet>,
+    windows: Windows,
+    workers: Workers,
+    address: ClientIp,
+    forgeries: Forgeries,
+    /// None if no places are reserved.
+    known: Option<KnownGroups>,
+    spending: Spending,
+    is_optional: bool,
+    skips_cors_preflight: bool,
+    /// True if rejections of inner limits carry the challenge.
+    challenges_rejected: bool,
+    policy_field: LayerFields,
+    clock: Clock,
+    log: TokenTelemetry,
+}
+
+impl OriginLayer {
+    /// Settings of an origin that accepts tokens of this issuer: a host, with a port where it is not the usual one.
+    ///
+    /// Contexts of challenges are made with the secret, so that no client can compute those of the future. All instances of
+    /// the origin need the same one.
+    pub fn builder(issuer: impl Into<String>, secret: &[u8; 32]) -> OriginLayerBuilder {
+        OriginLayerBuilder::new(issuer.into(), *secret)
+    }
+
+    fn new(origin: Origin) -> Self {
+        Self(Arc::new(origin))
+    }
+
+    /// The keys of the issuer whose tokens are accepted now.
+    pub fn keys(&self) -> Arc<KeySet> {
+        self.0.keys.load_full()
+    }
+
+    /// Accepts tokens of these keys from now on, and of no others, in all clones and all services of this layer. Tokens
+    /// whose proof is being verified keep the key that they have.
+    ///
+    /// Give all instances the next key before its time begins and before the issuer lists it. Challenges show it from the
+    /// first window that begins in its time. Leave the last key in the set for as long as its credentials are good.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tower_quota::{clock::Timestamp};
+    /// # use tower_quota_anonymous::{KeySet, OriginLayer, Profile};
+    /// # let minute = Duration::from_secs(60);
+    /// # let tomorrow = Timestamp::from_micros(1_800_057_600_000_000);
+    /// let mut keys = KeySet::new();
+    /// keys.insert(keys.generate(Profile::P256)?, ..tomorrow.saturating_add(2 * minute));
+    /// let origin = OriginLayer::builder("issuer.example", &[7; 32])
+    ///     .origin("api.example")
+    ///     .keys(keys.clone())
+    ///     .policy("anonymous", 100, minute)
+    ///     .build()?;
+    ///
+    /// // Later, from a secret store: two minutes in which the issuer issues with both.
+    /// keys.insert(keys.generate(Profile::P256)?, tomorrow..);
+    /// origin.replace_keys(keys)?;
+    /// assert_eq!(origin.keys().iter().len(), 2);
+    /// assert!(origin.replace_keys(KeySet::new()).is_err());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first mistake found, as [`build`](OriginLayerBuilder::build) finds it. The origin then keeps its keys.
+    pub fn replace_keys(&self, keys: KeySet) -> Result<(), BuildError> {
+        let checked = keys.check(("window", self.0.windows.length()));
+        checked.map_err(|message| BuildError::new(&format!("tokens {:?}", self.0.policy), message))?;
+        self.0.keys.store(Arc::new(keys));
+        Ok(())
+    }
+}
+
+impl<S> Layer<S> for OriginLayer {
+    type Service = OriginService<S>;
+
+    fn layer(&self, inner: S) -> OriginService<S> {
+        OriginService::new(inner, Arc::clone(&self.0))
+    }
+}
+
+impl fmt::Debug for OriginLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OriginLayer")
+            .field("issuer", &self.0.issuer)
+            .field("policy", &self.0.policy)
+            .field("limit", &self.0.limit)
+            .field("window", &self.0.windows.length())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,237 @@
+//! The judgement of a request: cheap checks first, then the proof, then the tag.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Method, header, request::Parts};
+use ipnet::IpNet;
+
+use super::{
+    Origin,
+    forgeries::Charge,
+    known::KnownGroups,
+    spending::{Spent, TagInContext},
+};
+use crate::{IssuerKey, Token, token_from_headers, workers::Overloaded};
+
+/// The prefix of IPv6 networks that share a line, and the count of failed proofs, while the verifier is busy.
+const WIDE_PREFIX: u8 = 48;
+
+/// The judgement of an origin about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TokenOutcome {
+    /// Its token is valid, and was not spent before.
+    Accepted,
+    /// There is a token, and it is not valid. The client does not learn the reason.
+    Invalid,
+    /// It has no token.
+    NoToken,
+    /// Its token was spent before.
+    Spent,
+    /// Too many proofs of its network have failed, and the verifier is busy.
+    TooManyFailures(Option<Duration>),
+    /// It is not known at the moment if it may pass.
+    Unavailable,
+}
+
+impl TokenOutcome {
+    /// The name that operators read.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Invalid => "invalid",
+            Self::NoToken => "no_token",
+            Self::Spent => "spent",
+            Self::TooManyFailures(_) => "too_many_failures",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// The result of the checks before a proof is verified.
+pub(super) enum PreCheck {
+    /// It has no token, and needs none.
+    Pass,
+    /// Its proof is to be verified.
+    Proof(Box<Claim>),
+    Rejected(TokenOutcome),
+}
+
+/// A token that may be valid.
+pub(super) struct Claim {
+    key: IssuerKey,
+    token: Token,
+    network: Option<IpNet>,
+    /// The contexts for which the token may be: of those tokens that do not say it, two around the border of a window.
+    contexts: Vec<Contexts>,
+}
+
+#[derive(Clone)]
+struct Contexts {
+    request: Vec<u8>,
+    presentation: Vec<u8>,
+    tag: TagInContext,
+}
+
+impl Origin {
+    /// Type, length, key, context and nonce, and whether the tag is known: no curve is needed for that.
+    pub(super) fn glance(&self, request: &Parts) -> PreCheck {
+        match token_from_headers(&request.headers) {
+            Ok(None) if self.is_optional || self.skips_cors_preflight && is_cors_preflight(request) => PreCheck::Pass,
+            Ok(None) => PreCheck::Rejected(TokenOutcome::NoToken),
+            Ok(Some(token)) => self
+                .claim(token, request)
+                .map_or_else(PreCheck::Rejected, |claim| PreCheck::Proof(claim.into())),
+            Err(_) => PreCheck::Rejected(TokenOutcome::Invalid),
+        }
+    }
+
+    fn claim(&self, token: Token, request: &Parts) -> Result<Claim, TokenOutcome> {
+        let keys = self.keys.load();
+        let known = keys.get(*token.key());
+        let key = known.filter(|key| key.profile() == token.profile() && token.nonce() < self.limit);
+        let key = key.ok_or(TokenOutcome::Invalid)?.clone();
+        let contexts = self.contexts(&token);
+        if contexts.is_empty() {
+            return Err(TokenOutcome::Invalid);
+        }
+        // A client that sends a token again and again must not keep the verifier busy.
+        if contexts.iter().any(|contexts| self.spending.knows(&contexts.tag)) {
+            return Err(TokenOutcome::Spent);
+        }
+        let network = self.address.network(request);
+        let network = network.and_then(|(first, length)| IpNet::new(first, length).ok());
+        if network.is_none() {
+            self.log.no_address();
+        }
+        Ok(Claim {
+            key,
+            token,
+            network,
+            contexts,
+        })
+    }
+
+    /// Those of the challenges that are accepted at this moment and that the token may answer.
+    fn contexts(&self, token: &Token) -> Vec<Contexts> {
+        let (window, neighbour) = self.windows.accepted(self.clock.now());
+        let windows = [Some(window), neighbour].into_iter().flatten();
+        let challenges = windows.map(|window| self.windows.challenge(token.profile(), window));
+        let is_meant = |digest: &[u8; 32]| token.challenge_digest().is_none_or(|meant| meant == digest);
+        let answered = challenges.filter(|challenge| is_meant(&challenge.digest()));
+        let contexts = answered.map(|challenge| {
+            let presentation = challenge.presentation_context(token.key());
+            Contexts {
+                tag: self.spending.tag(&presentation, token.tag()),
+                request: challenge.request_context(token.key()),
+                presentation,
+            }
+        });
+        contexts.collect()
+    }
+
+    /// Verifies the proof, and spends the tag.
+    pub(super) async fn judge(self: Arc<Self>, claim: Claim) -> TokenOutcome {
+        let mut charges = Vec::new();
+        for contexts in &claim.contexts {
+            let verified = self.verify(&claim, contexts, &mut charges).await;
+            match verified {
+                Ok(true) => {
+                    self.forgeries.give_back(charges);
+                    return self.spend(&claim, &contexts.tag).await;
+                }
+                Ok(false) => {}
+                Err(outcome) => return outcome,
+            }
+        }
+        if let Some((known, network)) = self.known(&claim) {
+            known.failed(&network, self.clock.now());
+        }
+        TokenOutcome::Invalid
+    }
+
+    fn known(&self, claim: &Claim) -> Option<(&KnownGroups, IpNet)> {
+        self.known.as_ref().zip(claim.network)
+    }
+
+    /// Failures count while the verifier is busy only: whoever else is behind an address needs it for honest tokens.
+    async fn verify(
+        &self,
+        claim: &Claim,
+        contexts: &Contexts,
+        charges: &mut Vec<Charge>,
+    ) -> Result<bool, TokenOutcome> {
+        let wide = claim.network.map(widened);
+        let is_busy = self.workers.is_half_full();
+        if let Some(wide) = wide.filter(|_| is_busy) {
+            let charge = self
+                .forgeries
+                .charge(&wide)
+                .await
+                .map_err(TokenOutcome::TooManyFailures)?;
+            self.forgeries.give_back(charge);
+        }
+        let group = if is_busy { wide } else { claim.network };
+        let known = self.known(claim);
+        let is_known = known.is_some_and(|(known, network)| known.contains(&network, self.clock.now()));
+        let turn = self.workers.turn(group, is_known).await;
+        let turn = turn.map_err(|Overloaded| self.overloaded())?;
+        // Charged as if it failed, but not before its turn: what is not verified is not charged.
+        if let Some(wide) = wide {
+            match self.forgeries.charge(&wide).await {
+                Ok(charge) => charges.extend(charge),
+                Err(wait) if self.workers.is_half_full() => return Err(TokenOutcome::TooManyFailures(wait)),
+                Err(_) => {}
+            }
+        }
+        let verified = turn.run(claim.verification(contexts, self.limit)).await;
+        verified.map_err(|Overloaded| self.overloaded())
+    }
+
+    async fn spend(&self, claim: &Claim, tag: &TagInContext) -> TokenOutcome {
+        match self.spending.spend(tag, &self.log).await {
+            Spent::Before => TokenOutcome::Spent,
+            Spent::Now => {
+                if let Some((known, network)) = self.known(claim) {
+                    known.accepted(&network, self.clock.now());
+                }
+                TokenOutcome::Accepted
+            }
+            Spent::Unknown => TokenOutcome::Unavailable,
+        }
+    }
+
+    fn overloaded(&self) -> TokenOutcome {
+        self.log.overloaded(self.clock.now());
+        TokenOutcome::Unavailable
+    }
+}
+
+fn is_cors_preflight(request: &Parts) -> bool {
+    request.method == Method::OPTIONS
+        && request.headers.contains_key(header::ORIGIN)
+        && request.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// One subscriber may have a whole /48, and take a fresh /64 for each token.
+fn widened(network: IpNet) -> IpNet {
+    match network {
+        IpNet::V6(net) if net.prefix_len() > WIDE_PREFIX => {
+            IpNet::new(net.addr().into(), WIDE_PREFIX).map_or(network, |wide| wide.trunc())
+        }
+        _ => network,
+    }
+}
+
+impl Claim {
+    /// The work of verifying the proof in these contexts.
+    fn verification(&self, contexts: &Contexts, limit: u32) -> impl FnOnce() -> bool + Send + 'static {
+        let (key, token) = (self.key.clone(), self.token.clone());
+        let Contexts {
+            request, presentation, ..
+        } = contexts.clone();
+        move || {
+            let verified = key.verify(token.presentation(), &request, &presentation, token.nonce(), limit);
+            verified.is_ok()
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Responses to clients: challenges, rejections, and the policy.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Response, StatusCode,
+    header::{CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE},
+};
+
+use super::{Origin, OriginBody, outcome::TokenOutcome, rejection::Rejection};
+use crate::{
+    Challenge,
+    grpc::{Exhausted, http_status},
+};
+use tower_quota::{
+    Decision, Outcome,
+    fields::{RetryAfter, merge_into},
+};
+
+/// The `Retry-After` when a proof finds no place, or a store is unavailable.
+const WHEN_UNAVAILABLE: Duration = Duration::from_secs(1);
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+impl Origin {
+    /// The response to a request with these fields that does not pass.
+    pub(super) fn reject(&self, outcome: TokenOutcome, request: &HeaderMap) -> Response<Bytes> {
+        self.log.judged(&self.policy, outcome.name());
+        let wait = match outcome {
+            TokenOutcome::Spent => Some(self.windows.left(self.clock.now())),
+            TokenOutcome::TooManyFailures(wait) => wait,
+            TokenOutcome::Unavailable => Some(WHEN_UNAVAILABLE),
+            TokenOutcome::Accepted | TokenOutcome::Invalid | TokenOutcome::NoToken => None,
+        };
+        let policy = Exhausted {
+            policy: &self.policy,
+            limit: self.limit,
+        };
+        let rejection = Rejection::new(outcome, policy, wait);
+        let mut response = rejection.response(request);
+        let headers = response.headers_mut();
+        if let Some(wait) = wait {
+            headers.insert(RETRY_AFTER, RetryAfter::after(wait).to_header_value());
+        }
+        if rejection.status == StatusCode::UNAUTHORIZED {
+            self.challenge(headers);
+        }
+        // A gRPC status is a 200, which caches would keep.
+        headers.insert(CACHE_CONTROL, NO_STORE);
+        self.show_policy(headers);
+        response
+    }
+
+    /// Adds a challenge for each profile that there is a key of.
+    fn challenge(&self, headers: &mut HeaderMap) {
+        let now = self.clock.now();
+        let window = self.windows.current(now);
+        for key in self.keys.load().shown(self.windows.start(window)) {
+            let challenge = Challenge::new(&self.windows.challenge(key.profile(), window))
+                .with_token_key(key.public_key().as_bytes())
+                .with_rate_limit(self.limit)
+                .with_max_age(self.windows.max_age(now));
+            let _ = headers.try_append(WWW_AUTHENTICATE, challenge.to_header_value());
+        }
+    }
+
+    /// The inner service has answered a request that was accepted.
+    pub(super) fn answer_accepted<B>(&self, mut response: Response<B>) -> Response<OriginBody<B>> {
+        self.show_policy(response.headers_mut());
+        response.map(OriginBody::from)
+    }
+
+    /// The inner service has answered a request that had no token. If a limit has rejected it, the client may come back
+    /// with a token.
+    pub(super) fn answer_without_token<B>(&self, mut response: Response<B>) -> Response<OriginBody<B>> {
+        let decision = response.extensions().get::<Decision>();
+        let is_rejected = decision.is_some_and(|decision| decision.outcome() == Outcome::Rejected);
+        if self.challenges_rejected && is_rejected && http_status(&response) == StatusCode::TOO_MANY_REQUESTS {
+            let headers = response.headers_mut();
+            self.challenge(headers);
+            headers.insert(CACHE_CONTROL, NO_STORE);
+            self.show_policy(headers);
+        }
+        response.map(OriginBody::from)
+    }
+
+    fn show_policy(&self, headers: &mut HeaderMap) {
+        // There is no `Retry-After` in it, so the time does not matter.
+        merge_into(headers, &self.policy_field, UNIX_EPOCH);
+    }
+}

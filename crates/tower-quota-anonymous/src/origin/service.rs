@@ -1,0 +1,116 @@
+//! The service: look at the token first, then call the service that was ready.
+
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::{
+    Origin, OriginBody,
+    future::{OriginFuture, State},
+    outcome::PreCheck,
+};
+use crate::ready::take_ready;
+
+/// The service that [`OriginLayer`](super::OriginLayer) makes: passes a request on to `S` if its token is valid and
+/// unspent, and, where tokens are optional, if it has none.
+///
+/// It is ready when `S` is, and a rejection is a response: the error type is that of `S`. Clones share what is spent.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// # use std::time::Duration;
+/// # use tower_quota_anonymous::{IssuerKey, OriginLayer, Profile};
+///
+/// # tokio_test::block_on(async {
+/// # let layer = OriginLayer::builder("issuer.example", &[7; 32])
+/// #     .origin("api.example")
+/// #     .key(IssuerKey::generate(Profile::P256)?)
+/// #     .policy("anonymous", 10, Duration::from_secs(60))
+/// #     .build()?;
+/// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
+/// let service = layer.layer(inner);
+/// assert_eq!(service.clone().oneshot(Request::new(())).await?.status(), 401);
+/// // No layer looks for tokens in front of the inner service.
+/// assert_eq!(service.into_inner().oneshot(Request::new(())).await?.status(), 200);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct OriginService<S> {
+    inner: S,
+    origin: Arc<Origin>,
+}
+
+impl<S> OriginService<S> {
+    pub(super) fn new(inner: S, origin: Arc<Origin>) -> Self {
+        Self { inner, origin }
+    }
+
+    /// The inner service. Nothing that is called on it needs a token.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service. Nothing that is called on it needs a token.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for OriginService<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    R: Body<Data = Bytes>,
+{
+    type Response = Response<OriginBody<R>>;
+    type Error = S::Error;
+    type Future = OriginFuture<S, B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> OriginFuture<S, B> {
+        let origin = Arc::clone(&self.origin);
+        let (parts, body) = request.into_parts();
+        let state = match origin.glance(&parts) {
+            PreCheck::Pass => State::Calling {
+                future: self.inner.call(Request::from_parts(parts, body)),
+                is_accepted: false,
+            },
+            PreCheck::Proof(claim) => State::Judging {
+                judging: Box::pin(Arc::clone(&origin).judge(*claim)),
+                held: Some((take_ready(&mut self.inner), Request::from_parts(parts, body))),
+            },
+            PreCheck::Rejected(outcome) => {
+                // A service that is ready may hold a place in a queue.
+                drop(take_ready(&mut self.inner));
+                State::rejected(outcome, &parts.headers, &origin)
+            }
+        };
+        OriginFuture::new(origin, state)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for OriginService<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OriginService")
+            .field("inner", &self.inner)
+            .field("policy", &self.origin.policy)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,169 @@
+//! Events and counters of origins and issuers. They say nothing about whose a token is, or who gets a credential.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tower_quota::clock::Timestamp;
+
+/// An event, which vanishes without the feature `tracing`.
+macro_rules! token_event {
+    ($level:ident, $($name:ident = $value:expr,)* $message:literal) => {{
+        #[cfg(feature = "tracing")]
+        tracing::event!(target: "tower_quota", tracing::Level::$level, $($name = %$value,)* $message);
+        #[cfg(not(feature = "tracing"))]
+        {
+            $(let _ = $value;)*
+        }
+    }};
+}
+
+/// Keeps a future that becomes a task in the span of its request.
+pub(super) fn in_current_span<F>(future: F) -> InSpan<F> {
+    #[cfg(feature = "tracing")]
+    let future = tracing::Instrument::in_current_span(future);
+    future
+}
+
+#[cfg(feature = "tracing")]
+type InSpan<F> = tracing::instrument::Instrumented<F>;
+#[cfg(not(feature = "tracing"))]
+type InSpan<F> = F;
+
+/// Events and counters of one origin.
+#[derive(Debug, Default)]
+pub(super) struct TokenTelemetry {
+    told_of_address: AtomicBool,
+    full: Throttle,
+    overloaded: Throttle,
+    counters: Counters,
+}
+
+impl TokenTelemetry {
+    /// Every request that the origin has looked at ends here once, unless it was cancelled before or needs no token.
+    pub(super) fn judged(&self, policy: &str, outcome: &'static str) {
+        self.counters.judged(policy, outcome);
+    }
+
+    pub(super) fn no_address(&self) {
+        if !self.told_of_address.swap(true, Ordering::Relaxed) {
+            token_event!(
+                WARN,
+                mistake = "no-peer-address",
+                help = concat!(
+                    "https://docs.rs/tower-quota/",
+                    env!("CARGO_PKG_VERSION"),
+                    "/tower_quota/docs/mistakes/index.html#no-peer-address"
+                ),
+                "a token comes from an unknown address, so proofs that fail are not limited by address; \
+                 is the peer address missing from the extensions of requests?"
+            );
+        }
+    }
+
+    /// This process can note no more tags, and rejects tokens until old ones expire.
+    pub(super) fn tags_full(&self, now: Timestamp) {
+        if let Some(suppressed) = self.full.due(now) {
+            token_event!(
+                ERROR,
+                suppressed = suppressed,
+                "the memory for spent tags is full, and a token was rejected; raise `max_tags`"
+            );
+        }
+    }
+
+    pub(super) fn overloaded(&self, now: Timestamp) {
+        if let Some(suppressed) = self.overloaded.due(now) {
+            token_event!(
+                WARN,
+                suppressed = suppressed,
+                "more tokens come than can be verified in time, and one was rejected"
+            );
+        }
+    }
+}
+
+/// Events and counters of one issuer.
+#[derive(Debug, Default)]
+pub(super) struct IssuerTelemetry {
+    overloaded: Throttle,
+    counters: Counters,
+}
+
+impl IssuerTelemetry {
+    /// Each request for a credential ends here once, unless it was cancelled before.
+    pub(super) fn answered(&self, outcome: &'static str) {
+        self.counters.answered(outcome);
+    }
+
+    pub(super) fn overloaded(&self, now: Timestamp) {
+        if let Some(suppressed) = self.overloaded.due(now) {
+            token_event!(
+                WARN,
+                suppressed = suppressed,
+                "more credentials are requested than can be issued in time, and one request was rejected"
+            );
+        }
+    }
+}
+
+/// At most one event in ten seconds about the same thing, with the number of those that were left out.
+#[derive(Debug, Default)]
+struct Throttle {
+    next: AtomicU64,
+    suppressed: AtomicU64,
+}
+
+impl Throttle {
+    const PAUSE_MICROS: u64 = 10_000_000;
+
+    fn due(&self, now: Timestamp) -> Option<u64> {
+        let (now, next) = (now.as_micros(), self.next.load(Ordering::Relaxed));
+        let until = now.saturating_add(Self::PAUSE_MICROS);
+        let order = Ordering::Relaxed;
+        if now >= next && self.next.compare_exchange(next, until, order, order).is_ok() {
+            return Some(self.suppressed.swap(0, order));
+        }
+        self.suppressed.fetch_add(1, order);
+        None
+    }
+}
+
+/// Only programs with an origin or an issuer show these metrics, so they are described when they first count.
+#[derive(Debug, Default)]
+struct Counters {
+    #[cfg(feature = "metrics")]
+    described: std::sync::OnceLock<()>,
+}
+
+#[cfg(feature = "metrics")]
+impl Counters {
+    const CREDENTIALS: &str = "tower_quota_credentials_total";
+    const TOKENS: &str = "tower_quota_tokens_total";
+
+    fn judged(&self, policy: &str, outcome: &'static str) {
+        self.describe();
+        metrics::counter!(Self::TOKENS, "policy" => policy.to_owned(), "outcome" => outcome).increment(1);
+    }
+
+    fn answered(&self, outcome: &'static str) {
+        self.describe();
+        metrics::counter!(Self::CREDENTIALS, "outcome" => outcome).increment(1);
+    }
+
+    fn describe(&self) {
+        use metrics::{Unit, describe_counter};
+
+        self.described.get_or_init(|| {
+            let credentials = "Requests for anonymous credentials by the answer";
+            describe_counter!(Self::CREDENTIALS, Unit::Count, credentials);
+            let tokens = "Requests by the judgement of an origin of anonymous tokens";
+            describe_counter!(Self::TOKENS, Unit::Count, tokens);
+        });
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+impl Counters {
+    fn judged(&self, _: &str, _: &str) {}
+
+    fn answered(&self, _: &str) {}
+}
