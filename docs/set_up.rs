@@ -12,7 +12,6 @@ pub use std::{
 pub use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
 pub use http_body_util::BodyExt;
 pub use tower::{Layer, Service, ServiceExt, service_fn};
-#[cfg(feature = "tier")]
 pub use tower_quota::tier::TierLayer;
 pub use tower_quota::{
     clock::{Clock, Timestamp},
@@ -64,7 +63,6 @@ pub fn from(address: &str) -> Parts {
 }
 
 /// The tier that a request of this user carries behind the layer.
-#[cfg(feature = "tier")]
 pub async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
     let inner = service_fn(async |request: Request<()>| {
         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());

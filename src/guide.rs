@@ -231,7 +231,6 @@
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-//! # #[cfg(feature = "tier")]
 //! # run(async {
 //! use axum::{Router, extract::Request, middleware, routing::get};
 //! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Tiers, key, tier::{TierLayer, OnUnknownTier}};

@@ -99,10 +99,8 @@
 //! | `axum` | | the peer address from axum's `ConnectInfo`, its routes as keys (`key::matched_path`), a [`Decision`] in its handlers, rejections from its responses (`respond_with_axum`) |
 //! | `serde` | | policies and rules from any serde format |
 //! | `calendar` | | time-zone data for [quotas per calendar day, week and month](QuotaPolicy::per_calendar) |
-//! | `tier` | | [`tier`](mod@tier): the tier of each user from a slow source, such as a database |
-//! | `tonic` | | the peer address from tonic's connection information |
+//! | `tonic` | | the peer address from tonic's connection information; when to try again and which quotas are exhausted, in the details of a gRPC status |
 //! | `headers` | | the [`fields`] as typed headers, for `TypedHeader` of axum-extra |
-//! | `grpc-details` | | when to try again and which quotas are used up, in the details of a gRPC status |
 //!
 //! Features only add. Without any, the crate has the layer and [`MemoryStore`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -144,7 +142,6 @@ mod store;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
-#[cfg(feature = "tier")]
 pub mod tier;
 
 #[cfg(feature = "axum")]

@@ -2,7 +2,7 @@
 //! a page for Prometheus.
 //!
 //! ```sh
-//! ADMIN_TOKEN=secret cargo run --example platform --features axum,metrics,serde,tier
+//! ADMIN_TOKEN=secret cargo run --example platform --features axum,metrics,serde
 //! ```
 //!
 //! Names that begin with `premium-` and `admin-` are those of other tiers:

@@ -32,10 +32,6 @@ pub struct ResolvedTier {
 }
 
 /// A [`TierLayer`](crate::tier::TierLayer) has named no tier for the request.
-#[cfg_attr(
-    not(feature = "tier"),
-    allow(dead_code, reason = "only a layer that looks up tiers finds none")
-)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoTier {
     /// The request is of the first tier.
@@ -63,10 +59,6 @@ impl ResolvedTier {
     }
 
     /// The length of the name, which no request asks for.
-    #[cfg_attr(
-        not(feature = "tier"),
-        allow(dead_code, reason = "only the settings of a layer that looks up tiers are checked")
-    )]
     pub(crate) fn len(&self) -> usize {
         self.name.len()
     }

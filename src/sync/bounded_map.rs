@@ -79,10 +79,6 @@ impl<V> BoundedMap<V> {
         Some(value)
     }
 
-    #[cfg_attr(
-        not(feature = "tier"),
-        allow(dead_code, reason = "only tiers are forgotten together")
-    )]
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.visited.clear();

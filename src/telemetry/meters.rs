@@ -13,7 +13,6 @@ use std::{
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
-#[cfg(feature = "tier")]
 use super::tier::Unresolved;
 use super::{
     catalog::{
@@ -171,18 +170,15 @@ impl LayerMeters {
 }
 
 /// The counters of one layer that looks up tiers.
-#[cfg(feature = "tier")]
 #[derive(Debug, Default)]
 pub(super) struct TierMeters(OnceLock<TierHandles>);
 
-#[cfg(feature = "tier")]
 #[derive(Debug)]
 struct TierHandles {
     unresolved: Each<Unresolved, 3>,
     waits: Counter,
 }
 
-#[cfg(feature = "tier")]
 impl TierMeters {
     pub(super) fn waits(&self) {
         self.handles().waits.increment(1);

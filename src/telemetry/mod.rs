@@ -188,7 +188,6 @@ mod series;
 mod servers;
 mod store;
 mod throttle;
-#[cfg(feature = "tier")]
 mod tier;
 mod watch;
 
@@ -200,7 +199,6 @@ pub(crate) use self::macros::InSpan;
 pub(crate) use self::meters::OneMore as LostNode;
 #[cfg(feature = "redis")]
 pub(crate) use self::servers::{ServerInfo, ServerTelemetry};
-#[cfg(feature = "tier")]
 pub(crate) use self::tier::{TierTelemetry, Unresolved};
 pub(crate) use self::{
     layer::LayerTelemetry,

@@ -53,11 +53,9 @@ impl SwitchMeter {
     pub(crate) fn turned(&self, _: impl FnOnce() -> bool) {}
 }
 
-#[cfg(feature = "tier")]
 #[derive(Debug, Default)]
 pub(super) struct TierMeters;
 
-#[cfg(feature = "tier")]
 impl TierMeters {
     pub(super) fn waits(&self) {}
 

@@ -1,5 +1,4 @@
-//! The tier of each user from a slow source, such as a database: looked up once, cached, and waited for only so long. Needs
-//! the feature `tier`.
+//! The tier of each user from a slow source, such as a database: looked up once, cached, and waited for only so long.
 //!
 //! [`TierLayer`] stands inside of authentication and outside of the limits, and leaves a
 //! [`ResolvedTier`](crate::ResolvedTier) in the request, which [`Tiers::resolved`](crate::Tiers::resolved) reads. You do not

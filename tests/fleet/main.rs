@@ -7,10 +7,10 @@ mod document;
 mod events;
 mod following;
 mod formats;
-mod program;
 mod publish;
 mod redis;
 mod sentinel;
 mod source;
 #[path = "../support/mod.rs"]
 mod support;
+mod terminal;

@@ -13,6 +13,8 @@ use tower_quota_fleet::{
 
 use crate::support::{Mode, Proxy, RedisServer, shared_cluster, shared_server};
 
+const GUIDE: &str = include_str!("../../crates/tower-quota-fleet/docs/fleet.md");
+
 fn publisher_at(servers: RedisStoreBuilder, set: &str) -> RulesPublisher {
     RulesPublisher::new(RedisRules::new(servers, set).unwrap(), "alice")
 }
@@ -412,10 +414,7 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
     if !server.has_users() {
         return;
     }
-    let publisher_user = documented_user(
-        include_str!("../../crates/tower-quota-fleet/docs/fleet.md"),
-        "publisher",
-    );
+    let publisher_user = documented_user(GUIDE, "publisher");
     let store_user = documented_user(include_str!("../../docs/PRODUCTION.md"), "limits");
     let publisher_url = add_user(&server, "publisher", &publisher_user);
     let store_url = add_user(&server, "limits", &store_user);
@@ -431,7 +430,7 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
     let rules = RedisRules::new(RedisStore::builder(&publisher_url), "api").unwrap();
     assert!(rules.instances().await.unwrap().is_empty());
     // The switch and the access list have a user of their own, who cannot change rules.
-    let on_call_user = documented_user(include_str!("../../crates/tower-quota-fleet/docs/fleet.md"), "on-call");
+    let on_call_user = documented_user(GUIDE, "on-call");
     let bob = publisher_at(RedisStore::builder(add_user(&server, "on-call", &on_call_user)), "api");
     bob.control(Control::switch_off()).await.unwrap();
     bob.control(Control::block_network("203.0.113.9")).await.unwrap();
@@ -449,10 +448,7 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
         assert_forbidden(as_store.control(Control::switch_off()).await.unwrap_err());
     }
     // An instance follows, and does not publish.
-    let instance_user = documented_user(
-        include_str!("../../crates/tower-quota-fleet/docs/fleet.md"),
-        "instances",
-    );
+    let instance_user = documented_user(GUIDE, "instances");
     let instance_url = add_user(&server, "instances", &instance_user);
     let instance = RedisRules::new(RedisStore::builder(&instance_url), "api").unwrap();
     assert!(instance.version().await.unwrap().is_some());

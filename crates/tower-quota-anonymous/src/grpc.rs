@@ -41,14 +41,14 @@ impl Status<'_> {
         response
     }
 
-    #[cfg(not(feature = "grpc-details"))]
+    #[cfg(not(feature = "tonic"))]
     fn details(&self) -> Option<HeaderValue> {
         let _ = (self.wait, self.exhausted.map(|exhausted| exhausted.limit));
         None
     }
 
     /// When to try again, and which quota is used up, as in google.rpc.
-    #[cfg(feature = "grpc-details")]
+    #[cfg(feature = "tonic")]
     fn details(&self) -> Option<HeaderValue> {
         use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
         use tonic_types::{ErrorDetails, QuotaViolation, StatusExt};

@@ -3,7 +3,7 @@
 //! These clients look at `grpc-status` and know nothing of problem details; of a response without it they make a status
 //! of their own from the HTTP status, and most of them say "unavailable" where a quota is used up.
 
-#[cfg(feature = "grpc-details")]
+#[cfg(feature = "tonic")]
 mod details;
 #[cfg(test)]
 mod tests;
@@ -87,12 +87,12 @@ fn percent_encoded(message: &str) -> HeaderValue {
     HeaderValue::try_from(encoded).expect("what is left is printable ASCII")
 }
 
-#[cfg(feature = "grpc-details")]
+#[cfg(feature = "tonic")]
 fn details(notice: &Notice<'_>, status: &Status) -> Option<HeaderValue> {
     details::header_value(notice, status)
 }
 
-#[cfg(not(feature = "grpc-details"))]
+#[cfg(not(feature = "tonic"))]
 fn details(_: &Notice<'_>, _: &Status) -> Option<HeaderValue> {
     None
 }

@@ -237,7 +237,7 @@ impl<'a> Rejection<'a> {
     /// `UNAVAILABLE` if capacity is reduced or there was no decision, `PERMISSION_DENIED` if the caller is unknown or
     /// blocked. Clients find the fields that the layer adds in the metadata of the status.
     ///
-    /// With the feature `grpc-details` there is a `grpc-status-details-bin`, too: `RetryInfo` with the exact wait, if there
+    /// With the feature `tonic` there is a `grpc-status-details-bin`, too: `RetryInfo` with the exact wait, if there
     /// is one, and `QuotaFailure` with one violation for each violated policy that is not
     /// [hidden](crate::QuotaPolicy::hidden). Its `quota_id` is the name of the policy, its `quota_metric` the unit, and
     /// its `quota_value` the quota. Its `subject` is `partition:` with the key in Base64 where the policy
@@ -304,7 +304,7 @@ pub(crate) struct Notice<'a> {
 
 /// A policy that rejects a request.
 #[cfg_attr(
-    not(feature = "grpc-details"),
+    not(feature = "tonic"),
     allow(dead_code, reason = "only the details of a gRPC status say more than the name")
 )]
 pub(crate) struct Violation<'a> {
@@ -318,7 +318,7 @@ pub(crate) struct Violation<'a> {
 
 /// The holder of a quota, as far as clients may know.
 #[cfg_attr(
-    not(feature = "grpc-details"),
+    not(feature = "tonic"),
     allow(dead_code, reason = "only the details of a gRPC status say it")
 )]
 pub(crate) enum Subject<'a> {

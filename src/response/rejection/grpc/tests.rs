@@ -124,7 +124,7 @@ fn each_outcome_has_a_status() {
         assert_eq!(field(headers, "content-type"), Some("application/grpc"));
         assert_eq!(field(headers, "grpc-status"), Some(code));
         assert_eq!(field(headers, "grpc-message"), Some(message));
-        let has_details = cfg!(feature = "grpc-details") && code != "7";
+        let has_details = cfg!(feature = "tonic") && code != "7";
         assert_eq!(
             headers.contains_key("grpc-status-details-bin"),
             has_details,
