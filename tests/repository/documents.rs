@@ -296,9 +296,10 @@ fn conditional_compilation_stays_at_the_edges() {
 
 #[test]
 fn continuous_integration_runs_what_a_developer_runs() {
-    let run = read(".ci/run");
+    let (run, workflow) = (read(".ci/run"), read(".github/workflows/ci.yml"));
     for step in ["test", "browser-test", "ops-test", "release-check"] {
         let line = format!("make {step} || failed+=({step})");
         assert!(run.lines().any(|own| own == line), "{run}");
+        assert!(workflow.contains(&format!("make {step}\n")), "{step}");
     }
 }
