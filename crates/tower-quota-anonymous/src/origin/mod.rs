@@ -147,7 +147,7 @@ pub const EXPOSED: [HeaderName; 10] = [
 ///
 /// # What it costs
 ///
-/// Verifying a proof takes milliseconds of a core: the [guide](crate::guide) has figures. It is done on a
+/// Verifying a proof takes milliseconds of a core: the [guide](mod@crate::guide) has figures. It is done on a
 /// [few threads](OriginLayerBuilder::verifier_threads) that may
 /// block, behind a [queue](OriginLayerBuilder::max_queued); what is cheap to check comes first. A spent tag is one small
 /// key in Redis for two windows.

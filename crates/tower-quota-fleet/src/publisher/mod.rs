@@ -61,7 +61,7 @@ const SENDS: usize = 2;
 /// # Permissions
 ///
 /// A publisher needs an ACL user of its own, and whoever may only turn the switch and block clients another one: the page
-/// [`docs::fleet`](tower_quota::docs::fleet) has both. The users of the stores and of the instances cannot change rules, and no
+/// [`guide`](crate::guide) has both. The users of the stores and of the instances cannot change rules, and no
 /// request can: instances only follow what is published.
 ///
 /// ```
