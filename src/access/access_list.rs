@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 use http::request::Parts;
 use ipnet::IpNet;
 
-use super::{keyed_request::KeyedRequest, networks::Networks, overlay::AccessOverlay};
+use super::{keyed_request::KeyedRequest, networks::Networks};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::{self, ClientIp, KeyExtractor},
@@ -173,11 +173,6 @@ impl AccessList {
     /// The rules as they are now. Later changes do not show in them.
     pub fn rules(&self) -> Arc<AccessRules> {
         self.0.rules.load_full()
-    }
-
-    /// Creates an empty overlay, for the rules of another source.
-    pub fn overlay(&self) -> AccessOverlay {
-        AccessOverlay::new(self.clone())
     }
 
     /// Returns the current rules of all [overlays](Self::overlay) together.

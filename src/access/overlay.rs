@@ -38,6 +38,13 @@ pub struct AccessOverlay {
     names: Vec<String>,
 }
 
+impl AccessList {
+    /// Creates an empty overlay, for the rules of another source.
+    pub fn overlay(&self) -> AccessOverlay {
+        AccessOverlay::new(self.clone())
+    }
+}
+
 impl AccessOverlay {
     pub(super) fn new(list: AccessList) -> Self {
         Self {

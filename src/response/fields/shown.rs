@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use super::{EmitWhen, Form, RateCap, ResponseFields, write::whole_seconds};
+use super::{EmitWhen, Form, RateCap, ResponseFields};
 use crate::{
     decision::{Allowance, Decision},
     fields::ReportedLimit,
@@ -133,4 +133,9 @@ impl ResponseFields {
     pub(super) fn is_low(&self, decision: &Decision) -> bool {
         self.all_shown(decision, 0).any(|shown| shown.is_at_most(10))
     }
+}
+
+/// A wait in whole seconds, rounded up.
+pub(super) fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
 }

@@ -4,7 +4,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, Response, StatusCode, header};
 
-use super::{ResponseFields, shown::Shown};
+use super::{
+    ResponseFields,
+    shown::{Shown, whole_seconds},
+};
 use crate::{
     clock::Clock,
     decision::{Decision, Outcome},
@@ -146,9 +149,4 @@ fn remove_all(headers: &mut HeaderMap) {
     for name in EXPOSED.iter().filter(|name| **name != header::RETRY_AFTER) {
         headers.remove(name);
     }
-}
-
-/// A wait in whole seconds, rounded up.
-pub(super) fn whole_seconds(wait: Duration) -> u64 {
-    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
 }
