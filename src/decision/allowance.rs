@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{forecast::Availability, measurement::MeasuredCharge, plan::Charge};
+use super::{availability::Availability, measurement::MeasuredCharge, plan::Charge};
 use crate::{
     algorithm::{ChargeRejection, Limit},
     partition::PartitionId,

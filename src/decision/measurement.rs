@@ -5,11 +5,9 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use smallvec::SmallVec;
-
 use super::{
+    answer::{Answer, ChargeRejections, Read, Reads},
     costs::Costs,
-    outcome::ChargeRejections,
     plan::{Charge, Exchange, Mode, PartPlan, Plan},
 };
 use crate::{
@@ -48,38 +46,6 @@ use crate::{
 /// ```
 #[must_use = "a charge that is not settled stays as it is"]
 pub struct Measurement(Plan);
-
-/// The content of a measurement beside its plan.
-#[derive(Debug, Default)]
-pub(super) struct Answer {
-    /// One for each charge, in the plan's order.
-    pub(super) read: Reads,
-    /// The moment at which each partition was read, in the plan's order.
-    pub(super) moments: Moments,
-    /// The holder of the slots that the plan has taken, if it was allowed.
-    lease: Option<LeaseId>,
-    pub(super) is_allowed: bool,
-    /// The right to settle what was charged, once.
-    receipt: AtomicBool,
-    /// The costs that are charged by now.
-    charged: Costs,
-    /// Units that are known to be used since the store has answered.
-    used_since: u64,
-    /// Where no store was asked.
-    pub(super) rejections: ChargeRejections,
-}
-
-/// The finding of a store about one charge.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Read {
-    /// The state of the policy before the charge.
-    pub(crate) reading: PolicyReading,
-    /// True if the store has found that the charge fits.
-    pub(crate) fits: bool,
-}
-
-/// One for each charge, in a plan's order. Three windows take no allocation.
-pub(crate) type Reads = SmallVec<[Read; 3]>;
 
 impl Measurement {
     /// The readings of a plan. `is_allowed` is the store's word that it has let the plan pass.

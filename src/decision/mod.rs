@@ -2,6 +2,8 @@
 //! follow.
 
 mod allowance;
+mod answer;
+mod availability;
 mod costs;
 mod forecast;
 mod measurement;
@@ -17,7 +19,8 @@ pub(crate) mod settlement;
 pub(crate) use self::remote::PartNumbers;
 pub use self::{
     allowance::Allowance,
-    forecast::{Availability, Forecast},
+    availability::Availability,
+    forecast::Forecast,
     measurement::{MeasuredCharge, Measurement},
     outcome::{Decision, Outcome},
     partial::PartialPlan,
@@ -26,9 +29,9 @@ pub use self::{
     settlement::Settlement,
 };
 pub(crate) use self::{
+    answer::{ChargeRejections, Read, Reads},
     costs::{Costs, UnitCosts},
-    measurement::{Read, Reads},
-    outcome::{Cached, ChargeRejections},
+    outcome::Cached,
     plan::{Mode, PartPlan},
     settlement::PartSettlement,
 };

@@ -2,10 +2,9 @@
 
 use std::{fmt, iter, time::Duration};
 
-use smallvec::SmallVec;
-
 use super::{
     allowance::{Allowance, Known},
+    answer::ChargeRejections,
     costs::Costs,
     measurement::Measurement,
     plan::Plan,
@@ -57,9 +56,6 @@ impl Clone for Cached {
         Self::new(self.0.clone(), self.rejections().clone(), self.now())
     }
 }
-
-/// The rejection of each charge, in a plan's order; `None` where it is not known to be rejected.
-pub(crate) type ChargeRejections = SmallVec<[Option<ChargeRejection>; 2]>;
 
 /// The origin of a decision.
 enum Source {

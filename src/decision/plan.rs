@@ -4,7 +4,7 @@ use std::{fmt, slice, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::{costs::Costs, measurement::Answer};
+use super::{answer::Answer, costs::Costs};
 use crate::{
     algorithm::{Moment, PolicyReading},
     partition::PartitionId,

@@ -3,7 +3,8 @@
 use smallvec::SmallVec;
 
 use super::{
-    measurement::{Measurement, Reads},
+    answer::Reads,
+    measurement::Measurement,
     plan::{PartPlan, Plan, Question},
     settlement::{PartSettlement, Settlement},
 };

@@ -1,0 +1,47 @@
+//! The moment at which a request passes.
+
+use std::time::Duration;
+
+/// The moment at which a request passes, if no other one comes before it.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::Availability;
+///
+/// fn advice(passes: Availability) -> String {
+///     match passes {
+///         Availability::Now => "start".to_owned(),
+///         Availability::After(wait) => format!("start in {wait:?}"),
+///         Availability::OnRelease => "start when another job has ended".to_owned(),
+///         Availability::Never => "make the job smaller".to_owned(),
+///         _ => "ask again".to_owned(),
+///     }
+/// }
+/// assert_eq!(advice(Availability::After(Duration::from_secs(90))), "start in 90s");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Availability {
+    /// It passes at the moment of the answer.
+    Now,
+    /// It passes after so long, exact to the microsecond, and not earlier.
+    After(Duration),
+    /// It passes when a slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) is released. The
+    /// moment is unknown.
+    OnRelease,
+    /// It never passes: it costs more than a policy ever lets pass, or a policy is [closed](crate::QuotaPolicy#closed).
+    Never,
+}
+
+impl Availability {
+    /// The later of two moments.
+    pub(super) fn later(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Never, _) | (_, Self::Never) => Self::Never,
+            (Self::OnRelease, _) | (_, Self::OnRelease) => Self::OnRelease,
+            (Self::After(wait), Self::After(other)) => Self::After(wait.max(other)),
+            (Self::After(wait), Self::Now) | (Self::Now, Self::After(wait)) => Self::After(wait),
+            (Self::Now, Self::Now) => Self::Now,
+        }
+    }
+}
