@@ -4,79 +4,19 @@
 //! nearer to a border than to the one before it is the window of that border.
 
 mod borders;
+mod period;
 #[cfg_attr(feature = "calendar", path = "calendar/zone.rs")]
 #[cfg_attr(not(feature = "calendar"), path = "calendar/no_zone.rs")]
 mod zone;
 
-use std::time::Duration;
-
+use self::borders::SECOND;
+pub use self::period::{CalendarPeriod, Weekday};
 pub(crate) use self::{borders::Borders, zone::TIME_ZONE_DATA};
-use self::{borders::SECOND, zone::TimeZone};
 use super::{
     Arithmetic, Late, Reader, Receipt, Times, Writer,
     window::{MAX_COUNT, believed},
 };
 use crate::lease::Lease;
-
-/// The unit of a calendar in which a quota is counted.
-///
-/// ```
-/// use tower_quota::{CalendarPeriod, Weekday};
-///
-/// assert_eq!(CalendarPeriod::WEEK, CalendarPeriod::Week { begins: Weekday::Monday });
-/// assert_ne!(CalendarPeriod::WEEK, CalendarPeriod::Week { begins: Weekday::Sunday });
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CalendarPeriod {
-    /// From midnight to midnight: 24 hours, and 23 or 25 where clocks are changed. A day without a midnight begins at its
-    /// first moment.
-    Day,
-    /// From the midnight that begins the first and the last month's day: 28 to 31 days.
-    Month,
-    /// Seven days.
-    Week {
-        /// The day whose midnight begins the week.
-        begins: Weekday,
-    },
-}
-
-impl CalendarPeriod {
-    /// The week of ISO 8601, which begins on Monday.
-    pub const WEEK: Self = Self::Week {
-        begins: Weekday::Monday,
-    };
-
-    /// The length of most windows, or of the longest.
-    pub(crate) fn usual_length(self) -> Duration {
-        let days = match self {
-            Self::Day => 1,
-            Self::Month => 31,
-            Self::Week { .. } => 7,
-        };
-        Duration::from_secs(days * 86_400)
-    }
-}
-
-/// A day of the week.
-///
-/// ```
-/// use tower_quota::{CalendarPeriod, CalendarWindow, Weekday};
-///
-/// let week = CalendarPeriod::Week { begins: Weekday::Saturday };
-/// assert_eq!(CalendarWindow::new(week, "Africa/Cairo").period(), week);
-/// ```
-#[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Weekday {
-    Monday,
-    Tuesday,
-    Wednesday,
-    Thursday,
-    Friday,
-    Saturday,
-    Sunday,
-}
 
 /// A quota for each window of a calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,13 +7,14 @@ use std::{
 
 use super::{
     builds,
+    labels::{LayerCount, outcome_name, rejecting_policy},
     meters::LayerMeters,
     throttle::{EventThrottle, OnceFlags},
     watch::Watch,
 };
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Outcome},
+    decision::Decision,
     mistake::{Diagnostics, Finding, Mistake},
     policy::QuotaPolicy,
 };
@@ -29,15 +30,6 @@ pub(crate) struct LayerTelemetry {
     queue: EventThrottle,
     shadow: EventThrottle,
     meters: LayerMeters,
-}
-
-/// A counter with no label but the scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LayerCount {
-    NeverFits,
-    Unattributed,
-    UncountedContent,
-    UnknownTier,
 }
 
 impl LayerTelemetry {
@@ -309,29 +301,5 @@ impl Drop for LayerTelemetry {
                  for each request? It limits nothing in memory, and connects anew to Redis: build it once, and clone it"
             );
         }
-    }
-}
-
-/// The policy that rejects a request for the longest time; empty if none does.
-pub(super) fn rejecting_policy(decision: &Decision) -> &str {
-    if decision.outcome() != Outcome::Rejected {
-        return "";
-    }
-    let violated = decision.violated();
-    let longest = violated.max_by_key(|allowance| allowance.retry_after().unwrap_or(Duration::MAX));
-    longest.map_or("", |allowance| allowance.policy().name())
-}
-
-pub(super) fn outcome_name(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Abnormal => "abnormal",
-        Outcome::Allowed => "allowed",
-        Outcome::Blocked => "blocked",
-        Outcome::FailedOpen => "failed_open",
-        Outcome::FailedClosed => "failed_closed",
-        Outcome::Overloaded => "overloaded",
-        Outcome::Rejected => "rejected",
-        Outcome::MissingKey => "unattributed",
-        Outcome::Unlimited => "unlimited",
     }
 }

@@ -13,16 +13,14 @@ use std::{
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
-use super::tier::Unresolved;
 use super::{
     catalog::{
         CIRCUIT_OPEN, DECISIONS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BATCHES, LIMITS_OFF, NEVER_FITS,
         NEW_PARTITIONS, QUEUE_WAIT, REFUNDS, REJECTION_CACHE_HITS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE,
         UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER, register,
     },
-    layer::{LayerCount, outcome_name, rejecting_policy},
+    labels::{LateBatch, LayerCount, Unresolved, outcome_name, rejecting_policy},
     series::Series,
-    store::LateBatch,
 };
 use crate::{
     clock::{Clock, Timestamp},

@@ -176,6 +176,7 @@ mod builds;
 #[cfg(feature = "metrics")]
 mod catalog;
 mod growth;
+mod labels;
 mod layer;
 #[cfg(feature = "metrics")]
 mod meters;
@@ -199,11 +200,12 @@ pub(crate) use self::macros::InSpan;
 pub(crate) use self::meters::OneMore as LostNode;
 #[cfg(feature = "redis")]
 pub(crate) use self::servers::{ServerInfo, ServerTelemetry};
-pub(crate) use self::tier::{TierTelemetry, Unresolved};
+pub(crate) use self::tier::TierTelemetry;
 pub(crate) use self::{
+    labels::{LateBatch, Unresolved},
     layer::LayerTelemetry,
     meters::{OneMore as HeldSlots, Stopwatch, SwitchMeter},
-    store::{LateBatch, StoreTelemetry},
+    store::StoreTelemetry,
 };
 #[cfg(feature = "axum")]
 use crate::mistake::Mistake;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::layer::LayerCount;
+use super::labels::LayerCount;
 use crate::{
     clock::Clock,
     decision::{Decision, Outcome},
@@ -59,7 +59,7 @@ pub(super) struct TierMeters;
 impl TierMeters {
     pub(super) fn waits(&self) {}
 
-    pub(super) fn unresolved(&self, _: super::tier::Unresolved) {}
+    pub(super) fn unresolved(&self, _: super::labels::Unresolved) {}
 }
 
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     HeldSlots, InSpan, Stopwatch,
     growth::Growth,
+    labels::LateBatch,
     meters::StoreMeters,
     throttle::{EventThrottle, OnceFlags},
 };
@@ -27,17 +28,6 @@ pub(crate) struct StoreTelemetry {
     leak: Mutex<Leak>,
     growth: Arc<Growth>,
     meters: StoreMeters,
-}
-
-/// The fate of a batch of prefetched units whose call missed the deadline, or failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LateBatch {
-    /// It arrived, and may be spent.
-    Kept,
-    /// It arrived too late, and went back.
-    Returned,
-    /// There was no answer. Its units may be charged, and no instance can use them then.
-    Unknown,
 }
 
 /// Requests that no store has decided while the circuit was closed.

@@ -2,19 +2,8 @@
 
 use std::fmt::Display;
 
-use super::{meters::TierMeters, throttle::EventThrottle};
+use super::{labels::Unresolved, meters::TierMeters, throttle::EventThrottle};
 use crate::clock::Timestamp;
-
-/// The reason why a request goes on although the tier of its user is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unresolved {
-    /// The look-up has failed, or one has a moment ago.
-    Failed,
-    /// There are too many look-ups, or too many requests that wait for them.
-    Full,
-    /// The look-up goes on, and the request waits no longer.
-    Unanswered,
-}
 
 /// Telemetry of one layer that looks up tiers.
 #[derive(Debug, Default)]

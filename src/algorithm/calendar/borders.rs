@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::OnceLock};
 
-use super::{CalendarPeriod, TimeZone};
+use super::{period::CalendarPeriod, zone::TimeZone};
 use crate::{algorithm::EXACT, sync::mutex::Mutex};
 
 pub(super) const SECOND: u64 = 1_000_000;

