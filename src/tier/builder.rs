@@ -6,9 +6,10 @@ use http::request::Parts;
 
 use super::{
     Resolving, TierLayer,
-    cache::{Found, Settings, TierCache},
+    cache::{Found, TierCache},
     on_unknown_tier::OnUnknownTier,
     shard::Times,
+    shared::Settings,
     source::Source,
 };
 use crate::{

@@ -1,14 +1,14 @@
 //! The cached tiers of users, and the way of a request to the tier of its user.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use tokio::{runtime::Handle, sync::Semaphore};
 
 use super::{
-    look_up::{LookUp, Waited},
-    on_unknown_tier::OnUnknownTier,
+    look_up::{Answer, Ask, LookUp, Waited},
     ongoing::{Ongoing, Place},
-    shard::{Age, Shard, Times},
+    shard::{Age, Shard},
+    shared::{Settings, Shared},
 };
 use crate::{
     clock::Clock,
@@ -55,13 +55,6 @@ use crate::{
 #[derive(Clone)]
 pub struct TierCache(Arc<Shared>);
 
-/// The answer of a source about a user: the tier, or `None` if the user has none.
-pub(super) type Answer = Option<ResolvedTier>;
-/// The same, or the reason why there is no answer.
-pub(super) type SourceAnswer = Result<Answer, String>;
-/// Asks the resolver about one user, at each call.
-pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> + Send>> + Send>;
-
 /// The tier with which a request goes on.
 pub(super) type TierOfRequest = Result<ResolvedTier, NoTier>;
 /// The same, of a user who is being looked up.
@@ -71,33 +64,6 @@ pub(super) type PendingLookup = Pin<Box<dyn Future<Output = TierOfRequest> + Sen
 pub(super) enum Found {
     Later(PendingLookup),
     Now(TierOfRequest),
-}
-
-/// The sizes and times of a cache.
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) times: Times,
-    pub(super) renewal_deadline: Duration,
-    pub(super) on_unknown_tier: OnUnknownTier,
-    pub(super) look_up_timeout: Duration,
-    pub(super) max_look_ups: usize,
-    pub(super) max_users: usize,
-    pub(super) max_waiting: usize,
-}
-
-/// The state that clones of a cache share with the look-ups in progress.
-pub(super) struct Shared {
-    pub(super) shards: Sharded<Shard>,
-    scope: Scope,
-    pub(super) settings: Settings,
-    /// For the look-ups that may ask the source at the same time.
-    pub(super) places: Arc<Semaphore>,
-    /// For the look-ups that wait for a place.
-    queue: Arc<Semaphore>,
-    /// For the requests that wait for a look-up.
-    waiting: Arc<Semaphore>,
-    pub(super) clock: Clock,
-    pub(super) log: TierTelemetry,
 }
 
 impl TierCache {

@@ -1,10 +1,17 @@
 //! The progress of one look-up, and the requests that wait for it.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-use super::cache::Answer;
+use crate::rules::ResolvedTier;
+
+/// The answer of a source about a user: the tier, or `None` if the user has none.
+pub(super) type Answer = Option<ResolvedTier>;
+/// The same, or the reason why there is no answer.
+pub(super) type SourceAnswer = Result<Answer, String>;
+/// Asks the resolver about one user, at each call.
+pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> + Send>> + Send>;
 
 /// The progress of a look-up, for the requests that wait.
 #[derive(Clone, Debug)]

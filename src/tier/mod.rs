@@ -12,6 +12,7 @@ mod on_unknown_tier;
 mod ongoing;
 mod service;
 mod shard;
+mod shared;
 mod source;
 
 use std::{fmt, future::Future, sync::Arc};

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use super::source::LONGEST_NAME;
 use crate::{
     error::{ConfigError, ConfigErrorKind::Tier},
     rules::{NoTier, ResolvedTier},
 };
+
+/// Maximum length of a tier's name in bytes, so that a source cannot fill the memory.
+pub(super) const LONGEST_NAME: usize = 256;
 
 /// The treatment of requests while the tier of their user is unknown: for how long they wait for the look-up, and how they
 /// go on without its answer. See [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier).

@@ -8,9 +8,9 @@ use std::{
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
 use super::{
-    cache::{Answer, Ask, Shared, SourceAnswer},
-    look_up::LookUp,
+    look_up::{Answer, Ask, LookUp, SourceAnswer},
     shard::{Shard, Times},
+    shared::Shared,
 };
 use crate::{clock::Timestamp, partition::PartitionId};
 

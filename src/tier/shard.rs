@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use foldhash::fast::RandomState;
 
-use super::{cache::Answer, look_up::LookUp};
+use super::look_up::{Answer, LookUp};
 use crate::{clock::Timestamp, partition::PartitionId, sync::bounded_map::BoundedMap};
 
 /// The times to live of answers and of failures.

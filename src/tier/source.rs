@@ -4,14 +4,15 @@ use std::{fmt::Display, future::Future, sync::Arc};
 
 use http::request::Parts;
 
-use super::cache::{Ask, Found, TierCache};
+use super::{
+    cache::{Found, TierCache},
+    look_up::Ask,
+    on_unknown_tier::LONGEST_NAME,
+};
 use crate::rules::ResolvedTier;
 
 /// Finds the tier of a request's user; takes the types of user and resolver out of the types of the layer.
 pub(super) type Source = dyn Fn(&Parts, &TierCache) -> Found + Send + Sync;
-
-/// The longest name of a tier, so that an answer that is none does not fill the memory.
-pub(super) const LONGEST_NAME: usize = 256;
 
 /// The question for the tier of a user, which may be asked again.
 pub(super) fn ask<U, R, A, N, E>(resolver: &Arc<R>, user: U) -> Ask
