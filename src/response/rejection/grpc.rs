@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::{Notice, problem::ProblemType};
+use super::notice::{Notice, ProblemType};
 
 /// The content type of a request, without parameters, if it is gRPC or gRPC-Web.
 pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {

@@ -1,19 +1,17 @@
 //! The response to a rejected request.
 
-pub(crate) mod grpc;
-pub(crate) mod problem;
+mod grpc;
+mod notice;
+mod problem;
 
 use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
-use smallvec::SmallVec;
 
-use self::problem::ProblemType;
+use self::notice::{Notice, ProblemType, Violation};
 use crate::{
-    decision::{Allowance, Decision, Outcome},
-    partition::PartitionId,
-    policy::QuotaUnit,
+    decision::{Decision, Outcome},
     response::scratch,
 };
 
@@ -290,79 +288,7 @@ impl<'a> Rejection<'a> {
     }
 }
 
-/// A rejection as the client is told of it, whichever layer rejects.
-pub(crate) struct Notice<'a> {
-    pub(crate) problem: ProblemType,
-    /// The status in HTTP.
-    pub(crate) status: StatusCode,
-    /// The policies that reject, of those that clients may know.
-    pub(crate) violated: SmallVec<[Violation<'a>; 4]>,
-    /// True if a policy is closed, be it one that clients may know or not.
-    pub(crate) is_closed: bool,
-    pub(crate) wait: Option<Duration>,
-}
-
-/// A policy that rejects a request.
-#[cfg_attr(
-    not(feature = "tonic"),
-    allow(dead_code, reason = "only the details of a gRPC status say more than the name")
-)]
-pub(crate) struct Violation<'a> {
-    pub(crate) policy: &'a str,
-    /// The quota in its unit, if the violation is about one.
-    pub(crate) quota: Option<(u64, QuotaUnit)>,
-    pub(crate) subject: Subject<'a>,
-    /// True if the request costs more than the policy ever lets pass.
-    pub(crate) is_final: bool,
-}
-
-/// The holder of a quota, as far as clients may know.
-#[cfg_attr(
-    not(feature = "tonic"),
-    allow(dead_code, reason = "only the details of a gRPC status say it")
-)]
-pub(crate) enum Subject<'a> {
-    /// A partition whose key is shown.
-    Partition(PartitionId),
-    Scope(&'a str),
-}
-
-impl<'a> Violation<'a> {
-    fn of(allowance: &Allowance<'a>, scope: &'a str, shows_keys: bool) -> Self {
-        let policy = allowance.policy();
-        Self {
-            policy: policy.name(),
-            quota: Some((policy.quota(), policy.unit())),
-            subject: match shows_keys && policy.shows_partition_key {
-                true => Subject::Partition(allowance.partition()),
-                false => Subject::Scope(scope),
-            },
-            is_final: allowance.retry_after().is_none(),
-        }
-    }
-
-    /// The application says so.
-    fn named(policy: &'a str, scope: &'a str) -> Self {
-        Self {
-            policy,
-            quota: None,
-            subject: Subject::Scope(scope),
-            is_final: false,
-        }
-    }
-}
-
 impl Notice<'_> {
-    /// Returns `true` if the same request never passes, however long its client waits.
-    fn is_final(&self) -> bool {
-        self.problem == ProblemType::QuotaExceeded && self.wait.is_none()
-    }
-
-    /// The names of the policies that reject.
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.violated.iter().map(|violation| violation.policy)
-    }
-
     /// The response to a request with these fields: a problem, or a gRPC status.
     pub(crate) fn response(&self, request: &HeaderMap) -> Response<Bytes> {
         if let Some(media_type) = grpc::media_type(request) {

@@ -4,53 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::Notice;
-use crate::fields::problem_types;
-
-/// The reason of a rejection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProblemType {
-    AbnormalUsageDetected,
-    /// For problems without a type of their own, the status says everything.
-    Blocked,
-    Forbidden,
-    QuotaExceeded,
-    TemporaryReducedCapacity,
-    /// The client is blocked and not told so.
-    TooManyRequests,
-}
-
-impl ProblemType {
-    fn uri(self) -> &'static str {
-        match self {
-            Self::AbnormalUsageDetected => problem_types::ABNORMAL_USAGE_DETECTED,
-            Self::Blocked | Self::Forbidden | Self::TooManyRequests => "about:blank",
-            Self::QuotaExceeded => problem_types::QUOTA_EXCEEDED,
-            Self::TemporaryReducedCapacity => problem_types::TEMPORARY_REDUCED_CAPACITY,
-        }
-    }
-
-    /// Returns `true` if the client is told which policies reject.
-    fn is_about_policies(self) -> bool {
-        matches!(
-            self,
-            Self::AbnormalUsageDetected | Self::QuotaExceeded | Self::TemporaryReducedCapacity
-        )
-    }
-
-    /// The same for every occurrence of the type.
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            Self::AbnormalUsageDetected => "Request not satisfied due to detection of abnormal request pattern",
-            Self::Blocked | Self::Forbidden => "Forbidden",
-            Self::QuotaExceeded => "Request cannot be satisfied as assigned quota has been exceeded",
-            Self::TemporaryReducedCapacity => {
-                "Request cannot be satisfied due to temporary server capacity constraints"
-            }
-            Self::TooManyRequests => "Too Many Requests",
-        }
-    }
-}
+use super::notice::{Notice, ProblemType};
 
 /// Writes the content of a response: why it is a rejection, and by which policies.
 pub(super) fn write_problem(notice: &Notice<'_>, text: &mut String) {
@@ -109,7 +63,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::response::rejection::{Subject, Violation};
+    use crate::response::rejection::notice::{Subject, Violation};
 
     fn written(problem: ProblemType, names: &[&str], wait: Option<std::time::Duration>) -> String {
         let violation = |name| Violation {

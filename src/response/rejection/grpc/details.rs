@@ -8,7 +8,7 @@ use http::HeaderValue;
 use tonic_types::{ErrorDetails, QuotaViolation, StatusExt};
 
 use super::Status;
-use crate::response::rejection::{Notice, Subject, Violation};
+use crate::response::rejection::notice::{Notice, Subject, Violation};
 
 /// The text of a `grpc-status-details-bin`, if there is anything to say.
 pub(super) fn header_value(notice: &Notice<'_>, status: &Status) -> Option<HeaderValue> {
