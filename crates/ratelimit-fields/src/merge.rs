@@ -151,14 +151,15 @@ impl LayerFields {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub fn merge_into(headers: &mut HeaderMap, own: &LayerFields, now: SystemTime) {
-    merge_lists::<Draft11>(headers, own.clone());
+    merge_lists::<Draft11>(headers, own.clone(), |_| false);
     if let Some(wait) = own.retry_after {
         merge_retry_after(headers, wait, now);
     }
 }
 
-/// Merges the lists of a dialect with named items; `Retry-After` stays as it is.
-pub(super) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields) {
+/// Merges the lists of a dialect with named items; `Retry-After` stays as it is. Own limits in a custom unit have no policy that
+/// shows it.
+pub(super) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields, is_custom: impl Fn(&str) -> bool) {
     let has_own_limits = own.rate_limit.is_some();
     let limits = own.rate_limit.and_then(|limits| show_alone(headers, RATELIMIT, limits));
     // Own limits that are shown alone are no dictionary.
@@ -175,6 +176,7 @@ pub(super) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields) {
             let name = own.name();
             inner.name() == name
                 && inner.partition_key() == own.partition_key()
+                && !is_custom(name)
                 && inner_units
                     .of(name)
                     .is_some_and(|unit| own_units.of(name) == Some(unit))

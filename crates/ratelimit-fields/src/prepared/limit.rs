@@ -142,6 +142,7 @@ pub trait LimitReport {
 
     /// Returns the key of the partition that the policy counts for; called for policies with
     /// [`with_partition_key`](super::PreparedPolicy::with_partition_key). Every client can read it: it should not identify a person.
+    /// Where keys would make `RateLimit-Policy` longer than [`MAX_LENGTH`](crate::MAX_LENGTH), its items have none.
     fn partition_key(&self, policy: &str) -> Option<Vec<u8>> {
         let _ = policy;
         None

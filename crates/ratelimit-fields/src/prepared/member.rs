@@ -16,6 +16,7 @@ struct MemberStart {
     policy: Box<str>,
     /// `"minute";r=`
     start: Box<str>,
+    has_custom_unit: bool,
 }
 
 impl MemberStarts {
@@ -23,10 +24,19 @@ impl MemberStarts {
         let starts = policies.iter().map(|policy| {
             let name = policy.item.name();
             let start = start(dialect, name).map_err(|error| error.of_policy(name))?;
-            let policy = name.into();
-            Ok(MemberStart { policy, start })
+            Ok(MemberStart {
+                policy: name.into(),
+                start,
+                has_custom_unit: policy.has_custom_unit,
+            })
         });
         starts.collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn is_custom(&self, policy: &str) -> bool {
+        self.0
+            .iter()
+            .any(|member| member.has_custom_unit && *member.policy == *policy)
     }
 
     /// Appends a member to a list: `"minute";r=9;t=1`.

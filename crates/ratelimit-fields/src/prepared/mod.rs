@@ -75,6 +75,8 @@ pub enum LegacyReset {
 
 /// A quota policy as a [`Prepared`] shows it: its item of `RateLimit-Policy`, in the dialect of draft-11.
 ///
+/// A partition key of the item is left out. Each response has its own: see [`with_partition_key`](Self::with_partition_key).
+///
 /// ```
 /// use ratelimit_fields::{Dialect, FieldErrorKind, Prepared, PreparedPolicy, draft11::PolicyItem};
 ///
@@ -94,7 +96,7 @@ pub struct PreparedPolicy {
 
 impl PreparedPolicy {
     /// Marks the quota as one in a unit that the registry of the draft does not have: it has no item in `RateLimit-Policy`, and
-    /// its limit is reported under its name alone.
+    /// its limit is reported under its name alone, beside a limit of the same name that an inner service has sent.
     #[must_use]
     pub fn with_custom_unit(mut self) -> Self {
         self.has_custom_unit = true;
@@ -213,7 +215,7 @@ impl Prepared {
     /// Leaves out `RateLimit-Policy`.
     #[must_use]
     pub fn without_policies(mut self) -> Self {
-        self.hidden_policies = self.policies.value(&|_| None);
+        self.hidden_policies = self.policies.value(&|_| None).or(self.hidden_policies);
         self.policies = Policies::None;
         self
     }

@@ -6,7 +6,7 @@ use http::{HeaderValue, Response};
 
 use super::{
     super::{
-        Dialect, LayerFields,
+        Dialect, LayerFields, MAX_ITEMS, MAX_LENGTH,
         closest::{ClosestLimit, merge_draft06_limit, merge_draft07_limit},
         draft11::Draft11,
         in_between::EditorsCopy,
@@ -28,6 +28,9 @@ struct ResetsAtUnixTime;
 impl Prepared {
     /// Writes the fields of one response, merged with those that an inner service has sent, as
     /// [`merge_into`](crate::merge_into) describes. `Retry-After` is left as it is.
+    ///
+    /// A limit whose name the dialect cannot express is left out. A list of more than [`MAX_ITEMS`] limits or [`MAX_LENGTH`] bytes is
+    /// left out as a whole, because readers would ignore it.
     pub fn write<B, R: LimitReport + ?Sized>(&self, response: &mut Response<B>, report: &R) {
         let dialect = match self.form {
             Form::Dialect(dialect) => dialect,
@@ -37,14 +40,14 @@ impl Prepared {
         match dialect {
             Dialect::Draft11 => {
                 let (list, limit) = self.list_and_limit(dialect, report);
-                merge_lists::<Draft11>(headers, self.lists(list, report));
+                merge_lists::<Draft11>(headers, self.lists(list, report), |name| self.starts.is_custom(name));
                 if let Some((limit, values)) = limit {
                     merge_draft06_limit(headers, limit, values);
                 }
             }
             Dialect::EditorsCopy => {
                 let (list, _) = self.list_and_limit(dialect, report);
-                merge_lists::<EditorsCopy>(headers, self.lists(list, report));
+                merge_lists::<EditorsCopy>(headers, self.lists(list, report), |name| self.starts.is_custom(name));
             }
             Dialect::Draft06 | Dialect::Draft07 => {
                 match number_limit(report) {
@@ -88,15 +91,21 @@ impl Prepared {
         })
     }
 
-    /// `"burst";r=9;t=1, "daily";r=4999;t=86383`; nothing for a list without members, which must not be sent.
+    /// `"burst";r=9;t=1, "daily";r=4999;t=86383`; nothing for a list without members, which must not be sent, and for one that
+    /// readers would ignore.
     fn write_list<R: LimitReport + ?Sized>(&self, dialect: Dialect, report: &R, field: &mut String) {
         let wait = report.retry_after().filter(|_| dialect == Dialect::EditorsCopy);
         let nearest = wait.and_then(|_| nearest_item(report));
+        let mut items = 0;
         for (index, mut limit) in report.limits().enumerate() {
+            items = index + 1;
             if let Some(seconds) = wait.filter(|_| limit.is_violated || nearest == Some(index)) {
                 limit = limit.resetting_after(seconds);
             }
             self.starts.push(dialect, &limit, report, field);
+        }
+        if items > MAX_ITEMS || field.len() > MAX_LENGTH {
+            field.clear();
         }
     }
 }

@@ -9,6 +9,7 @@ mod examples;
 mod hints;
 mod in_between;
 mod merge;
+mod prepared;
 mod properties;
 #[cfg(feature = "headers")]
 mod typed_headers;
