@@ -18,9 +18,9 @@ use tokio::{
 };
 use tower::{Layer, ServiceExt};
 use tower_quota::{
-    Access, AccessList, AcquireFuture, Algorithm, Limiter, MemoryStore, MissingKey, PartitionKey, Plan, QuotaPolicy,
-    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Rules, Settlement, Store, StoreError, StoreErrorKind,
-    StoreFuture, Tiers, clock::Clock, key,
+    Access, AccessList, AcquireFuture, Algorithm, Direction, Limiter, MemoryStore, MissingKey, PartitionKey, Plan,
+    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Rules, Settlement, Store, StoreError,
+    StoreErrorKind, StoreFuture, Tiers, clock::Clock, key,
 };
 use tower_quota_anonymous::{
     CredentialRequest, IssuanceDecision, IssuanceRequest, Issuer, IssuerBody, IssuerKey, KeySet, Profile, Token,
@@ -320,6 +320,67 @@ async fn a_repeat_is_refunded_in_custom_units_too_and_whatever_the_program_takes
         let decision = scene.ration.limiter().caller(&alice).peek().await.unwrap().unwrap();
         assert!(decision.allowances().map(|policy| policy.remaining()).eq([6, 90]));
     }
+}
+
+#[tokio::test]
+async fn a_repeat_is_found_after_the_rules_have_changed_the_order_of_their_policies() {
+    let [account, team] = [
+        QuotaPolicy::per_day("account", 1),
+        QuotaPolicy::per_day("team", 9).keyed_by("team"),
+    ];
+    let ration = rationed(MemoryStore::new()).named_key("team", key::header("x-team"));
+    let scene = Scene::new(ration.policy(account.clone()).policy(team.clone()));
+    let ask = async || {
+        let mut request = post(scene.message.clone());
+        request.headers_mut().insert("x-account", "alice".parse().unwrap());
+        request.headers_mut().insert("x-team", "red".parse().unwrap());
+        send(&scene.issuer, request).await.status()
+    };
+    assert_eq!(ask().await, 200);
+    let reordered = Rules::new().policy(team).policy(account);
+    scene.ration.limiter().rules().replace(reordered).unwrap();
+    assert_eq!(ask().await, 200);
+}
+
+#[tokio::test]
+async fn a_repeat_stays_charged_in_leaky_buckets_with_a_queue_and_in_policies_that_count_bytes() {
+    let queue = QuotaPolicy::per_second("queue", 1_000).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 9 });
+    let bytes = QuotaPolicy::per_day("bytes", 1_000_000).with_content_bytes(Direction::Request);
+    let store = MemoryStore::builder().clock(Clock::manual(noon())).build().unwrap();
+    let scene = Scene::new(ration(store).policy(queue).policy(bytes));
+    let length = scene.message.len() as u64;
+    for charged in 1..=4 {
+        let mut request = post(scene.message.clone());
+        request.headers_mut().insert("x-account", "alice".parse().unwrap());
+        request.headers_mut().insert("content-length", length.into());
+        assert_eq!(send(&scene.issuer, request).await.status(), 200);
+        let alice = PartitionKey::new("x-account", "alice");
+        let decision = scene.ration.limiter().caller(&alice).peek().await.unwrap().unwrap();
+        let remaining = decision.allowances().map(|policy| policy.remaining());
+        assert!(remaining.eq([1, 10 - charged, 1_000_000 - charged * length]));
+    }
+}
+
+#[tokio::test]
+async fn new_rules_with_another_window_end_the_repeats_of_what_was_charged_before() {
+    let scene = Scene::new(rationed(MemoryStore::new()).policy(QuotaPolicy::per_hour("credentials", 1)));
+    assert_eq!(scene.asked("alice", 2).await, [200, 200]);
+    let daily = Rules::new().policy(QuotaPolicy::per_day("credentials", 1));
+    scene.ration.limiter().rules().replace(daily).unwrap();
+    assert_eq!(scene.ask("alice").await, 429);
+}
+
+#[tokio::test]
+async fn a_repeat_of_an_exhausted_account_is_granted_and_locks_it_out() {
+    let clock = Clock::manual(noon());
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let policy = QuotaPolicy::per_hour("credentials", 1).with_lockout(hours(100));
+    let scene = Scene::new(rationed(store).policy(policy));
+    assert_eq!(scene.asked("alice", 2).await, [200, 200]);
+    clock.advance(hours(2));
+    assert_eq!(scene.send("alice", &scene.other(1)).await, 429);
+    clock.advance(hours(99));
+    assert_eq!(scene.send("alice", &scene.other(1)).await, 422);
 }
 
 #[tokio::test]

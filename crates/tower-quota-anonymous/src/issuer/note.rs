@@ -38,8 +38,11 @@ impl Note {
         let answers = QuotaPolicy::new("answers", Self::FIRST + Self::REPEATS, window);
         let answers = PolicySet::new([answers.with_algorithm(Algorithm::SlidingWindowLog)]);
         let request = PartitionKey::new("answered request", digest);
-        let of_caller = charged.partitions().fold(request, |key, partition| {
-            key.and(PartitionKey::new("partition", partition.to_bytes()))
+        let mut partitions: Vec<_> = charged.partitions().map(PartitionId::to_bytes).collect();
+        // New rules may have the same policies in another order.
+        partitions.sort_unstable();
+        let of_caller = partitions.into_iter().fold(request, |key, partition| {
+            key.and(PartitionKey::new("partition", partition))
         });
         Some(Self {
             limiter,

@@ -40,9 +40,14 @@ use tower_quota::{Permit, RateLimitLayer};
 /// - The layer's store keeps a note with the digest of the request, which all instances with this store share. The note is
 ///   written after the charge, also if the client disconnects in between. If the store fails in between, or the process
 ///   ends, the next request is charged. While the store is unavailable, repeats get 503, too.
-/// - A repeat is decided like any request. If it is admitted, its charge is refunded, in all policies; if it is rejected because a
-///   quota is exhausted, it is granted in spite of that. Until the refund, which takes two calls of the store, another request of
+/// - A repeat is decided like any request. If it is admitted, its charge is refunded; if it is rejected because a
+///   quota is exhausted, it is granted in spite of that, but a policy with a [lockout](tower_quota::QuotaPolicy::with_lockout) locks
+///   out the account. Until the refund, which takes two calls of the store, another request of
 ///   the account can be rejected because of the repeat. If the process ends before the refund, the repeat stays charged.
+/// - A repeat that is admitted stays charged in policies that count
+///   [bytes](tower_quota::QuotaPolicy::with_content_bytes), and keeps its place in a
+///   [leaky bucket](tower_quota::Algorithm::LeakyBucketQueue): these are no policies for a ration.
+/// - New rules with another longest window end the repeats of what was charged before.
 /// - The access list, the kill switch, exemptions and hooks apply to repeats. A blocked caller gets no repeat, and neither
 ///   does a caller with a policy of quota 0. Exhausted quotas, lockouts and reduced capacity do not stop a repeat, because
 ///   its credential was charged before.
