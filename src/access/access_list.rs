@@ -179,7 +179,8 @@ impl AccessList {
     ///
     /// They apply to requests that match no rule of the program.
     /// Where two overlays have different rules about the same network or key, [`Block`](Access::Block) goes before
-    /// [`Allow`](Access::Allow), and that before [`Limit`](Access::Limit).
+    /// [`Allow`](Access::Allow), and that before [`Limit`](Access::Limit). All overlays together may have more rules than one
+    /// [`AccessRules`] may.
     pub fn overlay_rules(&self) -> Arc<AccessRules> {
         self.0.overlaid.load_full()
     }

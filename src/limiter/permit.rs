@@ -148,7 +148,7 @@ impl Permit {
     /// Ends work that was not done: its charge is refunded, but for amounts in custom units that were reported.
     ///
     /// For a request it is [`settle(0)`](Self::settle), and estimates of custom units without a report are refunded; bytes that
-    /// are transferred stay charged.
+    /// are transferred stay charged, and so does the place in a [leaky bucket](crate::Algorithm::LeakyBucketQueue).
     pub fn refund(self) {
         for charge in &self.charges {
             match self.is_whole {

@@ -473,6 +473,27 @@ async fn the_access_rules_of_a_follower_that_has_ended_stay_until_another_one_fo
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_entry_of_a_follower_that_has_ended_outlasts_its_expiry_until_another_one_follows() {
+    let (source, clock) = (Source::default(), Clock::manual(Timestamp::from_micros(1_000_000_000)));
+    let list = AccessList::new(key::client_ip());
+    let layer = builder().access_list(list.clone()).build().unwrap();
+    let follow = || {
+        let follower = following(&layer, &source).access_list(list.clone());
+        follower.clock(clock.clone()).start().unwrap()
+    };
+    source.publish(&version(100).with_access([block("mallory").with_expiry(1_600)]));
+    let follower = follow();
+    poll().await;
+    drop(follower);
+    clock.advance(Duration::from_secs(700));
+    poll().await;
+    assert_eq!(send(&layer, "mallory").await.0, 403);
+    let _follower = follow();
+    poll().await;
+    assert_eq!(send(&layer, "mallory").await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_follower_of_another_rule_set_for_the_same_limiter_takes_the_place_of_the_access_rules_that_were_left() {
     let (source, other) = (Source::default(), Source::default());
     let list = AccessList::new(key::client_ip());

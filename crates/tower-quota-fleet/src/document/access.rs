@@ -70,7 +70,8 @@ impl AccessEntry {
         })
     }
 
-    /// Ends the rule at this time, in seconds since the Unix epoch, by the clock of each instance.
+    /// Ends the rule at this time, in seconds since the Unix epoch, by the clock of each instance. An instance whose
+    /// [`RulesFollower`](crate::RulesFollower) was dropped before then keeps the rule.
     #[must_use]
     pub fn with_expiry(mut self, until: u64) -> Self {
         self.0.until = Some(until);

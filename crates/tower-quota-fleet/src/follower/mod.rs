@@ -42,7 +42,8 @@ use tower_quota::RulesHandle;
 /// [`clear_overrides`](RulesHandle::clear_overrides). Its own rules in an [`AccessList`](tower_quota::AccessList) go before those
 /// of the fleet.
 ///
-/// Clones follow together, and the task ends with the last one. The rules stay as they are then.
+/// Clones follow together, and the task ends with the last one. The rules stay as they are then. The entries of its access list stay,
+/// too, also beyond their [expiry](super::AccessEntry::with_expiry), until a follower of the same set or limiter has read its own.
 ///
 /// ```
 /// use std::time::Duration;
