@@ -4,7 +4,8 @@ use sfv::ItemSerializer;
 
 use super::{
     super::{Dialect, FieldError, draft11, in_between, syntax::push_integer},
-    LimitReport, PreparedPolicy, ReportedLimit,
+    limit::{LimitReport, ReportedLimit},
+    policy::PreparedPolicy,
 };
 
 /// The member of each policy, up to its first number.

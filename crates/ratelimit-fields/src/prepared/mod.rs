@@ -2,6 +2,7 @@
 
 mod limit;
 mod member;
+mod policy;
 mod write;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -9,10 +10,13 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::HeaderValue;
 
-pub use self::limit::{LimitReport, ReportedLimit};
 use self::member::MemberStarts;
+pub use self::{
+    limit::{LimitReport, ReportedLimit},
+    policy::PreparedPolicy,
+};
 use super::{
-    Dialect, FieldError, List, Named, PolicyItem, Unit, draft06,
+    Dialect, FieldError, List, Named, PolicyItem, draft06,
     draft11::{self, Draft11},
     error::Problem,
     in_between::EditorsCopy,
@@ -71,55 +75,6 @@ pub enum LegacyReset {
     DeltaSeconds,
     /// Seconds since the beginning of 1970, by the clock of the server that counts.
     UnixTime,
-}
-
-/// A quota policy as a [`Prepared`] shows it: its item of `RateLimit-Policy`, in the dialect of draft-11.
-///
-/// A partition key of the item is left out. Each response has its own: see [`with_partition_key`](Self::with_partition_key).
-///
-/// ```
-/// use ratelimit_fields::{Dialect, FieldErrorKind, Prepared, PreparedPolicy, draft11::PolicyItem};
-///
-/// let policy = PreparedPolicy::from(PolicyItem::new("per minute", 60)?).with_partition_key();
-/// assert!(Prepared::new(Dialect::Draft11, [policy.clone()]).is_ok());
-/// // The names of this dialect are Tokens.
-/// let error = Prepared::new(Dialect::EditorsCopy, [policy]).unwrap_err();
-/// assert_eq!(error.kind(), FieldErrorKind::Name);
-/// # Ok::<_, ratelimit_fields::FieldError>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct PreparedPolicy {
-    item: draft11::PolicyItem,
-    has_custom_unit: bool,
-    shows_partition_key: bool,
-}
-
-impl PreparedPolicy {
-    /// Marks the quota as one in a unit that the registry of the draft does not have: it has no item in `RateLimit-Policy`, and
-    /// its limit is reported under its name alone, beside a limit of the same name that an inner service has sent.
-    #[must_use]
-    pub fn with_custom_unit(mut self) -> Self {
-        self.has_custom_unit = true;
-        self
-    }
-
-    /// Reports the caller's partition key with the policy, in dialects that have a place for it. See
-    /// [`LimitReport::partition_key`].
-    #[must_use]
-    pub fn with_partition_key(mut self) -> Self {
-        self.shows_partition_key = true;
-        self
-    }
-}
-
-impl From<draft11::PolicyItem> for PreparedPolicy {
-    fn from(item: draft11::PolicyItem) -> Self {
-        Self {
-            item,
-            has_custom_unit: false,
-            shows_partition_key: false,
-        }
-    }
 }
 
 /// Writes the value of `RateLimit-Policy`.
@@ -353,11 +308,4 @@ fn draft06_item(policy: &draft11::PolicyItem, window: Duration) -> Result<draft0
         item = item.with_unprefixed_extension(name, value.clone())?;
     }
     Ok(item)
-}
-
-impl PreparedPolicy {
-    /// Readers of a dialect without units take all numbers for requests.
-    fn counts_requests(&self) -> bool {
-        !self.has_custom_unit && *self.item.unit() == Unit::Requests
-    }
 }
