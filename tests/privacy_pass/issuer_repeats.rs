@@ -362,6 +362,17 @@ async fn a_repeat_stays_charged_in_leaky_buckets_with_a_queue_and_in_policies_th
 }
 
 #[tokio::test]
+async fn a_repeat_is_refunded_in_prefetched_units_too() {
+    let policy = QuotaPolicy::per_day("credentials", 100).with_prefetch(10);
+    let policy = policy.with_algorithm(Algorithm::FixedWindow);
+    let scene = Scene::new(rationed(RemoteStore::<1>::default()).policy(policy));
+    assert_eq!(scene.asked("alice", 4).await, [200; 4]);
+    let flushed = scene.ration.limiter().flush(Duration::from_secs(5)).await;
+    assert!(flushed.is_ok());
+    assert_eq!(scene.remaining("alice").await, 99);
+}
+
+#[tokio::test]
 async fn new_rules_with_another_window_end_the_repeats_of_what_was_charged_before() {
     let scene = Scene::new(rationed(MemoryStore::new()).policy(QuotaPolicy::per_hour("credentials", 1)));
     assert_eq!(scene.asked("alice", 2).await, [200, 200]);
