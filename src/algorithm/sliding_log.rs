@@ -262,11 +262,16 @@ impl Arithmetic for SlidingLog {
         reading.used + asked == self.0.limit + 1
     }
 
-    /// The number of units that have left the log is unknown. Soon after the first of them only one request asks.
-    fn predict(&self, reading: LogReading, _now: u64, elapsed: u64, _charge: u64, hold: u64) -> Option<LogReading> {
+    /// Once units have left the log, their number is unknown. Soon after the first of them only one request asks.
+    fn predict(&self, reading: LogReading, _now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<LogReading> {
         let first_leaves = reading.wait.max(reading.oldest_leaves);
+        let is_known = elapsed < reading.oldest_leaves;
         (elapsed < first_leaves.saturating_add(hold)).then_some(LogReading {
-            used: self.0.limit,
+            used: if is_known {
+                self.0.charged(reading.used, charge)
+            } else {
+                self.0.limit
+            },
             wait: 0,
             oldest_leaves: hold,
             newest_leaves: self.0.micros,

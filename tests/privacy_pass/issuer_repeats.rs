@@ -290,6 +290,13 @@ async fn of_two_equal_requests_at_once_the_second_is_refunded() {
     assert_eq!(scene.remaining("alice").await, 8);
 }
 
+#[tokio::test]
+async fn of_four_equal_requests_at_once_three_are_refunded() {
+    let scene = Scene::new(rationed(RemoteStore::<3>::default()).policy(QuotaPolicy::per_day("credentials", 9)));
+    assert_eq!(join_all((0..4).map(|_| scene.ask("alice"))).await, [200; 4]);
+    assert_eq!(scene.remaining("alice").await, 8);
+}
+
 /// A cached rejection shows only the policies that reject.
 #[tokio::test]
 async fn a_repeat_is_found_by_all_partitions_of_its_request_also_after_a_cached_rejection() {
