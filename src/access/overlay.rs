@@ -6,8 +6,8 @@ use super::access_list::{AccessList, AccessRules, Overlaid};
 
 /// Access rules of another source, beside those of the program.
 ///
-/// [`AccessList::overlay`] creates an overlay. Use it for rules that come from etcd or a ConfigMap. Overlays apply to requests that match no rule of the program, and several overlays
-/// apply together: see [`AccessList::overlay_rules`].
+/// [`AccessList::overlay`] creates an overlay. Use it for rules that come from etcd or a ConfigMap. Overlays apply to requests
+/// that match no rule of the program, and several overlays apply together: see [`AccessList::overlay_rules`].
 ///
 /// Dropping an overlay removes its rules. So that blocked clients do not get through while a source is replaced, end the old
 /// overlay with [`leave`](Self::leave), and give both the same [name](Self::named).

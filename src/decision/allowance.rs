@@ -116,8 +116,9 @@ impl<'a> Allowance<'a> {
     /// of concurrent requests it is a guess of one second.
     ///
     /// `None` if the policy does not reject the request, or never lets it pass because it costs more than the policy ever
-    /// lets pass, or because the quota is 0. In a [cached](crate::Decision::is_cached) rejection, a [log](crate::Algorithm::SlidingWindowLog) may tell up to a
-    /// whole window to a request that costs more than the one that the store has rejected.
+    /// lets pass, or because the quota is 0. In a [cached](crate::Decision::is_cached) rejection, a
+    /// [log](crate::Algorithm::SlidingWindowLog) may tell up to a whole window to a request that costs more than the one that
+    /// the store has rejected.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait().map(Duration::from_micros)
     }

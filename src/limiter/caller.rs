@@ -129,10 +129,10 @@ impl Caller {
     /// [deadline](crate::LimiterBuilder::deadline): the failure mode applies, and so do the kill switch and
     /// what the [access list](crate::AccessList) says about the main key. The decision is in the metrics.
     ///
-    /// A caller that lacks the key of a policy is one with a [missing key](crate::MissingKey). An unknown tier is the first one, and is
-    /// reported as such. Policies of concurrent requests are read and charge nothing: they reject a check only while more slots are
-    /// held than they have. Policies of content charge one byte, as for a request without content. The charge stands, also if the
-    /// future is dropped while the store is asked: refund it with [`refund`](Self::refund).
+    /// A caller that lacks the key of a policy is one with a [missing key](crate::MissingKey). An unknown tier is the first
+    /// one, and is reported as such. Policies of concurrent requests are read and charge nothing: they reject a check only
+    /// while more slots are held than they have. Policies of content charge one byte, as for a request without content. The
+    /// charge stands, also if the future is dropped while the store is asked: refund it with [`refund`](Self::refund).
     ///
     /// Exemptions and the hooks of the builder do not apply, because they look at a request.
     ///

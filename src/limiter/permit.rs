@@ -14,8 +14,9 @@ use crate::{decision::Decision, policy::UnitId};
 /// gets that of its request from a [`WeakPermit`].
 ///
 /// When the last one is dropped, its slots are released, and amounts in custom units that were reported are charged in place of
-/// the estimate; the rest of the charge stands. That of a request is over when the response has ended, too. Nothing waits for the store: [`Limiter::flush`](crate::Limiter::flush) does, before
-/// the process ends. It may be sent to another task, and kept in a connection or a job.
+/// the estimate; the rest of the charge stands. That of a request is over when the response has ended, too. Nothing waits for
+/// the store: [`Limiter::flush`](crate::Limiter::flush) does, before the process ends. It may be sent to another task, and kept
+/// in a connection or a job.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -166,7 +166,8 @@ impl RulesHandle {
 
     /// Ends the override of the switch, and leaves the rules as they are.
     ///
-    /// [`disable`](Self::disable) and [`enable`](Self::enable) override the switch of a claim. Without a [claim](Self::claim), limits that are disabled are enabled.
+    /// [`disable`](Self::disable) and [`enable`](Self::enable) override the switch of a claim. Without a [claim](Self::claim),
+    /// limits that are disabled are enabled.
     pub fn clear_switch_override(&self) {
         self.0.change(|active| active.switch.release());
     }
@@ -175,7 +176,8 @@ impl RulesHandle {
 impl RulesClaim {
     /// Applies the rules, the rollout and the switch of an update at one moment.
     ///
-    /// They apply from the next request on. Requests in progress keep the rules that they began with. While the program overrides the source, the rules are validated and come into force with
+    /// They apply from the next request on. Requests in progress keep the rules that they began with. While the program
+    /// overrides the source, the rules are validated and come into force with
     /// [`clear_overrides`](RulesHandle::clear_overrides).
     ///
     /// # Errors

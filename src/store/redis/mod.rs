@@ -58,8 +58,8 @@ use crate::{
 /// rejects, it tries at most a few times a second. An [`acquire`](Store::acquire) goes to another connection if its own has
 /// ended before any of its bytes were written. One that was sent and not answered is never repeated, because it may have
 /// been carried out. A reply carries the number of its call: if bytes of replies are lost on the way, the connection ends,
-/// and no call gets the decision of another one. The store itself keeps no time; the layer's deadline, circuit breaker and [`FailureMode`](crate::FailureMode)
-/// stand around it.
+/// and no call gets the decision of another one. The store itself keeps no time; the layer's deadline, circuit breaker and
+/// [`FailureMode`](crate::FailureMode) stand around it.
 ///
 /// A [settlement](Store::settle) takes effect before any decision of this store and its clones about the same
 /// partition that is asked for later: both are sent on one connection, and no decision waits for an acknowledgement.

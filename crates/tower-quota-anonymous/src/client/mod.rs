@@ -78,9 +78,9 @@ use tower_quota::clock::Clock;
 ///
 /// Those of a 401 or 429 that are well-formed, of a [profile](super::Profile) that the crate has, by an issuer that was
 /// [configured](TokenClientLayerBuilder::issuer) for the [origin](TrustedIssuer::origin) of the request, and that name that
-/// origin: its host, with the port where that is not the usual one. The limit has to be there or [pinned](TrustedIssuer::pin_limit), and not above
-/// [`max_rate_limit`](TokenClientLayerBuilder::max_rate_limit). A key has to be in the issuer's directory, or pinned. The
-/// response to any other challenge is passed on as it is.
+/// origin: its host, with the port where that is not the usual one. The limit has to be there or
+/// [pinned](TrustedIssuer::pin_limit), and not above [`max_rate_limit`](TokenClientLayerBuilder::max_rate_limit). A key has to
+/// be in the issuer's directory, or pinned. The response to any other challenge is passed on as it is.
 ///
 /// One challenge is answered for each request, and a request that has an `Authorization` already is left alone.
 ///

@@ -61,7 +61,8 @@ impl RedisRules {
     /// The rule set of this name on the servers of a store: one server, a primary behind sentinels, or a cluster.
     ///
     /// It takes these settings of the store: URLs, [`connection_info_with`](RedisStoreBuilder::connection_info_with),
-    /// `tls_config`, [`connect_with`](RedisStoreBuilder::connect_with), time limit and prefix of keys. The URL may name another user than that of the store.
+    /// `tls_config`, [`connect_with`](RedisStoreBuilder::connect_with), time limit and prefix of keys. The URL may name another
+    /// user than that of the store.
     ///
     /// # Errors
     ///
