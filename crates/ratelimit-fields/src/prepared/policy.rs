@@ -33,7 +33,7 @@ impl PreparedPolicy {
     }
 
     /// Reports the caller's partition key with the policy, in dialects that have a place for it. See
-    /// [`LimitReport::partition_key`].
+    /// [`LimitReport::partition_key`](super::LimitReport::partition_key).
     #[must_use]
     pub fn with_partition_key(mut self) -> Self {
         self.shows_partition_key = true;
