@@ -2,4 +2,3 @@
 
 pub(crate) mod fields;
 pub(crate) mod rejection;
-mod scratch;

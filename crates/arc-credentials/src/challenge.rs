@@ -108,7 +108,7 @@ impl TokenChallenge {
         }
     }
 
-    /// The same challenge for tokens of another profile. It loses its credential context if `profile` has none.
+    /// Changes the profile of the tokens. Removes the credential context if `profile` does not support one.
     ///
     /// ```
     /// use arc_credentials::{Profile, TokenChallenge};

@@ -114,7 +114,7 @@ impl Problem {
 }
 
 impl FieldError {
-    /// The same error, which says that it is about a policy of this server.
+    /// Adds the name of the server's policy that cannot be written.
     pub(super) fn of_policy(self, name: &str) -> Self {
         Self {
             policy: Some(name.into()),
@@ -124,7 +124,7 @@ impl FieldError {
 
     /// Creates the error of a malformed field that this module does not read, of kind [`Syntax`](FieldErrorKind::Syntax).
     ///
-    /// Use this to report fields of your own, or of a service, together with those of [`Hints`](super::Hints). `reason` must
+    /// Use this to report proprietary fields in the same way as those of [`Hints`](super::Hints). `reason` must
     /// not repeat text that was received, because errors are logged as they are.
     ///
     /// ```

@@ -1,8 +1,7 @@
 //! The rate limit fields of HTTP responses: `RateLimit`, `RateLimit-Policy` and `Retry-After`.
 //!
-//! The layer of `tower-quota` writes these fields by itself. Use this crate where there is no such layer: in a client that
-//! obeys the fields of any server, in a gateway that adds to those of the service behind it, in a test, or in a service that
-//! enforces its limits in another way. It works on [`http`] types only.
+//! The layer of `tower-quota` writes these fields. Use this crate without that layer: in a client, in a gateway that merges its
+//! own fields with those of an upstream service, in a test, or in another limiter. Its functions take and return [`http`] types.
 //!
 //! | you have | take |
 //! |---|---|

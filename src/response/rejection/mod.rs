@@ -10,10 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 
 use self::notice::{Notice, ProblemType, Violation};
-use crate::{
-    decision::{Decision, Outcome},
-    response::scratch,
-};
+use crate::decision::{Decision, Outcome};
 
 /// A request that is rejected: what a custom response is made from.
 ///
@@ -294,11 +291,9 @@ impl Notice<'_> {
         if let Some(media_type) = grpc::media_type(request) {
             return grpc::response(self, media_type);
         }
-        let content = scratch::with_text(|text| {
-            problem::write_problem(self, text);
-            Bytes::copy_from_slice(text.as_bytes())
-        });
-        let mut response = Response::new(content);
+        let mut content = String::with_capacity(256);
+        problem::write_problem(self, &mut content);
+        let mut response = Response::new(Bytes::from(content));
         *response.status_mut() = self.status;
         let content_type = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);

@@ -119,7 +119,7 @@ impl Prepared {
     }
 
     /// The three `X-RateLimit-*` fields, which no document defines: the quota, the remaining units and the reset of the limit
-    /// that is closest to exhaustion. Policies are not reported.
+    /// closest to exhaustion. Leaves out policies.
     ///
     /// If an inner service has sent one of the fields with an unknown meaning, none is changed.
     ///

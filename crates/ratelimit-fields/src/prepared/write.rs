@@ -17,11 +17,11 @@ use super::{
     Form, LegacyReset, LimitReport, Prepared,
 };
 
-/// A layer has written `X-RateLimit-*` on the response, so that another one knows what they mean there.
+/// Marks a response whose `X-RateLimit-Reset` is in seconds, so that an outer layer knows its meaning and can merge.
 #[derive(Clone)]
 struct ResetsInSeconds;
 
-/// The same with the other meaning of the reset. Values without a size take no allocation.
+/// Marks a response whose `X-RateLimit-Reset` is a Unix time. Zero-sized extensions do not allocate.
 #[derive(Clone)]
 struct ResetsAtUnixTime;
 
@@ -110,7 +110,7 @@ impl Prepared {
     }
 }
 
-/// The item that `Retry-After` is about as far as the client can see: a violated one, or else the closest one.
+/// Returns the index of the item that explains `Retry-After` to the client: a violated item, or else the closest one.
 fn nearest_item<R: LimitReport + ?Sized>(report: &R) -> Option<usize> {
     let limits = report.limits().enumerate();
     let nearest = limits.min_by_key(|(_, limit)| (!limit.is_violated, limit.distance()));
