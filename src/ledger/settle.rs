@@ -32,21 +32,24 @@ impl Settle {
             self.change_alone(adjustment, counter, state);
             return is_used;
         };
-        let before = counter.read(state, times, 0, self.first);
-        self.change_alone(adjustment, counter, state);
+        let own = adjustment.policy.counter();
         let now = Times {
             last: times.now,
             ..times
         };
-        let after = counter.read(state, now, 0, self.first);
+        // In the numbers of the policy that settles, where a debt of other numbers may already be the largest amount.
+        let read = |state: &State| own.read(&own.convert(state, counter), now, 0, self.first);
+        let before = {
+            let mut state = state.clone();
+            counter.advance(&mut state, times);
+            read(&state)
+        };
+        self.change_alone(adjustment, counter, state);
+        let after = read(state);
         let left = lockout.left(its_state, times);
         let left_after = match before == after {
             true => left,
-            false => {
-                let own = adjustment.policy.counter();
-                let after = own.read(&own.convert(state, counter), now, 0, self.first);
-                lockout.settled(left, adjustment.delta < 0, own.remaining(after, times.now) == 0)
-            }
+            false => lockout.settled(left, adjustment.delta < 0, own.remaining(after, times.now) == 0),
         };
         *its_state = Lockout::state(left_after);
         is_used || left > 0

@@ -273,11 +273,11 @@ impl Partition {
         let life = self.life_at(now);
         let returned = policies.iter().zip(units).map(|(policy, units)| {
             let mut state = self.stored(now, set, policy);
-            let used = state.get().used(now);
+            let before = state.clone();
             if units > 0 && (policy.window().is_none() || now - charged_at < window(policy)) {
                 state.give_back_any(now, units, policy, charged_at, latest);
             }
-            let lockout = self.settled(now, policy, used, &state);
+            let lockout = self.settled(now, policy, before, &state);
             (state, lockout)
         });
         let (states, lockouts): (Vec<State>, Vec<Lockout>) = returned.unzip();
@@ -306,7 +306,7 @@ impl Partition {
         let (states, lockouts): (Vec<State>, Vec<Lockout>) = settled
             .map(|((policy, charge), delta)| {
                 let mut state = self.stored(now, receipt.set, policy);
-                let used = state.get().used(now);
+                let before = state.clone();
                 // Slots are given back at any time, and a calendar looks at the window.
                 let is_due = policy.window().is_none() || now - charge.at < window(policy);
                 let is_alive = !state.is_number() || receipt.life == life;
@@ -321,7 +321,7 @@ impl Partition {
                 } else if delta < 0 && is_due && is_alive {
                     state.give_back(now, -delta, charge);
                 }
-                let lockout = self.settled(now, policy, used, &state);
+                let lockout = self.settled(now, policy, before, &state);
                 (state, lockout)
             })
             .unzip();
@@ -434,15 +434,17 @@ impl Partition {
         if is_first || set == self.set { set } else { NO_SET }
     }
 
-    /// The lockout of a policy of which so much was used before a charge was changed.
-    fn settled(&self, now: i128, policy: &QuotaPolicy, used: i128, state: &State) -> Lockout {
-        let mut lockout = self.lockout(now, policy);
-        let mut own = state.clone();
-        own.get_mut().adopt(policy);
-        let (is_used_up, used_now) = (own.get().left(now) == 0, state.get().used(now));
-        if used_now > used && is_used_up {
+    /// The lockout of a policy after a charge was changed, by the units that its own numbers show before and after.
+    fn settled(&self, now: i128, policy: &QuotaPolicy, mut before: State, after: &State) -> Lockout {
+        let (mut lockout, mut after) = (self.lockout(now, policy), after.clone());
+        for state in [&mut before, &mut after] {
+            state.get_mut().adopt(policy);
+        }
+        let (used_before, used) = (before.get().used(now), after.get().used(now));
+        let is_used_up = after.get().left(now) == 0;
+        if used > used_before && is_used_up {
             begin(&mut lockout, policy, now);
-        } else if used_now < used && !is_used_up {
+        } else if used < used_before && !is_used_up {
             lockout.lift();
         }
         lockout
