@@ -1,5 +1,6 @@
 //! The scripts that decide, settle and renew, and their calls.
 
+mod algorithms;
 mod calendars;
 mod charges;
 mod query;
@@ -11,15 +12,16 @@ use std::{sync::Arc, time::Duration};
 use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
-pub(super) use self::{
-    calendars::ServerTime,
-    reply::{Reply, decode, decode_each},
-};
 use self::{
+    algorithms::{gives_back_to_log, mark},
     calendars::unsteady_clock,
     charges::{Charges, size_of},
     reply::{ExpectedReply, part_width, width},
     text::Text,
+};
+pub(super) use self::{
+    calendars::ServerTime,
+    reply::{Reply, decode, decode_each},
 };
 use super::{
     Server,
@@ -28,11 +30,9 @@ use super::{
     scripts,
 };
 use crate::{
-    algorithm::Counter,
     clock::Timestamp,
-    decision::{PartSettlement, Plan, settlement::Adjustment},
+    decision::{PartSettlement, Plan},
     lease::LeaseId,
-    policy::Policy,
     sync::mutex::Mutex,
 };
 
@@ -133,11 +133,7 @@ impl Call {
 
     /// The work of a plan for the server, in the time for one bucket. A log that rejects is searched.
     pub(super) fn work(plan: &Plan) -> usize {
-        let work = |policy: &Policy| match policy.counter() {
-            Counter::SlidingLog(_) => 8,
-            _ => 1 + usize::from(policy.lockout().is_some()),
-        };
-        plan.policies().map(work).sum()
+        plan.policies().map(algorithms::work).sum()
     }
 
     /// Returns `true` if a plan is small enough for a call with others: the script has room for 8 000 numbers.
@@ -370,20 +366,6 @@ impl Call {
     }
 }
 
-fn gives_back_to_log(adjustment: &Adjustment<'_>) -> bool {
-    adjustment.delta < 0 && matches!(adjustment.policy.counter(), Counter::SlidingLog(_))
-}
-
 fn decimal(now: Timestamp) -> Vec<u8> {
     now.as_micros().to_string().into_bytes()
-}
-
-/// Returns the number by which the script takes a charge back: the used weight after it, negative for a leaky bucket, or
-/// the number of an entry.
-fn mark(adjustment: &Adjustment<'_>) -> f64 {
-    let mark = adjustment.receipt.mark as f64;
-    match adjustment.policy.counter() {
-        Counter::Bucket(bucket) if bucket.is_leaky => -mark,
-        _ => mark,
-    }
 }

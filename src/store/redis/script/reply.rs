@@ -3,11 +3,9 @@
 use ::redis::Value;
 use smallvec::SmallVec;
 
-use super::calendars::Calendars;
+use super::{algorithms, calendars::Calendars};
 use crate::{
-    algorithm::{
-        Counter, EXACT, Moment, Moments, PolicyReading, Reading, sliding_counter::Windows, sliding_log::LogReading,
-    },
+    algorithm::{EXACT, Moment, Moments, PolicyReading},
     clock::Timestamp,
     decision::{Measurement, Mode, PartPlan, Plan},
     error::{StoreError, StoreErrorKind},
@@ -72,18 +70,10 @@ pub(super) fn width(plan: &Plan) -> usize {
 }
 
 pub(super) fn part_width(part: PartPlan<'_>) -> usize {
-    let widths = part.policies().iter().map(|policy| {
-        let of_counter = match policy.counter() {
-            Counter::Bucket(_)
-            | Counter::FixedWindow(_)
-            | Counter::Concurrency(_)
-            | Counter::Calendar(_)
-            | Counter::Closed(_) => 1,
-            Counter::SlidingCounter(_) => 2,
-            Counter::SlidingLog(_) => 5,
-        };
-        of_counter + usize::from(policy.lockout().is_some())
-    });
+    let widths = part
+        .policies()
+        .iter()
+        .map(|policy| algorithms::width(policy.counter()) + usize::from(policy.lockout().is_some()));
     MOMENT + widths.sum::<usize>()
 }
 
@@ -172,33 +162,12 @@ impl Numbers<'_> {
     }
 
     fn policy_reading(&mut self, policy: &Policy) -> Option<PolicyReading> {
-        let counted = self.reading(policy.counter())?;
+        let counted = algorithms::reading(policy.counter(), || self.next())?;
         let locked = match policy.lockout() {
             Some(_) => self.next()?,
             None => 0,
         };
         Some(PolicyReading { counted, locked })
-    }
-
-    fn reading(&mut self, counter: &Counter) -> Option<Reading> {
-        Some(match counter {
-            Counter::Bucket(_) => Reading::Bucket(self.next()?),
-            Counter::FixedWindow(_) => Reading::FixedWindow(self.next()?),
-            Counter::SlidingCounter(_) => Reading::SlidingCounter(Windows {
-                previous: self.next()?,
-                current: self.next()?,
-            }),
-            Counter::SlidingLog(_) => Reading::SlidingLog(LogReading {
-                used: self.next()?,
-                wait: self.next()?,
-                oldest_leaves: self.next()?,
-                newest_leaves: self.next()?,
-                sequence: self.next()?,
-            }),
-            Counter::Concurrency(_) => Reading::Concurrency(self.next()?),
-            Counter::Calendar(_) => Reading::Calendar(self.next()?),
-            Counter::Closed(_) => self.next().map(|_| Reading::Closed(Default::default()))?,
-        })
     }
 
     fn next(&mut self) -> Option<u64> {

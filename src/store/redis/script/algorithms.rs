@@ -1,0 +1,150 @@
+//! The algorithms as the scripts know them: their arguments, the numbers of their readings, and what they cost the server.
+
+use crate::{
+    algorithm::{
+        Closed, Concurrency, Counter, Lockout, Reading, Window, sliding_counter::Windows, sliding_log::LogReading,
+    },
+    decision::settlement::Adjustment,
+    policy::Policy,
+};
+
+/// The bytes of one charge, as the script unpacks them.
+pub(super) const CHARGE: usize = 47;
+
+/// The numbers in the place of a drain, for algorithms that have none.
+const FIXED_WINDOW: f64 = -1.0;
+const SLIDING_LOG: f64 = -2.0;
+const CONCURRENCY: f64 = -3.0;
+const SLIDING_COUNTER: f64 = -4.0;
+const CALENDAR: f64 = -5.0;
+const LOCKOUT: f64 = -6.0;
+
+/// A policy in the form of the script. Doubles hold these numbers exactly: all are integers of at most 2⁵³.
+pub(super) struct Numbers {
+    /// The weight in a narrow value, or the length of a window in seconds, in three bytes.
+    short: u32,
+    pub(super) weight: f64,
+    drain: f64,
+    pub(super) limit: f64,
+    bound: f64,
+}
+
+impl Numbers {
+    pub(super) fn of(policy: &Policy, lease_micros: u64) -> Self {
+        let windowed = |window: Window, drain| (window.micros, drain, window.limit, window.bound);
+        let (weight, drain, limit, bound) = match *policy.counter() {
+            Counter::Bucket(bucket) => (bucket.weight, bucket.drain as f64, bucket.limit, bucket.bound),
+            Counter::FixedWindow(counter) => windowed(counter.0, FIXED_WINDOW),
+            Counter::SlidingCounter(counter) => windowed(counter.0, SLIDING_COUNTER),
+            Counter::SlidingLog(counter) => windowed(counter.0, SLIDING_LOG),
+            Counter::Calendar(calendar) => (0, CALENDAR, calendar.limit, calendar.bound),
+            Counter::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
+            // A bucket without a place for anything.
+            Counter::Closed(Closed) => (1, 1.0, 0, 0),
+        };
+        let is_bucket = drain > 0.0;
+        Self {
+            short: short(if is_bucket { weight } else { weight / 1_000_000 }),
+            weight: weight as f64,
+            drain,
+            limit: limit as f64,
+            bound: bound as f64,
+        }
+    }
+
+    /// A lockout, after the policy that it belongs to, with what the policy may use at most.
+    pub(super) fn of_lockout(policy: &Policy, lockout: &Lockout) -> Self {
+        Self {
+            short: short(1),
+            weight: lockout.micros as f64,
+            drain: LOCKOUT,
+            ..Self::of(policy, 0)
+        }
+    }
+
+    /// Returns `true` if the narrow layout has room for all of it.
+    pub(super) fn is_narrow_bucket(&self) -> bool {
+        self.drain == 1.0 && self.short != 0
+    }
+
+    pub(super) fn write(&self, bytes: &mut Vec<u8>, id: u32, charge: f64) {
+        bytes.extend_from_slice(&id.to_le_bytes());
+        bytes.extend_from_slice(&self.short.to_le_bytes()[..3]);
+        for number in [self.limit, self.bound, charge, self.weight, self.drain] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+}
+
+/// The number of numbers of a counter in a reply.
+pub(super) fn width(counter: &Counter) -> usize {
+    match counter {
+        Counter::Bucket(_)
+        | Counter::FixedWindow(_)
+        | Counter::Concurrency(_)
+        | Counter::Calendar(_)
+        | Counter::Closed(_) => 1,
+        Counter::SlidingCounter(_) => 2,
+        Counter::SlidingLog(_) => 5,
+    }
+}
+
+/// Reads the numbers of a counter from a reply.
+pub(super) fn reading(counter: &Counter, mut next: impl FnMut() -> Option<u64>) -> Option<Reading> {
+    Some(match counter {
+        Counter::Bucket(_) => Reading::Bucket(next()?),
+        Counter::FixedWindow(_) => Reading::FixedWindow(next()?),
+        Counter::SlidingCounter(_) => Reading::SlidingCounter(Windows {
+            previous: next()?,
+            current: next()?,
+        }),
+        Counter::SlidingLog(_) => Reading::SlidingLog(LogReading {
+            used: next()?,
+            wait: next()?,
+            oldest_leaves: next()?,
+            newest_leaves: next()?,
+            sequence: next()?,
+        }),
+        Counter::Concurrency(_) => Reading::Concurrency(next()?),
+        Counter::Calendar(_) => Reading::Calendar(next()?),
+        Counter::Closed(_) => next().map(|_| Reading::Closed(Default::default()))?,
+    })
+}
+
+/// The work of a policy for the server, in the time for one bucket. A log that rejects is searched.
+pub(super) fn work(policy: &Policy) -> usize {
+    match policy.counter() {
+        Counter::SlidingLog(_) => 8,
+        _ => 1 + usize::from(policy.lockout().is_some()),
+    }
+}
+
+pub(super) fn gives_back_to_log(adjustment: &Adjustment<'_>) -> bool {
+    adjustment.delta < 0 && matches!(adjustment.policy.counter(), Counter::SlidingLog(_))
+}
+
+/// Returns the number by which the script takes a charge back: the used weight after it, negative for a leaky bucket, or
+/// the number of an entry.
+pub(super) fn mark(adjustment: &Adjustment<'_>) -> f64 {
+    let mark = adjustment.receipt.mark as f64;
+    match adjustment.policy.counter() {
+        Counter::Bucket(bucket) if bucket.is_leaky => -mark,
+        _ => mark,
+    }
+}
+
+/// A number in three bytes, `m * 16 + e` for `m * 5^e`; 0 if it does not fit. Windows are of whole seconds, and a second has
+/// 5⁶ × 2⁶ microseconds: what is left of them without their fives is small.
+fn short(number: u64) -> u32 {
+    let (mut rest, mut fives) = (number, 0);
+    for (power, exponent) in [(390_625, 8), (625, 4), (25, 2), (5, 1)] {
+        if rest > 0 && rest.is_multiple_of(power) {
+            rest /= power;
+            fives += exponent;
+        }
+    }
+    u32::try_from(rest)
+        .ok()
+        .filter(|rest| *rest < 1 << 20)
+        .map_or(0, |rest| rest * 16 + fives)
+}
