@@ -4,9 +4,7 @@ use std::borrow::Cow;
 
 use super::{Algorithm, MAX_NAME, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit};
 use crate::{
-    algorithm::{
-        Bucket, Calendar, Closed, Concurrency, Counter, FixedWindow, Limit, Lockout, SlidingCounter, SlidingLog,
-    },
+    algorithm::{Calendar, Closed, Concurrency, Counter, Limit, Lockout},
     error::{ConfigError, ConfigErrorKind},
 };
 
@@ -36,9 +34,8 @@ fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
         return Err(ConfigError::new(Kind::Window, message));
     }
     let (algorithm, window, capacity) = (policy.algorithm, window.as_secs(), policy.burst_capacity());
-    let is_bucket = matches!(algorithm, Algorithm::TokenBucket | Algorithm::StrictTokenBucket);
     match policy.burst_capacity {
-        Some(capacity) if is_bucket => {
+        Some(capacity) if algorithm.has_burst_capacity() => {
             ConfigError::check_range(BurstCapacity, "burst capacity", capacity, 1..=MAX_QUOTA)?;
         }
         Some(capacity) => {
@@ -50,25 +47,7 @@ fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
     if policy.is_closed() {
         return Ok(Counter::Closed(Closed));
     }
-    let of_bucket = |kind, bucket: Result<Bucket, String>| match bucket {
-        Ok(bucket) => Ok(Counter::Bucket(bucket)),
-        Err(message) => Err(ConfigError::new(kind, message)),
-    };
-    match algorithm {
-        Algorithm::TokenBucket => of_bucket(BurstCapacity, Bucket::token(quota, window, capacity)),
-        Algorithm::StrictTokenBucket => of_bucket(BurstCapacity, Bucket::strict(quota, window, capacity)),
-        Algorithm::LeakyBucketMeter => of_bucket(Kind::Algorithm, Bucket::leaky(quota, window, 0)),
-        Algorithm::LeakyBucketQueue { max_waiting } => {
-            ConfigError::check_range(Kind::Algorithm, "max_waiting", max_waiting, 1..=MAX_QUOTA)?;
-            of_bucket(Kind::Algorithm, Bucket::leaky(quota, window, max_waiting))
-        }
-        Algorithm::FixedWindow => Ok(Counter::FixedWindow(FixedWindow::new(quota, window))),
-        Algorithm::SlidingWindowCounter => Ok(Counter::SlidingCounter(SlidingCounter::new(quota, window))),
-        Algorithm::SlidingWindowLog => match SlidingLog::new(quota, window) {
-            Ok(log) => Ok(Counter::SlidingLog(log)),
-            Err(message) => Err(ConfigError::new(Kind::Quota, message)),
-        },
-    }
+    algorithm.counter(quota, window, capacity)
 }
 
 /// A limit of concurrent requests, or one whose windows are those of a calendar.

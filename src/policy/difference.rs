@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::{Algorithm, QuotaPolicy, set::policy_id};
+use super::{QuotaPolicy, set::policy_id};
 
 impl QuotaPolicy {
     /// Returns `true` if stores continue the counts of `other` for this policy: both have the same place in the state of
@@ -30,7 +30,7 @@ impl QuotaPolicy {
             of("quota", |policy| policy.quota.to_string()),
             of("window", Self::window_text),
             of("unit", |policy| policy.unit.to_string()),
-            of("algorithm", |policy| algorithm_text(policy.algorithm)),
+            of("algorithm", |policy| policy.algorithm.text()),
             of("burst capacity", |policy| or_none(policy.burst_capacity)),
             of("key", |policy| {
                 policy.key.as_deref().unwrap_or("the main one").to_owned()
@@ -54,20 +54,6 @@ impl QuotaPolicy {
             (None, None) => "none".to_owned(),
         }
     }
-}
-
-/// The name as rules from a file have it.
-fn algorithm_text(algorithm: Algorithm) -> String {
-    let name = match algorithm {
-        Algorithm::FixedWindow => "fixed_window",
-        Algorithm::LeakyBucketMeter => "leaky_bucket_meter",
-        Algorithm::LeakyBucketQueue { max_waiting } => return format!("leaky_bucket_queue of {max_waiting}"),
-        Algorithm::SlidingWindowCounter => "sliding_window_counter",
-        Algorithm::SlidingWindowLog => "sliding_window_log",
-        Algorithm::StrictTokenBucket => "strict_token_bucket",
-        Algorithm::TokenBucket => "token_bucket",
-    };
-    name.to_owned()
 }
 
 fn seconds(seconds: u64) -> String {

@@ -678,10 +678,7 @@ impl QuotaPolicy {
         match (self.burst_capacity, self.algorithm) {
             _ if self.is_closed() => 0,
             (Some(capacity), _) => capacity,
-            (None, Algorithm::StrictTokenBucket) => self.quota.div_ceil(2),
-            (None, Algorithm::LeakyBucketMeter) => 1,
-            (None, Algorithm::LeakyBucketQueue { max_waiting }) => max_waiting.saturating_add(1),
-            (None, _) => self.quota,
+            (None, algorithm) => algorithm.default_capacity(self.quota),
         }
     }
 

@@ -366,11 +366,7 @@ fn open_id(policy: &QuotaPolicy) -> u32 {
     let algorithm = match (policy.window, policy.algorithm) {
         (None, _) if policy.is_timed() => calendar(policy),
         (None, _) => "concurrency".to_owned(),
-        (_, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) => "token bucket".to_owned(),
-        (_, Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }) => "leaky bucket".to_owned(),
-        (_, Algorithm::FixedWindow) => format!("fixed window {window}"),
-        (_, Algorithm::SlidingWindowCounter) => format!("sliding window counter {window}"),
-        (_, Algorithm::SlidingWindowLog) => format!("sliding window log {window}"),
+        (_, algorithm) => algorithm.identity(window),
     };
     id_of(&algorithm, policy)
 }
