@@ -90,7 +90,7 @@ async fn work(store: &Arc<dyn Store>) -> Result<(), Box<dyn Error>> {
             ),
         }
     }
-    match batch.forecast().await?.map(|forecast| forecast.availability()) {
+    match batch.peek().await?.map(|decision| decision.availability()) {
         Some(Availability::After(wait)) => println!("20 at once pass in {wait:?}"),
         passes => println!("20 at once: {passes:?}"),
     }

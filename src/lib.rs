@@ -152,8 +152,7 @@ pub use self::{
     access::{AbnormalUsage, Access, AccessList, AccessOverlay, AccessRules, Capacity, Exemption},
     breaker::CircuitState,
     decision::{
-        Allowance, Availability, Charge, ChargeTime, Decision, Forecast, MeasuredCharge, Measurement, Outcome,
-        PartialPlan, Plan, Settlement,
+        Allowance, Availability, Charge, ChargeTime, Decision, MeasuredCharge, Measurement, Outcome, Plan, Settlement,
     },
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     layer::{

@@ -45,3 +45,28 @@ impl Availability {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_later_of_two_moments_is_the_one_that_both_policies_have_reached() {
+        let (short, long) = (
+            Availability::After(Duration::from_secs(1)),
+            Availability::After(Duration::from_secs(2)),
+        );
+        let in_order = [
+            Availability::Now,
+            short,
+            long,
+            Availability::OnRelease,
+            Availability::Never,
+        ];
+        for (position, earlier) in in_order.into_iter().enumerate() {
+            for later in &in_order[position..] {
+                assert_eq!((earlier.later(*later), later.later(earlier)), (*later, *later));
+            }
+        }
+    }
+}

@@ -138,10 +138,16 @@ impl Measurement {
     }
 
     /// Returns `true` if the plan fits. All of its charges are made then, except for those of [shadows](crate::QuotaPolicy::shadow)
-    /// that do not fit. Otherwise none is, and none is for a [forecast](crate::Store::forecast) either.
+    /// that do not fit. Otherwise none is, and none is for a [peek](crate::Store::peek) either.
     #[inline]
     pub fn is_allowed(&self) -> bool {
         self.answer().is_allowed
+    }
+
+    /// Returns `true` if the store has made the charges that fit.
+    #[inline]
+    pub(super) fn is_charged(&self) -> bool {
+        self.is_allowed() && self.plan().mode() != Mode::Question
     }
 
     /// The plan that was measured.
@@ -153,7 +159,7 @@ impl Measurement {
     /// The charges with their findings, in the plan's order.
     #[inline]
     pub fn charges(&self) -> impl Iterator<Item = MeasuredCharge<'_>> {
-        let is_made = self.is_allowed() && self.plan().mode() != Mode::Question;
+        let is_made = self.is_charged();
         let mut charges = self.plan().question().charges();
         self.answer().read.iter().map_while(move |read| {
             let charge = charges.next()?;

@@ -5,7 +5,6 @@ mod allowance;
 mod answer;
 mod availability;
 mod costs;
-mod forecast;
 mod measurement;
 mod outcome;
 mod partial;
@@ -20,10 +19,8 @@ pub(crate) use self::remote::PartNumbers;
 pub use self::{
     allowance::Allowance,
     availability::Availability,
-    forecast::Forecast,
     measurement::{MeasuredCharge, Measurement},
     outcome::{Decision, Outcome},
-    partial::PartialPlan,
     plan::{Charge, Plan},
     refund::ChargeTime,
     settlement::Settlement,

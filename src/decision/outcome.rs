@@ -5,6 +5,7 @@ use std::{fmt, iter, time::Duration};
 use super::{
     allowance::{Allowance, Known},
     answer::ChargeRejections,
+    availability::Availability,
     costs::Costs,
     measurement::Measurement,
     plan::Plan,
@@ -405,11 +406,27 @@ impl Decision {
         self.outcome
     }
 
+    /// Whether the same request would be admitted at the time of this decision, and if not, when, provided that no other
+    /// request comes first.
+    ///
+    /// Shadow policies admit everything. A [leaky queue](crate::Algorithm::LeakyBucketQueue) admits a request when it has a
+    /// place for it, where the request then waits. Without a store, an admitted request has `Now`, and a rejected one its
+    /// [`retry_after`](Self::retry_after), or `Never` without one.
+    pub fn availability(&self) -> Availability {
+        let waits = self.violated().map(|allowance| allowance.availability());
+        match (waits.reduce(Availability::later), self.retry_after()) {
+            (Some(availability), _) => availability,
+            (None, _) if self.outcome.is_admitted() => Availability::Now,
+            (None, Some(wait)) => Availability::After(wait),
+            (None, None) => Availability::Never,
+        }
+    }
+
     /// The units that a store has granted: the cost of a plan that was allowed, which is less than what was asked for if it
     /// was granted [in part](crate::Plan::allow_partial). 0 for any other decision.
     pub fn granted(&self) -> u64 {
-        self.admitted()
-            .map_or(0, |measurement| measurement.plan().costs().requests)
+        let charged = self.admitted().filter(|measurement| measurement.is_charged());
+        charged.map_or(0, |measurement| measurement.plan().costs().requests)
     }
 
     /// The time of the store at which it has decided, of the last one where several servers have; `None` if no store has.

@@ -7,13 +7,9 @@ use crate::{
     policy::QuotaUnit,
 };
 
-/// A [`Plan`] of which as many units pass as there are: see [`Plan::allow_partial`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartialPlan(Plan);
-
 impl Plan {
-    /// Makes the cost an upper limit: [`Store::decide_partial`](crate::Store::decide_partial) charges, in one step, as many
-    /// units as remain in all policies, at least one and at most the cost.
+    /// Makes the cost an upper limit: a store charges, in one step, as many units as remain in all policies, at least one and
+    /// at most the cost.
     ///
     /// You want it for a batch worker that takes as many jobs as it may do now. Under a
     /// [concurrency limit](crate::QuotaPolicy::concurrent) the grant takes one slot, however large it is, and bytes of
@@ -32,9 +28,9 @@ impl Plan {
     /// let up_to = |jobs| Plan::new(policies.clone(), alice, jobs).allow_partial();
     ///
     /// for (asked, granted) in [(25, 25), (25, 5), (25, 0)] {
-    ///     assert_eq!(store.decide_partial(up_to(asked)?).await?.granted(), granted);
+    ///     assert_eq!(store.decide(up_to(asked)?).await?.granted(), granted);
     /// }
-    /// let rejected = store.decide_partial(up_to(25)?).await?;
+    /// let rejected = store.decide(up_to(25)?).await?;
     /// assert_eq!(rejected.outcome(), Outcome::Rejected);
     /// assert!(rejected.retry_after() <= Some(Duration::from_secs(2)), "one job passes again");
     /// # Ok(()) });
@@ -44,7 +40,7 @@ impl Plan {
     ///
     /// If the plan is about several partitions, which may be on several servers, or if none of its policies counts
     /// requests: there is nothing of which it could get a part.
-    pub fn allow_partial(self) -> Result<PartialPlan, ConfigError> {
+    pub fn allow_partial(self) -> Result<Self, ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
         if self.only_part().is_none() {
             return error("partial plan: it has several partitions; only one can grant a part");
@@ -55,7 +51,7 @@ impl Plan {
         // A plan that takes nothing has no parts.
         let has_parts = !self.is_read_only() && self.charges().any(|charge| charge.cost() > 0);
         let mode = if has_parts { Mode::UpTo } else { Mode::Whole };
-        Ok(PartialPlan(self.in_mode(mode)))
+        Ok(self.in_mode(mode))
     }
 
     /// The plan that is asked first, which costs none of the units of which a part can be granted.
@@ -81,12 +77,6 @@ impl Plan {
         }
         let units = if fits { granted.max(1) } else { 1 };
         self.costing(units.min(asked_for)).in_mode(Mode::Whole)
-    }
-}
-
-impl PartialPlan {
-    pub(crate) fn into_plan(self) -> Plan {
-        self.0
     }
 }
 

@@ -387,12 +387,6 @@ impl Plan {
         self
     }
 
-    /// The same question without a charge.
-    pub(crate) fn uncharged(mut self) -> Self {
-        self.0.question.costs = Costs::NOTHING;
-        self
-    }
-
     /// The same plan, of which only the answer is asked for.
     pub(crate) fn asked(self) -> Self {
         self.in_mode(Mode::Question)

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     access::Access,
-    decision::{Decision, Forecast, Outcome, PartialPlan, Plan},
+    decision::{Decision, Outcome, Plan},
     error::ConfigError,
     partition::{PartitionId, PartitionKey, ToPartitionKey},
     policy::{MAX_UNITS, Policy, QuotaUnit, UnitName},
@@ -228,8 +228,9 @@ impl Caller {
         decision
     }
 
-    /// Reads what remains, without a charge. `None` if no policy limits the caller. The decision's outcome says whether any
-    /// policy is overdrawn.
+    /// Reads what remains, and whether and [when](Decision::availability) the cost would be admitted, without a charge.
+    ///
+    /// Returns `None` if no policy limits the caller. The decision reserves nothing.
     ///
     /// It reads the policies of the caller's tier that count by its keys. While new rules are
     /// [rolled out](crate::RulesHandle::roll_out), they are those by which this caller is limited; the main key says so, and a
@@ -256,6 +257,10 @@ impl Caller {
     ///     let hour = decision.as_ref().and_then(|decision| decision.allowances().next());
     ///     assert_eq!(hour.map(|hour| hour.remaining()), left);
     /// }
+    /// // One request is restored every six minutes.
+    /// let ten = alice.clone().cost(10).peek().await?.map(|decision| decision.availability());
+    /// assert!(matches!(ten, Some(Availability::After(wait)) if wait <= Duration::from_secs(360)));
+    /// assert_eq!(alice.clone().cost(11).peek().await?.map(|decision| decision.availability()), Some(Availability::Never));
     /// let error = alice.tier("premuim").peek().await.unwrap_err();
     /// assert_eq!(error.to_string(), r#"tier "premuim": the limiter has no such tier, only ["free", "premium", "admin"]"#);
     /// # Ok(()) });
@@ -268,44 +273,6 @@ impl Caller {
         let Some(plan) = self.plan()? else { return Ok(None) };
         let plan = with_units(plan, &self.units);
         Ok(Some(self.limiter.guard.store().peek(plan).await?))
-    }
-
-    /// Says when the cost would be admitted, without a charge, by the policies that [`peek`](Self::peek) reads.
-    ///
-    /// You want it to tell a customer, or to plan a job. It reserves nothing. `None` if no policy limits the caller.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("models")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("requests", 60))
-    ///     .policy(QuotaPolicy::per_minute("tokens", 1_000).with_unit("tokens"))
-    ///     .unit_cost("tokens", |_| 800)
-    ///     .build()?;
-    /// send(&layer, Request::post("/answers").header("x-user-id", "alice")).await;
-    ///
-    /// let alice = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice"));
-    /// let forecast = async |units, tokens| {
-    ///     let forecast = alice.clone().cost(units).units("tokens", tokens).forecast().await?;
-    ///     Ok::<_, tower_quota::LimiterError>(forecast.map(|it| it.availability()))
-    /// };
-    /// assert_eq!(forecast(59, 200).await?, Some(Availability::Now));
-    /// // One request is restored each minute, and 17 tokens each second.
-    /// assert!(matches!(forecast(60, 0).await?, Some(Availability::After(wait)) if wait <= Duration::from_secs(60)));
-    /// assert!(matches!(forecast(1, 500).await?, Some(Availability::After(wait)) if wait <= Duration::from_secs(18)));
-    /// assert_eq!(forecast(61, 0).await?, Some(Availability::Never));
-    /// # Ok(()) });
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// If the limiter has no such key or tier, or the store does not answer.
-    pub async fn forecast(&self) -> Result<Option<Forecast>, LimiterError> {
-        let Some(plan) = self.plan()? else { return Ok(None) };
-        let plan = with_units(plan, &self.units);
-        Ok(Some(self.limiter.guard.store().forecast(plan).await?))
     }
 
     /// Resets what the caller has used by its keys, in all tiers; slots of requests in progress stay held. It applies on all
@@ -399,7 +366,7 @@ impl Caller {
         };
         let plan = with_units(limiter.plan(set, self.cost, holder)?, &self.units);
         Ok(match self.is_partial {
-            true => plan.clone().allow_partial().map_or(plan, PartialPlan::into_plan),
+            true => plan.clone().allow_partial().unwrap_or(plan),
             false => plan,
         })
     }

@@ -17,7 +17,7 @@ use std::{
 
 pub use self::{report::StoreReport, traits::StoreTraits};
 use crate::{
-    decision::{Decision, Forecast, Measurement, PartialPlan, Plan, Settlement},
+    decision::{Decision, Measurement, Plan, Settlement},
     error::StoreError,
 };
 
@@ -174,36 +174,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     #[must_use = "a partition is reset when the future is polled"]
     fn reset(&self, plan: Plan) -> StoreFuture<()>;
 
-    /// Reads how much the plan's partition has left, without a charge.
+    /// Decides a plan without charging it.
     ///
-    /// The outcome says if any policy is overdrawn. It does not say if the plan would pass: its cost does not matter.
-    ///
-    /// ```
-    /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
-    /// # tokio_test::block_on(async {
-    /// # let store = MemoryStore::new();
-    /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
-    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// let plan = |cost| Plan::new(policies.clone(), alice, cost);
-    /// let _ = store.decide(plan(2)).await?;
-    ///
-    /// for _ in 0..10 {
-    ///     let decision = store.peek(plan(5)).await?;
-    ///     assert_eq!(decision.outcome(), Outcome::Allowed);
-    ///     assert_eq!(decision.allowances().next().map(|allowance| allowance.remaining()), Some(3));
-    /// }
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
-    #[must_use = "a partition is read when the future is polled"]
-    fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
-        self.decide(plan.uncharged())
-    }
-
-    /// Says when a plan would pass, without a charge.
-    ///
-    /// You want it to tell a client in advance, or to plan a job: [`peek`](Self::peek) says what is left, this says when
-    /// it suffices. It reserves nothing.
+    /// The decision tells whether and [when](Decision::availability) the plan would be admitted, and what remains. It reserves
+    /// nothing and cannot be settled. To read what remains, give the plan any cost.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -218,22 +192,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// let mails = |count| Plan::new(policies.clone(), alice, count);
     /// let _ = store.decide(mails(8)).await?;
     ///
-    /// assert_eq!(store.forecast(mails(2)).await?.availability(), Availability::Now);
-    /// let three = store.forecast(mails(3)).await?;
+    /// let two = store.peek(mails(2)).await?;
+    /// assert_eq!((two.outcome(), two.availability()), (Outcome::Allowed, Availability::Now));
+    /// assert_eq!(two.allowances().map(|each| each.remaining()).collect::<Vec<_>>(), [2, 992]);
+    /// let three = store.peek(mails(3)).await?;
     /// assert!(matches!(three.availability(), Availability::After(wait) if wait.as_secs() == 59));
     /// assert_eq!(three.allowances().map(|each| each.availability()).last(), Some(Availability::Now), "the day is no obstacle");
-    /// assert_eq!(store.forecast(mails(11)).await?.availability(), Availability::Never);
+    /// assert_eq!(store.peek(mails(11)).await?.availability(), Availability::Never);
     /// # Ok(()) });
     /// ```
     #[must_use = "a partition is read when the future is polled"]
-    fn forecast(&self, plan: Plan) -> StoreFuture<Forecast> {
-        self.acquire(plan.asked()).map(Forecast::of)
-    }
-
-    /// Charges as many units of a plan as there are: see [`Plan::allow_partial`], which has an example.
-    #[must_use = "a plan is decided when the future is polled"]
-    fn decide_partial(&self, plan: PartialPlan) -> StoreFuture<Decision> {
-        self.decide(plan.into_plan())
+    fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
+        self.decide(plan.asked())
     }
 
     /// Sends queued calls and reads all answers that have arrived. Resolves to `true` if another answer may follow soon,
@@ -369,14 +339,6 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
         (**self).peek(plan)
-    }
-
-    fn forecast(&self, plan: Plan) -> StoreFuture<Forecast> {
-        (**self).forecast(plan)
-    }
-
-    fn decide_partial(&self, plan: PartialPlan) -> StoreFuture<Decision> {
-        (**self).decide_partial(plan)
     }
 
     fn traits(&self) -> StoreTraits {

@@ -173,8 +173,7 @@ impl<S: Store> Check<S> {
         let plan = self.plan();
         match self.random.below(23) {
             0 => self.reset(plan).await,
-            1 | 2 => self.peek(plan).await,
-            20 => self.forecast(plan).await,
+            1 | 2 | 20 => self.peek(plan).await,
             21 => self.acquire_partially(plan).await,
             22 => self.give_back(plan).await,
             3..9 if !self.open.is_empty() => {
@@ -219,8 +218,8 @@ impl<S: Store> Check<S> {
         self.did(format!("acquire allow_partial {plan:?}"));
         // Several partitions, or no policy that counts requests.
         let Ok(plan) = plan.allow_partial() else { return };
-        let own = self.store.decide_partial(plan.clone()).await;
-        let expected = self.memory.decide_partial(plan).await;
+        let own = self.store.decide(plan.clone()).await;
+        let expected = self.memory.decide(plan).await;
         let own = own.expect("the store decides");
         self.decided([own, expected.expect("the memory store never fails")]);
     }
@@ -237,14 +236,6 @@ impl<S: Store> Check<S> {
         let own = self.store.peek(plan.clone()).await.expect("the store looks");
         let expected = self.memory.peek(plan).await.expect("the memory store never fails");
         self.assert_same(&[own, expected]);
-    }
-
-    async fn forecast(&mut self, plan: Plan) {
-        self.did(format!("forecast {plan:?}"));
-        let own = self.store.forecast(plan.clone()).await.expect("the store looks");
-        let expected = self.memory.forecast(plan).await;
-        let expected = expected.expect("the memory store never fails");
-        assert_eq!(format!("{own:?}"), format!("{expected:?}"), "{}", self.report());
     }
 
     async fn give_back(&mut self, plan: Plan) {

@@ -335,7 +335,6 @@ async fn a_check_takes_an_unknown_tier_for_the_first_one_and_an_unknown_key_for_
     assert_eq!(elsewhere.check().await.outcome(), Outcome::Rejected);
     for error in [
         elsewhere.peek().await.unwrap_err(),
-        elsewhere.forecast().await.unwrap_err(),
         elsewhere.reset().await.unwrap_err(),
     ] {
         assert!(matches!(error, LimiterError::UnknownKey { .. }), "{error}");

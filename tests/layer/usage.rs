@@ -718,7 +718,7 @@ async fn the_admin_handle_forecasts_tokens_beside_requests() {
             .limiter()
             .caller(&everybody())
             .units("tokens", tokens)
-            .forecast()
+            .peek()
             .await;
         forecast.unwrap().unwrap().availability()
     };
@@ -730,7 +730,7 @@ async fn the_admin_handle_forecasts_tokens_beside_requests() {
             .limiter()
             .caller(&everybody())
             .units("images", 5)
-            .forecast()
+            .peek()
             .await
             .unwrap()
             .unwrap()

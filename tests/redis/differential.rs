@@ -415,15 +415,15 @@ impl Pair {
             Action::AcquirePartially(request) => match plan.allow_partial() {
                 Ok(plan) => {
                     let cost = self.granted(set, request, now);
-                    let decision = self.store.decide_partial(plan);
+                    let decision = self.store.decide(plan);
                     self.decide(set, Request { cost, ..request }, decision, now).await
                 }
                 // There is nothing of which it could get a part.
                 Err(_) => return Ok(None),
             },
-            Action::Peek => self.decide(set, Request::NOTHING, self.store.peek(plan), now).await,
+            Action::Peek => self.decide(set, Request::NOTHING, self.store.decide(plan), now).await,
             Action::Forecast(request) => {
-                let told = Verdict::forecast(&self.store.forecast(plan).await.unwrap());
+                let told = Verdict::peeked(&self.store.peek(plan).await.unwrap());
                 let model = self.model.as_mut();
                 (told, model.map(|model| model.forecast(now, set, request)))
             }
@@ -531,9 +531,8 @@ impl Set {
         let request = match action {
             Action::Acquire(request) | Action::AcquirePartially(request) | Action::Forecast(request) => request,
             Action::GiveBack { request, .. } => request,
-            Action::Peek | Action::Reset | Action::Settle { .. } => {
-                return Plan::new(self.checked.clone(), partition, 1);
-            }
+            Action::Peek => return Plan::new(self.checked.clone(), partition, 0),
+            Action::Reset | Action::Settle { .. } => return Plan::new(self.checked.clone(), partition, 1),
         };
         Plan::new(self.checked.clone(), partition, request.cost)
             .with_content_bytes(request.request_bytes, request.response_bytes)

@@ -66,7 +66,7 @@ async fn of_many_workers_that_ask_at_once_all_together_get_what_there_is() {
             let most = left(&**store, Plan::new(policies.clone(), user(&name), 1)).await[0];
             let tasks = (0..40).map(|_| {
                 let (store, plan) = (Arc::clone(store), plan.clone());
-                tokio::spawn(async move { store.decide_partial(plan).await.unwrap() })
+                tokio::spawn(async move { store.decide(plan).await.unwrap() })
             });
             let decisions: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
             let granted: Vec<u64> = decisions.iter().map(|decision| decision.granted()).collect();
@@ -95,15 +95,15 @@ async fn a_grant_takes_one_slot_and_all_bytes_or_nothing() {
             let plan = Plan::new(policies.clone(), user("alice"), jobs).with_content_bytes(bytes, 0);
             plan.allow_partial().unwrap()
         };
-        let first = store.decide_partial(plan(6, 30)).await.unwrap();
+        let first = store.decide(plan(6, 30)).await.unwrap();
         assert_eq!(first.granted(), 6);
         // The slot is taken.
-        let second = store.decide_partial(plan(6, 30)).await.unwrap();
+        let second = store.decide(plan(6, 30)).await.unwrap();
         assert_eq!((second.outcome(), second.granted()), (Outcome::Rejected, 0));
         store.settle(Settlement::new(&first, 5)).await.unwrap();
         // These bytes do not fit, and are not charged in part.
-        assert_eq!(store.decide_partial(plan(9, 71)).await.unwrap().granted(), 0);
-        assert_eq!(store.decide_partial(plan(9, 70)).await.unwrap().granted(), 5);
+        assert_eq!(store.decide(plan(9, 71)).await.unwrap().granted(), 0);
+        assert_eq!(store.decide(plan(9, 70)).await.unwrap().granted(), 5);
         let peeked = left(&*store, Plan::new(policies.clone(), user("alice"), 1)).await;
         assert_eq!(peeked, [0, 0, 0], "{store:?}");
     }
@@ -119,10 +119,7 @@ async fn a_grant_of_a_counter_with_the_largest_numbers_is_exact() {
     for store in stores {
         clock.set(Timestamp::from_micros(1_999_999_999_999_999));
         let plan = Plan::new(policies.clone(), user("largest"), u64::MAX);
-        let all = store
-            .decide_partial(plan.clone().allow_partial().unwrap())
-            .await
-            .unwrap();
+        let all = store.decide(plan.clone().allow_partial().unwrap()).await.unwrap();
         assert_eq!(all.granted(), quota);
         // A microsecond of this window is one unit, less a part of it.
         for micros in [
@@ -133,10 +130,7 @@ async fn a_grant_of_a_counter_with_the_largest_numbers_is_exact() {
         ] {
             clock.set(Timestamp::from_micros(micros));
             let expected = left(&*store, plan.clone()).await[0];
-            let granted = store
-                .decide_partial(plan.clone().allow_partial().unwrap())
-                .await
-                .unwrap();
+            let granted = store.decide(plan.clone().allow_partial().unwrap()).await.unwrap();
             assert_eq!(granted.granted(), expected, "{micros} in {store:?}");
             assert_eq!(left(&*store, plan.clone()).await, [0]);
         }
@@ -169,7 +163,7 @@ async fn a_plan_whose_only_limit_is_tried_is_granted_in_full() {
     for store in stores {
         let up_to = |jobs| Plan::new(shadow.clone(), user("alice"), jobs).allow_partial().unwrap();
         for (asked_for, is_violated) in [(7, false), (12, true)] {
-            let decision = store.decide_partial(up_to(asked_for)).await.unwrap();
+            let decision = store.decide(up_to(asked_for)).await.unwrap();
             assert_eq!(decision.granted(), asked_for, "{store:?}");
             assert!(
                 decision.allowances().all(|jobs| jobs.is_violated() == is_violated),
@@ -192,9 +186,10 @@ async fn a_forecast_charges_nothing_takes_no_slot_and_cannot_be_settled() {
             (6, Availability::Never),
             (11, Availability::Never),
         ] {
-            let forecast = store.forecast(plan(cost)).await.unwrap();
+            let forecast = store.peek(plan(cost)).await.unwrap();
             assert_eq!(forecast.availability(), passes, "{store:?}");
-            assert_eq!(forecast.computed_at(), START);
+            assert_eq!(forecast.decided_at(), Some(START));
+            assert_eq!(forecast.granted(), 0);
             assert_eq!(
                 forecast.allowances().map(|each| each.remaining()).collect::<Vec<_>>(),
                 [10, 1, 5]
@@ -203,14 +198,14 @@ async fn a_forecast_charges_nothing_takes_no_slot_and_cannot_be_settled() {
         assert_eq!(left(&*store, plan(1)).await, [10, 1, 5], "{store:?}");
         let holder = store.decide(plan(3)).await.unwrap();
         assert_eq!(
-            store.forecast(plan(1)).await.unwrap().availability(),
+            store.peek(plan(1)).await.unwrap().availability(),
             Availability::OnRelease
         );
         store.settle(Settlement::new(&holder, 3)).await.unwrap();
-        let two = store.forecast(plan(3)).await.unwrap();
+        let two = store.peek(plan(3)).await.unwrap();
         assert_eq!(two.availability(), Availability::After(Duration::from_secs(86_400)));
         clock.advance(Duration::from_secs(86_400));
-        assert_eq!(store.forecast(plan(3)).await.unwrap().availability(), Availability::Now);
+        assert_eq!(store.peek(plan(3)).await.unwrap().availability(), Availability::Now);
         clock.set(START);
     }
     drop(server);
@@ -338,7 +333,7 @@ async fn units_that_a_queue_gives_back_lift_the_cached_rejections_of_this_instan
         );
     }
     for (units, expected) in [(10, Availability::Now), (11, Availability::Never)] {
-        let forecast = other.limiter().caller(&alice()).cost(units).forecast().await;
+        let forecast = other.limiter().caller(&alice()).cost(units).peek().await;
         assert_eq!(forecast.unwrap().unwrap().availability(), expected);
     }
 }
@@ -394,16 +389,10 @@ async fn nothing_is_given_back_where_nothing_counts_the_caller() {
         assert_eq!(by("queue").await.unwrap(), RefundOutcome::NotApplicable);
         assert_eq!(by("team").await.unwrap(), RefundOutcome::Refunded);
         assert!(by("taem").await.is_err());
-        assert!(admin.caller(&alice()).cost(5).forecast().await.unwrap().is_none());
-        let team = admin
-            .keyed_by("team", &alice())
-            .cost(5)
-            .forecast()
-            .await
-            .unwrap()
-            .unwrap();
+        assert!(admin.caller(&alice()).cost(5).peek().await.unwrap().is_none());
+        let team = admin.keyed_by("team", &alice()).cost(5).peek().await.unwrap().unwrap();
         assert_eq!(team.availability(), Availability::Now);
-        assert!(admin.keyed_by("taem", &alice()).cost(5).forecast().await.is_err());
+        assert!(admin.keyed_by("taem", &alice()).cost(5).peek().await.is_err());
     }
 }
 

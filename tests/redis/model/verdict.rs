@@ -2,7 +2,7 @@
 
 use super::{State, lockout::Lockout, numbers::is_slots};
 use std::time::Duration;
-use tower_quota::{Allowance, Availability, Decision, Forecast, Outcome, QuotaPolicy};
+use tower_quota::{Allowance, Availability, Decision, Outcome, QuotaPolicy};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
@@ -56,16 +56,16 @@ impl Verdict {
         }
     }
 
-    /// The verdict of a forecast, in which no request waits for its turn.
-    pub fn forecast(forecast: &Forecast) -> Self {
+    /// The verdict of a decision that charged nothing, in which no request waits for its turn.
+    pub fn peeked(peeked: &Decision) -> Self {
         Self {
-            is_allowed: forecast.availability() == Availability::Now,
-            retry_after: match forecast.availability() {
+            is_allowed: peeked.availability() == Availability::Now,
+            retry_after: match peeked.availability() {
                 Availability::After(wait) => Some(micros(wait)),
                 _ => None,
             },
             delay: 0,
-            policies: forecast.allowances().map(Told::of).collect(),
+            policies: peeked.allowances().map(Told::of).collect(),
         }
     }
 

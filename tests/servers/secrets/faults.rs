@@ -16,14 +16,11 @@ async fn administer(layer: &RateLimitLayer) -> String {
     for tier in [None, Some("no tier")] {
         noted(&mut shown, admin.caller(&user).tier(tier).peek().await);
         noted(&mut shown, admin.keyed_by("no key", &user).tier(tier).peek().await);
-        noted(&mut shown, admin.caller(&user).tier(tier).cost(1).forecast().await);
+        noted(&mut shown, admin.caller(&user).tier(tier).cost(1).peek().await);
+        noted(&mut shown, admin.caller(&user).tier(tier).cost(u64::MAX).peek().await);
         noted(
             &mut shown,
-            admin.caller(&user).tier(tier).cost(u64::MAX).forecast().await,
-        );
-        noted(
-            &mut shown,
-            admin.caller(&user).tier(tier).units("no unit", 1).forecast().await,
+            admin.caller(&user).tier(tier).units("no unit", 1).peek().await,
         );
         noted(&mut shown, admin.caller(&user).tier(tier).refund(&refund).await);
         noted(&mut shown, admin.caller(&user).tier(tier).refund(&refund).await);
