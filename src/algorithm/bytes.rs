@@ -1,6 +1,7 @@
 //! Numbers as bytes: small ones are short.
 
-use super::EXACT;
+/// Amounts stay below 2⁵³, where a double still holds every integer: Lua has no other numbers.
+pub(crate) const EXACT: u64 = 1 << 53;
 
 /// Numbers that are written one after the other.
 #[derive(Debug, Default)]

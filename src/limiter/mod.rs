@@ -5,20 +5,21 @@ mod caller;
 mod charge;
 mod error;
 mod guard;
+mod inner;
 mod keys;
 mod permit;
 mod refund;
 mod usage;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use http::Method;
-
+use self::inner::Inner;
 pub use self::{
     builder::LimiterBuilder,
     caller::Caller,
     error::LimiterError,
     guard::FailureMode,
+    inner::Limiter,
     keys::MissingKey,
     permit::{Permit, WeakPermit, WithPermit},
     refund::{Refund, RefundOutcome},
@@ -29,69 +30,13 @@ pub(crate) use self::{
     keys::{Attributed, Keys},
 };
 use crate::{
-    access::AccessList,
     breaker::CircuitState,
-    clock::Clock,
-    decision::{Costs, Decision, Outcome, Plan},
+    decision::{Decision, Plan},
     error::StoreError,
-    partition::{PartitionId, ToPartitionKey},
-    rules::{Active, Policies, QuotaSet, RulesHandle, Selection},
+    partition::ToPartitionKey,
+    rules::RulesHandle,
     store::StoreReport,
-    sync::sleep::sleep,
-    telemetry::LayerTelemetry,
 };
-
-/// Limits callers by the rules of one scope: jobs, messages of a WebSocket, calls to a partner, and, through a
-/// [`RateLimitLayer`](crate::RateLimitLayer), the requests of a service.
-///
-/// Make one with [`builder`](Self::builder), and layers of it with
-/// [`with_limiter`](crate::RateLimitLayer::with_limiter); or take that of a layer with
-/// [`limiter`](crate::RateLimitLayer::limiter). Clones share everything.
-///
-/// [`check`](Self::check) has all safeguards: deadline, circuit breaker, rejection cache and fallback, and its decisions are in
-/// the metrics. What support staff ask and change goes to the store directly, without safeguards: put a timeout around it, and
-/// protect the route that uses it.
-///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// # run(async {
-/// #[derive(Clone)]
-/// struct UserId(u64);
-///
-/// impl ToPartitionKey for UserId {
-///     fn to_partition_key(&self) -> PartitionKey {
-///         PartitionKey::new("user", self.0.to_be_bytes())
-///     }
-/// }
-///
-/// let layer = RateLimitLayer::builder(MemoryStore::new())
-///     .scope("api")
-///     .key(key::extension::<UserId>())
-///     .policy(QuotaPolicy::per_hour("hour", 2))
-///     .build()?;
-/// send(&layer, Request::get("/").extension(UserId(7))).await;
-///
-/// // A message of the same user that comes another way counts against the same quota.
-/// let limiter = layer.limiter();
-/// assert!(limiter.check(&UserId(7)).await.outcome().is_admitted());
-/// assert!(!limiter.check(&UserId(7)).await.outcome().is_admitted());
-///
-/// // Support resets it.
-/// limiter.caller(&UserId(7)).reset().await?;
-/// assert!(limiter.check(&UserId(7)).await.outcome().is_admitted());
-/// # Ok(()) });
-/// ```
-#[derive(Clone)]
-pub struct Limiter(pub(crate) Arc<Inner>);
-
-/// The part that clones share.
-pub(crate) struct Inner {
-    pub(crate) keys: Keys,
-    pub(crate) policies: Arc<Policies>,
-    pub(crate) guard: Arc<Guard>,
-    pub(crate) access_list: Option<AccessList>,
-    log: LayerTelemetry,
-}
 
 impl Limiter {
     /// A caller, known by its main key: what [`key`](crate::RateLimitLayerBuilder::key) extracts from requests, if a layer counts
@@ -282,100 +227,5 @@ impl Limiter {
     /// ```
     pub async fn flush(&self, timeout: Duration) -> Result<(), StoreError> {
         self.0.guard.flush(timeout).await
-    }
-}
-
-impl Limiter {
-    pub(crate) fn scope(&self) -> &str {
-        self.0.scope()
-    }
-}
-
-impl Inner {
-    pub(crate) fn scope(&self) -> &str {
-        &self.keys.scope_name
-    }
-
-    /// The plan for a caller, or the decision that needs no store. `main` matters where the caller may have a grant.
-    pub(crate) fn question(
-        &self,
-        active: &Active,
-        selection: &mut Selection,
-        percent: u8,
-        main: Option<PartitionId>,
-        plan: impl FnOnce(&QuotaSet) -> Result<Plan, Outcome>,
-    ) -> Result<Plan, Decision> {
-        let at_once = |outcome| Decision::without_policies(outcome, None);
-        let set = selection.set.take().ok_or_else(|| at_once(Outcome::Unlimited))?;
-        let set = self.granted(active, active.at_capacity(set, percent), main);
-        let plan = plan(&set);
-        selection.set = Some(set);
-        plan.map_err(at_once)
-    }
-
-    fn granted(&self, active: &Active, set: Arc<QuotaSet>, main: Option<PartitionId>) -> Arc<QuotaSet> {
-        match main {
-            Some(main) => self.policies.granted(active, set, main, || self.guard.now()),
-            None => set,
-        }
-    }
-
-    /// A plan of all policies, without custom units, for the holder of each key.
-    pub(crate) fn plan(
-        &self,
-        set: &QuotaSet,
-        cost: u64,
-        mut holder: impl FnMut(Option<usize>) -> Attributed,
-    ) -> Result<Plan, Outcome> {
-        let mut plan = None;
-        for part in &set.parts {
-            if let Some(holder) = holder(part.key)? {
-                plan = Some(holder.extend(plan, &part.policies, cost));
-            }
-        }
-        plan.ok_or(Outcome::Unlimited)
-    }
-
-    /// The permit of admitted work, when its turn has come.
-    async fn permit(&self, decision: Decision) -> Result<Permit, Decision> {
-        if !decision.outcome().is_admitted() {
-            return Err(decision);
-        }
-        if decision.charged() == Costs::NOTHING {
-            return Ok(Permit::new(decision, None));
-        }
-        // A clone cannot be settled.
-        let clone = decision.clone();
-        let charge = OpenCharge::new(Arc::clone(&self.guard), decision, &Method::POST);
-        let delay = clone.delay();
-        if !delay.is_zero() {
-            self.log.queued(Clock::system().now(), self.scope(), delay);
-            sleep(delay).await;
-        }
-        charge.passed_on();
-        Ok(Permit::new(clone, Some(charge)))
-    }
-
-    /// Counts a decision, and what shadows would have rejected of an admitted one.
-    pub(crate) fn log_decision(&self, log: &LayerTelemetry, decision: &Decision, selection: &Selection) {
-        log.decided(self.scope(), selection.tier(), decision);
-        let has_shadows = selection.set.as_ref().is_some_and(|set| set.has_shadows);
-        if !has_shadows || !decision.outcome().is_admitted() {
-            return;
-        }
-        for would_reject in decision.shadow_violated() {
-            let (now, policy) = (Clock::system().now(), would_reject.policy().name());
-            log.would_reject(now, self.scope(), selection.tier(), policy);
-        }
-    }
-}
-
-impl fmt::Debug for Limiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limiter")
-            .field("scope", &self.scope())
-            .field("policies", &self.0.policies)
-            .field("guard", &self.0.guard)
-            .finish_non_exhaustive()
     }
 }

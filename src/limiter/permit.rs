@@ -5,10 +5,16 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use http::Method;
 use smallvec::SmallVec;
 
-use super::{charge::OpenCharge, usage::Report};
-use crate::{decision::Decision, policy::UnitId};
+use super::{charge::OpenCharge, inner::Inner, usage::Report};
+use crate::{
+    clock::Clock,
+    decision::{Costs, Decision},
+    policy::UnitId,
+    sync::sleep::sleep,
+};
 
 /// Admitted work: it holds its slots, and its cost may still change. [`Caller::hold`](crate::Caller::hold) returns it; a handler
 /// gets that of its request from a [`WeakPermit`].
@@ -323,5 +329,27 @@ pub struct WithPermit;
 impl fmt::Debug for WeakPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("WeakPermit").field(&self.0.len()).finish()
+    }
+}
+
+impl Inner {
+    /// The permit of admitted work, when its turn has come.
+    pub(super) async fn permit(&self, decision: Decision) -> Result<Permit, Decision> {
+        if !decision.outcome().is_admitted() {
+            return Err(decision);
+        }
+        if decision.charged() == Costs::NOTHING {
+            return Ok(Permit::new(decision, None));
+        }
+        // A clone cannot be settled.
+        let clone = decision.clone();
+        let charge = OpenCharge::new(Arc::clone(&self.guard), decision, &Method::POST);
+        let delay = clone.delay();
+        if !delay.is_zero() {
+            self.log.queued(Clock::system().now(), self.scope(), delay);
+            sleep(delay).await;
+        }
+        charge.passed_on();
+        Ok(Permit::new(clone, Some(charge)))
     }
 }

@@ -1,8 +1,6 @@
 //! The algorithms by the names that users give, and the counters behind them.
 
 use super::MAX_QUOTA;
-#[cfg(doc)]
-use super::QuotaPolicy;
 use crate::{
     algorithm::{Bucket, Counter, FixedWindow, SlidingCounter, SlidingLog},
     error::{ConfigError, ConfigErrorKind},
@@ -73,7 +71,7 @@ use crate::{
 #[non_exhaustive]
 pub enum Algorithm {
     /// Counts in windows that begin at whole multiples of their length since 1970: minutes at the full minute, days at
-    /// midnight UTC. For months, and days of a time zone, see [`QuotaPolicy::per_calendar`].
+    /// midnight UTC. For months, and days of a time zone, see [`QuotaPolicy::per_calendar`](crate::QuotaPolicy::per_calendar).
     ///
     /// Twice the quota can pass around a border: a full quota at the end of one window, another at the beginning of the
     /// next.
@@ -107,7 +105,7 @@ pub enum Algorithm {
     /// *q* − *c* + 1 units per window. The burst capacity is half the quota, rounded up, unless it is set, and at most
     /// the quota.
     StrictTokenBucket,
-    /// A bucket of [`burst_capacity`](QuotaPolicy::burst_capacity) units that fills evenly, at *q* units per window.
+    /// A bucket of [`burst_capacity`](crate::QuotaPolicy::burst_capacity) units that fills evenly, at *q* units per window.
     #[default]
     TokenBucket,
 }

@@ -3,6 +3,7 @@
 mod algorithm;
 mod calendar;
 mod check;
+mod dated;
 mod difference;
 mod quota_policy;
 mod set;

@@ -2,7 +2,12 @@
 
 use std::{fmt, mem, sync::atomic::Ordering};
 
-use super::{Active, AppliedRules, Rules, RulesHandle};
+use super::{
+    active::{Active, ClaimState},
+    applied::AppliedRules,
+    data::Rules,
+    handle::RulesHandle,
+};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     partition::PartitionId,
@@ -100,13 +105,6 @@ impl RulesUpdate {
         self.enabled = enabled;
         self
     }
-}
-
-/// The state of a claim beside the rules in force.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ClaimState {
-    /// The rules that an override of the program keeps out of force.
-    pub(super) overridden: Option<AppliedRules>,
 }
 
 impl Active {

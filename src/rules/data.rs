@@ -1,7 +1,6 @@
 //! Rules as data: what a file or a service of rules says.
 
-use super::{Sets, view::RulesConfig};
-use crate::{error::ConfigError, policy::QuotaPolicy};
+use crate::policy::QuotaPolicy;
 
 /// The policies of a layer: the same for all callers, or by tier.
 ///
@@ -61,33 +60,6 @@ impl Rules {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.policies.is_empty() && self.tiers.is_empty()
-    }
-
-    /// Checks them without a limiter: as [`RulesHandle::check`](crate::RulesHandle::check) does for one that has each key they
-    /// name.
-    ///
-    /// You want it where rules are written or published. The settings of a layer are not known there: the cost of custom units,
-    /// and fields that cannot say a policy.
-    ///
-    /// ```
-    /// use tower_quota::{QuotaPolicy, Rules};
-    ///
-    /// let rules = Rules::new().policy(QuotaPolicy::per_hour("hour", 10).keyed_by("team"));
-    /// assert!(rules.validate().is_ok());
-    /// let error = Rules::new().validate().unwrap_err();
-    /// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// If a policy is not valid, policies do not fit together, or tiers have no name or the same one.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let keys = self.all_policies().filter_map(|(_, policy)| policy.key_name());
-        let config = RulesConfig {
-            keys: keys.map(str::to_owned).collect(),
-            views: Vec::new(),
-        };
-        Sets::new(self.clone(), &config).map(drop)
     }
 
     /// The policies for all callers.

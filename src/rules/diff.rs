@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Rules;
+use super::data::Rules;
 use crate::policy::QuotaPolicy;
 
 /// The difference between two versions of [`Rules`]: which policies are added, removed and changed, and which start anew.

@@ -14,7 +14,7 @@ use self::{
     named::named_readers,
     values::{AlgorithmForm, ExtensionForm, Whole},
 };
-use super::Rules;
+use super::data::Rules;
 use crate::policy::{Algorithm, CalendarWindow, Direction, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit, UnitName};
 
 impl<'de> Deserialize<'de> for QuotaPolicy {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::QuotaSet;
+use super::set::QuotaSet;
 use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{AppliedRules, Candidate, Policies, Rules, Sets};
+use super::{applied::AppliedRules, candidate::Candidate, data::Rules, policies::Policies, sets::Sets};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     partition::PartitionId,

@@ -7,7 +7,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::view::{LayerView, RulesConfig};
+use super::config::{LayerView, RulesConfig};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     fields::Prepared,

@@ -4,7 +4,10 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use arc_swap::ArcSwap;
 
-use super::{Active, AppliedRules, Policies, Rules, Sets, switch::Switch, view::RulesConfig};
+use super::{
+    active::Active, applied::AppliedRules, config::RulesConfig, data::Rules, policies::Policies, sets::Sets,
+    switch::Switch,
+};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     policy::QuotaPolicy,

@@ -4,7 +4,10 @@ use std::fmt;
 
 use http::request::Parts;
 
-use super::{NoTier, ResolvedTier, Rules};
+use super::{
+    data::Rules,
+    resolved::{NoTier, ResolvedTier},
+};
 use crate::policy::QuotaPolicy;
 
 /// Policies by tier: what "free", "premium" and "admin" callers are allowed.

@@ -1,38 +1,17 @@
-//! The parts of a limiter and of its layers that rules must fit.
+//! The place of a layer among those of its limiter.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Weak, atomic::Ordering},
+use std::sync::{Arc, atomic::Ordering};
+
+use super::{
+    config::{LayerView, RulesConfig},
+    data::Rules,
+    policies::Policies,
 };
-
-use super::{AppliedRules, Candidate, CheckedTier, Policies, QuotaSet, Rules, Sets};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    policy::{Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
+    policy::{QuotaUnit, UnitName},
     response::fields::ResponseFields,
-    sync::per_thread::PerThread,
 };
-
-/// All that rules must fit.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RulesConfig {
-    /// The names of all keys but the main one.
-    pub(super) keys: Vec<String>,
-    /// A layer keeps its position. That of one which is gone is the next one's.
-    pub(super) views: Vec<Weak<LayerView>>,
-}
-
-/// The settings of a layer that rules must fit: they stay when rules are replaced. The layer owns them, because closures among
-/// them may hold the limiter.
-#[derive(Debug, Default)]
-pub(crate) struct LayerView {
-    pub(crate) has_tiers: bool,
-    /// The custom units that have a cost.
-    pub(crate) units: Vec<UnitName>,
-    /// The cost of every request, if it is fixed.
-    pub(crate) fixed_cost: Option<u64>,
-    pub(crate) fields: ResponseFields,
-}
 
 /// The position of a layer among the views of its limiter, for as long as it is kept.
 #[derive(Debug)]
@@ -75,117 +54,6 @@ impl Policies {
             }
         });
         Ok(ViewClaim { position, view })
-    }
-}
-
-impl AppliedRules {
-    fn with_layer(&self, position: usize, layer: &LayerView) -> Result<Self, ConfigError> {
-        let candidate = self.candidate.as_ref().map(|candidate| {
-            let sets = Arc::new(candidate.sets.with_layer(position, layer)?);
-            Ok(Candidate {
-                sets,
-                ..candidate.clone()
-            })
-        });
-        Ok(Self {
-            current: Arc::new(self.current.with_layer(position, layer)?),
-            candidate: candidate.transpose()?,
-        })
-    }
-}
-
-impl Sets {
-    /// The same policies for one more layer. They stay the same to what this process holds of them, such as prefetched units.
-    fn with_layer(&self, position: usize, layer: &LayerView) -> Result<Self, ConfigError> {
-        if self.has_tiers() && !layer.has_tiers {
-            return Err(RulesConfig::no_source_of_tiers());
-        }
-        let tiers = self.tiers.first().iter().map(|(name, set)| {
-            let set = set.as_ref().map(|set| set.with_layer(position, layer).map(Arc::new));
-            let set = set.transpose().map_err(|error| match name {
-                Some(name) => error.within(format_args!("tier {name:?}")),
-                None => error,
-            });
-            Ok((name.clone(), set?))
-        });
-        Ok(Self {
-            tiers: PerThread::new(tiers.collect::<Result<_, ConfigError>>()?),
-            rules: self.rules.clone(),
-        })
-    }
-}
-
-impl LayerView {
-    /// Finds a policy that leaves no room for what every request costs.
-    pub(super) fn check(&self, policies: &PolicySet) -> Result<(), ConfigError> {
-        let is_asked = |policy: &&QuotaPolicy| policy.unit() == QuotaUnit::Requests && !policy.is_closed();
-        for policy in policies.iter().map(Policy::policy).filter(is_asked) {
-            let (name, capacity) = (policy.name(), policy.burst_capacity());
-            if let Some(cost) = self.fixed_cost.filter(|cost| *cost > capacity) {
-                let message = format!("policy {name:?}: cost {cost} of every request is above its capacity {capacity}");
-                return Err(ConfigError::new(ConfigErrorKind::Cost, message));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl RulesConfig {
-    fn layers(&self) -> impl Iterator<Item = Arc<LayerView>> {
-        self.views.iter().filter_map(Weak::upgrade)
-    }
-
-    pub(super) fn without_layers(&self) -> Self {
-        Self {
-            keys: self.keys.clone(),
-            views: Vec::new(),
-        }
-    }
-
-    /// Returns `true` if each layer knows the tier of a request.
-    pub(super) fn can_tell_tiers(&self) -> bool {
-        self.layers().all(|layer| layer.has_tiers)
-    }
-
-    pub(super) fn no_source_of_tiers() -> ConfigError {
-        let message = "tiers: nothing says of which tier a request is; set `Tiers::from_fn`";
-        ConfigError::new(ConfigErrorKind::Policies, message)
-    }
-
-    /// Returns `true` if there are layers that ask for tiers.
-    pub(super) fn expects_tiers(&self) -> bool {
-        self.layers().any(|layer| layer.has_tiers)
-    }
-
-    /// Policies that hold together, if they are valid and leave room for what every request costs.
-    pub(super) fn check(&self, policies: &[QuotaPolicy]) -> Result<QuotaSet, ConfigError> {
-        let set = QuotaSet::new(policies.to_vec(), self)?;
-        self.layers().try_for_each(|layer| layer.check(set.all()))?;
-        Ok(set)
-    }
-
-    pub(super) fn check_tiers(
-        &self,
-        tiers: &[(String, Option<Vec<QuotaPolicy>>)],
-    ) -> Result<Vec<CheckedTier>, ConfigError> {
-        let mut names = HashSet::new();
-        let checked = tiers.iter().map(|(name, policies)| {
-            let within = |error: ConfigError| error.within(format_args!("tier {name:?}"));
-            let error = |kind, problem: &str| Err(within(ConfigError::new(kind, problem)));
-            if name.is_empty() {
-                return error(ConfigErrorKind::Policies, "the name is empty");
-            }
-            if !names.insert(name) {
-                let problem = "the name is used twice; names must be unique";
-                return error(ConfigErrorKind::DuplicateTier, problem);
-            }
-            let set = policies.as_deref().map(|policies| self.check(policies));
-            match set.transpose() {
-                Ok(set) => Ok((Some(Arc::from(&**name)), set.map(Arc::new))),
-                Err(error) => Err(within(error)),
-            }
-        });
-        checked.collect()
     }
 }
 

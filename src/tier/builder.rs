@@ -1,20 +1,22 @@
 //! Configuration of a layer, checked as a whole.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use http::request::Parts;
 
 use super::{
-    Resolving, TierLayer,
     cache::{Found, TierCache},
+    layer::{Resolving, TierLayer},
     on_unknown_tier::OnUnknownTier,
     shard::Times,
     shared::Settings,
-    source::Source,
+    source::{Source, ask},
 };
 use crate::{
     clock::Clock,
     error::{ConfigError, ConfigErrorKind::Tier},
+    partition::ToPartitionKey,
+    rules::NoTier,
 };
 
 /// Settings of a [`TierLayer`]. All have a default, and nothing is checked before [`build`](Self::build).
@@ -40,8 +42,74 @@ pub struct TierLayerBuilder {
     clock: Clock,
 }
 
+impl TierLayer {
+    /// A layer that looks up the tier of the value of type `U` that authentication has put into the request's
+    /// extensions.
+    ///
+    /// The resolver gets a clone of the value, so `U` should hold what the source is asked by. It answers with the name
+    /// of a tier (`String`, `&'static str`, `Cow<str>`, any type that is `AsRef<str>`), with `None` if the user has none,
+    /// or with an error, which is logged: keep users' names out of it. A name of more than 256 bytes counts as an error.
+    ///
+    /// Requests without such a value go on without a tier.
+    pub fn by_extension<U, R, A, N, E>(resolver: R) -> TierLayerBuilder
+    where
+        U: ToPartitionKey + Clone + Send + Sync + 'static,
+        R: Fn(U) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Option<N>, E>> + Send + 'static,
+        N: AsRef<str>,
+        E: fmt::Display,
+    {
+        let resolver = Arc::new(resolver);
+        TierLayerBuilder::new(move |request, cache| match request.extensions.get::<U>() {
+            Some(user) => cache.find(&user.to_partition_key(), || ask(&resolver, user.clone())),
+            None => Found::Now(Err(NoTier::First)),
+        })
+    }
+
+    /// A layer that looks up the tier of the user that a closure finds in the request. Else as
+    /// [`by_extension`](Self::by_extension).
+    ///
+    /// The closure is called once for each request and must not block; requests for which it returns `None` go on
+    /// without a tier.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = TierLayer::from_fn(
+    ///     // Set by the gateway in front of this service, which removes what clients send.
+    ///     |request| request.headers.get("x-user-id")?.to_str().ok().map(str::to_owned),
+    ///     |user: String| async move { Ok::<_, Infallible>((user == "alice").then_some("premium")) },
+    /// )
+    /// .build()?;
+    /// let service = layer.layer(service_fn(async |request: Request<()>| {
+    ///     Ok::<_, Infallible>(request.extensions().get::<ResolvedTier>().cloned())
+    /// }));
+    ///
+    /// for (user, tier) in [("alice", Some(ResolvedTier::new("premium"))), ("bob", None)] {
+    ///     let request = Request::get("/").header("x-user-id", user).body(())?;
+    ///     assert_eq!(service.clone().oneshot(request).await?, tier);
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn from_fn<U, F, R, A, N, E>(user: F, resolver: R) -> TierLayerBuilder
+    where
+        U: ToPartitionKey + Clone + Send + 'static,
+        F: Fn(&Parts) -> Option<U> + Send + Sync + 'static,
+        R: Fn(U) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Option<N>, E>> + Send + 'static,
+        N: AsRef<str>,
+        E: fmt::Display,
+    {
+        let resolver = Arc::new(resolver);
+        TierLayerBuilder::new(move |request, cache| match user(request) {
+            Some(user) => cache.find(&user.to_partition_key(), || ask(&resolver, user)),
+            None => Found::Now(Err(NoTier::First)),
+        })
+    }
+}
+
 impl TierLayerBuilder {
-    pub(super) fn new(source: impl Fn(&Parts, &TierCache) -> Found + Send + Sync + 'static) -> Self {
+    fn new(source: impl Fn(&Parts, &TierCache) -> Found + Send + Sync + 'static) -> Self {
         Self {
             source: Box::new(source),
             settings: Settings {

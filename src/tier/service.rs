@@ -3,9 +3,14 @@
 use std::task::{Context, Poll};
 
 use http::Request;
+use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{ResponseFuture, TierLayer, cache::Found, future::State};
+use super::{
+    cache::Found,
+    future::{ResponseFuture, State},
+    layer::TierLayer,
+};
 use crate::sync::ready::{ReadyService, take_ready};
 
 /// The service that [`TierLayer`](crate::tier::TierLayer) makes: passes each request on to `S` with the tier of its user.
@@ -33,11 +38,18 @@ pub struct ResolveTier<S> {
     layer: TierLayer,
 }
 
-impl<S> ResolveTier<S> {
-    pub(super) fn new(inner: S, layer: TierLayer) -> Self {
-        Self { inner, layer }
-    }
+impl<S> Layer<S> for TierLayer {
+    type Service = ResolveTier<S>;
 
+    fn layer(&self, inner: S) -> ResolveTier<S> {
+        ResolveTier {
+            inner,
+            layer: self.clone(),
+        }
+    }
+}
+
+impl<S> ResolveTier<S> {
     /// The inner service. No tier is looked up for what is called on it.
     pub fn get_ref(&self) -> &S {
         &self.inner

@@ -13,7 +13,7 @@ use std::{
 
 use tokio::runtime::Handle;
 
-use super::{DecisionState, Guard, waiters::WaiterPermit};
+use super::state::Guard;
 use crate::{
     decision::{Decision, Settlement},
     telemetry::InSpan,
@@ -21,6 +21,21 @@ use crate::{
 
 /// The future is on the heap from where it is made: it goes through many hands.
 type BoxedDecision = InSpan<Pin<Box<dyn Future<Output = Decision> + Send>>>;
+
+/// A decision, now or later.
+pub(crate) enum DecisionState {
+    Decided(Decision),
+    Pending(PendingDecision),
+}
+
+impl DecisionState {
+    pub(crate) async fn made(self) -> Decision {
+        match self {
+            Self::Decided(decision) => decision,
+            Self::Pending(decision) => decision.await,
+        }
+    }
+}
 
 /// A decision that is not there yet.
 pub(crate) struct PendingDecision {
@@ -82,5 +97,25 @@ impl Drop for PendingDecision {
                 drop(under_way);
             }));
         }
+    }
+}
+
+/// The place of one request, until it is dropped.
+struct WaiterPermit(Arc<Guard>);
+
+impl WaiterPermit {
+    fn take(guard: &Arc<Guard>) -> Self {
+        guard.waiters.take();
+        Self(Arc::clone(guard))
+    }
+
+    fn guard(&self) -> &Arc<Guard> {
+        &self.0
+    }
+}
+
+impl Drop for WaiterPermit {
+    fn drop(&mut self) {
+        self.0.waiters.release();
     }
 }

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::*;
 use crate::{
     MemoryStore,
-    decision::Outcome,
+    clock::{Clock, Timestamp},
+    decision::{Outcome, Settlement},
     partition::{PartitionKey, Scope},
     policy::{PolicySet, QuotaPolicy},
-    store::{AcquireFuture, StoreFuture},
+    store::{AcquireFuture, Store},
 };
 
 /// A store that is available or not, and counts the calls.

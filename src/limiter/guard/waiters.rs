@@ -3,13 +3,9 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
-use super::Guard;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// All places of one layer.
@@ -36,6 +32,14 @@ impl WaiterLimit {
         self.taken() >= self.max
     }
 
+    pub(super) fn take(&self) {
+        self.taken.fetch_add(Self::ONE_BEGUN + Self::ONE, Ordering::Relaxed);
+    }
+
+    pub(super) fn release(&self) {
+        self.taken.fetch_sub(Self::ONE, Ordering::Relaxed);
+    }
+
     pub(super) fn taken(&self) -> u32 {
         self.taken.load(Ordering::Relaxed) as u32
     }
@@ -54,26 +58,5 @@ impl WaiterLimit {
 impl fmt::Debug for WaiterLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WaiterLimit({} of {})", self.taken(), self.max)
-    }
-}
-
-/// The place of one request, until it is dropped.
-pub(super) struct WaiterPermit(Arc<Guard>);
-
-impl WaiterPermit {
-    pub(super) fn take(guard: &Arc<Guard>) -> Self {
-        let one = WaiterLimit::ONE_BEGUN + WaiterLimit::ONE;
-        guard.waiters.taken.fetch_add(one, Ordering::Relaxed);
-        Self(Arc::clone(guard))
-    }
-
-    pub(super) fn guard(&self) -> &Arc<Guard> {
-        &self.0
-    }
-}
-
-impl Drop for WaiterPermit {
-    fn drop(&mut self) {
-        self.0.waiters.taken.fetch_sub(WaiterLimit::ONE, Ordering::Relaxed);
     }
 }

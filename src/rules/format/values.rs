@@ -31,7 +31,7 @@ enum AlgorithmName {
 }
 
 mod field {
-    super::super::named_readers! { super::whole => max_waiting: u64; }
+    super::super::named::named_readers! { super::whole => max_waiting: u64; }
 }
 
 fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::RejectionCache;
+use super::super::rejection_cache::RejectionCache;
 use crate::{
     clock::Timestamp,
     decision::{Decision, Outcome, Plan, Settlement},

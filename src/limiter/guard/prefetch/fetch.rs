@@ -6,10 +6,10 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     super::rejection_cache::CachedCall,
-    Prefetch,
     batch::Batch,
     fetching::{Fetching, Order, Verdicts},
     pool::{BatchPool, Batches},
+    state::Prefetch,
 };
 use crate::{
     decision::{Decision, Plan},

@@ -1,0 +1,342 @@
+//! The trait of all keys, its combinators, and the keys that need no more than the request.
+
+use std::{
+    any::{TypeId, type_name},
+    fmt,
+    marker::PhantomData,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use http::request::Parts;
+
+use crate::{
+    error::ConfigError,
+    mistake::Diagnostics,
+    partition::{PartitionKey, ToPartitionKey},
+};
+
+/// Finds out whose quota a request uses.
+///
+/// The crate's extractors are made by the functions of this [module](self) and combined with
+/// [`or_else`](Self::or_else) and [`and`](Self::and).
+///
+/// Write your own for what they do not know. It is called for every request, so it must not block.
+///
+/// ```
+/// use http::{Request, request::Parts};
+/// use tower_quota::{PartitionKey, key::KeyExtractor};
+///
+/// /// The first label of the host: each customer has a name of its own.
+/// struct Tenant;
+///
+/// impl KeyExtractor for Tenant {
+///     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
+///         // HTTP/2 has it in the URI.
+///         let host = match request.uri.host() {
+///             Some(host) => host,
+///             None => request.headers.get("host")?.to_str().ok()?,
+///         };
+///         let (tenant, _) = host.split_once('.')?;
+///         Some(PartitionKey::new("tenant", tenant))
+///     }
+/// }
+///
+/// let (request, ()) = Request::get("/").header("host", "acme.example.com").body(())?.into_parts();
+/// assert_eq!(Tenant.extract(&request), Some(PartitionKey::new("tenant", "acme")));
+/// let (request, ()) = Request::get("/").body(())?.into_parts();
+/// assert_eq!(Tenant.extract(&request), None);
+/// # Ok::<_, http::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say whose quota a request uses",
+    label = "this is no key of requests",
+    note = "for the value of a header, use `key::header(\"x-user-id\")`",
+    note = "for what authentication has left in the request, use `key::extension::<UserId>()`",
+    note = "for the client's address, use `key::client_ip()`; for anything else, `key::from_fn(|request| …)`"
+)]
+pub trait KeyExtractor: Send + Sync + 'static {
+    /// The key of the caller, `None` if this request does not show it.
+    fn extract(&self, request: &Parts) -> Option<PartitionKey>;
+
+    /// Called once by [`build`](crate::RateLimitLayerBuilder::build), to find mistakes before the first request. Finds
+    /// none unless it is written otherwise.
+    ///
+    /// ```
+    /// use tower_quota::key::{self, KeyExtractor};
+    ///
+    /// assert!(key::header("x-user-id").check().is_ok());
+    /// let error = key::header("x user id").check().unwrap_err();
+    /// assert_eq!(error.to_string(), r#"key: "x user id" is not the name of a header"#);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the extractor was given settings that cannot work.
+    fn check(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// Returns `true` if keys may be made from addresses. Default: `false`; an extractor that has another one in it
+    /// asks that.
+    ///
+    /// There are so few addresses that a reader of a digest can try them all. So
+    /// [`build`](crate::RateLimitLayerBuilder::build) warns, by an event, where a policy
+    /// [shows](crate::QuotaPolicy::show_partition_key) such a key and there is no
+    /// [digest key](crate::LimiterBuilder::digest_key).
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use tower_quota::key::{self, KeyExtractor};
+    ///
+    /// assert!(key::header("x-user-id").or_else(key::client_ip()).may_be_address());
+    /// assert!(key::extension::<IpAddr>().may_be_address());
+    /// assert!(!key::header("x-user-id").may_be_address());
+    /// ```
+    fn may_be_address(&self) -> bool {
+        false
+    }
+
+    /// Notes what a request shows of mistakes in how the key is set up. Called for the first requests of a layer only.
+    #[doc(hidden)]
+    fn diagnose(&self, _: &Parts, _: &mut Diagnostics) {}
+
+    /// Takes the key of `other` for requests that have none of this kind.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::key::{self, KeyExtractor};
+    ///
+    /// let by_caller = key::header("x-user-id").or_else(key::header("x-api-key"));
+    /// let (user, api_key) = (PartitionKey::new("x-user-id", "alice"), PartitionKey::new("x-api-key", "4711"));
+    ///
+    /// let both = parts(Request::get("/").header("x-user-id", "alice").header("x-api-key", "4711"));
+    /// assert_eq!(by_caller.extract(&both), Some(user));
+    /// let one = parts(Request::get("/").header("x-api-key", "4711"));
+    /// assert_eq!(by_caller.extract(&one), Some(api_key));
+    /// assert_eq!(by_caller.extract(&parts(Request::get("/"))), None);
+    /// ```
+    fn or_else<K: KeyExtractor>(self, other: K) -> OrElse<Self, K>
+    where
+        Self: Sized,
+    {
+        OrElse(self, other)
+    }
+
+    /// Takes both keys together, for a quota per user *and* route, say. A request that lacks one of them has no key.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::key::{self, KeyExtractor};
+    ///
+    /// let by_method = key::from_fn(|request| Some(PartitionKey::new("method", request.method.as_str())));
+    /// let by_user_and_method = key::header("x-user-id").and(by_method);
+    ///
+    /// let request = parts(Request::put("/").header("x-user-id", "alice"));
+    /// let expected = PartitionKey::new("x-user-id", "alice").and(PartitionKey::new("method", "PUT"));
+    /// assert_eq!(by_user_and_method.extract(&request), Some(expected));
+    /// assert_eq!(by_user_and_method.extract(&parts(Request::put("/"))), None);
+    /// ```
+    fn and<K: KeyExtractor>(self, other: K) -> And<Self, K>
+    where
+        Self: Sized,
+    {
+        And(self, other)
+    }
+}
+
+/// The value of type `T` that an outer layer, most often authentication, has put into the request's extensions.
+///
+/// The layer that puts it there has to be *outside* of the rate limit layer, and must have verified what it says: a
+/// quota that is charged to an unverified name lets a client spend the quota of another one.
+///
+/// Requests without such a value have no key of this kind.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// use tower_quota::{PartitionKey, ToPartitionKey, key::{self, KeyExtractor}};
+///
+/// #[derive(Clone)]
+/// struct UserId(u64);
+///
+/// impl ToPartitionKey for UserId {
+///     fn to_partition_key(&self) -> PartitionKey {
+///         PartitionKey::new("user", self.0.to_be_bytes())
+///     }
+/// }
+///
+/// let by_user = key::extension::<UserId>();
+/// let request = parts(Request::get("/").extension(UserId(7)));
+/// assert_eq!(by_user.extract(&request), Some(UserId(7).to_partition_key()));
+/// assert_eq!(by_user.extract(&parts(Request::get("/"))), None);
+/// ```
+pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
+    Extension(PhantomData)
+}
+
+/// A key that a closure makes from the request. It is called for every request, so it must not block.
+///
+/// A value that the client chooses, such as the path, gives it as many partitions as it likes, each with a full quota: take
+/// only values of which there are few.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// use tower_quota::key::{self, KeyExtractor};
+///
+/// // The first segment of the path says which of a few services it is about.
+/// let by_service = key::from_fn(|request| {
+///     let service = request.uri.path().split('/').nth(1)?;
+///     ["mails", "files"].contains(&service).then(|| PartitionKey::new("service", service))
+/// });
+/// let of = |path| by_service.extract(&parts(Request::get(path)));
+/// assert_eq!(of("/mails/7"), Some(PartitionKey::new("service", "mails")));
+/// assert_eq!(of("/whatever"), None);
+/// ```
+pub fn from_fn<F>(extract: F) -> FromFn<F>
+where
+    F: Fn(&Parts) -> Option<PartitionKey> + Send + Sync + 'static,
+{
+    FromFn(extract)
+}
+
+/// The extractor that [`extension`] makes. It has its name for structs and signatures.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// use tower_quota::key::{self, Extension, KeyExtractor};
+///
+/// let by_number: Extension<u64> = key::extension();
+/// let (seven, text) = (Request::get("/").extension(7_u64), Request::get("/").extension("7"));
+/// assert!(by_number.extract(&parts(seven)).is_some());
+/// assert!(by_number.extract(&parts(text)).is_none());
+/// ```
+pub struct Extension<T>(PhantomData<fn() -> T>);
+
+impl<T: ToPartitionKey + Send + Sync + 'static> KeyExtractor for Extension<T> {
+    fn extract(&self, request: &Parts) -> Option<PartitionKey> {
+        request.extensions.get::<T>().map(ToPartitionKey::to_partition_key)
+    }
+
+    fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
+        let name = format!("extension {}", type_name::<T>());
+        findings.asked_for(name, request.extensions.get::<T>().is_some());
+    }
+
+    fn may_be_address(&self) -> bool {
+        let is = |other| TypeId::of::<T>() == other;
+        is(TypeId::of::<IpAddr>()) || is(TypeId::of::<Ipv4Addr>()) || is(TypeId::of::<Ipv6Addr>())
+    }
+}
+
+impl<T> Clone for Extension<T> {
+    fn clone(&self) -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T> fmt::Debug for Extension<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Extension")
+    }
+}
+
+/// The extractor that [`from_fn`] makes. It has its name for structs and signatures.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// use tower_quota::key::{self, FromFn, KeyExtractor};
+///
+/// type ByMethod = FromFn<fn(&Parts) -> Option<PartitionKey>>;
+///
+/// let by_method: ByMethod = key::from_fn(|request| Some(PartitionKey::new("method", request.method.as_str())));
+/// let request = parts(Request::delete("/"));
+/// assert_eq!(by_method.extract(&request), Some(PartitionKey::new("method", "DELETE")));
+/// ```
+#[derive(Clone)]
+pub struct FromFn<F>(F);
+
+impl<F> KeyExtractor for FromFn<F>
+where
+    F: Fn(&Parts) -> Option<PartitionKey> + Send + Sync + 'static,
+{
+    fn extract(&self, request: &Parts) -> Option<PartitionKey> {
+        (self.0)(request)
+    }
+}
+
+impl<F> fmt::Debug for FromFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FromFn")
+    }
+}
+
+/// The extractor that [`KeyExtractor::or_else`] makes: the first key, or else the second one.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// use tower_quota::key::{self, Header, KeyExtractor, OrElse};
+///
+/// fn by_caller() -> OrElse<Header, Header> {
+///     key::header("x-user-id").or_else(key::header("x-api-key"))
+/// }
+///
+/// let request = parts(Request::get("/").header("x-api-key", "4711"));
+/// assert_eq!(by_caller().extract(&request), Some(PartitionKey::new("x-api-key", "4711")));
+/// ```
+#[derive(Clone, Debug)]
+pub struct OrElse<A, B>(A, B);
+
+impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for OrElse<A, B> {
+    fn extract(&self, request: &Parts) -> Option<PartitionKey> {
+        self.0.extract(request).or_else(|| self.1.extract(request))
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.0.check().and_then(|()| self.1.check())
+    }
+
+    fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
+        self.0.diagnose(request, findings);
+        if self.0.extract(request).is_none() {
+            self.1.diagnose(request, findings);
+        }
+    }
+
+    fn may_be_address(&self) -> bool {
+        self.0.may_be_address() || self.1.may_be_address()
+    }
+}
+
+/// The extractor that [`KeyExtractor::and`] makes: both keys, or none.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// use tower_quota::key::{self, And, Header, KeyExtractor};
+///
+/// fn by_user_and_device() -> And<Header, Header> {
+///     key::header("x-user-id").and(key::header("x-device"))
+/// }
+///
+/// let request = Request::get("/").header("x-user-id", "alice");
+/// assert!(by_user_and_device().extract(&parts(request)).is_none());
+/// ```
+#[derive(Clone, Debug)]
+pub struct And<A, B>(A, B);
+
+impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for And<A, B> {
+    fn extract(&self, request: &Parts) -> Option<PartitionKey> {
+        Some(self.0.extract(request)?.and(self.1.extract(request)?))
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.0.check().and_then(|()| self.1.check())
+    }
+
+    fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
+        self.0.diagnose(request, findings);
+        self.1.diagnose(request, findings);
+    }
+
+    fn may_be_address(&self) -> bool {
+        self.0.may_be_address() || self.1.may_be_address()
+    }
+}

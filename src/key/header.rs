@@ -1,0 +1,137 @@
+//! The value of a header field as a key.
+
+use http::{HeaderName, request::Parts};
+
+use super::{KeyExtractor, client_ip::FORWARDING_FIELDS};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    mistake::Diagnostics,
+    partition::PartitionKey,
+};
+
+/// The value of a request header, byte for byte: `PartitionKey::new(name, value)`, with the name in lower case. No header
+/// shares a partition with another one, nor with a key of another extractor of this crate, whatever they are called.
+///
+/// Use it only for a header that a trusted gateway in front of the service sets or removes: any client can send any
+/// header. A request with several values of the header, or with an empty one, has no key of this kind, since it is
+/// unclear who it is from. For the host take [`host`]: over HTTP/2 no header has it.
+///
+/// A name that no header can have is an error of [`build`](crate::RateLimitLayerBuilder::build), and so is a field in which
+/// proxies write addresses (`x-forwarded-for`, `x-real-ip`, …): any client can send those, so
+/// [`client_ip`]`().`[`trusted_proxies`](ClientIp::trusted_proxies) reads them.
+/// [`even_if_forwarded`](Header::even_if_forwarded) takes one as it is.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// use tower_quota::key::{self, KeyExtractor};
+///
+/// let by_user = key::header("X-User-Id");
+/// let request = |user| Request::get("/").header("x-user-id", user);
+/// assert_eq!(by_user.extract(&parts(request("alice"))), Some(PartitionKey::new("x-user-id", "alice")));
+/// assert_eq!(by_user.extract(&parts(request(""))), None);
+/// assert_eq!(by_user.extract(&parts(request("alice").header("x-user-id", "bob"))), None);
+/// ```
+pub fn header(name: impl AsRef<str>) -> Header {
+    Header {
+        name: HeaderName::from_bytes(name.as_ref().as_bytes()).map_err(|_| name.as_ref().to_owned()),
+        even_if_forwarded: false,
+    }
+}
+
+/// The extractor that [`header`] makes. It has its name for structs and signatures.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// use tower_quota::key::{self, Header, KeyExtractor};
+///
+/// struct Gateway {
+///     user: Header,
+/// }
+///
+/// let gateway = Gateway { user: key::header("x-user-id") };
+/// let request = parts(Request::get("/").header("x-user-id", "alice"));
+/// assert_eq!(gateway.user.extract(&request), Some(PartitionKey::new("x-user-id", "alice")));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Header {
+    name: Result<HeaderName, String>,
+    even_if_forwarded: bool,
+}
+
+impl Header {
+    /// Takes a field in which proxies write addresses as it is, byte for byte.
+    ///
+    /// Use this only where one gateway overwrites the field in every request, and nothing else can reach the service.
+    ///
+    /// ```
+    /// use tower_quota::key::{self, KeyExtractor};
+    ///
+    /// let error = key::header("x-real-ip").check().unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "key: any client can send the header x-real-ip; \
+    ///      use `client_ip().trusted_proxies(…)`, or `even_if_forwarded()` if a gateway overwrites it",
+    /// );
+    /// assert!(key::header("x-real-ip").even_if_forwarded().check().is_ok());
+    /// ```
+    #[must_use]
+    pub fn even_if_forwarded(mut self) -> Self {
+        self.even_if_forwarded = true;
+        self
+    }
+
+    /// The key of a request with this value in the field: for [`Limiter::caller`](crate::Limiter::caller) and an
+    /// [access list](crate::AccessList). The text alone, `"alice"`, is another key.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::key;
+    ///
+    /// # run(async {
+    /// let user = key::header("x-user-id");
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(user.clone())
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .build()?;
+    /// send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// let left = layer.limiter().caller(&user.key_of("alice")).peek().await?.expect("there is a policy");
+    /// assert_eq!(left.allowances().next().map(|hour| hour.remaining()), Some(9));
+    /// # Ok(()) });
+    /// ```
+    pub fn key_of(&self, value: impl AsRef<[u8]>) -> PartitionKey {
+        match &self.name {
+            Ok(name) => PartitionKey::new(name, value),
+            Err(name) => PartitionKey::new(name, value),
+        }
+    }
+}
+
+impl KeyExtractor for Header {
+    fn extract(&self, request: &Parts) -> Option<PartitionKey> {
+        let name = self.name.as_ref().ok()?;
+        let mut values = request.headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (Some(value), None) if !value.is_empty() => Some(PartitionKey::new(name, value)),
+            _ => None,
+        }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let error = |message| Err(ConfigError::new(ConfigErrorKind::Key, message));
+        match &self.name {
+            Err(name) => error(format!("key: {name:?} is not the name of a header")),
+            Ok(name) if FORWARDING_FIELDS.contains(&name.as_str()) && !self.even_if_forwarded => error(format!(
+                "key: any client can send the header {name}; \
+                 use `client_ip().trusted_proxies(…)`, or `even_if_forwarded()` if a gateway overwrites it"
+            )),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
+        if let Ok(name) = &self.name {
+            findings.asked_for(format!("header {name}"), request.headers.contains_key(name));
+        }
+    }
+}

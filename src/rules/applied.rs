@@ -1,0 +1,40 @@
+//! Rules in force, and those that are rolled out.
+
+use std::sync::Arc;
+
+use super::{candidate::Candidate, config::LayerView, sets::Sets};
+use crate::{error::ConfigError, partition::PartitionId};
+
+/// Valid rules for all callers, and those that are tried on a part of them.
+#[derive(Clone, Debug)]
+pub(super) struct AppliedRules {
+    pub(super) current: Arc<Sets>,
+    pub(super) candidate: Option<Candidate>,
+}
+
+impl AppliedRules {
+    /// The rules for a caller: those that are tried, for a part of them.
+    pub(super) fn sets(&self, partition: Option<PartitionId>) -> &Sets {
+        let candidate = self.candidate.as_ref().filter(|candidate| candidate.takes(partition));
+        candidate.map_or(&self.current, |candidate| &candidate.sets)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Sets>> {
+        let candidate = self.candidate.as_ref().map(|candidate| &candidate.sets);
+        std::iter::once(&self.current).chain(candidate)
+    }
+
+    pub(super) fn with_layer(&self, position: usize, layer: &LayerView) -> Result<Self, ConfigError> {
+        let candidate = self.candidate.as_ref().map(|candidate| {
+            let sets = Arc::new(candidate.sets.with_layer(position, layer)?);
+            Ok(Candidate {
+                sets,
+                ..candidate.clone()
+            })
+        });
+        Ok(Self {
+            current: Arc::new(self.current.with_layer(position, layer)?),
+            candidate: candidate.transpose()?,
+        })
+    }
+}

@@ -1,0 +1,73 @@
+//! The settings of a limiter and of its layers that rules must fit.
+
+use std::sync::{Arc, Weak};
+
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    policy::{Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
+    response::fields::ResponseFields,
+};
+
+/// All that rules must fit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RulesConfig {
+    /// The names of all keys but the main one.
+    pub(super) keys: Vec<String>,
+    /// A layer keeps its position. That of one which is gone is the next one's.
+    pub(super) views: Vec<Weak<LayerView>>,
+}
+
+/// The settings of a layer that rules must fit: they stay when rules are replaced. The layer owns them, because closures among
+/// them may hold the limiter.
+#[derive(Debug, Default)]
+pub(crate) struct LayerView {
+    pub(crate) has_tiers: bool,
+    /// The custom units that have a cost.
+    pub(crate) units: Vec<UnitName>,
+    /// The cost of every request, if it is fixed.
+    pub(crate) fixed_cost: Option<u64>,
+    pub(crate) fields: ResponseFields,
+}
+
+impl LayerView {
+    /// Finds a policy that leaves no room for what every request costs.
+    pub(super) fn check(&self, policies: &PolicySet) -> Result<(), ConfigError> {
+        let is_asked = |policy: &&QuotaPolicy| policy.unit() == QuotaUnit::Requests && !policy.is_closed();
+        for policy in policies.iter().map(Policy::policy).filter(is_asked) {
+            let (name, capacity) = (policy.name(), policy.burst_capacity());
+            if let Some(cost) = self.fixed_cost.filter(|cost| *cost > capacity) {
+                let message = format!("policy {name:?}: cost {cost} of every request is above its capacity {capacity}");
+                return Err(ConfigError::new(ConfigErrorKind::Cost, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RulesConfig {
+    pub(super) fn layers(&self) -> impl Iterator<Item = Arc<LayerView>> {
+        self.views.iter().filter_map(Weak::upgrade)
+    }
+
+    pub(super) fn without_layers(&self) -> Self {
+        Self {
+            keys: self.keys.clone(),
+            views: Vec::new(),
+        }
+    }
+
+    /// Returns `true` if each layer knows the tier of a request.
+    pub(super) fn can_tell_tiers(&self) -> bool {
+        self.layers().all(|layer| layer.has_tiers)
+    }
+
+    pub(super) fn no_source_of_tiers() -> ConfigError {
+        let message = "tiers: nothing says of which tier a request is; set `Tiers::from_fn`";
+        ConfigError::new(ConfigErrorKind::Policies, message)
+    }
+
+    /// Returns `true` if there are layers that ask for tiers.
+    pub(super) fn expects_tiers(&self) -> bool {
+        self.layers().any(|layer| layer.has_tiers)
+    }
+}

@@ -1,0 +1,138 @@
+//! Rules with the policy set of each tier, made when rules are.
+
+use std::{collections::HashSet, sync::Arc};
+
+use super::{
+    config::{LayerView, RulesConfig},
+    data::Rules,
+    set::QuotaSet,
+};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    policy::QuotaPolicy,
+    sync::per_thread::PerThread,
+};
+
+/// Rules that were found valid.
+#[derive(Debug)]
+pub(super) struct Sets {
+    pub(super) rules: Rules,
+    /// One without a name if all callers have the same policies.
+    pub(super) tiers: PerThread<Vec<CheckedTier>>,
+}
+
+/// A tier's name and its policies, if it has any.
+type CheckedTier = (Option<Arc<str>>, Option<Arc<QuotaSet>>);
+
+impl Sets {
+    pub(super) fn new(rules: Rules, config: &RulesConfig) -> Result<Self, ConfigError> {
+        let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
+        let can_tell = config.can_tell_tiers();
+        let tiers = match (&*rules.policies, &*rules.tiers) {
+            ([], []) if config.expects_tiers() => return error("tiers: there is none; at least one is needed"),
+            (policies, []) => vec![(None, Some(Arc::new(config.check(policies)?)))],
+            ([], tiers) if can_tell => config.check_tiers(tiers)?,
+            ([], _) => return Err(RulesConfig::no_source_of_tiers()),
+            _ => return error("policies: both `policy` and `tiers` are set; put the policies into the tiers"),
+        };
+        let tiers = PerThread::new(tiers);
+        Ok(Self { rules, tiers })
+    }
+
+    /// The policies of each tier, for requests of this thread.
+    pub(super) fn tiers(&self) -> &[CheckedTier] {
+        self.tiers.local(|tiers| {
+            let apart = |set: &Arc<QuotaSet>| Arc::new(set.with_own_count());
+            let tiers = tiers.iter();
+            tiers
+                .map(|(name, set)| (name.as_deref().map(Arc::from), set.as_ref().map(apart)))
+                .collect()
+        })
+    }
+
+    pub(super) fn has_tiers(&self) -> bool {
+        self.tiers()[0].0.is_some()
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<QuotaSet>> {
+        self.tiers.first().iter().filter_map(|(_, set)| set.as_ref())
+    }
+
+    /// The same policies for one more layer. They stay the same to what this process holds of them, such as prefetched units.
+    pub(super) fn with_layer(&self, position: usize, layer: &LayerView) -> Result<Self, ConfigError> {
+        if self.has_tiers() && !layer.has_tiers {
+            return Err(RulesConfig::no_source_of_tiers());
+        }
+        let tiers = self.tiers.first().iter().map(|(name, set)| {
+            let set = set.as_ref().map(|set| set.with_layer(position, layer).map(Arc::new));
+            let set = set.transpose().map_err(|error| match name {
+                Some(name) => error.within(format_args!("tier {name:?}")),
+                None => error,
+            });
+            Ok((name.clone(), set?))
+        });
+        Ok(Self {
+            tiers: PerThread::new(tiers.collect::<Result<_, ConfigError>>()?),
+            rules: self.rules.clone(),
+        })
+    }
+}
+
+impl RulesConfig {
+    /// Policies that hold together, if they are valid and leave room for what every request costs.
+    fn check(&self, policies: &[QuotaPolicy]) -> Result<QuotaSet, ConfigError> {
+        let set = QuotaSet::new(policies.to_vec(), self)?;
+        self.layers().try_for_each(|layer| layer.check(set.all()))?;
+        Ok(set)
+    }
+
+    fn check_tiers(&self, tiers: &[(String, Option<Vec<QuotaPolicy>>)]) -> Result<Vec<CheckedTier>, ConfigError> {
+        let mut names = HashSet::new();
+        let checked = tiers.iter().map(|(name, policies)| {
+            let within = |error: ConfigError| error.within(format_args!("tier {name:?}"));
+            let error = |kind, problem: &str| Err(within(ConfigError::new(kind, problem)));
+            if name.is_empty() {
+                return error(ConfigErrorKind::Policies, "the name is empty");
+            }
+            if !names.insert(name) {
+                let problem = "the name is used twice; names must be unique";
+                return error(ConfigErrorKind::DuplicateTier, problem);
+            }
+            let set = policies.as_deref().map(|policies| self.check(policies));
+            match set.transpose() {
+                Ok(set) => Ok((Some(Arc::from(&**name)), set.map(Arc::new))),
+                Err(error) => Err(within(error)),
+            }
+        });
+        checked.collect()
+    }
+}
+
+impl Rules {
+    /// Checks them without a limiter: as [`RulesHandle::check`](crate::RulesHandle::check) does for one that has each key they
+    /// name.
+    ///
+    /// You want it where rules are written or published. The settings of a layer are not known there: the cost of custom units,
+    /// and fields that cannot say a policy.
+    ///
+    /// ```
+    /// use tower_quota::{QuotaPolicy, Rules};
+    ///
+    /// let rules = Rules::new().policy(QuotaPolicy::per_hour("hour", 10).keyed_by("team"));
+    /// assert!(rules.validate().is_ok());
+    /// let error = Rules::new().validate().unwrap_err();
+    /// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a policy is not valid, policies do not fit together, or tiers have no name or the same one.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let keys = self.all_policies().filter_map(|(_, policy)| policy.key_name());
+        let config = RulesConfig {
+            keys: keys.map(str::to_owned).collect(),
+            views: Vec::new(),
+        };
+        Sets::new(self.clone(), &config).map(drop)
+    }
+}
