@@ -31,7 +31,7 @@ enum AlgorithmName {
 }
 
 mod field {
-    super::super::named::named_readers! { super::whole => max_waiting: u64; }
+    crate::rules::format::named::named_readers! { super::whole => max_waiting: u64; }
 }
 
 fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {

@@ -6,30 +6,18 @@ use std::{
     task::Poll,
 };
 
-use tokio::sync::mpsc;
-
 use super::{
-    Server,
+    engine::{Engine, Job},
     keyspace::{Key, Keys},
     net::{Lane, Route},
     script::{self, Call, SentOn},
-    settlements::Job,
-    shared_calls::{SharedCalls, shared_answer},
+    shared_calls::shared_answer,
 };
 use crate::{
     decision::{MeasuredCharge, Measurement, PartNumbers, Plan, Settlement},
     error::StoreError,
     lease::LeaseId,
-    sync::mutex::Mutex,
 };
-
-/// All that the clones of a store share.
-pub(super) struct Engine {
-    pub(super) server: Arc<Server>,
-    /// The way to the task that settles.
-    pub(super) jobs: Mutex<Option<mpsc::Sender<Job>>>,
-    pub(super) shared_calls: SharedCalls,
-}
 
 impl Engine {
     /// A decision that shares a call needs a few bytes while it waits, and one with a call of its own a thousand: those are

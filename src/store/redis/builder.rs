@@ -13,8 +13,8 @@ use ::redis::{ConnectionAddr, ConnectionInfo, RedisError, aio::MultiplexedConnec
 use tokio::sync::watch;
 
 use super::{
-    RedisStore, Server,
-    acquire::Engine,
+    RedisStore,
+    engine::Engine,
     keyspace::{self, Keyspace},
     leases::Leases,
     net::{
@@ -22,8 +22,9 @@ use super::{
         config_error as error, connection_info,
     },
     order::Order,
-    script::{Script, ServerTime},
-    scripts,
+    script::ServerTime,
+    scripts::{self, Script},
+    server::Server,
     shared_calls::SharedCalls,
 };
 use crate::{
@@ -82,7 +83,7 @@ pub struct RedisStoreBuilder {
 
 /// The servers that keep the quota.
 #[derive(Clone, Hash)]
-pub(super) enum Servers {
+enum Servers {
     /// One, of the only URL.
     Single,
     Cluster,
@@ -90,8 +91,132 @@ pub(super) enum Servers {
     Primary(String),
 }
 
+impl RedisStore {
+    /// A store on the Redis at `url`, with default settings.
+    ///
+    /// ```
+    /// use tower_quota::RedisStore;
+    ///
+    /// assert!(RedisStore::new("redis://10.0.0.1/").is_ok());
+    /// assert!(RedisStore::new("redis+unix:///run/redis.sock").is_ok());
+    /// assert!(RedisStore::new("10.0.0.1:6379").is_err());
+    ///
+    /// let error = RedisStore::new("localhost:6379").unwrap_err().to_string();
+    /// assert!(error.starts_with(r#"redis store: the URL "localhost:6379" has to begin with "redis://""#));
+    ///
+    /// // Neither the error nor the store shows a password.
+    /// let error = RedisStore::new("redis://limiter:secret@10.0.0.1:port/").unwrap_err();
+    /// assert!(!error.to_string().contains("secret"));
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the URL is not understood, or asks for TLS that this program has not set up. It is no error if nothing
+    /// listens at the URL.
+    pub fn new(url: impl AsRef<str>) -> Result<Self, ConfigError> {
+        Self::builder(url).build()
+    }
+
+    /// A store with settings of your own; the URL is checked when it is [built](RedisStoreBuilder::build).
+    ///
+    /// ```
+    /// use tower_quota::RedisStore;
+    ///
+    /// let builder = RedisStore::builder("http://10.0.0.1/").connections(4);
+    /// assert!(builder.build().is_err());
+    /// ```
+    pub fn builder(url: impl AsRef<str>) -> RedisStoreBuilder {
+        RedisStoreBuilder::at(Servers::Single, [url])
+    }
+
+    /// A store on the [Redis Cluster](Self#cluster) that has nodes at `urls`, with default settings.
+    ///
+    /// A few nodes are enough, from 1 to 64; they say who the others are. All URLs have the same user, password and TLS,
+    /// which are those of all nodes, and no database.
+    ///
+    /// ```
+    /// use tower_quota::RedisStore;
+    ///
+    /// let store = RedisStore::cluster(["redis://10.0.0.1:6379/", "redis://10.0.0.2:6379/"])?;
+    ///
+    /// let error = RedisStore::cluster(["redis://10.0.0.1:6379/1"]).unwrap_err();
+    /// assert_eq!(error.to_string(), "redis store: a cluster has no database 1");
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a URL is not understood, asks for TLS that this program has not set up, or does not go with the others. It is
+    /// no error if nothing listens at any of them.
+    pub fn cluster(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, ConfigError> {
+        Self::cluster_builder(urls).build()
+    }
+
+    /// A store on a [Redis Cluster](Self#cluster), with settings of your own.
+    ///
+    /// ```
+    /// use tower_quota::{RedisStore, Store};
+    ///
+    /// let store = RedisStore::cluster_builder(["redis://10.0.0.1/", "redis://10.0.0.2/"]).connections(1).build()?;
+    /// assert!(store.traits().has_own_breakers(), "one for each node");
+    ///
+    /// let differ = ["redis://10.0.0.1/", "redis://:password@10.0.0.2/"];
+    /// let error = RedisStore::cluster_builder(differ).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "redis store: the URLs of a cluster differ in user, password or TLS");
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    pub fn cluster_builder(urls: impl IntoIterator<Item = impl AsRef<str>>) -> RedisStoreBuilder {
+        RedisStoreBuilder::at(Servers::Cluster, urls)
+    }
+
+    /// A store on whichever Redis the [sentinels](Self#sentinel) at `urls` call the primary of the service `service_name`,
+    /// with default settings.
+    ///
+    /// From 1 to 64 URLs, which say how to speak to the sentinels themselves; a primary that wants a password or has
+    /// another database than 0 needs [`primary_url`](RedisStoreBuilder::primary_url).
+    ///
+    /// ```
+    /// use tower_quota::RedisStore;
+    ///
+    /// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/", "redis://10.0.0.3:26379/"];
+    /// let store = RedisStore::sentinel(sentinels, "limits")?;
+    ///
+    /// let error = RedisStore::sentinel(sentinels, "").unwrap_err();
+    /// assert_eq!(error.to_string(), "redis store: the name of the sentinels' service is empty");
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a URL is not understood or asks for TLS that this program has not set up, or the name is empty. It is no error
+    /// if nothing listens at any of the URLs.
+    pub fn sentinel(
+        urls: impl IntoIterator<Item = impl AsRef<str>>,
+        service_name: impl Into<String>,
+    ) -> Result<Self, ConfigError> {
+        Self::sentinel_builder(urls, service_name).build()
+    }
+
+    /// A store on the primary that [sentinels](Self#sentinel) name, with settings of your own. See
+    /// [`primary_url`](RedisStoreBuilder::primary_url) for an example with a password.
+    ///
+    /// ```
+    /// use tower_quota::RedisStore;
+    ///
+    /// let none: [&str; 0] = [];
+    /// let error = RedisStore::sentinel_builder(none, "limits").connections(4).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "redis store: 0 URLs of sentinels are outside 1..=64");
+    /// ```
+    pub fn sentinel_builder(
+        urls: impl IntoIterator<Item = impl AsRef<str>>,
+        service_name: impl Into<String>,
+    ) -> RedisStoreBuilder {
+        RedisStoreBuilder::at(Servers::Primary(service_name.into()), urls)
+    }
+}
+
 impl RedisStoreBuilder {
-    pub(super) fn at(servers: Servers, urls: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+    fn at(servers: Servers, urls: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         Self {
             servers,
             urls: urls.into_iter().map(|url| url.as_ref().to_owned()).collect(),

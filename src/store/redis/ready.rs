@@ -6,7 +6,7 @@ use std::{error::Error, time::Duration};
 use ::redis::{Cmd, cmd, from_redis_value};
 
 use super::{
-    acquire::Engine,
+    engine::Engine,
     keyspace::Key,
     net::{ServerFacts, code},
     script::Call,

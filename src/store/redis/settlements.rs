@@ -14,24 +14,23 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, oneshot},
     task::{JoinSet, unconstrained},
     time::{Instant, timeout_at},
 };
 
 use super::{
-    Server,
-    acquire::Engine,
-    keyspace::{Key, Keys},
-    net::{Lane, SharedConnection, store_error},
+    engine::{Engine, Job},
+    keyspace::Key,
+    net::{Lane, store_error},
     order::{Settled, UnsentSettlement},
     script::Call,
+    server::Server,
 };
 use crate::{
     clock::Clock,
     decision::{Plan, Settlement},
     error::{StoreError, StoreErrorKind},
-    lease::LeaseId,
     partition::PartitionId,
     store::StoreFuture,
     sync::last_turn,
@@ -48,15 +47,6 @@ const RENEWED_TOGETHER: usize = 512;
 
 /// The time that a call may take. No request waits for it, but the calls behind it do.
 const DEADLINE: Duration = Duration::from_secs(5);
-
-/// Something to do that no request waits for.
-pub(super) enum Job {
-    /// Releases slots that may have been taken, by the name of their lease. It is sent on the connection of the call that
-    /// was to take them, so that it arrives behind that call.
-    Abandon(LeaseId, Keys, SharedConnection, watch::Receiver<u64>),
-    /// Sends the next settlement of a partition, which has this key, unless a decision has sent it meanwhile.
-    Settle { partition: PartitionId, key: Key },
-}
 
 impl Engine {
     /// Takes effect before any decision about its partitions that is asked for later.

@@ -7,7 +7,7 @@ use std::sync::{
 
 use ::redis::{Cmd, ErrorKind, RedisError, Value};
 
-use super::{super::script::Script, generation::Generation, loading::Loading, opener::OpenConnection, wire::Wire};
+use super::{super::scripts::Script, generation::Generation, loading::Loading, opener::OpenConnection, wire::Wire};
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
@@ -260,6 +260,16 @@ pub(crate) fn code(error: &RedisError) -> Option<&str> {
         .and_then(|detail| detail.rsplit_once(": -"))
         .and_then(|(_, raised)| raised.split(' ').next());
     inside_script.or_else(|| error.code())
+}
+
+/// The error of a server that rejects a connection: to ask again at once would only cost time.
+pub(super) fn connection_error(error: RedisError) -> StoreError {
+    let error = store_error(error);
+    if error.opens_circuit() {
+        return error;
+    }
+    let message = format!("no connection could be opened: {error}");
+    StoreError::new(StoreErrorKind::Unreachable, message).with_source(error)
 }
 
 #[cfg(test)]

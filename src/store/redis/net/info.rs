@@ -6,9 +6,12 @@ use std::{
 };
 
 use ::redis::{RedisError, cmd, from_redis_value};
-use tokio::time::timeout;
+use tokio::{runtime::Handle, task::AbortHandle, time::timeout};
 
-use super::{connection::code, pool::PoolState};
+use super::{
+    connection::{SharedConnection, code},
+    pool::{Manager, PoolState},
+};
 use crate::{
     breaker::jittered,
     telemetry::{ServerInfo, ServerTelemetry},
@@ -20,9 +23,33 @@ const PAUSE: Duration = Duration::from_secs(80);
 /// The server of the limits may be busy with them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+impl PoolState {
+    /// Polls the server in a task, unless one does so.
+    pub(super) fn poll_info(&self) {
+        let manager = &self.manager;
+        if !manager.opener.polls_info || self.refuses_info.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut task = self.info.lock();
+        if let (true, Ok(runtime)) = (
+            task.as_ref().is_none_or(AbortHandle::is_finished),
+            Handle::try_current(),
+        ) {
+            let telemetry = ServerTelemetry::new(manager.endpoint.to_string());
+            *task = Some(runtime.spawn(poll(manager.state.clone(), telemetry)).abort_handle());
+        }
+    }
+}
+
+impl Manager {
+    async fn server_info(&self) -> Result<ServerInfo, RedisError> {
+        ask(&mut self.open().await?).await
+    }
+}
+
 /// Ends when the pool is dropped or the server does not permit the command.
 #[allow(clippy::disallowed_methods, reason = "a poll is due once a minute")]
-pub(super) async fn poll(state: Weak<PoolState>, telemetry: ServerTelemetry) {
+async fn poll(state: Weak<PoolState>, telemetry: ServerTelemetry) {
     loop {
         let Some(pool) = state.upgrade() else { return };
         let manager = pool.manager.clone();
@@ -49,7 +76,7 @@ fn is_refusal(error: &RedisError) -> bool {
 }
 
 /// The numbers of two sections of `INFO`. Before version 7, Redis takes one section for each call.
-pub(super) async fn ask(connection: &mut super::SharedConnection) -> Result<ServerInfo, RedisError> {
+async fn ask(connection: &mut SharedConnection) -> Result<ServerInfo, RedisError> {
     let mut text = String::new();
     for section in ["memory", "stats"] {
         let reply = connection.send(cmd("INFO").arg(section)).await?;

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod connection;
+mod failures;
 mod generation;
 mod info;
 mod loading;

@@ -5,10 +5,7 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     pin::pin,
-    sync::{
-        Arc, MutexGuard, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, MutexGuard, Weak, atomic::AtomicBool},
     task::Poll,
     time::Duration,
 };
@@ -19,19 +16,17 @@ use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::{
     super::script::{Call, Reply},
-    connection::{Health, SharedConnection, Unanswered, store_error},
+    connection::{Health, SharedConnection, Unanswered, connection_error},
+    failures::ConnectionFailures,
     generation::Generations,
-    info,
     opener::Opener,
-    refill::{ConnectionFailures, Refill},
     sentinel::Sentinels,
     wire::Wire,
 };
-use crate::{
-    error::{StoreError, StoreErrorKind},
-    sync::mutex::Mutex,
-    telemetry::{ServerInfo, ServerTelemetry},
-};
+use crate::{error::StoreError, sync::mutex::Mutex};
+
+/// The pause before the first attempt to replace connections.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections to one server, or to whichever server is the primary.
 pub(crate) struct Pool(Arc<PoolState>);
@@ -46,9 +41,9 @@ pub(super) struct PoolState {
     /// All that may be open.
     opened: Mutex<Vec<Weak<Health>>>,
     pub(super) is_refilling: AtomicBool,
-    refill: Mutex<Option<AbortHandle>>,
+    pub(super) refill: Mutex<Option<AbortHandle>>,
     /// The task that polls the server. It ends with its runtime.
-    info: Mutex<Option<AbortHandle>>,
+    pub(super) info: Mutex<Option<AbortHandle>>,
     pub(super) refuses_info: AtomicBool,
     /// The connection for what has to be carried out in the order in which it is sent.
     ordered: Mutex<Option<SharedConnection>>,
@@ -163,7 +158,7 @@ impl PoolState {
         let new = pool.insert(self.new_pool()).clone();
         drop(pool);
         // Ends together with the attempts that the pool has just begun, if their runtime does.
-        self.refill(Refill::FIRST_PAUSE);
+        self.refill(FIRST_PAUSE);
         new
     }
 
@@ -264,62 +259,26 @@ impl PoolState {
         opened.retain(|health| health.upgrade().is_some_and(|health| !health.is_broken()));
         opened
     }
-
-    /// Polls the server in a task, unless one does so.
-    fn poll_info(&self) {
-        let manager = &self.manager;
-        if !manager.opener.polls_info || self.refuses_info.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut task = self.info.lock();
-        if let (true, Ok(runtime)) = (
-            task.as_ref().is_none_or(AbortHandle::is_finished),
-            Handle::try_current(),
-        ) {
-            let telemetry = ServerTelemetry::new(manager.endpoint.to_string());
-            *task = Some(
-                runtime
-                    .spawn(info::poll(manager.state.clone(), telemetry))
-                    .abort_handle(),
-            );
-        }
-    }
-
-    /// Replaces connections in a task, which ends when all are open.
-    pub(super) fn refill(&self, after: Duration) {
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        if !self.is_refilling.swap(true, Ordering::AcqRel) {
-            let refill = Refill::new(self.manager.state.clone());
-            let task = runtime.spawn(async move { refill.run(after).await });
-            *self.refill.lock() = Some(task.abort_handle());
-        }
-    }
 }
 
 /// Opens connections for the pool and tells it which ones to drop.
 #[derive(Clone)]
 pub(super) struct Manager {
-    endpoint: Endpoint,
-    opener: Opener,
+    pub(super) endpoint: Endpoint,
+    pub(super) opener: Opener,
     generations: Generations,
     pub(super) failures: Arc<ConnectionFailures>,
-    state: Weak<PoolState>,
+    pub(super) state: Weak<PoolState>,
 }
 
 impl Manager {
-    pub(super) async fn server_info(&self) -> Result<ServerInfo, RedisError> {
-        info::ask(&mut self.open().await?).await
-    }
-
     fn refill(&self, after: Duration) {
         if let Some(state) = self.state.upgrade() {
             state.refill(after);
         }
     }
 
-    async fn open(&self) -> Result<SharedConnection, RedisError> {
+    pub(super) async fn open(&self) -> Result<SharedConnection, RedisError> {
         let sentinels = match &self.endpoint {
             Endpoint::Address(info) => {
                 let opened = self.opener.open((**info).clone()).await?;
@@ -355,7 +314,7 @@ impl ManageConnection for Manager {
             }
             Err(error) => {
                 self.failures.record(&error);
-                self.refill(Refill::FIRST_PAUSE);
+                self.refill(FIRST_PAUSE);
                 Err(error)
             }
         }
@@ -401,14 +360,4 @@ fn cause(error: &StoreError) -> RedisError {
         cause = next.source();
     }
     (ErrorKind::Io, "no connection could be opened", error.to_string()).into()
-}
-
-/// The error of a server that rejects a connection: to ask again at once would only cost time.
-pub(super) fn connection_error(error: RedisError) -> StoreError {
-    let error = store_error(error);
-    if error.opens_circuit() {
-        return error;
-    }
-    let message = format!("no connection could be opened: {error}");
-    StoreError::new(StoreErrorKind::Unreachable, message).with_source(error)
 }

@@ -1,23 +1,14 @@
 //! Replaces the connections of a pool that have ended.
 
 use std::{
-    sync::{
-        Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Weak, atomic::Ordering},
     time::Duration,
 };
 
-use ::redis::RedisError;
-use tokio::sync::Notify;
+use tokio::runtime::Handle;
 
-use super::pool::{PoolState, connection_error};
-use crate::{
-    breaker::jittered,
-    error::{StoreError, StoreErrorKind},
-    sync::mutex::Mutex,
-    telemetry,
-};
+use super::pool::{FIRST_PAUSE, PoolState};
+use crate::breaker::jittered;
 
 /// Opens connections until there are as many as there should be.
 pub(super) struct Refill {
@@ -27,7 +18,6 @@ pub(super) struct Refill {
 }
 
 impl Refill {
-    pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
     pub(super) fn new(state: Weak<PoolState>) -> Self {
@@ -39,7 +29,7 @@ impl Refill {
         reason = "a server that cannot be reached is not asked again at once"
     )]
     pub(super) async fn run(mut self, after: Duration) {
-        let mut pause = Self::FIRST_PAUSE;
+        let mut pause = FIRST_PAUSE;
         if !after.is_zero() {
             tokio::time::sleep(after).await;
         }
@@ -52,7 +42,7 @@ impl Refill {
                 drop(self);
                 // A connection that has ended since then has found this task under way.
                 if !state.is_full() {
-                    state.refill(Self::FIRST_PAUSE);
+                    state.refill(FIRST_PAUSE);
                 }
                 return;
             }
@@ -88,30 +78,16 @@ impl Drop for Refill {
     }
 }
 
-/// Failed attempts to open a connection. bb8 does not tell them to the requests that wait for one.
-#[derive(Default)]
-pub(super) struct ConnectionFailures {
-    pub(super) next: Notify,
-    count: AtomicU64,
-    last: Mutex<Option<RedisError>>,
-}
-
-impl ConnectionFailures {
-    pub(super) fn record(&self, error: &RedisError) {
-        telemetry::connection_failed(error);
-        *self.last.lock() = Some(error.clone());
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.next.notify_waiters();
-    }
-
-    pub(super) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// The last of them, as the reason why there is no connection.
-    pub(super) fn last(&self) -> StoreError {
-        let last = self.last.lock().clone();
-        let none = || StoreError::new(StoreErrorKind::Unreachable, "no connection could be opened in time");
-        last.map_or_else(none, connection_error)
+impl PoolState {
+    /// Replaces connections in a task, which ends when all are open.
+    pub(super) fn refill(&self, after: Duration) {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if !self.is_refilling.swap(true, Ordering::AcqRel) {
+            let refill = Refill::new(self.manager.state.clone());
+            let task = runtime.spawn(async move { refill.run(after).await });
+            *self.refill.lock() = Some(task.abort_handle());
+        }
     }
 }

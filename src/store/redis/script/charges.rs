@@ -3,8 +3,7 @@
 use std::iter;
 
 use super::{
-    super::keyspace::Key,
-    Script,
+    super::{keyspace::Key, scripts::Script},
     algorithms::{CHARGE, Numbers},
     calendars::Calendars,
     reply::{ExpectedReply, HALF},

@@ -2,7 +2,7 @@
 
 use ::redis::{Cmd, Value};
 
-use super::{Body, Call};
+use super::call::{Body, Call};
 use crate::{
     store::redis::keyspace::{Key, Keys},
     sync::mutex::Mutex,

@@ -6,6 +6,12 @@
 //! *carry* sections, so that none needs another one; a lockout
 //! is carried as the bucket that it is. Comments and indentation stay here.
 
+mod text;
+
+use std::{sync::Arc, time::Duration};
+
+pub(crate) use self::text::Text;
+
 const BUCKET: &str = include_str!("../../../algorithm/bucket.lua");
 const FIXED_WINDOW: &str = include_str!("../../../algorithm/fixed_window.lua");
 const SLIDING_COUNTER: &str = include_str!("../../../algorithm/sliding_counter.lua");
@@ -40,30 +46,56 @@ const USUAL_BUCKETS: u8 = 4;
 /// The longest time, in milliseconds, for which the values of windows live on after they have ended.
 pub(crate) const EXPIRY_JITTER: u64 = 60_000;
 
+/// A script. All that decide make the same decision; they differ in what they cost the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Script {
+    /// Decides and settles where all policies are buckets whose levels are narrow.
+    Buckets,
+    /// Decides and settles everything.
+    EveryAlgorithm,
+    /// Decides plans of which a part or nothing is charged.
+    Questions,
+    Renew,
+}
+
+impl Script {
+    pub(crate) const COUNT: usize = 4;
+
+    /// The texts of all scripts where keys live on for this time at most.
+    pub(crate) fn texts(expiry_jitter: Duration) -> Texts {
+        let jitter = expiry_jitter.as_millis() as u64;
+        let sources = [buckets(), every_algorithm(), questions(), renew()];
+        Arc::new(sources.map(|source| Text::new(with_expiry_jitter(&source, jitter))))
+    }
+}
+
+/// By their number.
+pub(crate) type Texts = Arc<[Text; Script::COUNT]>;
+
 /// The same script with another longest time.
-pub(crate) fn with_expiry_jitter(source: &str, jitter: u64) -> String {
+fn with_expiry_jitter(source: &str, jitter: u64) -> String {
     let setting = |jitter| format!("EXPIRY_JITTER = {jitter}\n");
     source.replace(&setting(EXPIRY_JITTER), &setting(jitter))
 }
 
 /// For calls with token buckets and leaky buckets only, whose levels are narrow.
-pub(crate) fn buckets() -> String {
+fn buckets() -> String {
     let usual = with_section(USUAL, "buckets", &usual_buckets());
     decision(&usual, &[BUCKET], "")
 }
 
 /// For all other calls, and where a call has any other algorithm beside buckets.
-pub(crate) fn every_algorithm() -> String {
+fn every_algorithm() -> String {
     decision(section(CALENDAR, "borders"), &EVERY_ALGORITHM, "")
 }
 
 /// For plans that ask for as much as there is, and for those that only ask.
-pub(crate) fn questions() -> String {
+fn questions() -> String {
     decision(section(CALENDAR, "borders"), &EVERY_ALGORITHM, QUESTIONS)
 }
 
 /// Renews leases.
-pub(crate) fn renew() -> String {
+fn renew() -> String {
     stripped(include_str!("renew.lua"))
 }
 

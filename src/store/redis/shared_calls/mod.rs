@@ -34,14 +34,14 @@ use tokio::{
     time::Instant,
 };
 
-use self::queue::{Bounds, Progress, QueuedPlan, work};
+use self::queue::{Acquired, Bounds, Progress, QueuedPlan, work};
 use super::{
-    Server,
     script::{self, Call},
+    server::Server,
 };
 use crate::{
     clock::Clock,
-    decision::{Measurement, Mode, Plan},
+    decision::{Mode, Plan},
     error::{StoreError, StoreErrorKind},
 };
 
@@ -52,8 +52,6 @@ const QUEUE: usize = 65_536;
 /// For so long decisions go alone after the server has rejected a shared call: should one caller's state be at fault, it
 /// fails alone.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
-
-type Acquired = Result<Measurement, StoreError>;
 
 /// Lets decisions that are under way at the same time share calls.
 ///

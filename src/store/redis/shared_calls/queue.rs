@@ -15,12 +15,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{
-    super::{net::BUSY_SERVER, script::Call},
-    Acquired,
-};
+use super::super::{net::BUSY_SERVER, script::Call};
 use crate::{
-    decision::Plan,
+    decision::{Measurement, Plan},
     error::{StoreError, StoreErrorKind},
     round_trips::RoundTrips,
     sync::last_turn::LATE_TIMER,
@@ -50,6 +47,8 @@ const DISTANCE_WINDOW: Duration = Duration::from_secs(10);
 
 /// The task ends after so long without anything to do.
 const IDLE: Duration = Duration::from_secs(1);
+
+pub(super) type Acquired = Result<Measurement, StoreError>;
 
 /// The bounds of the calls of one store.
 #[derive(Clone, Copy)]

@@ -15,12 +15,13 @@ use tokio::{runtime::Handle, sync::watch, task::JoinSet, time::timeout};
 
 use super::{
     super::{
-        connection::store_error,
-        opener::Opener,
-        pool::{Lane, connection_error},
+        connection::{connection_error, store_error},
+        pool::Lane,
     },
+    map::SlotMap,
     node::{Node, NodeAttempt, NodeTelemetry},
-    slots::{self, Address, Range, SlotMap},
+    settings::Settings,
+    slots::{self, Address, Range},
 };
 use crate::{
     breaker::{Breaker, jittered},
@@ -32,15 +33,6 @@ use crate::{
 
 /// The number of nodes that are asked for the map at the same time; the first answer counts.
 const ASKED: usize = 3;
-
-/// Settings of a cluster's connections.
-pub(crate) struct Settings {
-    /// Addresses of any nodes, with user, password and TLS of all nodes.
-    pub(crate) seeds: Vec<ConnectionInfo>,
-    pub(crate) opener: Opener,
-    /// To each node.
-    pub(crate) connections: u32,
-}
 
 /// The map of slots, and what is needed to ask for it.
 pub(super) struct Directory {

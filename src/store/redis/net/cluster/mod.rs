@@ -13,8 +13,10 @@
 //! Here a lost node costs only the callers whose slots it has, and a cancelled call is gone.
 
 mod directory;
+mod map;
 mod node;
 mod redirection;
+mod settings;
 mod slots;
 
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use self::{
     node::Node,
     redirection::{Redirection, Redirections},
 };
-pub(crate) use self::{directory::Settings, node::NodeConnection, slots::slot};
+pub(crate) use self::{node::NodeConnection, settings::Settings, slots::slot};
 use super::{
     super::{
         keyspace::Key,

@@ -11,7 +11,7 @@ use super::{
         opener::at,
         pool::{Endpoint, Lane, Pool},
     },
-    directory::Settings,
+    settings::Settings,
     slots::Address,
 };
 use crate::{

@@ -1,0 +1,60 @@
+//! The owners of all slots.
+
+use std::sync::Arc;
+
+use super::{
+    node::Node,
+    slots::{Address, SLOTS},
+};
+
+/// All slots and the nodes that have them.
+#[derive(Clone)]
+pub(super) struct SlotMap {
+    /// By slot, one more than the place of its node; zero where no node has it.
+    owners: Box<[u16; SLOTS]>,
+    nodes: Vec<Arc<Node>>,
+}
+
+impl SlotMap {
+    /// A cluster has about a thousand nodes at most.
+    const MOST_NODES: usize = 4_096;
+
+    pub(super) fn new() -> Self {
+        Self {
+            owners: Box::new([0; SLOTS]),
+            nodes: Vec::new(),
+        }
+    }
+
+    pub(super) fn nodes(&self) -> &[Arc<Node>] {
+        &self.nodes
+    }
+
+    pub(super) fn owner(&self, slot: u16) -> Option<&Arc<Node>> {
+        let place = *self.owners.get(usize::from(slot))?;
+        self.nodes.get(usize::from(place).checked_sub(1)?)
+    }
+
+    pub(super) fn node(&self, address: &Address) -> Option<&Arc<Node>> {
+        self.nodes.iter().find(|node| node.address == *address)
+    }
+
+    /// The place of a node, which may have no slots yet. Nodes beyond what a cluster can have are not believed.
+    pub(super) fn add(&mut self, node: &Arc<Node>) -> Option<usize> {
+        let known = self.nodes.iter().position(|other| Arc::ptr_eq(other, node));
+        let place = known.unwrap_or(self.nodes.len());
+        if place == self.nodes.len() && place < Self::MOST_NODES {
+            self.nodes.push(Arc::clone(node));
+        }
+        (place < self.nodes.len()).then_some(place)
+    }
+
+    /// From now on this node has these slots.
+    pub(super) fn assign(&mut self, first: u16, last: u16, node: &Arc<Node>) {
+        if let Some(place) = self.add(node)
+            && let Some(owners) = self.owners.get_mut(usize::from(first)..=usize::from(last))
+        {
+            owners.fill(place as u16 + 1);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The failed attempts to connect to a server.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ::redis::RedisError;
+use tokio::sync::Notify;
+
+use super::connection::connection_error;
+use crate::{
+    error::{StoreError, StoreErrorKind},
+    sync::mutex::Mutex,
+    telemetry,
+};
+
+/// Failed attempts to open a connection. bb8 does not tell them to the requests that wait for one.
+#[derive(Default)]
+pub(super) struct ConnectionFailures {
+    pub(super) next: Notify,
+    count: AtomicU64,
+    last: Mutex<Option<RedisError>>,
+}
+
+impl ConnectionFailures {
+    pub(super) fn record(&self, error: &RedisError) {
+        telemetry::connection_failed(error);
+        *self.last.lock() = Some(error.clone());
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.next.notify_waiters();
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// The last of them, as the reason why there is no connection.
+    pub(super) fn last(&self) -> StoreError {
+        let last = self.last.lock().clone();
+        let none = || StoreError::new(StoreErrorKind::Unreachable, "no connection could be opened in time");
+        last.map_or_else(none, connection_error)
+    }
+}

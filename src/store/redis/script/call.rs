@@ -1,0 +1,164 @@
+//! A call of a script, or a command, and how it is sent.
+
+use std::sync::Arc;
+
+use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
+use smallvec::SmallVec;
+
+use super::{
+    super::{
+        keyspace::{Key, Keys},
+        net::{SharedConnection, Unanswered},
+        scripts::{Script, Text, Texts},
+    },
+    calendars::{ServerTime, unsteady_clock},
+    reply::{ExpectedReply, Reply},
+};
+use crate::{clock::Timestamp, sync::mutex::Mutex};
+
+/// The number of arguments before the borders of calendars.
+pub(super) const BEFORE_BORDERS: usize = 6;
+
+/// One call of a script, or a command. All its keys are on one server.
+pub(crate) struct Call {
+    pub(super) keys: Keys,
+    pub(super) body: Body,
+    /// Kept by a call that takes slots.
+    pub(crate) sent_on: Option<Arc<SentOn>>,
+    /// True if the server must carry out later calls on the same connection later, also those by another script.
+    pub(super) is_ordered: bool,
+    /// For a call that brings borders of calendars.
+    pub(super) server_time: Option<ServerTime>,
+}
+
+/// The connection that a call was last sent on, if any: what is sent on it later arrives later.
+pub(crate) type SentOn = Mutex<Option<SharedConnection>>;
+
+/// Most often one.
+pub(super) type Arguments = SmallVec<[Vec<u8>; 1]>;
+
+pub(super) enum Body {
+    Script(Texts, Script, Arguments, ExpectedReply),
+    /// Its reply is an integer.
+    Command(Cmd),
+    /// Its reply is anything, and is kept here.
+    Query(Cmd, Mutex<Value>),
+}
+
+impl Call {
+    pub(super) fn new(keys: Keys, body: Body) -> Self {
+        Self {
+            keys,
+            body,
+            sent_on: None,
+            is_ordered: false,
+            server_time: None,
+        }
+    }
+
+    /// One of its keys: all are on the same server.
+    pub(crate) fn key(&self) -> &Key {
+        &self.keys[0]
+    }
+
+    /// A reply that is not this call's ends the connection.
+    pub(crate) async fn send(&self, connection: &mut SharedConnection) -> Result<Reply, Unanswered> {
+        if let Some(sent_on) = &self.sent_on {
+            *sent_on.lock() = Some(connection.clone());
+        }
+        let reply = match &self.body {
+            Body::Command(command) => match connection.send(command).await? {
+                Value::Int(_) => Some(Reply::default()),
+                _ => None,
+            },
+            Body::Query(command, reply) => {
+                *reply.lock() = connection.send(command).await?;
+                Some(Reply::default())
+            }
+            Body::Script(texts, script, arguments, expected) => {
+                let reply = expected.read(self.run(texts, *script, arguments, connection).await?);
+                match reply.as_ref().and_then(|reply| self.time_without_borders(reply)) {
+                    Some(time) => Box::pin(self.run_by(time, connection)).await?,
+                    None => reply,
+                }
+            }
+        };
+        reply.ok_or_else(|| Unanswered::Failed(connection.mismatched()))
+    }
+
+    /// The time of a server that has done nothing because it is in none of the windows that the call has brought.
+    fn time_without_borders(&self, reply: &Reply) -> Option<Timestamp> {
+        self.server_time.as_ref().and_then(|_| reply.only_time())
+    }
+
+    /// Calls the script again with the borders around the time of the server.
+    async fn run_by(
+        &self,
+        mut time: Timestamp,
+        connection: &mut SharedConnection,
+    ) -> Result<Option<Reply>, Unanswered> {
+        // The first one is enough unless the clock jumps.
+        const TRIES: u32 = 2;
+        let (Body::Script(texts, script, arguments, expected), Some(server_time)) = (&self.body, &self.server_time)
+        else {
+            return Ok(None);
+        };
+        let mut arguments = arguments.clone();
+        for _ in 0..TRIES {
+            server_time.learn(time);
+            arguments[BEFORE_BORDERS] = expected.calendars.around(time);
+            let reply = expected.read(self.run(texts, *script, &arguments, connection).await?);
+            match reply.as_ref().and_then(Reply::only_time) {
+                Some(other) => time = other,
+                None => return Ok(reply),
+            }
+        }
+        Err(Unanswered::Failed(unsteady_clock(time)))
+    }
+
+    /// Calls the script by its hash, or in full where the server does not know it, and so has run nothing.
+    async fn run(
+        &self,
+        texts: &Texts,
+        script: Script,
+        arguments: &[Vec<u8>],
+        connection: &mut SharedConnection,
+    ) -> Result<Value, Unanswered> {
+        // The second time, another call has just sent it in full.
+        const TRIES: u32 = 3;
+        let Text { source, hash } = &texts[script as usize];
+        if self.is_ordered && connection.loading(script).is_to_be_sent() {
+            return connection.send(&self.eval("EVAL", source, arguments)).await;
+        }
+        let mut tries = 0;
+        loop {
+            let seen = connection.loading(script).count();
+            match connection.send(&self.eval("EVALSHA", hash, arguments)).await {
+                Err(Unanswered::Failed(error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
+                reply => {
+                    connection.loading(script).known();
+                    return reply;
+                }
+            }
+            tries += 1;
+            let other = connection.clone();
+            if let Some(permit) = other.loading(script).begin(seen, tries == TRIES).await {
+                let reply = connection.send(&self.eval("EVAL", source, arguments)).await;
+                permit.loaded();
+                return reply;
+            }
+        }
+    }
+
+    fn eval(&self, verb: &str, script: &str, arguments: &[Vec<u8>]) -> Cmd {
+        let mut command = ::redis::cmd(verb);
+        command.arg(script).arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(&**key);
+        }
+        for argument in arguments {
+            command.arg(argument.as_slice());
+        }
+        command
+    }
+}
