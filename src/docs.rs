@@ -11,6 +11,9 @@ pub mod comparison {}
 
 pub mod cookbook;
 
+#[doc = include_str!("../docs/decisions.md")]
+pub mod decisions {}
+
 #[doc = include_str!("../docs/DESIGN.md")]
 pub mod design {}
 

@@ -83,7 +83,7 @@
 //! - The package `tower-quota-fleet`: one set of rules for all instances, with a version, a rollout and a kill switch.
 //! - [`docs::alerts`]: what to do about each alert.
 //! - [`docs::regions`]: limits that several regions share. [`docs::scale`]: the servers and the memory that a load takes.
-//! - [`docs::design`]: how a request travels through the crate, and why.
+//! - [`docs::design`]: the packages, the rooms and the life of a request. [`docs::decisions`]: the reasons.
 //! - [`key`], [`fields`], [`telemetry`], `test_util`: modules with pages of their own.
 //! - The package `tower-ratelimit-client`: the other side, a layer for clients that obeys the fields of any server.
 //!

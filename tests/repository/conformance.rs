@@ -96,7 +96,7 @@ fn mistake(row: &Row<'_>) -> Option<String> {
 }
 
 /// Tests are written as `file::name`, with commas between them.
-fn mistake_in_tests(evidence: &str) -> Option<String> {
+pub(crate) fn mistake_in_tests(evidence: &str) -> Option<String> {
     evidence.split(", ").find_map(|test| {
         let named = test.strip_prefix('`').and_then(|test| test.strip_suffix('`'));
         let Some((file, name)) = named.and_then(|test| test.split_once("::")) else {

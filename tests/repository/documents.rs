@@ -9,6 +9,8 @@ mod scripts;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
+use super::conformance::mistake_in_tests;
+
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 pub(crate) fn read(path: &str) -> String {
@@ -164,16 +166,16 @@ fn every_feature_is_explained_in_the_readme_and_in_the_documentation() {
     }
 }
 
-/// The modules of each rung of the ladder in `docs/DESIGN.md`.
-fn ladder() -> Vec<Vec<String>> {
+/// The rooms of `src` with their rungs, from the table in `docs/DESIGN.md`.
+fn rooms() -> Vec<(usize, String)> {
     let design = read("docs/DESIGN.md");
-    let (_, ladder) = design.split_once("## The ladder of modules").unwrap();
-    let rungs = ladder
-        .lines()
-        .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
-    rungs
-        .map(|rung| rung.split('`').skip(1).step_by(2).map(str::to_owned).collect())
-        .collect()
+    let (_, table) = design.split_once("## The rooms of `src`").unwrap();
+    let rows = table.split("\n## ").next().unwrap().lines();
+    rows.filter_map(|row| {
+        let (rung, room) = row.strip_prefix("| ")?.split_once(" | `")?;
+        Some((rung.parse().ok()?, room.split('`').next()?.to_owned()))
+    })
+    .collect()
 }
 
 /// The modules of the crate that a file imports or names, its tests apart.
@@ -226,25 +228,50 @@ fn imports_of_a_group_are_found() {
 }
 
 #[test]
-fn a_module_uses_only_modules_above_it_in_the_ladder() {
-    let ladder = ladder();
-    let rung = |module: &str| ladder.iter().position(|rung| rung.iter().any(|name| name == module));
+fn a_room_uses_only_rooms_on_higher_rungs() {
+    let rooms = rooms();
+    let rung = |room: &str| rooms.iter().find(|(_, name)| name == room).map(|(rung, _)| *rung);
     for (path, source) in sources() {
-        let module = path
-            .strip_prefix("src/")
-            .unwrap()
-            .split(['/', '.'])
-            .next()
-            .unwrap()
-            .to_owned();
-        // Documentation, and what stands beside the ladder.
-        if ["docs", "guide", "lib"].contains(&module.as_str()) || path.ends_with("/tests.rs") {
+        let room = path.strip_prefix("src/").unwrap().split(['/', '.']).next().unwrap();
+        if ["docs", "guide", "lib"].contains(&room) || path.ends_with("/tests.rs") {
             continue;
         }
-        let own = rung(&module).unwrap_or_else(|| panic!("{module} is not in the ladder"));
-        for used in modules_used(&source).into_iter().filter(|used| *used != module) {
+        let own = rung(room).unwrap_or_else(|| panic!("{room} is not in the table"));
+        for used in modules_used(&source).into_iter().filter(|used| used != room) {
             assert!(rung(&used).is_some_and(|used| used < own), "{path} uses {used}");
         }
+    }
+    let root = read("src/lib.rs");
+    for (_, room) in rooms {
+        let is_declared = [";", " {"]
+            .iter()
+            .any(|end| root.contains(&format!("mod {room}{end}\n")));
+        assert!(is_declared, "there is no room {room}");
+    }
+}
+
+/// The rows of the invariants name tests; all else in backticks with a path names a file.
+#[test]
+fn the_design_names_tests_and_files_that_exist() {
+    let design = read("docs/DESIGN.md");
+    let (_, table) = design.split_once("## Invariants").unwrap();
+    let rows = table.split("\n## ").next().unwrap().lines();
+    let tests: Vec<_> = rows
+        .filter_map(|row| row.rsplit_once(" | `")?.1.strip_suffix("` |"))
+        .collect();
+    assert!(tests.len() > 20, "{tests:?}");
+    for test in tests {
+        assert_eq!(mistake_in_tests(&format!("`{test}`")), None);
+    }
+    let text = design + &read("docs/decisions.md");
+    let quoted = text.split('`').skip(1).step_by(2);
+    let is_path = |word: &&str| word.contains('/') && word.ends_with(".rs") && !word.contains(['{', ' ']);
+    for path in quoted.filter(is_path).filter(|path| !path.contains("NAME")) {
+        let folders = ["", "src/", "src/limiter/guard/", "crates/ratelimit-fields/src/"];
+        let exists = folders
+            .iter()
+            .any(|folder| Path::new(ROOT).join(folder).join(path).is_file());
+        assert!(exists, "there is no {path}");
     }
 }
 
