@@ -9,6 +9,5 @@ mod documents;
 mod english;
 mod fuzz_seeds;
 mod mistakes;
-mod release;
 mod results;
 mod scale;
