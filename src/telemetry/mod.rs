@@ -1,7 +1,11 @@
 //! Telemetry for operators: events and span fields (feature `tracing`), and metrics (feature `metrics`).
 //!
-//! This module has documentation only. Nothing here ever says who a caller is or what was asked for: no key, address,
-//! path or field value. Names of scopes, tiers and policies are those of your configuration.
+//! This module has documentation only. No event, span or metric shows a caller or a request: no key, address, path or field value.
+//! Names of scopes, tiers and policies are those of your configuration.
+//!
+//! The packages above have metrics, alerts and events of their own, in the guides of
+//! [tower-quota-fleet](https://docs.rs/tower-quota-fleet/latest/tower_quota_fleet/guide/#what-to-watch) and
+//! [tower-quota-anonymous](https://docs.rs/tower-quota-anonymous/latest/tower_quota_anonymous/guide/#what-to-watch).
 //!
 //! # Numbers
 //!
@@ -34,21 +38,11 @@
 //! | `tower_quota_unknown_tier_total` | counter | `scope` | requests of a tier that is not configured |
 //! | `tower_quota_uncounted_content_total` | counter | `scope` | requests whose content a policy should count and no layer counts |
 //! | `tower_quota_never_fits_total` | counter | `scope` | requests that cost more than a policy ever lets pass |
-//! | `tower_quota_tokens_total` | counter | `policy`, `outcome` | requests that an origin of anonymous tokens has judged: `accepted`, `invalid`, `no_token` (and one is needed), `spent`, `too_many_failures`, `unavailable` |
-//! | `tower_quota_credentials_total` | counter | `outcome` | requests that an issuer of anonymous credentials has answered: `issued`, `rejected` (by its policy), `invalid`, `unavailable` (overloaded, or its policy could not decide) |
 //! | `tower_quota_tier_waits_total` | counter | | requests that have waited for a [`TierLayer`](crate::tier::TierLayer) to look up the tier of their user |
 //! | `tower_quota_tier_unresolved_total` | counter | `reason` | requests that went on while the tier of their user was [unknown](crate::tier::OnUnknownTier): `unanswered` (after the wait, or at once where there is none), `failed` (the look-up, or one a moment ago), `full` (too many look-ups or waiting requests) |
 //! | `tower_quota_units_total` | counter | `scope`, `unit`, `amount` | units of [your own](crate::QuotaPolicy::with_unit), of requests that are over: `expected` were charged before they were served, `used` in the end |
 //! | `tower_quota_refunds_total` | counter | `scope`, `outcome` | refunds [of callers](crate::Caller::refund) that have not failed: `refunded`, `duplicate`, `not_applicable`, as in [`RefundOutcome`](crate::RefundOutcome) |
-//! | `tower_quota_rules_version` | gauge | `rules` | the number of the version that an instance follows (package `tower-quota-fleet`); 0 while it has the rules of its program. `count_values("version", tower_quota_rules_version)` says how many instances run which version |
-//! | `tower_quota_rules_policy_version` | gauge | `rules`, `tier`, `policy` | the same for each policy of that version; 0 once it is gone |
-//! | `tower_quota_rules_rejected` | gauge | `rules`, `reason` | 1 while an instance rejects the version that was published last: `invalid`, `malformed`, `mismatched`, `newer_format`, `too_long`. The event has the place in the document |
-//! | `tower_quota_rules_overridden` | gauge | `rules` | 1 while a process overrides the rules or the switch of the fleet |
-//! | `tower_quota_rules_unread_total` | counter | `rules` | polls that the source of the rules did not answer |
-//! | `tower_quota_rules_lost` | gauge | `rules`, `what` | 1 while the source has lost something that an instance enforces, or has it in an older version: `rules`, `switch` or `access` |
-//! | `tower_quota_rules_controls_unread` | gauge | `rules` | 1 while an instance does not read the kill switch and the access list that apply without rules |
-//! | `tower_quota_rules_switch_ends_seconds` | gauge | `rules` | when the order that switched the fleet's limits off ends, in Unix time; `+Inf` without an end, 0 while there is none |
-//! | `tower_quota_limits_off` | gauge | `scope` | layers that apply no limits, by the switch of the fleet or of the process |
+//! | `tower_quota_limits_off` | gauge | `scope` | layers that apply no limits, because a switch is off |
 //! | `tower_quota_evictions_total` | counter | | partitions that full memory stores have evicted |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store has dropped |
 //! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |
@@ -97,14 +91,8 @@
 //! | [callers are not told apart](crate::docs::alerts#callers-are-not-told-apart) | `sum by (namespace, job, scope) (rate(tower_quota_unattributed_total[5m])) > 0` | most often a layer misses the user or the peer address, and strangers share a quota |
 //! | [tiers are not known](crate::docs::alerts#tiers-are-not-known) | `sum by (namespace, job, scope) (rate(tower_quota_unknown_tier_total[5m])) > 0` | callers are counted by the first tier |
 //! | [tiers are not looked up](crate::docs::alerts#tiers-are-not-looked-up) | `sum by (namespace, job, reason) (rate(tower_quota_tier_unresolved_total[5m])) > 0`, for 5 min | paying users may be limited as [unknown](crate::tier::OnUnknownTier) ones, or pass uncounted |
-//! | [rules are rejected](crate::docs::alerts#rules-are-rejected) | `max by (namespace, job, rules, reason) (tower_quota_rules_rejected) > 0` | an instance keeps the rules before: other instances may have newer ones |
-//! | [rules are not followed](crate::docs::alerts#rules-are-not-followed) | `sum by (namespace, job, rules) (rate(tower_quota_rules_unread_total[5m])) > 0`, for 5 min | a new version, and the kill switch, would not reach these instances |
-//! | [instances differ](crate::docs::alerts#instances-differ) | `count by (namespace, job, rules) (count_values by (namespace, job, rules) ("version", tower_quota_rules_version)) > 1`, for 5 min | instances run different versions for longer than a publication takes |
-//! | [rules are lost](crate::docs::alerts#rules-are-lost) | `max by (namespace, job, rules, what) (tower_quota_rules_lost) > 0`, for 1 min | a flush, a restart without persistence, a failover or a restored backup; instances that start now do not have them |
 //! | [limits are switched off](crate::docs::alerts#limits-are-switched-off) | `max by (namespace, job, scope) (tower_quota_limits_off) > 0`, for 15 min | all requests pass uncounted, because a switch is off |
-//! | [the switch has no end](crate::docs::alerts#the-switch-has-no-end) | `max by (namespace, job, rules) (tower_quota_rules_switch_ends_seconds) == +Inf`, for 1 min | limits stay off until an operator switches them on |
 //! | [switches differ](crate::docs::alerts#switches-differ) | `max by (namespace, job, scope) (tower_quota_limits_off > bool 0) != min by (namespace, job, scope) (tower_quota_limits_off > bool 0)`, for 1 min | some instances apply their limits and some do not |
-//! | [the switch is not read](crate::docs::alerts#the-switch-is-not-read) | `max by (namespace, job, rules) (tower_quota_rules_controls_unread) > 0`, for 5 min | an order to switch limits off, or a block, would not reach these instances |
 //! | [a scope is gone](crate::docs::alerts#a-scope-is-gone) | `count by (namespace, job, scope) (tower_quota_limits_off offset 1d) unless count by (namespace, job, scope) (tower_quota_limits_off)`, for 15 min | no instance reports a scope that was there a day ago: the layer is gone, or nothing is scraped |
 //! | [many rejections](crate::docs::alerts#many-rejections) | `sum by (namespace, job, scope, policy) (rate(tower_quota_decisions_total{outcome="rejected"}[15m])) / on (namespace, job, scope) group_left sum by (namespace, job, scope) (rate(tower_quota_decisions_total[15m])) > 0.1` | an attack, a client gone wild, or a limit that is too low |
 //! | [requests that never pass](crate::docs::alerts#requests-that-never-pass) | `sum by (namespace, job, scope) (rate(tower_quota_never_fits_total[5m])) > 0` | a cost above a capacity: waiting does not help |
@@ -113,9 +101,6 @@
 //! | [slots are not given back](crate::docs::alerts#slots-are-not-given-back) | `min_over_time(tower_quota_slots_held[1d]) > 0 and tower_quota_slots_held offset 1d` | only for a service that has idle hours: a response body or a [`Permit`](crate::Permit) is kept |
 //! | [the memory store is full](crate::docs::alerts#the-memory-store-is-full) | `sum by (namespace, job) (rate(tower_quota_evictions_total[5m])) > 0` | evicted callers have a full quota again, those first who have used the least: a flood of new keys, or a cap that is too low |
 //! | [estimates are too low](crate::docs::alerts#estimates-are-too-low) | `sum by (namespace, job, scope, unit) (rate(tower_quota_units_total{amount="used"}[1h])) > sum by (namespace, job, scope, unit) (rate(tower_quota_units_total{amount="expected"}[1h]))` | more units are used than were charged in advance: callers overdraw their policies, and are rejected for longer afterwards |
-//! | [tokens cannot be verified or spent](crate::docs::alerts#tokens-cannot-be-verified-or-spent) | `sum by (namespace, job, policy) (increase(tower_quota_tokens_total{outcome="unavailable"}[5m])) >= 10` | holders of valid tokens get a 503 |
-//! | [tokens are forged](crate::docs::alerts#tokens-are-forged) | `sum by (namespace, job, policy) (rate(tower_quota_tokens_total{outcome=~"invalid\|too_many_failures"}[5m])) > 10`, for 5 min | each of them may take milliseconds of a core; after a change of keys, old credentials look the same |
-//! | [credentials cannot be issued](crate::docs::alerts#credentials-cannot-be-issued) | `sum by (namespace, job) (increase(tower_quota_credentials_total{outcome="unavailable"}[5m])) >= 10` | new clients get a 503 |
 //! | [charges go astray](crate::docs::alerts#charges-go-astray) | `sum by (namespace, job) (rate(tower_quota_unsettled_total[5m])) > 0`, for 5 min | refunds and late charges are lost, slots come back with their lease only |
 //!
 //! # Events

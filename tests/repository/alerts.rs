@@ -1,9 +1,16 @@
-//! Alerts stand in the documentation of `telemetry`, in the file that Prometheus loads, in its tests and on a page that says
-//! what to do: all of them are about the same alerts. The dashboard shows every metric.
+//! Alerts are in tables beside the metrics of their package, in the file that Prometheus loads, in its tests and on a page that
+//! says what to do: all of them are about the same alerts. The dashboard shows every metric.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
+
+/// Each package documents its own metrics and alerts.
+const TABLES: [&str; 3] = [
+    "src/telemetry/mod.rs",
+    "crates/tower-quota-fleet/docs/fleet.md",
+    "crates/tower-quota-anonymous/docs/anonymous.md",
+];
 
 const RUNBOOK: &str = "https://docs.rs/tower-quota/latest/tower_quota/docs/alerts/index.html#";
 
@@ -12,7 +19,7 @@ fn read(path: &str) -> String {
 }
 
 /// An alert as one of the files has it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Alert {
     /// The words of its name, joined by hyphens: the section that says what to do.
     section: String,
@@ -21,18 +28,30 @@ struct Alert {
     lasts: u32,
 }
 
-/// The rows of the table in the documentation.
-fn documented() -> Vec<Alert> {
-    let documentation = read("src/telemetry/mod.rs");
-    let rows = documentation.lines().filter_map(|line| line.strip_prefix("//! | ["));
+/// The lines of all tables that begin so.
+fn rows(beginning: &str) -> Vec<String> {
+    let texts = TABLES.map(read).join("\n");
+    let lines = texts.lines().map(|line| line.trim_start_matches("//! "));
+    let rows = lines.filter_map(|line| line.strip_prefix(beginning));
+    rows.map(str::to_owned).collect()
+}
+
+/// The alerts of the tables.
+fn documented() -> BTreeSet<Alert> {
+    let rows = rows("| [").into_iter();
     rows.map(|row| {
         // A vertical bar within a cell has a backslash before it.
         let row = row.replace("\\|", "\0");
         let [name, condition, _meaning] = row.splitn(3, " | ").collect::<Vec<_>>()[..] else {
             panic!("{row}");
         };
-        let (name, link) = name.split_once("](crate::docs::alerts#").unwrap();
-        let section = link.trim_end_matches(')').to_owned();
+        let (name, link) = name.split_once("](").unwrap();
+        let (page, section) = link.trim_end_matches(')').split_once('#').unwrap();
+        assert!(
+            page.ends_with("docs::alerts") || page.ends_with("/docs/alerts/"),
+            "{link}"
+        );
+        let section = section.to_owned();
         assert_eq!(name.replace(' ', "-"), section);
         let [_, expression, rest] = condition.split('`').collect::<Vec<_>>()[..] else {
             panic!("{row}");
@@ -90,7 +109,7 @@ fn loaded() -> Vec<(String, Alert)> {
 fn prometheus_loads_the_alerts_of_the_documentation() {
     let documented = documented();
     assert!(documented.len() > 20, "{documented:?}");
-    let loaded: Vec<_> = loaded().into_iter().map(|(_, alert)| alert).collect();
+    let loaded: BTreeSet<_> = loaded().into_iter().map(|(_, alert)| alert).collect();
     assert_eq!(loaded, documented);
 }
 
@@ -99,7 +118,7 @@ fn the_page_has_a_section_for_each_alert() {
     let page = read("docs/alerts.md");
     let sections = page.lines().filter_map(|line| line.strip_prefix("## "));
     let sections: Vec<_> = sections.map(|title| title.to_lowercase().replace(' ', "-")).collect();
-    let alerts: Vec<_> = documented().into_iter().map(|alert| alert.section).collect();
+    let alerts: Vec<_> = loaded().into_iter().map(|(_, alert)| alert.section).collect();
     assert_eq!(sections, alerts);
 }
 
@@ -129,12 +148,8 @@ fn the_dashboard_shows_every_metric() {
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
     let expressions: Vec<_> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
     let expressions = expressions.join("\n");
-    let documentation = read("src/telemetry/mod.rs");
-    let metrics = documentation
-        .lines()
-        .filter_map(|line| line.strip_prefix("//! | `tower_quota_"));
     let mut count = 0;
-    for metric in metrics {
+    for metric in rows("| `tower_quota_") {
         let metric = format!("tower_quota_{}", metric.split('`').next().unwrap());
         assert!(expressions.contains(&metric), "no panel shows {metric}");
         count += 1;

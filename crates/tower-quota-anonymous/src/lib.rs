@@ -8,7 +8,8 @@
 //! You want it where a limit by address rejects too many (a carrier's network, a company's proxy, a VPN), and a limit by
 //! user is not wanted or not possible. Who can identify callers on each request needs none of it.
 //!
-//! The README has a complete program; the [`guide`] has what is promised and what is not, sizing, rotation and failures.
+//! The README has a complete program; the [`guide`] has what is promised and what is not, sizing, rotation, failures,
+//! metrics and alerts.
 //!
 //! # What it does not do
 //!

@@ -1,5 +1,5 @@
 //! One set of rate limit rules for all instances of a service, with its version: in Redis, in a file, or elsewhere.
-//! [`guide`] has the document, the ACL users of Redis, and what to do in an incident.
+//! [`guide`] has the document, the ACL users of Redis, metrics and alerts, and what to do in an incident.
 //!
 //! The kill switch and the access list also have keys of their own in Redis, which a [`Control`] changes: they apply to all
 //! instances whether or not rules are published.
