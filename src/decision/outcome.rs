@@ -406,11 +406,11 @@ impl Decision {
         self.outcome
     }
 
-    /// Whether the same request would be admitted at the time of this decision, and if not, when, provided that no other
-    /// request comes first.
+    /// Returns when the same request would be admitted if no other request came first.
     ///
-    /// Shadow policies admit everything. A [leaky queue](crate::Algorithm::LeakyBucketQueue) admits a request when it has a
-    /// place for it, where the request then waits. Without a store, an admitted request has `Now`, and a rejected one its
+    /// Times count from this decision. Shadow policies admit everything. A
+    /// [leaky-bucket queue](crate::Algorithm::LeakyBucketQueue) admits a request when it has a place for it, where the
+    /// request then waits. Without a store, an admitted request has `Now`, and a rejected one its
     /// [`retry_after`](Self::retry_after), or `Never` without one.
     pub fn availability(&self) -> Availability {
         let waits = self.violated().map(|allowance| allowance.availability());
