@@ -133,7 +133,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// It takes effect before any [`acquire`](Self::acquire) and [`reset`](Self::reset) about the same partition that is
     /// called on this store or its clones later: a client may send its next request as soon as it has its response. The layer relies on it, so a store
-    /// of your own keeps this order: a decision may wait for what is under way. The layer stops waiting for the decision
+    /// of your own keeps this order: a decision may wait for what is under way. Its time is that of the call, however long it is
+    /// queued. The layer stops waiting for the decision
     /// at its deadline. Where the order cannot be kept, see [`RedisStore`](crate::RedisStore), a request may be rejected
     /// for what was just given back.
     ///

@@ -334,3 +334,13 @@ mod own_store;
 async fn a_store_on_a_key_value_map_passes_the_suite_with_all_algorithms() {
     check_store(own_store::OwnStore::new).await;
 }
+
+#[path = "../../examples/sqlite.rs"]
+#[allow(dead_code, reason = "the example is a program")]
+mod sqlite;
+
+#[tokio::test]
+async fn a_store_in_sqlite_passes_the_suite_with_all_algorithms() {
+    check_store(|clock| sqlite::SqliteStore::new(rusqlite::Connection::open_in_memory().unwrap(), clock).unwrap())
+        .await;
+}
