@@ -1,4 +1,4 @@
-//! What every algorithm implements, and the moments and charges that it is given.
+//! The trait of all algorithms, with the moments and charges that it is given.
 
 use smallvec::SmallVec;
 

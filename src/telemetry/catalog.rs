@@ -1,6 +1,8 @@
 //! The names and descriptions of the metrics of this package.
 
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
+#[cfg(feature = "metrics")]
+use super::facade::Unit;
+use super::facade::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
 /// A constant for each name, and a function that gives all descriptions to the recorder.
 macro_rules! catalog {

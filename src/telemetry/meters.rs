@@ -11,14 +11,13 @@ use std::{
     time::Duration,
 };
 
-use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
-
 use super::{
     catalog::{
         CIRCUIT_OPEN, DECISIONS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BATCHES, LIMITS_OFF, NEVER_FITS,
         NEW_PARTITIONS, QUEUE_WAIT, REFUNDS, REJECTION_CACHE_HITS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE,
         UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER, register,
     },
+    facade::{Counter, Gauge, Histogram, Label, METRICS, counter, gauge, histogram},
     labels::{LateBatch, LayerCount, Unresolved, outcome_name, rejecting_policy},
     series::Series,
 };
@@ -135,6 +134,9 @@ impl LayerMeters {
     }
 
     pub(super) fn decided(&self, scope: &str, tier: &str, decision: &Decision) {
+        if !METRICS {
+            return;
+        }
         let handles = self.handles(scope);
         let names = [tier, rejecting_policy(decision), outcome_name(decision.outcome())];
         handles.decisions.increment(names, |[tier, policy, outcome]| {
@@ -197,7 +199,9 @@ impl TierMeters {
                 (Unresolved::Unanswered, "unanswered"),
             ];
             TierHandles {
-                unresolved: Each::new(reasons, |reason| counter!(TIER_UNRESOLVED, "reason" => reason)),
+                unresolved: Each::new(reasons, |reason| {
+                    counter!(TIER_UNRESOLVED, vec![Label::new("reason", reason.to_owned())])
+                }),
                 waits: counter!(TIER_WAITS),
             }
         })
@@ -229,6 +233,9 @@ impl SwitchMeter {
 
     /// The switch was turned; `is_off` is its position.
     pub(crate) fn turned(&self, is_off: impl FnOnce() -> bool) {
+        if !METRICS {
+            return;
+        }
         let mut shown = self.is_off.lock();
         let is_off = is_off();
         if std::mem::replace(&mut *shown, is_off) != is_off {
@@ -245,6 +252,9 @@ impl Drop for SwitchMeter {
 
 /// Adds this to the layers of a scope that are off, and shows how many these are.
 fn show_switch(scope: &str, change: i32) {
+    if !METRICS {
+        return;
+    }
     let mut off = OFF.lock();
     let count = off.get(scope).copied().unwrap_or(0).saturating_add_signed(change);
     match count {
@@ -388,15 +398,17 @@ impl Drop for StoreMeters {
 
 /// The moment when the store was asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stopwatch(Timestamp);
+pub(crate) struct Stopwatch(Option<Timestamp>);
 
 impl Stopwatch {
     pub(crate) fn start(clock: &Clock) -> Self {
-        Self(clock.now())
+        Self(METRICS.then(|| clock.now()))
     }
 
     pub(super) fn elapsed(self, clock: &Clock) -> Duration {
-        Duration::from_micros(clock.now().micros_since(self.0))
+        self.0.map_or(Duration::ZERO, |start| {
+            Duration::from_micros(clock.now().micros_since(start))
+        })
     }
 }
 

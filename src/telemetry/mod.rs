@@ -158,17 +158,12 @@
 mod macros;
 
 mod builds;
-#[cfg(feature = "metrics")]
 mod catalog;
+mod facade;
 mod growth;
 mod labels;
 mod layer;
-#[cfg(feature = "metrics")]
 mod meters;
-#[cfg(not(feature = "metrics"))]
-#[path = "no_meters.rs"]
-mod meters;
-#[cfg(feature = "metrics")]
 mod series;
 #[cfg(feature = "redis")]
 mod servers;

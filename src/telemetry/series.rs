@@ -3,7 +3,8 @@
 use std::{hash::BuildHasher, sync::OnceLock};
 
 use foldhash::fast::RandomState;
-use metrics::Counter;
+
+use super::facade::{Counter, METRICS};
 
 /// Tier, policy and outcome.
 type Names<'a> = [&'a str; 3];
@@ -37,6 +38,9 @@ impl Series {
 
     /// The same for so many more.
     pub(super) fn add(&self, names: Names<'_>, count: u64, new: impl Fn(Names<'_>) -> Counter) {
+        if !METRICS {
+            return;
+        }
         let [_, _, outcome] = names;
         match self.entry(names, &new) {
             Some(entry) => entry.counter.increment(count),
@@ -67,7 +71,7 @@ impl Entry {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "metrics"))]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 

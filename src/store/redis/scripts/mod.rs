@@ -73,29 +73,29 @@ impl Script {
 pub(crate) type Texts = Arc<[Text; Script::COUNT]>;
 
 /// The same script with another longest time.
-fn with_expiry_jitter(source: &str, jitter: u64) -> String {
+pub(crate) fn with_expiry_jitter(source: &str, jitter: u64) -> String {
     let setting = |jitter| format!("EXPIRY_JITTER = {jitter}\n");
     source.replace(&setting(EXPIRY_JITTER), &setting(jitter))
 }
 
 /// For calls with token buckets and leaky buckets only, whose levels are narrow.
-fn buckets() -> String {
+pub(crate) fn buckets() -> String {
     let usual = with_section(USUAL, "buckets", &usual_buckets());
     decision(&usual, &[BUCKET], "")
 }
 
 /// For all other calls, and where a call has any other algorithm beside buckets.
-fn every_algorithm() -> String {
+pub(crate) fn every_algorithm() -> String {
     decision(section(CALENDAR, "borders"), &EVERY_ALGORITHM, "")
 }
 
 /// For plans that ask for as much as there is, and for those that only ask.
-fn questions() -> String {
+pub(crate) fn questions() -> String {
     decision(section(CALENDAR, "borders"), &EVERY_ALGORITHM, QUESTIONS)
 }
 
 /// Renews leases.
-fn renew() -> String {
+pub(crate) fn renew() -> String {
     stripped(include_str!("renew.lua"))
 }
 
