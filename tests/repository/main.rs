@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod alerts;
+mod circles;
 mod compiler_messages;
 mod conformance;
 mod documents;

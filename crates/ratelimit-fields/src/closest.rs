@@ -6,11 +6,11 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 
 use super::{
-    FieldError, MAX_INTEGER,
+    bounds::MAX_INTEGER,
     draft06::{RateLimitLimit, RateLimitRemaining, RateLimitReset},
     draft07::RateLimit,
-    merge::insert,
-    syntax::push_integer,
+    error::FieldError,
+    syntax::{insert, push_integer},
 };
 
 /// The limit that is closest to being reached, as draft-06 and draft-07 show it.

@@ -24,10 +24,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, ListSerializer, Version};
 
 use super::{
-    List, RATELIMIT_POLICY,
     error::{FieldError, Problem},
     extension::{ExtensionValue, Extensions, Prefix, extension_methods},
-    list::Member,
+    list::{List, Member},
+    names::RATELIMIT_POLICY,
     number::{number_field, number_value},
     parameters::{Parameters, WINDOW},
     seconds,
@@ -187,7 +187,7 @@ impl Member for PolicyItem {
         Ok(Self {
             quota: in_range("the quota", quota, 0)?,
             window: parameters.require_integer(WINDOW, 0)?,
-            extensions: parameters.into_extensions(),
+            extensions: parameters.into(),
         })
     }
 

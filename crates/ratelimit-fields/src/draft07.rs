@@ -28,8 +28,8 @@ use sfv::KeyRef;
 
 pub use super::draft06::{PolicyItem, RateLimitPolicy};
 use super::{
-    RATELIMIT,
     error::{FieldError, Problem},
+    names::RATELIMIT,
     seconds,
     syntax::{integers, read, writable},
 };

@@ -15,9 +15,8 @@
 use sfv::{BareItem, ListSerializer, String as Text, Version};
 
 use super::{
-    List,
     error::{FieldError, Problem},
-    list::Member,
+    list::{List, Member},
     named::{self, Named},
     parameters::{
         AVAILABLE_QUOTA, EFFECTIVE_WINDOW, PARTITION_KEY, Parameters, QUOTA, QUOTA_UNIT, Serializer, WINDOW,

@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt};
 
+use super::bounds::{MAX_INTEGER, MAX_ITEMS, MAX_LENGTH};
+
 /// The reason why a field cannot be read, or a value cannot be written.
 ///
 /// On reading it means: ignore the whole field, as if all its lines were absent. The other fields of the response are
@@ -62,7 +64,7 @@ pub enum FieldErrorKind {
     Name,
     /// A number or a moment is outside of its range.
     Range,
-    /// The field is longer than [`MAX_LENGTH`](super::MAX_LENGTH) or has more than [`MAX_ITEMS`](super::MAX_ITEMS)
+    /// The field is longer than [`MAX_LENGTH`] or has more than [`MAX_ITEMS`]
     /// items.
     Size,
     /// The text is not in the form that the field has to have.
@@ -193,10 +195,10 @@ impl fmt::Display for Problem {
             Self::Moment => f.write_str("the date is outside of the years 1970 to 9999"),
             Self::Name(expected) => write!(f, "the policy's name is not {expected}"),
             Self::Range(parameter, value, minimum) => {
-                write!(f, "{parameter} is {value}, outside {minimum}..={}", super::MAX_INTEGER)
+                write!(f, "{parameter} is {value}, outside {minimum}..={}", MAX_INTEGER)
             }
-            Self::TooLong => write!(f, "it is longer than {} bytes", super::MAX_LENGTH),
-            Self::TooMany => write!(f, "it has more than {} items", super::MAX_ITEMS),
+            Self::TooLong => write!(f, "it is longer than {} bytes", MAX_LENGTH),
+            Self::TooMany => write!(f, "it has more than {} items", MAX_ITEMS),
             Self::Syntax(reason) => f.write_str(reason),
             Self::Type(parameter, expected) => write!(f, "{parameter} is not {expected}"),
         }

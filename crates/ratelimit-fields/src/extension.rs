@@ -7,8 +7,8 @@ use sfv::{BareItem, Integer, ItemSerializer, Key, KeyRef, String as Text, Token,
 use super::{
     error::{FieldError, Problem},
     list::Member,
-    parameters::Serializer,
-    syntax::writable,
+    parameters::{Parameters, Serializer},
+    syntax::{self, writable},
 };
 
 /// The name in an error about a value that belongs to no field yet.
@@ -98,7 +98,7 @@ impl ExtensionValue {
     /// ```
     pub fn integer(number: u64) -> Result<Self, FieldError> {
         let number = writable(NO_FIELD, "it", number, 0)?;
-        Ok(Self(super::syntax::integer(number).into()))
+        Ok(Self(syntax::integer(number).into()))
     }
 
     /// The number, if it is an Integer: of at most 15 digits, perhaps negative.
@@ -154,6 +154,14 @@ impl fmt::Display for ExtensionValue {
 /// The extension parameters of an item, in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extensions(pub(super) Vec<(Key, ExtensionValue)>);
+
+impl From<Parameters> for Extensions {
+    /// Keeps the parameters that the item has not taken.
+    fn from(parameters: Parameters) -> Self {
+        let extensions = parameters.0.into_iter();
+        Self(extensions.map(|(name, value)| (name, ExtensionValue(value))).collect())
+    }
+}
 
 /// The rule for the prefix of an extension parameter's name: the name of its vendor.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,11 +5,12 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, header::GetAll};
 
 use super::{
-    List, RATELIMIT, RATELIMIT_POLICY, draft06, draft07, draft11,
+    draft06, draft07, draft11,
     error::FieldError,
     in_between,
-    list::Member,
+    list::{List, Member},
     named::{self, Named},
+    names::{RATELIMIT, RATELIMIT_POLICY},
     retry_after::RetryAfter,
     seconds,
     unit::Unit,

@@ -21,9 +21,8 @@
 use sfv::{BareItem, KeyRef, ListSerializer, String as Text, Token, TokenRef, Version};
 
 use super::{
-    List,
     error::{FieldError, Problem},
-    list::Member,
+    list::{List, Member},
     named::{self, Named},
     parameters::{
         AVAILABLE_QUOTA, EFFECTIVE_WINDOW, PARTITION_KEY, Parameters, QUOTA, QUOTA_UNIT, Serializer, WINDOW,

@@ -26,7 +26,7 @@ use std::{
 
 use http::{HeaderName, HeaderValue};
 
-use super::{number::number_value, whole_seconds};
+use super::{number::number_value, seconds::whole_seconds};
 
 number_value! {
     /// The field `X-RateLimit-Limit`: the quota of the limit that is closest to being reached.

@@ -72,6 +72,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod bounds;
 mod closest;
 pub mod draft06;
 pub mod draft07;
@@ -84,6 +85,7 @@ pub mod legacy;
 mod list;
 mod merge;
 mod named;
+mod names;
 mod number;
 mod parameters;
 mod prepared;
@@ -97,12 +99,11 @@ mod typed;
 mod unit;
 mod upstream;
 
-use std::time::Duration;
-
 use http::HeaderName;
 
-use self::named::Named;
+use self::names::{RATELIMIT, RATELIMIT_POLICY};
 pub use self::{
+    bounds::{MAX_INTEGER, MAX_ITEMS, MAX_LENGTH},
     error::{FieldError, FieldErrorKind},
     extension::ExtensionValue,
     hints::{Dialect, Hints, LimitHint, PolicyHint},
@@ -113,57 +114,6 @@ pub use self::{
     retry_after::RetryAfter,
     unit::{OtherUnit, Unit},
 };
-
-/// The length of a field that is read, in bytes: all its lines, with two bytes between each two of them.
-///
-/// A longer field is malformed, and cannot be made. It is enough for what [RFC
-/// 9651](https://www.rfc-editor.org/rfc/rfc9651#section-3) has readers support: a list of 1 024 items with short names, say, or a
-/// byte sequence of 16 384 octets (21 850 bytes in a field) beside 256 parameters.
-///
-/// ```
-/// use ratelimit_fields::{FieldErrorKind, MAX_LENGTH, draft11::RateLimit};
-///
-/// let item = r#""a";r=1"#;
-/// let spaces = " ".repeat(MAX_LENGTH - item.len());
-/// assert!(RateLimit::parse([format!("{item}{spaces}")]).is_ok());
-/// let error = RateLimit::parse([format!("{item}{spaces} ")]).unwrap_err();
-/// assert_eq!(error.kind(), FieldErrorKind::Size);
-/// assert_eq!(error.to_string(), "RateLimit: it is longer than 131072 bytes");
-/// ```
-pub const MAX_LENGTH: usize = 128 * 1024;
-
-/// The number of items of a field that are read, the one that RFC 9651 has readers support. A field with more is malformed,
-/// and cannot be made.
-///
-/// ```
-/// use ratelimit_fields::{MAX_ITEMS, draft11::{LimitItem, RateLimit}};
-///
-/// let item = LimitItem::new("a", 1)?;
-/// assert!(RateLimit::new(vec![item.clone(); MAX_ITEMS]).is_ok());
-/// let error = RateLimit::new(vec![item; MAX_ITEMS + 1]).unwrap_err();
-/// assert_eq!(error.to_string(), "RateLimit: it has more than 1024 items");
-/// # Ok::<_, ratelimit_fields::FieldError>(())
-/// ```
-pub const MAX_ITEMS: usize = 1024;
-
-/// The greatest number that a structured field can hold, in 15 digits.
-///
-/// ```
-/// use ratelimit_fields::{MAX_INTEGER, draft11::LimitItem};
-///
-/// assert!(LimitItem::new("a", MAX_INTEGER).is_ok());
-/// let error = LimitItem::new("a", MAX_INTEGER + 1).unwrap_err();
-/// assert_eq!(error.to_string(), "RateLimit: r is 1000000000000000, outside 0..=999999999999999");
-/// ```
-pub const MAX_INTEGER: u64 = 999_999_999_999_999;
-
-pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-pub(crate) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-
-/// A wait in whole seconds, rounded up: who waits this long has waited long enough.
-pub(crate) fn whole_seconds(wait: Duration) -> u64 {
-    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
-}
 
 /// The names of all fields that this crate writes, for `Access-Control-Expose-Headers`: scripts of other origins cannot
 /// read a field that the server does not expose.

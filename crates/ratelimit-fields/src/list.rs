@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, Item, ListSerializer, Version};
 
 use super::{
-    MAX_ITEMS, MAX_LENGTH,
+    bounds::{MAX_ITEMS, MAX_LENGTH},
     error::{FieldError, Problem},
     parameters::Parameters,
     syntax,

@@ -3,16 +3,17 @@
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::Entry};
-use sfv::{BareItem, Item, KeyRef, ListSerializer};
+use sfv::{BareItem, Item, KeyRef};
 
 use super::{
-    List, MAX_ITEMS, MAX_LENGTH, RATELIMIT, RATELIMIT_POLICY, draft06,
+    draft06,
     draft11::{Draft11, RateLimit, RateLimitPolicy},
-    list::Member,
+    list::{List, Member},
     named::{LimitItem, Named, PolicyItem},
+    names::{RATELIMIT, RATELIMIT_POLICY},
     parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, QUOTA, WINDOW},
     retry_after::RetryAfter,
-    syntax::integer,
+    syntax::{insert, integer, to_header_value},
     unit::Unit,
     upstream,
 };
@@ -258,24 +259,6 @@ fn merge_list<T: Member>(
     if let Some(value) = to_header_value(&items).filter(|_| is_changed) {
         insert(headers, name, value);
     }
-}
-
-/// Nothing if a reader with our bounds could not read it.
-pub(super) fn to_header_value(items: &[Item]) -> Option<HeaderValue> {
-    if items.len() > MAX_ITEMS {
-        return None;
-    }
-    let mut list = ListSerializer::new();
-    for item in items {
-        let _ = list.bare_item(&item.bare_item).parameters(&item.params);
-    }
-    let value = list.finish().filter(|value| value.len() <= MAX_LENGTH)?;
-    HeaderValue::try_from(value).ok()
-}
-
-/// Without the panic of a map that is full to the brim.
-pub(super) fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
-    let _ = headers.try_insert(name, value);
 }
 
 /// Lowers one parameter and raises another to those of the own item. One that the other server has not sent stays

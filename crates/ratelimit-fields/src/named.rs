@@ -6,10 +6,10 @@ use http::HeaderName;
 use sfv::{BareItem, ListSerializer, Version};
 
 use super::{
-    RATELIMIT, RATELIMIT_POLICY,
     error::{FieldError, Problem},
     extension::{ExtensionValue, Extensions, Prefix, extension_methods},
     list::Member,
+    names::{RATELIMIT, RATELIMIT_POLICY},
     parameters::{EFFECTIVE_WINDOW, Parameters, QUOTA, Serializer, WINDOW},
     seconds,
     syntax::writable,
@@ -123,7 +123,7 @@ impl<D: Named> Member for LimitItem<D> {
             remaining: D::take_remaining(&mut parameters)?,
             reset: parameters.take_integer(EFFECTIVE_WINDOW, 0)?,
             partition_key: D::take_partition_key(&mut parameters)?,
-            extensions: parameters.into_extensions(),
+            extensions: parameters.into(),
         })
     }
 
@@ -225,7 +225,7 @@ impl<D: Named> Member for PolicyItem<D> {
             unit: D::take_unit(&mut parameters)?,
             window: parameters.take_integer(WINDOW, D::SHORTEST_WINDOW)?,
             partition_key: D::take_partition_key(&mut parameters)?,
-            extensions: parameters.into_extensions(),
+            extensions: parameters.into(),
         })
     }
 

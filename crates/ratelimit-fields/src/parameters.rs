@@ -2,11 +2,7 @@
 
 use sfv::{BareItem, KeyRef, ParameterSerializer, RefBareItem};
 
-use super::{
-    error::Problem,
-    extension::{ExtensionValue, Extensions},
-    syntax::in_range,
-};
+use super::{error::Problem, syntax::in_range};
 
 pub(super) const AVAILABLE_QUOTA: &KeyRef = KeyRef::constant("r");
 pub(super) const EFFECTIVE_WINDOW: &KeyRef = KeyRef::constant("t");
@@ -34,12 +30,6 @@ impl Parameters {
 
     pub(super) fn require_integer(&mut self, key: &'static KeyRef, minimum: u64) -> Result<u64, Problem> {
         self.take_integer(key, minimum)?.ok_or(Problem::Missing(key.as_str()))
-    }
-
-    /// The parameters that are left.
-    pub(super) fn into_extensions(self) -> Extensions {
-        let extensions = self.0.into_iter().map(|(name, value)| (name, ExtensionValue(value)));
-        Extensions(extensions.collect())
     }
 }
 

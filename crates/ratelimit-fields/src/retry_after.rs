@@ -9,11 +9,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use httpdate::HttpDate;
 
 use super::{
-    MAX_LENGTH,
+    bounds::MAX_LENGTH,
     error::{FieldError, Problem},
-    scratch, seconds,
+    scratch,
+    seconds::{self, whole_seconds},
     syntax::read,
-    whole_seconds,
 };
 
 const FIELD: &str = "Retry-After";

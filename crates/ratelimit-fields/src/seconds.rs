@@ -5,12 +5,16 @@ use std::time::Duration;
 use http::{HeaderMap, header::AGE};
 
 use super::{
-    MAX_INTEGER,
+    bounds::MAX_INTEGER,
     error::{FieldError, Problem},
     parameters::WINDOW,
     syntax::writable,
-    whole_seconds,
 };
+
+/// A wait in whole seconds, rounded up: who waits this long has waited long enough.
+pub(super) fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
+}
 
 /// The seconds of a window that is to be written: at least one, without parts of a second.
 pub(super) fn of_window(field: &'static str, window: Duration) -> Result<u64, FieldError> {

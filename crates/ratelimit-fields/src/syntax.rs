@@ -4,12 +4,12 @@ use std::fmt::Error as Stop;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::GetAll};
 use sfv::{
-    BareItemFromInput, Integer, Item, KeyRef, Parser, Version,
+    BareItemFromInput, Integer, Item, KeyRef, ListSerializer, Parser, Version,
     visitor::{DictionaryVisitor, EntryVisitor, Ignored, InnerListVisitor, ItemVisitor, ListVisitor, ParameterVisitor},
 };
 
 use super::{
-    MAX_INTEGER, MAX_ITEMS, MAX_LENGTH,
+    bounds::{MAX_INTEGER, MAX_ITEMS, MAX_LENGTH},
     error::{FieldError, Problem},
 };
 
@@ -21,6 +21,24 @@ pub(super) fn read<'a, T>(
 ) -> Result<Option<T>, FieldError> {
     let is_present = headers.contains_key(&name);
     is_present.then(|| parse(headers.get_all(name))).transpose()
+}
+
+/// Nothing if a reader with our bounds could not read it.
+pub(super) fn to_header_value(items: &[Item]) -> Option<HeaderValue> {
+    if items.len() > MAX_ITEMS {
+        return None;
+    }
+    let mut list = ListSerializer::new();
+    for item in items {
+        let _ = list.bare_item(&item.bare_item).parameters(&item.params);
+    }
+    let value = list.finish().filter(|value| value.len() <= MAX_LENGTH)?;
+    HeaderValue::try_from(value).ok()
+}
+
+/// Without the panic of a map that is full to the brim.
+pub(super) fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+    let _ = headers.try_insert(name, value);
 }
 
 /// Several lines of a field are one value: joined in order, as RFC 9110 says in section 5.3.

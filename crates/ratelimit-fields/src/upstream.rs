@@ -4,11 +4,11 @@ use http::{HeaderMap, HeaderValue};
 use sfv::{BareItem, Item, KeyRef};
 
 use super::{
-    RATELIMIT, RATELIMIT_POLICY, draft06, draft07,
-    merge::{insert, to_header_value},
+    draft06, draft07,
     named::Named,
+    names::{RATELIMIT, RATELIMIT_POLICY},
     parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, QUOTA, WINDOW},
-    syntax::integer,
+    syntax::{insert, integer, to_header_value},
 };
 
 /// The name of the limit that another server shows without one.

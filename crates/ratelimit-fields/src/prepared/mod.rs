@@ -16,10 +16,13 @@ pub use self::{
     policy::PreparedPolicy,
 };
 use super::{
-    Dialect, FieldError, List, Named, PolicyItem, draft06,
+    draft06,
     draft11::{self, Draft11},
-    error::Problem,
+    error::{FieldError, Problem},
+    hints::Dialect,
     in_between::EditorsCopy,
+    list::{List, Member},
+    named::{Named, PolicyItem},
 };
 
 /// The rate limit fields of one set of quota policies, in one dialect: serializes the policies once, then writes the fields of
@@ -286,9 +289,7 @@ fn draft06_policies(policies: &[PreparedPolicy]) -> Result<Policies, FieldError>
             Some(_) if policy.quota() == 0 => continue,
             Some(same) => {
                 let problem = Problem::DuplicateOf(policy.quota(), names[same].into());
-                return Err(problem
-                    .of(<draft06::PolicyItem as super::list::Member>::FIELD)
-                    .of_policy(policy.name()));
+                return Err(problem.of(draft06::PolicyItem::FIELD).of_policy(policy.name()));
             }
             None => {}
         }

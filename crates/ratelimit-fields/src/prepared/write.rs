@@ -13,6 +13,7 @@ use super::{
         legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
         merge::{merge_draft06_policies, merge_lists},
         scratch,
+        seconds::whole_seconds,
     },
     Form, LegacyReset, LimitReport, Prepared,
 };
@@ -143,7 +144,7 @@ fn write_legacy<B, R: LimitReport + ?Sized>(reset: LegacyReset, response: &mut R
     if reset == LegacyReset::UnixTime {
         let now = report.now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let moment = now.saturating_add(Duration::from_secs(limit.reset));
-        limit.reset = super::super::whole_seconds(moment);
+        limit.reset = whole_seconds(moment);
     }
     if names.iter().any(|name| response.headers().contains_key(name)) {
         let number = |name| response.headers().get(name)?.to_str().ok()?.parse().ok();

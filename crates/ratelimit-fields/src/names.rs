@@ -1,0 +1,6 @@
+//! The names that most dialects share.
+
+use http::HeaderName;
+
+pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
