@@ -9,13 +9,10 @@ use zeroize::Zeroizing;
 
 use super::{
     Profile,
-    error::{CredentialError, VerificationError},
-    issuance::respond,
-    presentation::{Presented, Tag, verify},
-    proof::Labelled,
-    randomness::{OperatingSystem, Random},
-    suite::{OfSuite, Suite, with_suite},
-    wire::{Reader, encode, encode_secrets},
+    error::CredentialError,
+    randomness::Random,
+    suite::{OfSuite, Suite},
+    wire::{Reader, encode_secrets},
 };
 
 /// The SHA-256 digest of a public key (`issuer_key_id`), for both profiles.
@@ -109,7 +106,7 @@ impl PublicKey {
     }
 
     /// The bytes are those of the points.
-    fn new(points: Points, bytes: &[u8]) -> Self {
+    pub(super) fn new(points: Points, bytes: &[u8]) -> Self {
         Self {
             profile: points.profile(),
             id: KeyId(Sha256::digest(bytes).into()),
@@ -158,147 +155,6 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// The private key, which makes credentials and verifies tokens.
-///
-/// Issuer and origin need the same one. Each holder of it can make any number of credentials, so keep it where you keep keys
-/// of TLS. Clones share one copy of the secret, which is wiped when the last of them is dropped; `Debug` shows the key id
-/// only.
-///
-/// ```
-/// use arc_credentials::{IssuerKey, Profile};
-///
-/// let key = IssuerKey::generate(Profile::P256)?;
-/// // Into a secret store, and from there into all instances:
-/// let secret = key.to_bytes();
-/// let loaded = IssuerKey::from_bytes(Profile::P256, &secret)?;
-/// assert_eq!(loaded.key_id(), key.key_id());
-/// assert!(format!("{key:?}").contains(&key.key_id().to_string()));
-/// # Ok::<_, arc_credentials::CredentialError>(())
-/// ```
-#[derive(Clone)]
-pub struct IssuerKey {
-    public: PublicKey,
-    pair: Arc<Pair>,
-}
-
-type Pair = OfSuite<KeyPair<NistP384>, KeyPair<NistP256>>;
-
-impl IssuerKey {
-    /// Draws a new key.
-    ///
-    /// # Errors
-    ///
-    /// [`CredentialError::Randomness`] where the operating system gives no random bytes.
-    pub fn generate(profile: Profile) -> Result<Self, CredentialError> {
-        Self::new(match profile {
-            Profile::P384 => OfSuite::P384(KeyPair::generate(&mut OperatingSystem)?),
-            Profile::P256 => OfSuite::P256(KeyPair::generate(&mut OperatingSystem)?),
-        })
-    }
-
-    /// Reads a private key of this profile: the scalars x0, x1, x2 and x0Blinding, each of fixed width and big-endian. No
-    /// draft says how a private key is stored; swift-crypto has the same format.
-    ///
-    /// # Errors
-    ///
-    /// [`CredentialError::Length`], and [`CredentialError::Malformed`] where a scalar is zero or not below the order of the group.
-    pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
-        CredentialError::check_length(profile.private_key_len(), bytes)?;
-        Self::new(match profile {
-            Profile::P384 => OfSuite::P384(KeyPair::read(bytes)?),
-            Profile::P256 => OfSuite::P256(KeyPair::read(bytes)?),
-        })
-    }
-
-    fn new(pair: Pair) -> Result<Self, CredentialError> {
-        let (points, bytes) = match &pair {
-            OfSuite::P384(pair) => (OfSuite::P384(pair.public), encode::<NistP384>(&pair.public)),
-            OfSuite::P256(pair) => (OfSuite::P256(pair.public), encode::<NistP256>(&pair.public)),
-        };
-        // That X0 is the identity takes scalars chosen for it.
-        let bytes = bytes.ok_or(CredentialError::Malformed)?;
-        Ok(Self {
-            public: PublicKey::new(points, &bytes),
-            pair: Arc::new(pair),
-        })
-    }
-
-    /// The private key in the format of [`from_bytes`](Self::from_bytes). The bytes are wiped when they are dropped.
-    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        with_suite!(&*self.pair, pair => pair.to_bytes())
-    }
-
-    /// Answers a request for a credential, [`request_len`](Profile::request_len) bytes, with a response of
-    /// [`response_len`](Profile::response_len) bytes. It takes milliseconds of a core, so call it on a thread that may
-    /// block.
-    ///
-    /// The caller decides before about the client: this function gives a credential to any.
-    ///
-    /// # Errors
-    ///
-    /// [`CredentialError::InvalidRequest`] where the bytes are no request, or its proof does not verify, and
-    /// [`CredentialError::Randomness`].
-    pub fn issue(&self, request: &[u8]) -> Result<Vec<u8>, CredentialError> {
-        with_suite!(&*self.pair, pair => respond::<_, Labelled>(pair, request, &mut OperatingSystem))
-    }
-
-    /// Verifies a presentation: that a credential of this key made it, for this request context, in this presentation
-    /// context, with this nonce, which is below the limit. It takes milliseconds of a core, so call it on a thread
-    /// that may block.
-    ///
-    /// The caller then has to reject a tag that it has seen before in this presentation context; until then the
-    /// presentation says nothing about a limit.
-    ///
-    /// # Errors
-    ///
-    /// [`VerificationError`], whatever is wrong.
-    pub fn verify(
-        &self,
-        presentation: &[u8],
-        request_context: &[u8],
-        presentation_context: &[u8],
-        nonce: u32,
-        limit: u32,
-    ) -> Result<Tag, VerificationError> {
-        let presented = Presented {
-            presentation,
-            request_context,
-            presentation_context,
-            nonce,
-            limit,
-        };
-        let tag = with_suite!(&*self.pair, pair => verify::<_, Labelled>(pair, &presented));
-        tag.ok_or(VerificationError)
-    }
-
-    /// The profile that the key is for.
-    #[inline]
-    pub fn profile(&self) -> Profile {
-        self.public.profile
-    }
-
-    /// The digest of the public key.
-    #[inline]
-    pub fn key_id(&self) -> KeyId {
-        self.public.id
-    }
-
-    /// The public half.
-    #[inline]
-    pub fn public_key(&self) -> &PublicKey {
-        &self.public
-    }
-}
-
-impl fmt::Debug for IssuerKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IssuerKey")
-            .field("profile", &self.public.profile)
-            .field("key_id", &self.public.id)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The values x0, x1, x2 and x0Blinding, and X0, X1 and X2 of the drafts.
 pub(super) struct KeyPair<S: Suite> {
     pub(super) x0: Zeroizing<S::Scalar>,
@@ -309,7 +165,7 @@ pub(super) struct KeyPair<S: Suite> {
 }
 
 impl<S: Suite> KeyPair<S> {
-    fn generate(random: &mut impl Random<S>) -> Result<Self, CredentialError> {
+    pub(super) fn generate(random: &mut impl Random<S>) -> Result<Self, CredentialError> {
         Self::try_new(|| Ok(random.scalar()?))
     }
 
@@ -327,7 +183,7 @@ impl<S: Suite> KeyPair<S> {
         Ok(Self { x0, x1, x2, xb, public })
     }
 
-    fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+    pub(super) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         encode_secrets::<S>(&[&self.x0, &self.x1, &self.x2, &self.xb], &[])
     }
 }

@@ -6,6 +6,7 @@ mod challenge;
 mod credential;
 mod error;
 mod issuance;
+mod issuer;
 mod key;
 mod message;
 mod nonces;
@@ -22,7 +23,8 @@ pub use self::{
     credential::{Credential, Presentation},
     error::{CredentialError, RandomnessError, VerificationError},
     issuance::CredentialRequest,
-    key::{IssuerKey, KeyId, PublicKey},
+    issuer::IssuerKey,
+    key::{KeyId, PublicKey},
     message::MessageError,
     nonces::UsedNonces,
     presentation::Tag,

@@ -17,7 +17,7 @@ use p384::{
 use sha2::{Sha256, Sha384};
 use zeroize::DefaultIsZeroes;
 
-use super::{Profile, wire};
+use super::Profile;
 
 /// A value that belongs to one of the two suites. Public types hold one, since they have no parameter for the suite.
 pub(super) enum OfSuite<P384, P256> {
@@ -103,8 +103,8 @@ macro_rules! suite {
             fn generator_h() -> Self::Element {
                 static H: OnceLock<p384::elliptic_curve::ProjectivePoint<$curve>> = OnceLock::new();
                 *H.get_or_init(|| {
-                    let generator = wire::encode::<Self>(&[Self::Element::generator()]);
-                    Self::hash_to_group(&generator.expect("no identity"), b"generatorH")
+                    let generator = Self::Element::generator().to_bytes();
+                    Self::hash_to_group(&generator, b"generatorH")
                 })
             }
         }
