@@ -43,9 +43,22 @@ pub struct ClientLayerBuilder<R = NoRetries> {
     retry: R,
 }
 
-impl ClientLayerBuilder {
-    pub(super) fn new() -> Self {
-        Self {
+impl ClientLayer {
+    /// A layer with all settings as they are by default.
+    ///
+    /// ```
+    /// use tower_ratelimit_client::ClientLayer;
+    ///
+    /// let layer = ClientLayer::new();
+    /// assert_eq!(layer.origins(), 0, "nothing is known yet");
+    /// ```
+    pub fn new() -> Self {
+        Self::builder().build().expect("the default settings are valid")
+    }
+
+    /// A layer with settings of your own: see [`ClientLayerBuilder`].
+    pub fn builder() -> ClientLayerBuilder {
+        ClientLayerBuilder {
             config: ClientConfig {
                 wall_clock: Box::new(system_time),
                 caps: Caps::default(),
@@ -61,6 +74,12 @@ impl ClientLayerBuilder {
             retries: 0,
             retry: NoRetries,
         }
+    }
+}
+
+impl Default for ClientLayer {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

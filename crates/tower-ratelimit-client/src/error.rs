@@ -7,8 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Wait;
-
 /// A setting of a client that is invalid, found by [`build`](super::ClientLayerBuilder::build) and
 /// [`Caps::new`](super::Caps::new).
 ///
@@ -162,10 +160,10 @@ impl fmt::Display for BuildError {
 impl Error for BuildError {}
 
 impl Throttled {
-    pub(super) fn new(kind: ThrottledKind, now: Instant, wait: Option<Wait>) -> Self {
+    pub(super) fn new(kind: ThrottledKind, now: Instant, until: Option<Instant>) -> Self {
         Self {
             kind,
-            retry_after: wait.map(|wait| wait.until().saturating_duration_since(now)),
+            retry_after: until.map(|until| until.saturating_duration_since(now)),
         }
     }
 

@@ -3,9 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::request::Parts;
-use tower_layer::Layer;
 
-use super::{Client, ClientLayerBuilder, Limit, NoRetries, origin::now, origins::Origins};
+use super::{Limit, NoRetries, origin::now, origins::Origins};
 
 /// Holds requests back while their servers have nothing left for this client. See the [module
 /// documentation](super) for a whole program.
@@ -38,25 +37,6 @@ use super::{Client, ClientLayerBuilder, Limit, NoRetries, origin::now, origins::
 pub struct ClientLayer<R = NoRetries> {
     pub(super) origins: Arc<Origins>,
     pub(super) retry: R,
-}
-
-impl ClientLayer {
-    /// A layer with all settings as they are by default.
-    ///
-    /// ```
-    /// use tower_ratelimit_client::ClientLayer;
-    ///
-    /// let layer = ClientLayer::new();
-    /// assert_eq!(layer.origins(), 0, "nothing is known yet");
-    /// ```
-    pub fn new() -> Self {
-        Self::builder().build().expect("the default settings are valid")
-    }
-
-    /// A layer with settings of your own: see [`ClientLayerBuilder`].
-    pub fn builder() -> ClientLayerBuilder {
-        ClientLayerBuilder::new()
-    }
 }
 
 impl<R> ClientLayer<R> {
@@ -160,20 +140,6 @@ impl OriginStatus {
     /// Requests that wait for their turn.
     pub fn waiting(&self) -> usize {
         self.waiting
-    }
-}
-
-impl Default for ClientLayer {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<S, R: Clone> Layer<S> for ClientLayer<R> {
-    type Service = Client<S, R>;
-
-    fn layer(&self, inner: S) -> Client<S, R> {
-        Client::new(inner, self.clone())
     }
 }
 

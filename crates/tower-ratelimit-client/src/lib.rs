@@ -162,6 +162,7 @@ mod caps;
 mod error;
 mod future;
 mod layer;
+mod limit;
 mod origin;
 mod origins;
 mod pacing;
@@ -172,12 +173,13 @@ mod retry;
 mod service;
 
 pub use self::{
-    advice::{Advice, Exchange, Limit},
+    advice::{Advice, Exchange},
     builder::ClientLayerBuilder,
     caps::Caps,
     error::{BuildError, ClientError, Throttled, ThrottledKind},
     future::ResponseFuture,
     layer::{ClientLayer, OriginStatus},
+    limit::Limit,
     pacing::{Acquire, Pacing, SendPermit, Strategy, Wait},
     problem::{Problem, ProblemKind},
     profile::Profile,

@@ -110,11 +110,15 @@ impl Origin {
         }
         let obstacle = state.pacing.obstacle(now);
         if let Some(wait) = obstacle.filter(|wait| is_hopeless(*wait, now, deadline)) {
-            return Entry::Throttled(Throttled::new(ThrottledKind::TooLong, now, Some(wait)));
+            return Entry::Throttled(Throttled::new(ThrottledKind::TooLong, now, Some(wait.until())));
         }
         match Place::take(self, config, &mut state) {
             Some(place) => Entry::Wait(Box::pin(place.wait(deadline))),
-            None => Entry::Throttled(Throttled::new(ThrottledKind::TooMany, now, obstacle)),
+            None => Entry::Throttled(Throttled::new(
+                ThrottledKind::TooMany,
+                now,
+                obstacle.map(|wait| wait.until()),
+            )),
         }
     }
 
@@ -181,9 +185,10 @@ impl Place {
         let first = timeout_at(deadline.into(), origin.line.acquire()).await;
         loop {
             let now = now();
-            let too_long = |wait| Err(Throttled::new(ThrottledKind::TooLong, now, wait));
+            let too_long = |until| Err(Throttled::new(ThrottledKind::TooLong, now, until));
             if first.is_err() {
-                return too_long(origin.lock().pacing.obstacle(now));
+                let obstacle = origin.lock().pacing.obstacle(now);
+                return too_long(obstacle.map(|wait| wait.until()));
             }
             let turn = origin.lock().pacing.try_acquire(now);
             let wait = match turn {
@@ -191,7 +196,7 @@ impl Place {
                 Acquire::Wait(wait) => wait,
             };
             if is_hopeless(wait, now, deadline) {
-                return too_long(Some(wait));
+                return too_long(Some(wait.until()));
             }
             // Either will do: the state says what has come of it. A change before the wait began is kept for it.
             let _ = timeout_at(wait.until().min(deadline).into(), origin.changed.notified()).await;

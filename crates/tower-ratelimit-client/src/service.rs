@@ -6,6 +6,7 @@ use std::{
 };
 
 use http::{Request, Response};
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
@@ -46,11 +47,18 @@ pub struct Client<S, R = NoRetries> {
     layer: ClientLayer<R>,
 }
 
-impl<S, R> Client<S, R> {
-    pub(super) fn new(inner: S, layer: ClientLayer<R>) -> Self {
-        Self { inner, layer }
-    }
+impl<S, R: Clone> Layer<S> for ClientLayer<R> {
+    type Service = Client<S, R>;
 
+    fn layer(&self, inner: S) -> Client<S, R> {
+        Client {
+            inner,
+            layer: self.clone(),
+        }
+    }
+}
+
+impl<S, R> Client<S, R> {
     /// The layer that has made it, which says what is [known](ClientLayer::origin_status).
     pub fn layer(&self) -> &ClientLayer<R> {
         &self.layer

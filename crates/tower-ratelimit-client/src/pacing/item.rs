@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ratelimit_fields::Unit;
 
-use crate::advice::Limit;
+use crate::limit::Limit;
 
 #[derive(Debug)]
 pub(super) struct Item {

@@ -13,10 +13,7 @@ use std::{
 };
 
 use self::item::{Answer, Item};
-use super::{
-    Caps,
-    advice::{Advice, Limit},
-};
+use super::{Caps, advice::Advice, limit::Limit};
 
 /// The way in which a client spends the remaining units of a server.
 ///
