@@ -25,12 +25,10 @@ pub struct TokenClientLayerBuilder {
     clock: Clock,
 }
 
-impl TokenClientLayerBuilder {
-    const RATE_LIMITS: RangeInclusive<u32> = 1..=1 << 24;
-    const ORIGINS: RangeInclusive<usize> = 1..=1_000_000;
-
-    pub(super) fn new() -> Self {
-        Self {
+impl TokenClientLayer {
+    /// Settings of a client.
+    pub fn builder() -> TokenClientLayerBuilder {
+        TokenClientLayerBuilder {
             issuers: Vec::new(),
             storage: None,
             max_rate_limit: 65_536,
@@ -38,6 +36,11 @@ impl TokenClientLayerBuilder {
             clock: Clock::tokio(),
         }
     }
+}
+
+impl TokenClientLayerBuilder {
+    const RATE_LIMITS: RangeInclusive<u32> = 1..=1 << 24;
+    const ORIGINS: RangeInclusive<usize> = 1..=1_000_000;
 
     /// An issuer whose credentials are used; one call for each. Challenges of all others are not answered.
     pub fn issuer(mut self, issuer: TrustedIssuer) -> Self {

@@ -12,8 +12,6 @@ mod transport;
 
 use std::{fmt, sync::Arc};
 
-use tower_layer::Layer;
-
 use self::known::Known;
 pub use self::{
     builder::TokenClientLayerBuilder,
@@ -115,21 +113,6 @@ struct Settings {
     max_rate_limit: u32,
     known: Known,
     clock: Clock,
-}
-
-impl TokenClientLayer {
-    /// Settings of a client.
-    pub fn builder() -> TokenClientLayerBuilder {
-        TokenClientLayerBuilder::new()
-    }
-}
-
-impl<S> Layer<S> for TokenClientLayer {
-    type Service = TokenClient<S>;
-
-    fn layer(&self, inner: S) -> TokenClient<S> {
-        TokenClient::new(inner, self.clone())
-    }
 }
 
 impl fmt::Debug for TokenClientLayer {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use http::{HeaderMap, Request, Response, StatusCode, header};
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{TokenClientError, TokenClientLayer, answer::origin_of, issuer::retry_after, known::Kept};
@@ -25,11 +26,18 @@ pub struct TokenClient<S> {
     layer: TokenClientLayer,
 }
 
-impl<S> TokenClient<S> {
-    pub(super) fn new(inner: S, layer: TokenClientLayer) -> Self {
-        Self { inner, layer }
-    }
+impl<S> Layer<S> for TokenClientLayer {
+    type Service = TokenClient<S>;
 
+    fn layer(&self, inner: S) -> TokenClient<S> {
+        TokenClient {
+            inner,
+            layer: self.clone(),
+        }
+    }
+}
+
+impl<S> TokenClient<S> {
     /// The inner service. Challenges to what is called on it are not answered.
     pub fn get_ref(&self) -> &S {
         &self.inner

@@ -40,10 +40,12 @@ pub struct IssuerBuilder {
     clock: Clock,
 }
 
-impl IssuerBuilder {
-    pub(super) fn new(policy: Box<dyn IssuancePolicy>) -> Self {
-        Self {
-            policy,
+impl Issuer {
+    /// An issuer that gives credentials to those to whom this policy does. There is none without such a policy, since it is
+    /// what limits a client in the end.
+    pub fn builder(policy: impl IssuancePolicy) -> IssuerBuilder {
+        IssuerBuilder {
+            policy: Box::new(policy),
             keys: KeySet::new(),
             request_uri: "/arc/request".to_owned(),
             cache_lifetime: Duration::from_secs(3_600),
@@ -52,7 +54,9 @@ impl IssuerBuilder {
             clock: Clock::system(),
         }
     }
+}
 
+impl IssuerBuilder {
     /// The keys, each with its times. Needed; at most 64, and of those of one profile no two may have ids that end with the
     /// same byte.
     pub fn keys(mut self, keys: KeySet) -> Self {

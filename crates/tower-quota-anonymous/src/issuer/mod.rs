@@ -126,12 +126,6 @@ impl Issuer {
     /// The media type of the response to such a request.
     pub const RESPONSE_TYPE: &str = "application/private-credential-response";
 
-    /// An issuer that gives credentials to those to whom this policy does. There is none without such a policy, since it is
-    /// what limits a client in the end.
-    pub fn builder(policy: impl IssuancePolicy) -> IssuerBuilder {
-        IssuerBuilder::new(Box::new(policy))
-    }
-
     /// The path to which requests for credentials go.
     pub fn request_path(&self) -> &str {
         &self.0.request_path

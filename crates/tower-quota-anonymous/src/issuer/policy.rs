@@ -1,17 +1,14 @@
 //! Issuance policies, which decide about each request for a credential. No issuer is without one.
 
-use std::{fmt, future::Future, panic::resume_unwind, pin::Pin, time::Duration};
+use std::{fmt, future::Future, pin::Pin, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, request::Parts};
 use sha2::{Digest, Sha256};
 
-use super::{
-    ration,
-    response::{problem, problem_for_now},
-};
-use crate::{KeyId, Profile, telemetry::in_current_span};
-use tower_quota::{Permit, RateLimitLayer};
+use super::response::{problem, problem_for_now};
+use crate::{KeyId, Profile};
+use tower_quota::Permit;
 
 /// Decides who may have a credential, and how many.
 ///
@@ -215,16 +212,5 @@ impl fmt::Debug for IssuanceDecision {
             Verdict::Issue(_) => f.write_str("IssuanceDecision::Issue"),
             Verdict::Respond(response) => write!(f, "IssuanceDecision::Respond({})", response.status()),
         }
-    }
-}
-
-impl IssuancePolicy for RateLimitLayer {
-    fn decide(&self, request: IssuanceRequest) -> IssuanceDecisionFuture {
-        let deciding = ration::decide(self.clone(), request);
-        Box::pin(async {
-            // In a task, so that a client that disconnects after the charge can send its request again.
-            let decision = tokio::spawn(in_current_span(deciding)).await;
-            decision.unwrap_or_else(|error| resume_unwind(error.into_panic()))
-        })
     }
 }

@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     future::Future,
     mem,
+    panic::resume_unwind,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -15,15 +16,26 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    IssuanceDecision, IssuanceRequest, IssuerBody,
+    IssuanceDecision, IssuanceDecisionFuture, IssuancePolicy, IssuanceRequest, IssuerBody,
     note::Note,
     policy::{Grant, Verdict},
     response::problem_for_now,
 };
-use crate::{content::collect, mutex::Mutex};
+use crate::{content::collect, mutex::Mutex, telemetry::in_current_span};
 use tower_quota::{ActualCost, Decision, Limiter, Outcome, RateLimitBody, RateLimitLayer, WeakPermit, WithPermit};
 
-pub(super) async fn decide(layer: RateLimitLayer, request: IssuanceRequest) -> IssuanceDecision {
+impl IssuancePolicy for RateLimitLayer {
+    fn decide(&self, request: IssuanceRequest) -> IssuanceDecisionFuture {
+        let deciding = decide(self.clone(), request);
+        Box::pin(async {
+            // In a task, so that a client that disconnects after the charge can send its request again.
+            let decision = tokio::spawn(in_current_span(deciding)).await;
+            decision.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+        })
+    }
+}
+
+async fn decide(layer: RateLimitLayer, request: IssuanceRequest) -> IssuanceDecision {
     let granting = Granting {
         limiter: layer.limiter().clone(),
         digest: request.digest(),

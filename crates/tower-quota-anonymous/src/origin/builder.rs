@@ -76,14 +76,15 @@ pub struct OriginLayerBuilder {
     clock: Clock,
 }
 
-impl OriginLayerBuilder {
-    const LIMITS: RangeInclusive<u32> = 1..=65_536;
-    const TAGS: RangeInclusive<usize> = 1..=1 << 28;
-
-    pub(super) fn new(issuer: String, secret: [u8; 32]) -> Self {
-        Self {
-            issuer,
-            secret,
+impl OriginLayer {
+    /// Settings of an origin that accepts tokens of this issuer: a host, with a port where it is not the usual one.
+    ///
+    /// Contexts of challenges are made with the secret, so that no client can compute those of the future. All instances of
+    /// the origin need the same one.
+    pub fn builder(issuer: impl Into<String>, secret: &[u8; 32]) -> OriginLayerBuilder {
+        OriginLayerBuilder {
+            issuer: issuer.into(),
+            secret: *secret,
             origins: Vec::new(),
             keys: KeySet::new(),
             policy: None,
@@ -105,6 +106,11 @@ impl OriginLayerBuilder {
             clock: Clock::system(),
         }
     }
+}
+
+impl OriginLayerBuilder {
+    const LIMITS: RangeInclusive<u32> = 1..=65_536;
+    const TAGS: RangeInclusive<usize> = 1..=1 << 28;
 
     /// A name of this origin: its host as clients write it, with a port where it is not the usual one. Needed; one call for
     /// each name.
@@ -319,7 +325,7 @@ impl OriginLayerBuilder {
             let usual = QuotaPolicy::per_minute("failed proofs", 60);
             usual.with_burst_capacity(60 + workers.capacity() as u64)
         });
-        Ok(OriginLayer::new(Origin {
+        Ok(OriginLayer(Arc::new(Origin {
             policy_field: policy_field(&policy, limit, window).map_err(error)?,
             policy: policy.into(),
             issuer: self.issuer.into(),
@@ -336,7 +342,7 @@ impl OriginLayerBuilder {
             challenges_rejected: self.is_optional && self.challenges_rejected,
             clock: self.clock,
             log: TokenTelemetry::default(),
-        }))
+        })))
     }
 
     /// The windows of this policy, if they and the keys fit together.

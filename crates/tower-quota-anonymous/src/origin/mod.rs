@@ -21,7 +21,6 @@ use http::{
     HeaderName,
     header::{RETRY_AFTER, WWW_AUTHENTICATE},
 };
-use tower_layer::Layer;
 
 pub use self::{
     accepted::AcceptedToken, body::OriginBody, builder::OriginLayerBuilder, future::OriginFuture,
@@ -186,18 +185,6 @@ struct Origin {
 }
 
 impl OriginLayer {
-    /// Settings of an origin that accepts tokens of this issuer: a host, with a port where it is not the usual one.
-    ///
-    /// Contexts of challenges are made with the secret, so that no client can compute those of the future. All instances of
-    /// the origin need the same one.
-    pub fn builder(issuer: impl Into<String>, secret: &[u8; 32]) -> OriginLayerBuilder {
-        OriginLayerBuilder::new(issuer.into(), *secret)
-    }
-
-    fn new(origin: Origin) -> Self {
-        Self(Arc::new(origin))
-    }
-
     /// The keys of the issuer whose tokens are accepted now.
     pub fn keys(&self) -> Arc<KeySet> {
         self.0.keys.load_full()
@@ -239,14 +226,6 @@ impl OriginLayer {
         checked.map_err(|message| BuildError::new(&format!("tokens {:?}", self.0.policy), message))?;
         self.0.keys.store(Arc::new(keys));
         Ok(())
-    }
-}
-
-impl<S> Layer<S> for OriginLayer {
-    type Service = OriginService<S>;
-
-    fn layer(&self, inner: S) -> OriginService<S> {
-        OriginService::new(inner, Arc::clone(&self.0))
     }
 }
 

@@ -9,10 +9,11 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    Origin, OriginBody,
+    Origin, OriginBody, OriginLayer,
     future::{OriginFuture, State},
     outcome::PreCheck,
 };
@@ -50,11 +51,18 @@ pub struct OriginService<S> {
     origin: Arc<Origin>,
 }
 
-impl<S> OriginService<S> {
-    pub(super) fn new(inner: S, origin: Arc<Origin>) -> Self {
-        Self { inner, origin }
-    }
+impl<S> Layer<S> for OriginLayer {
+    type Service = OriginService<S>;
 
+    fn layer(&self, inner: S) -> OriginService<S> {
+        OriginService {
+            inner,
+            origin: Arc::clone(&self.0),
+        }
+    }
+}
+
+impl<S> OriginService<S> {
     /// The inner service. Nothing that is called on it needs a token.
     pub fn get_ref(&self) -> &S {
         &self.inner
