@@ -5,14 +5,14 @@ mod record;
 
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::control::ControlKind;
 pub use self::{control::Control, record::Change};
-pub(super) use self::{control::ControlKind, record::date};
 use super::{
-    document::{AccessEntry, check_length},
+    document::{AccessEntry, access_rules, check_length},
     error::FleetError,
     version::RulesVersion,
 };
-use tower_quota::{AccessRules, ConfigError};
+use tower_quota::ConfigError;
 
 /// The state of a fleet's kill switch, as the last [`Control`] set it.
 ///
@@ -171,15 +171,6 @@ pub(super) fn parse_access(head: RulesVersion, bytes: &[u8]) -> Result<Controlle
 /// Also entries that have ended: a list is valid or not.
 fn check_entries(entries: &[AccessEntry]) -> Result<(), ConfigError> {
     access_rules(entries, 0).map(drop)
-}
-
-/// The entries that apply at `now`, in seconds since the Unix epoch.
-pub(super) fn access_rules(entries: &[AccessEntry], now: u64) -> Result<AccessRules, ConfigError> {
-    let mut rules = AccessRules::new();
-    for entry in entries.iter().filter(|entry| entry.holds_at(now)) {
-        entry.add_to(&mut rules)?;
-    }
-    Ok(rules)
 }
 
 pub(super) fn access_json(entries: &[AccessEntry]) -> Result<String, FleetError> {

@@ -1,14 +1,14 @@
 //! The document that says by which rules a whole fleet limits.
 
 mod access;
+mod field;
 mod form;
 mod roll_out;
 
-pub(super) use self::access::is_same_network;
+pub(super) use self::access::{access_rules, is_same_network};
 use self::form::{DocumentForm, FormatForm, VersionForm};
 pub use self::{access::AccessEntry, roll_out::Rollout};
 use super::{
-    controls::access_rules,
     error::{FleetError, FleetErrorKind},
     version::RulesVersion,
 };

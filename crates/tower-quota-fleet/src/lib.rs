@@ -12,6 +12,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod controls;
+mod date;
 mod document;
 mod error;
 mod file_rules;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{ControlledAccess, Controls, SwitchOrder, check_entries};
-use crate::{AccessEntry, FleetError, FleetErrorKind, document::is_same_network};
+use crate::{AccessEntry, FleetError, FleetErrorKind, date::date, document::is_same_network};
 use tower_quota::Access;
 
 /// A change of the kill switch or the access list of a fleet, for
@@ -195,7 +195,7 @@ impl Control {
 
     /// The line of the history.
     pub(crate) fn text(&self, after: &Controls) -> String {
-        let until = |end: Option<u64>| end.map_or(String::new(), |end| format!(" until {}", super::record::date(end)));
+        let until = |end: Option<u64>| end.map_or(String::new(), |end| format!(" until {}", date(end)));
         match &self.edit {
             ControlEdit::Switch { off } => {
                 let end = after.switch.as_ref().and_then(SwitchOrder::until);

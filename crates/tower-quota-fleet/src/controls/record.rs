@@ -1,7 +1,5 @@
 //! The history of changes.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use serde::{Deserialize, Serialize};
 
 /// A change of the rules, the kill switch or the access list, as
@@ -74,15 +72,5 @@ impl Change {
     /// access list.
     pub fn text(&self) -> &str {
         &self.text
-    }
-}
-
-/// A time as HTTP writes it, up to the year 9999; later ones as seconds since the Unix epoch.
-pub(crate) fn date(seconds: u64) -> String {
-    const YEAR_10_000: u64 = 253_402_300_800;
-
-    match seconds {
-        ..YEAR_10_000 => httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds)),
-        _ => seconds.to_string(),
     }
 }

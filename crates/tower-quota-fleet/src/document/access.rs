@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, de};
 
-use super::form::field;
-use crate::controls::date;
+use super::field;
+use crate::date::date;
 use tower_quota::{Access, AccessRules, ConfigError, PartitionKey};
 
 /// A rule of the access list of a [`RulesDocument`](super::RulesDocument), about a network or a partition key.
@@ -120,13 +120,18 @@ impl AccessEntry {
             None => format!("{access} {}", self.as_network().unwrap_or_default()),
         }
     }
+}
 
-    pub(crate) fn add_to(&self, rules: &mut AccessRules) -> Result<(), ConfigError> {
-        match self.as_key() {
-            Some((kind, value)) => rules.set_key(PartitionKey::new(kind, value), self.access()),
-            None => rules.set_network(self.as_network().unwrap_or_default(), self.access()),
-        }
+/// The rules of the entries that apply at `now`, in seconds since the Unix epoch.
+pub(crate) fn access_rules(entries: &[AccessEntry], now: u64) -> Result<AccessRules, ConfigError> {
+    let mut rules = AccessRules::new();
+    for entry in entries.iter().filter(|entry| entry.holds_at(now)) {
+        match entry.as_key() {
+            Some((kind, value)) => rules.set_key(PartitionKey::new(kind, value), entry.access()),
+            None => rules.set_network(entry.as_network().unwrap_or_default(), entry.access()),
+        }?;
     }
+    Ok(rules)
 }
 
 /// Networks can be written in several ways, which the rules of an access list do not tell apart.

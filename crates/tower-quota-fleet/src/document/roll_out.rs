@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::form::{field, partitions};
+use super::field;
 use tower_quota::{PartitionId, Rules};
 
 /// The roll-out of a [`RulesDocument`](super::RulesDocument): rules that hold for a part of the callers, the same ones on
@@ -60,5 +60,22 @@ impl Rollout {
     /// The rules that are tried.
     pub fn rules(&self) -> &Rules {
         &self.rules
+    }
+}
+
+/// Digests of partitions in hexadecimal digits.
+mod partitions {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use tower_quota::PartitionId;
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PartitionId>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        let error = |text| D::Error::custom(format_args!("partitions: {text:?} is not 32 hexadecimal digits"));
+        let partitions = texts.iter().map(|text| text.parse().map_err(|_| error(text)));
+        partitions.collect()
+    }
+
+    pub(super) fn serialize<S: Serializer>(partitions: &[PartitionId], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(partitions.iter().map(ToString::to_string))
     }
 }

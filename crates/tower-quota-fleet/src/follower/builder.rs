@@ -23,9 +23,10 @@ pub struct RulesFollowerBuilder {
     clock: Clock,
 }
 
-impl RulesFollowerBuilder {
-    pub(super) fn new(rules: RulesHandle, source: impl RulesSource) -> Self {
-        Self {
+impl RulesFollower {
+    /// A follower with settings of your own, which begins when it is [started](RulesFollowerBuilder::start).
+    pub fn builder(rules: RulesHandle, source: impl RulesSource) -> RulesFollowerBuilder {
+        RulesFollowerBuilder {
             rules,
             source: Arc::new(source),
             access_list: None,
@@ -34,7 +35,9 @@ impl RulesFollowerBuilder {
             clock: Clock::system(),
         }
     }
+}
 
+impl RulesFollowerBuilder {
     /// Sets the access list that is to hold the fleet's rules: that of the layer.
     ///
     /// Without one, the rules of a document about networks and keys have no effect, which an event says.

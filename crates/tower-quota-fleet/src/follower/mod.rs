@@ -1,6 +1,7 @@
 //! A task that keeps the rules of a layer at the version that a source has.
 
 mod builder;
+mod deadline;
 mod keeper;
 mod poller;
 mod reporter;
@@ -16,8 +17,7 @@ pub use self::{
     builder::RulesFollowerBuilder,
     status::{FollowerStatus, Lost},
 };
-use super::{controls::Controls, document::RulesDocument, source::RulesSource};
-use tower_quota::RulesHandle;
+use super::{controls::Controls, document::RulesDocument};
 
 /// Keeps the rules, the kill switch and an access list of a layer at the version that a [`RulesSource`] has.
 ///
@@ -81,11 +81,6 @@ struct Following {
 }
 
 impl RulesFollower {
-    /// A follower with settings of your own, which begins when it is [started](RulesFollowerBuilder::start).
-    pub fn builder(rules: RulesHandle, source: impl RulesSource) -> RulesFollowerBuilder {
-        RulesFollowerBuilder::new(rules, source)
-    }
-
     /// The state as it is now.
     pub fn status(&self) -> FollowerStatus {
         self.0.status.borrow().clone()

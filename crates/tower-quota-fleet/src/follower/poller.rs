@@ -1,10 +1,12 @@
 //! The task of a follower that asks the source.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use tokio::time::timeout;
-
-use super::{reporter::Reporter, shared::Shared};
+use super::{
+    deadline::{LONG, SHORT, within},
+    reporter::Reporter,
+    shared::Shared,
+};
 use crate::{
     controls::parse_access,
     document::RulesDocument,
@@ -27,12 +29,6 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    /// The time within which a version has to be there, and a report has to be written.
-    pub(super) const SHORT: Duration = Duration::from_secs(1);
-
-    /// The time within which a document has to be there.
-    const LONG: Duration = Duration::from_secs(5);
-
     /// The number of times that a version is read for one document: another one may be published between the two.
     const TRIES: u32 = 3;
 
@@ -68,7 +64,7 @@ impl Poller {
     async fn poll(&mut self) -> Result<(), FleetError> {
         let mut tries = 0;
         loop {
-            let state = within(Self::SHORT, self.source.state()).await?;
+            let state = within(SHORT, self.source.state()).await?;
             // First: the switch reaches an instance that cannot read the document.
             self.obey(state.controls).await;
             self.shared.published(state.version, state.only_rises);
@@ -130,7 +126,7 @@ impl Poller {
             *pauses -= 1;
             return error.clone();
         }
-        let bytes = within(Self::LONG, self.source.access(head)).await;
+        let bytes = within(LONG, self.source.access(head)).await;
         let read = bytes.map_err(|error| error.to_string());
         match read.and_then(|bytes| parse_access(head, &bytes)) {
             Ok(list) => {
@@ -174,7 +170,7 @@ impl Poller {
     /// Reads the document of a version.
     async fn read(&self, version: RulesVersion) -> Result<RulesDocument, FleetError> {
         let mismatched = |message| FleetError::new(FleetErrorKind::Mismatched, message);
-        let bytes = within(Self::LONG, self.source.document(version)).await?;
+        let bytes = within(LONG, self.source.document(version)).await?;
         if RulesVersion::of(version.number(), &bytes) != version {
             let message = format!("the document has another digest than its version {version}");
             return Err(mismatched(message));
@@ -186,16 +182,5 @@ impl Poller {
             return Err(mismatched(message));
         }
         Ok(document)
-    }
-}
-
-/// The answer of a source that is there in time.
-pub(super) async fn within<T>(
-    time: Duration,
-    answer: impl Future<Output = Result<T, FleetError>>,
-) -> Result<T, FleetError> {
-    match timeout(time, answer).await {
-        Ok(answer) => answer,
-        Err(_) => Err(FleetError::unavailable(format!("no answer within {time:?}"))),
     }
 }

@@ -5,7 +5,7 @@ use std::{panic::resume_unwind, sync::Arc};
 use tokio::task::JoinSet;
 
 use super::{
-    poller::{Poller, within},
+    deadline::{SHORT, within},
     shared::Shared,
 };
 use crate::{error::FleetError, report::InstanceReport, source::RulesSource};
@@ -75,7 +75,7 @@ impl Reporter {
         let (source, before) = (Arc::clone(&self.source), self.sent.clone());
         self.sent.push(report.clone());
         self.under_way
-            .spawn(async move { within(Poller::SHORT, source.report(&report, &before)).await });
+            .spawn(async move { within(SHORT, source.report(&report, &before)).await });
     }
 
     fn take_answer(&mut self) {

@@ -6,8 +6,8 @@ use tokio::sync::watch;
 
 use super::status::{FollowerStatus, Lost};
 use crate::{
-    controls::{ControlledAccess, Controls, SwitchOrder, access_rules},
-    document::{AccessEntry, RulesDocument},
+    controls::{ControlledAccess, Controls, SwitchOrder},
+    document::{AccessEntry, RulesDocument, access_rules},
     error::{FleetError, FleetErrorKind},
     sync::lock,
     telemetry::FleetTelemetry,

@@ -3,13 +3,14 @@
 mod control;
 mod proposal;
 mod publication;
+mod published;
 
-use std::{fmt, future::Future, time::Duration};
+use std::{future::Future, time::Duration};
 
 use tokio::time::timeout;
 
 use self::proposal::effects;
-pub use self::{proposal::Proposal, publication::Publication};
+pub use self::{proposal::Proposal, publication::Publication, published::Published};
 use super::{
     Change, FleetError, FleetErrorKind, InstanceReport, RedisRules, RulesDocument, RulesVersion,
     document::{check_length, check_text},
@@ -87,13 +88,6 @@ const SENDS: usize = 2;
 pub struct RulesPublisher {
     rules: RedisRules,
     author: String,
-}
-
-/// A document with the version that it was published as.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Published {
-    version: RulesVersion,
-    document: RulesDocument,
 }
 
 /// The state of a rule set, as it was read.
@@ -275,7 +269,7 @@ impl RulesPublisher {
         };
         let history = history.iter().filter_map(|json| RulesDocument::parse(json).ok());
         let published = match fits {
-            Ok(()) => published(head.as_deref(), document.as_deref()),
+            Ok(()) => Published::read(head.as_deref(), document.as_deref()),
             Err(error) => Err(error.to_string()),
         };
         let published = published.map_err(|problem| {
@@ -378,34 +372,6 @@ impl Current {
     }
 }
 
-impl Published {
-    /// The number and the digest.
-    pub fn version(&self) -> RulesVersion {
-        self.version
-    }
-
-    /// The document.
-    pub fn document(&self) -> &RulesDocument {
-        &self.document
-    }
-}
-
-/// The document that holds, if it is the one that the head names.
-fn published(head: Option<&[u8]>, document: Option<&[u8]>) -> Result<Option<Published>, String> {
-    let (head, document) = match (head, document) {
-        (None, None) => return Ok(None),
-        (Some(_), None) => return Err("there is a version without a document".to_owned()),
-        (None, Some(_)) => return Err("there is a document without a version".to_owned()),
-        (Some(head), Some(document)) => (head, document),
-    };
-    let version = version_of(head).ok_or("the version is not a number and a digest")?;
-    let parsed = RulesDocument::parse(document).map_err(|error| error.to_string())?;
-    if RulesVersion::of(version.number(), document) != version || parsed.version() != version.number() {
-        return Err(format!("the document is not that of version {version}"));
-    }
-    Ok(Some(Published::new(version, parsed)))
-}
-
 /// Another publication has replaced the version that was expected.
 fn conflict(expected: Option<RulesVersion>, found: Option<RulesVersion>) -> FleetError {
     let [expected, found] = [expected, found].map(|version| match version {
@@ -425,13 +391,5 @@ fn bytes(value: Value) -> Option<Vec<u8>> {
         Value::BulkString(bytes) => Some(bytes),
         Value::SimpleString(text) => Some(text.into_bytes()),
         _ => None,
-    }
-}
-
-impl fmt::Display for Published {
-    /// Such as `version 42 by "alice"`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (number, author) = (self.version.number(), self.document.author());
-        write!(f, "version {number} by {author:?}")
     }
 }

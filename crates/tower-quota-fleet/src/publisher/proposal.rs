@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{Published, publication::has_same_rules};
-use crate::{FleetError, FleetErrorKind, Rollout, RulesDocument, RulesVersion, controls::date};
+use super::{publication::has_same_rules, published::Published};
+use crate::{FleetError, FleetErrorKind, Rollout, RulesDocument, date::date};
 use tower_quota::{Rules, RulesChange, RulesDiff};
 
 /// A change that is ready to be published: the document before and after it, and what changes for whom.
@@ -219,10 +219,4 @@ pub(super) fn effects(before: Option<&RulesDocument>, after: &RulesDocument) -> 
         most => compare(share("callers outside of the roll-out", 100 - most, false), old, new),
     }
     effects
-}
-
-impl Published {
-    pub(super) fn new(version: RulesVersion, document: RulesDocument) -> Self {
-        Self { version, document }
-    }
 }

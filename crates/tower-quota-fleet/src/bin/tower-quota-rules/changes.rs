@@ -6,20 +6,18 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::time::{Instant, interval, sleep_until};
+use tokio::time::{Instant, interval};
 use tower_quota_fleet::{Control, Proposal, Publication, RulesPublisher};
 
 use super::{
-    Failure, Report,
+    fleet::{Fleet, REPORTED_WITHIN, until_reported},
     options::Options,
-    show::{self, Fleet},
+    outcome::{Failure, Report},
+    show::{controls_json, controls_text},
 };
 
 /// Instances follow within two seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Instances whose source has lost something report that with their next poll.
-const REPORTED_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) async fn diff(options: &Options, publication: Publication) -> Result<Report, Failure> {
     let proposal = options.publisher()?.propose(publication).await?;
@@ -54,7 +52,7 @@ pub(crate) async fn change(options: &Options, publication: Publication) -> Resul
         let version = published.version();
         let follows = |fleet: &Fleet| fleet.all_run(version);
         if let Some(fleet) = follow(options, before, follows, &mut report).await? {
-            report.text.push_str(&show::instances_text(&fleet, Some(version)));
+            report.text.push_str(&fleet.text(Some(version)));
         }
     }
     Ok(report)
@@ -71,16 +69,12 @@ pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> 
         ask(options, &format!("{warning}. Is that meant?"), "--drastic")?;
     }
     let before = match publisher.current().await {
-        Ok(Some(_)) => options
-            .rules()?
-            .instances()
-            .await
-            .map_or(0, |reports| Fleet::new(reports).len()),
+        Ok(Some(_)) => Fleet::read(&options.rules()?).await.map_or(0, |fleet| fleet.len()),
         // Redis may have lost the reports a moment ago: wait for all that come.
         _ => usize::MAX,
     };
     let controls = publisher.control(control).await?;
-    let mut report = Report::new(show::controls_text(&controls), show::controls_json(&controls));
+    let mut report = Report::new(controls_text(&controls), controls_json(&controls));
     report.json["changed"] = json!(true);
     if options.waits {
         let obeys = |fleet: &Fleet| fleet.all_obey(&controls);
@@ -91,21 +85,12 @@ pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> 
     Ok(report)
 }
 
-/// Waits until instances that have lost something have reported it.
-pub(crate) async fn until_reported() {
-    sleep_until(Instant::now() + REPORTED_WITHIN).await;
-}
-
 /// The number of instances. Where nothing is published, reports of instances that had read something are waited for.
 async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<usize, Failure> {
     if matches!(publisher.current().await, Ok(None)) {
         until_reported().await;
     }
-    Ok(options
-        .rules()?
-        .instances()
-        .await
-        .map_or(0, |reports| Fleet::new(reports).len()))
+    Ok(Fleet::read(&options.rules()?).await.map_or(0, |fleet| fleet.len()))
 }
 
 /// Shows what changes, and asks.
@@ -152,8 +137,8 @@ async fn follow(
     let mut looks = interval(Duration::from_millis(200));
     let fleet = loop {
         looks.tick().await;
-        let fleet = match rules.instances().await {
-            Ok(instances) => Fleet::new(instances),
+        let fleet = match Fleet::read(&rules).await {
+            Ok(fleet) => fleet,
             // It was published, which is the news. That nothing more is known is no reason to hide it.
             Err(error) => {
                 report.text.push_str(&format!("instances: unknown, {error}\n"));
@@ -168,7 +153,7 @@ async fn follow(
         }
     };
     report.is_partial = !follows(&fleet);
-    report.json["instances"] = show::instances_json(&fleet);
+    report.json["instances"] = fleet.json();
     report.json["all_follow"] = json!(!report.is_partial);
     Ok(Some(fleet))
 }

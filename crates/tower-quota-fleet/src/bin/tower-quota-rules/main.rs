@@ -12,108 +12,21 @@
 //! `tower-quota-rules --help` has all commands, options and exit codes. README.md beside this file shows a night on call.
 
 mod changes;
+mod files;
+mod fleet;
 pub(crate) mod options;
+mod outcome;
 mod show;
 
-use std::{
-    fmt,
-    io::{self, Read},
-    process::ExitCode,
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use self::{
+    files::read_rules,
+    options::{Command, Options},
+    outcome::{Failure, Report},
 };
-
-use serde_json::{Value, json};
-use tower_quota::{Rules, StoreError};
-use tower_quota_fleet::{FleetError, FleetErrorKind, RulesDocument};
-
-use self::options::{Command, Options};
-
-/// The output of a command: lines for people, or one object for programs.
-pub(crate) struct Report {
-    text: String,
-    json: Value,
-    /// True if it was done, but not all of it.
-    is_partial: bool,
-}
-
-impl Report {
-    pub(crate) fn new(text: impl Into<String>, json: Value) -> Self {
-        let (text, is_partial) = (text.into(), false);
-        Self { text, json, is_partial }
-    }
-
-    pub(crate) fn code(&self) -> u8 {
-        if self.is_partial { 5 } else { 0 }
-    }
-
-    pub(crate) fn printed(&self, as_json: bool) -> String {
-        match as_json {
-            true => format!("{}\n", self.json),
-            false => self.text.clone(),
-        }
-    }
-}
-
-/// The reason why a command is not done, by what to do about it.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// Redis does not answer, or holds something that cannot be read.
-    Broken(String),
-    /// A person has said no.
-    Unconfirmed,
-    /// It makes no sense.
-    Usage(String),
-    /// It was understood, and is not done because of what it would do.
-    Rejected(String),
-}
-
-impl Failure {
-    pub(crate) fn code(&self) -> u8 {
-        match self {
-            Self::Broken(_) => 1,
-            Self::Usage(_) => 2,
-            Self::Rejected(_) => 3,
-            Self::Unconfirmed => 4,
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Broken(message) | Self::Usage(message) | Self::Rejected(message) => f.write_str(message),
-            Self::Unconfirmed => f.write_str("not confirmed, nothing was published"),
-        }
-    }
-}
-
-impl From<FleetError> for Failure {
-    fn from(error: FleetError) -> Self {
-        let message = error.to_string();
-        match error.kind() {
-            FleetErrorKind::Config => Self::Usage(message),
-            FleetErrorKind::Unavailable => Self::Broken(message),
-            FleetErrorKind::Unreadable => Self::Broken(format!(
-                "{message}\n`rollback --overwrite` or `publish FILE --overwrite` takes its place"
-            )),
-            FleetErrorKind::CountsReset => Self::Rejected(format!(
-                "{message}\nCallers would get a full quota once. If that is meant, add --restart-counts."
-            )),
-            FleetErrorKind::UnreadableAccess => Self::Broken(format!("{message}\n`unblock --all` begins a new list")),
-            FleetErrorKind::AfterRollBack => Self::Rejected(format!("{message}\nAdd --to VERSION. See `history`.")),
-            FleetErrorKind::NothingPublished => Self::Rejected(format!(
-                "{message}\nIf Redis has lost the rules, `restore FILE` brings them back. See `show`."
-            )),
-            FleetErrorKind::Conflict => Self::Rejected(format!("{message}\nNothing was published. See `show`.")),
-            _ => Self::Rejected(message),
-        }
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        Self::Broken(error.to_string())
-    }
-}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -169,34 +82,4 @@ fn check(file: &str) -> Result<Report, Failure> {
         text,
         json!({"valid": true, "policies": policies, "tiers": tiers}),
     ))
-}
-
-/// The rules of a file, or of standard input where it is `-`.
-fn read_rules(file: &str) -> Result<Rules, Failure> {
-    let in_file = |problem: &dyn fmt::Display| format!("{file}: {problem}");
-    let rules: Rules = serde_json::from_slice(&read(file)?).map_err(|error| Failure::Rejected(in_file(&error)))?;
-    let document = RulesDocument::new(1, rules.clone());
-    document.check().map_err(|error| Failure::Rejected(in_file(&error)))?;
-    Ok(rules)
-}
-
-/// A whole document.
-fn read_document(file: &str) -> Result<RulesDocument, Failure> {
-    RulesDocument::parse(&read(file)?).map_err(|error| Failure::Rejected(format!("{file}: {error}")))
-}
-
-fn read(file: &str) -> Result<Vec<u8>, Failure> {
-    let in_file = |problem: &dyn fmt::Display| format!("{file}: {problem}");
-    let unreadable = |error: io::Error| Failure::Usage(in_file(&error));
-    let mut json = Vec::new();
-    // A little more than any document may have is enough to see that it is too long.
-    let most = RulesDocument::MAX_LENGTH as u64 + 1;
-    let length = match file {
-        "-" => io::stdin().take(most).read_to_end(&mut json),
-        _ => std::fs::File::open(file).and_then(|opened| opened.take(most).read_to_end(&mut json)),
-    };
-    if length.map_err(unreadable)? > RulesDocument::MAX_LENGTH {
-        return Err(Failure::Rejected(in_file(&"it is longer than 1 MiB")));
-    }
-    Ok(json)
 }

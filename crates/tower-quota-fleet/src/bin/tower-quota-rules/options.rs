@@ -5,7 +5,10 @@ use std::{env, ffi::OsString, time::Duration};
 use tower_quota::{Access, PartitionId, RedisStore, RedisStoreBuilder};
 use tower_quota_fleet::{AccessEntry, Control, FleetError, Publication, RedisRules, RulesPublisher};
 
-use super::{Failure, read_document, read_rules};
+use super::{
+    files::{read_document, read_rules},
+    outcome::Failure,
+};
 
 pub(crate) const HELP: &str = "\
 tower-quota-rules COMMAND [OPTIONS]   the rules of all instances of a service

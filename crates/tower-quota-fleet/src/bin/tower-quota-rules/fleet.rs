@@ -1,0 +1,148 @@
+//! The instances of a service, as they have reported.
+
+use std::{collections::BTreeMap, fmt::Write, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+use tower_quota::StoreError;
+use tower_quota_fleet::{Controls, InstanceReport, RedisRules, RulesVersion, SwitchOrder};
+
+/// Instances whose source has lost something report that with their next poll.
+pub(crate) const REPORTED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Waits until instances that have lost something have reported it.
+pub(crate) async fn until_reported() {
+    sleep_until(Instant::now() + REPORTED_WITHIN).await;
+}
+
+/// The instances that have reported, each once.
+pub(crate) struct Fleet(BTreeMap<String, InstanceReport>);
+
+impl Fleet {
+    /// The later report of an instance counts.
+    pub(crate) async fn read(rules: &RedisRules) -> Result<Self, StoreError> {
+        let reports = rules.instances().await?;
+        let named = |report: InstanceReport| (report.instance().to_owned(), report);
+        Ok(Self(reports.into_iter().map(named).collect()))
+    }
+
+    pub(crate) fn all_run(&self, version: RulesVersion) -> bool {
+        let runs = |report: &InstanceReport| report.version() == Some(version) && report.rejects().is_none();
+        self.0.values().all(runs)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns `true` if all instances obey the last order of the switch and the last access list.
+    pub(crate) fn all_obey(&self, controls: &Controls) -> bool {
+        // An order that reaches no instance may be for a rule set of another name.
+        !self.0.is_empty() && self.0.values().all(|report| obeys(report, controls))
+    }
+
+    pub(crate) fn obedience_text(&self, controls: &Controls) -> String {
+        let (obedient, others): (Vec<_>, Vec<_>) = self.0.values().partition(|report| obeys(report, controls));
+        if self.0.is_empty() {
+            return "instances: none has reported within the last 30 s; is this the right rule set?\n".to_owned();
+        }
+        let mut text = format!("instances: {} of {} obey\n", obedient.len(), self.0.len());
+        for report in others {
+            let why = match report.controls() {
+                None => "does not read the switch and the access list",
+                Some(_) => "has not read it yet",
+            };
+            let _ = writeln!(text, "  {} {why}", report.instance());
+        }
+        text
+    }
+
+    /// The rules that instances enforce while nothing is published.
+    pub(crate) fn nothing_published(&self) -> String {
+        let versions = self.by_version();
+        match versions.iter().find_map(|(version, _)| *version) {
+            Some(version) => format!(
+                "nothing is published in this Redis, but instances enforce version {}. It has lost the rules: \
+                 `restore FILE` publishes the document of an instance again",
+                version.number()
+            ),
+            None => "nothing was published, instances use the rules of their program".to_owned(),
+        }
+    }
+
+    /// The names of the instances of each version, the newest version first; `None` for the rules of the program.
+    fn by_version(&self) -> Vec<(Option<RulesVersion>, Vec<&str>)> {
+        let mut versions: Vec<(Option<RulesVersion>, Vec<&str>)> = Vec::new();
+        for report in self.0.values() {
+            let name = report.instance();
+            match versions.iter_mut().find(|(version, _)| *version == report.version()) {
+                Some((_, names)) => names.push(name),
+                None => versions.push((report.version(), vec![name])),
+            }
+        }
+        versions.sort_by_key(|(version, _)| std::cmp::Reverse(version.map(RulesVersion::number)));
+        versions
+    }
+
+    /// The number of instances that run each version, and the problems of single instances. `current` is the version that
+    /// they should run.
+    pub(crate) fn text(&self, current: Option<RulesVersion>) -> String {
+        if self.0.is_empty() {
+            return "instances: none has reported within the last 30 s\n".to_owned();
+        }
+        let mut text = format!("instances: {}\n", self.0.len());
+        for (version, names) in self.by_version() {
+            let what = match version {
+                Some(version) => format!("version {}", version.number()),
+                None => "the rules of their program".to_owned(),
+            };
+            // The names of instances without a problem help no reader.
+            let _ = match version == current && current.is_some() {
+                true => writeln!(text, "  {} run {what}", names.len()),
+                false => writeln!(text, "  {} run {what}: {}", names.len(), names.join(", ")),
+            };
+        }
+        for report in self.0.values() {
+            let rejects = report
+                .rejects()
+                .map(|version| format!("REJECTS version {}; its log says why", version.number()));
+            let problem = |is_one: bool, problem: &str| is_one.then(|| problem.to_owned());
+            let problems = [
+                rejects,
+                problem(report.is_overridden(), "is overridden by hand"),
+                problem(report.is_off(), "applies NO LIMITS"),
+                problem(
+                    report.controls().is_none(),
+                    "does not read the switch and the access list",
+                ),
+                problem(report.has_lost(), "enforces something that this Redis has lost"),
+            ];
+            for problem in problems.into_iter().flatten() {
+                let _ = writeln!(text, "  {} {problem}", report.instance());
+            }
+        }
+        text
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let number = |version: Option<RulesVersion>| version.map(RulesVersion::number);
+        let instances = self.0.values().map(|report| {
+            json!({
+                "instance": report.instance(),
+                "version": number(report.version()),
+                "rejects": number(report.rejects()),
+                "overridden": report.is_overridden(),
+                "off": report.is_off(),
+                "reads_controls": report.controls().is_some(),
+                "lost": report.has_lost(),
+            })
+        });
+        instances.collect()
+    }
+}
+
+fn obeys(report: &InstanceReport, controls: &Controls) -> bool {
+    let switch = controls.switch().map_or(0, SwitchOrder::number);
+    let numbers = report.controls();
+    numbers.is_some_and(|(its_switch, its_access)| its_switch == switch && its_access == controls.access_number())
+}

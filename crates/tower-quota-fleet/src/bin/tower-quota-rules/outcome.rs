@@ -1,0 +1,95 @@
+//! The outcome of a command.
+
+use std::fmt;
+
+use serde_json::Value;
+use tower_quota::StoreError;
+use tower_quota_fleet::{FleetError, FleetErrorKind};
+
+/// The output of a command: lines for people, or one object for programs.
+pub(crate) struct Report {
+    pub(crate) text: String,
+    pub(crate) json: Value,
+    /// True if it was done, but not all of it.
+    pub(crate) is_partial: bool,
+}
+
+impl Report {
+    pub(crate) fn new(text: impl Into<String>, json: Value) -> Self {
+        let (text, is_partial) = (text.into(), false);
+        Self { text, json, is_partial }
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        if self.is_partial { 5 } else { 0 }
+    }
+
+    pub(crate) fn printed(&self, as_json: bool) -> String {
+        match as_json {
+            true => format!("{}\n", self.json),
+            false => self.text.clone(),
+        }
+    }
+}
+
+/// The reason why a command is not done, by what to do about it.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Redis does not answer, or holds something that cannot be read.
+    Broken(String),
+    /// A person has said no.
+    Unconfirmed,
+    /// It makes no sense.
+    Usage(String),
+    /// It was understood, and is not done because of what it would do.
+    Rejected(String),
+}
+
+impl Failure {
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Broken(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Rejected(_) => 3,
+            Self::Unconfirmed => 4,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broken(message) | Self::Usage(message) | Self::Rejected(message) => f.write_str(message),
+            Self::Unconfirmed => f.write_str("not confirmed, nothing was published"),
+        }
+    }
+}
+
+impl From<FleetError> for Failure {
+    fn from(error: FleetError) -> Self {
+        let message = error.to_string();
+        match error.kind() {
+            FleetErrorKind::Config => Self::Usage(message),
+            FleetErrorKind::Unavailable => Self::Broken(message),
+            FleetErrorKind::Unreadable => Self::Broken(format!(
+                "{message}\n`rollback --overwrite` or `publish FILE --overwrite` takes its place"
+            )),
+            FleetErrorKind::CountsReset => Self::Rejected(format!(
+                "{message}\nCallers would get a full quota once. If that is meant, add --restart-counts."
+            )),
+            FleetErrorKind::UnreadableAccess => Self::Broken(format!("{message}\n`unblock --all` begins a new list")),
+            FleetErrorKind::AfterRollBack => Self::Rejected(format!("{message}\nAdd --to VERSION. See `history`.")),
+            FleetErrorKind::NothingPublished => Self::Rejected(format!(
+                "{message}\nIf Redis has lost the rules, `restore FILE` brings them back. See `show`."
+            )),
+            FleetErrorKind::Conflict => Self::Rejected(format!("{message}\nNothing was published. See `show`.")),
+            _ => Self::Rejected(message),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Broken(error.to_string())
+    }
+}

@@ -1,0 +1,52 @@
+//! What holds.
+
+use std::fmt;
+
+use crate::{RulesDocument, RulesVersion, redis_rules::version_of};
+
+/// A document with the version that it was published as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    version: RulesVersion,
+    document: RulesDocument,
+}
+
+impl Published {
+    /// The number and the digest.
+    pub fn version(&self) -> RulesVersion {
+        self.version
+    }
+
+    /// The document.
+    pub fn document(&self) -> &RulesDocument {
+        &self.document
+    }
+
+    pub(super) fn new(version: RulesVersion, document: RulesDocument) -> Self {
+        Self { version, document }
+    }
+
+    /// The document that holds, if it is the one that the head names.
+    pub(super) fn read(head: Option<&[u8]>, document: Option<&[u8]>) -> Result<Option<Self>, String> {
+        let (head, document) = match (head, document) {
+            (None, None) => return Ok(None),
+            (Some(_), None) => return Err("there is a version without a document".to_owned()),
+            (None, Some(_)) => return Err("there is a document without a version".to_owned()),
+            (Some(head), Some(document)) => (head, document),
+        };
+        let version = version_of(head).ok_or("the version is not a number and a digest")?;
+        let parsed = RulesDocument::parse(document).map_err(|error| error.to_string())?;
+        if RulesVersion::of(version.number(), document) != version || parsed.version() != version.number() {
+            return Err(format!("the document is not that of version {version}"));
+        }
+        Ok(Some(Self::new(version, parsed)))
+    }
+}
+
+impl fmt::Display for Published {
+    /// Such as `version 42 by "alice"`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, author) = (self.version.number(), self.document.author());
+        write!(f, "version {number} by {author:?}")
+    }
+}
