@@ -9,7 +9,7 @@ mod scripts;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use super::conformance::mistake_in_tests;
+use super::{circles::Modules, conformance::mistake_in_tests};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -178,67 +178,20 @@ fn rooms() -> Vec<(usize, String)> {
     .collect()
 }
 
-/// The modules of the crate that a file imports or names, its tests apart.
-fn modules_used(source: &str) -> BTreeSet<String> {
-    let code = source.split("#[cfg(test)]\nmod ").next().unwrap();
-    let code: String = code
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .collect::<Vec<_>>()
-        .join(" ");
-    let mut used = BTreeSet::new();
-    for path in code.split("crate::").skip(1) {
-        match path.strip_prefix('{') {
-            None => used.extend(first_name(path)),
-            // Names of a group stand behind its bracket and behind commas that no inner bracket holds.
-            Some(group) => {
-                let (mut depth, mut is_first) = (0, true);
-                for (position, character) in group.char_indices() {
-                    if depth == 0 && is_first && !character.is_whitespace() {
-                        used.extend(first_name(&group[position..]));
-                        is_first = false;
-                    }
-                    match character {
-                        '{' => depth += 1,
-                        '}' if depth == 0 => break,
-                        '}' => depth -= 1,
-                        ',' if depth == 0 => is_first = true,
-                        _ => {}
-                    }
-                }
-            }
-        }
-    }
-    used
-}
-
-/// The module at the beginning of a path. Types that are re-exported at the root are not modules.
-fn first_name(path: &str) -> Option<String> {
-    let end = path.find(|character: char| !character.is_alphanumeric() && character != '_')?;
-    let name = &path[..end];
-    name.starts_with(|first: char| first.is_lowercase())
-        .then(|| name.to_owned())
-}
-
-#[test]
-fn imports_of_a_group_are_found() {
-    let source = "use crate::{\n    clock::{Clock, Timestamp},\n    error,\n};\nfn f(_: crate::plan::Plan) {}\n";
-    let expected = ["clock", "error", "plan"].map(str::to_owned);
-    assert_eq!(modules_used(source), BTreeSet::from(expected));
-}
-
 #[test]
 fn a_room_uses_only_rooms_on_higher_rungs() {
     let rooms = rooms();
     let rung = |room: &str| rooms.iter().find(|(_, name)| name == room).map(|(rung, _)| *rung);
-    for (path, source) in sources() {
+    for (path, used) in Modules::read("src").paths() {
         let room = path.strip_prefix("src/").unwrap().split(['/', '.']).next().unwrap();
-        if ["docs", "guide", "lib"].contains(&room) || path.ends_with("/tests.rs") {
+        if ["docs", "guide", "lib"].contains(&room) {
             continue;
         }
         let own = rung(room).unwrap_or_else(|| panic!("{room} is not in the table"));
-        for used in modules_used(&source).into_iter().filter(|used| used != room) {
-            assert!(rung(&used).is_some_and(|used| used < own), "{path} uses {used}");
+        // Types that are re-exported at the root are not rooms.
+        let is_room = |name: &&String| name.starts_with(char::is_lowercase) && *name != room;
+        if let Some(used) = used.first().filter(is_room) {
+            assert!(rung(used).is_some_and(|used| used < own), "{path} uses {used}");
         }
     }
     let root = read("src/lib.rs");
