@@ -99,18 +99,14 @@ impl RulesPublisher {
         let value = match control.kind() {
             ControlKind::Switch => {
                 let value = json(&after.switch)?;
-                write.arg(2).arg(keys.changes()).arg(keys.switch());
+                write.arg(2).arg(&keys.changes).arg(&keys.switch);
                 write.arg(&replaced.switch).arg(&value).arg(change).arg(CHANGES);
                 value
             }
             ControlKind::Access => {
                 let list = access_json(after.access())?;
                 let value = RulesVersion::of(after.access_number(), list.as_bytes()).to_string();
-                write
-                    .arg(3)
-                    .arg(keys.changes())
-                    .arg(keys.access_head())
-                    .arg(keys.access());
+                write.arg(3).arg(&keys.changes).arg(&keys.access_head).arg(&keys.access);
                 write
                     .arg(&replaced.access)
                     .arg(&value)
@@ -127,7 +123,7 @@ impl RulesPublisher {
         let (keys, mut tries) = (self.rules.keys(), 1);
         loop {
             let mut both = cmd("MGET");
-            both.arg(keys.switch()).arg(keys.access_head());
+            both.arg(&keys.switch).arg(&keys.access_head);
             let [switch, access] = self.two_values(both).await?;
             let order = switch.as_deref().and_then(|switch| SwitchOrder::parse(switch).ok());
             let mut controls = Controls {

@@ -14,7 +14,7 @@ pub use self::{proposal::Proposal, publication::Publication, published::Publishe
 use super::{
     Change, FleetError, FleetErrorKind, InstanceReport, RedisRules, RulesDocument, RulesVersion,
     document::{check_length, check_text},
-    redis_rules::version_of,
+    redis_rules::{bytes, version_of},
 };
 use tower_quota::{
     StoreError, StoreErrorKind,
@@ -131,16 +131,8 @@ impl RulesPublisher {
     ///
     /// If Redis does not answer.
     pub async fn changes(&self) -> Result<Vec<Change>, FleetError> {
-        let mut range = cmd("LRANGE");
-        range.arg(self.rules.keys().changes()).arg(0).arg(CHANGES - 1);
-        let changes = match self.command(range).await? {
-            Value::Array(values) => values.into_iter().filter_map(bytes).collect(),
-            _ => Vec::new(),
-        };
-        Ok(changes
-            .iter()
-            .filter_map(|json| serde_json::from_slice(json).ok())
-            .collect())
+        let read = |json: &[u8]| serde_json::from_slice(json).ok();
+        Ok(self.list(&self.rules.keys().changes, CHANGES, read).await?)
     }
 
     /// Makes a change ready to be published, and checks it. Nothing is written.
@@ -248,26 +240,21 @@ impl RulesPublisher {
     async fn read(&self, versions: usize) -> Result<Current, StoreError> {
         let keys = self.rules.keys();
         let mut length = cmd("STRLEN");
-        length.arg(keys.document());
+        length.arg(&keys.document);
         let length = match self.command(length).await? {
             Value::Int(length) => usize::try_from(length).unwrap_or(usize::MAX),
             _ => 0,
         };
         let mut both = cmd("MGET");
-        both.arg(keys.head());
+        both.arg(&keys.head);
         // At one moment, so that they belong together; but not what is too long to be a document.
         let fits = check_length(length);
         if fits.is_ok() {
-            both.arg(keys.document());
+            both.arg(&keys.document);
         }
         let [head, document] = self.two_values(both).await?;
-        let mut history = cmd("LRANGE");
-        history.arg(keys.history()).arg(0).arg(versions - 1);
-        let history = match self.command(history).await? {
-            Value::Array(values) => values.into_iter().filter_map(bytes).collect(),
-            _ => Vec::new(),
-        };
-        let history = history.iter().filter_map(|json| RulesDocument::parse(json).ok());
+        let read = |json: &[u8]| RulesDocument::parse(json).ok();
+        let history = self.list(&keys.history, versions, read).await?;
         let published = match fits {
             Ok(()) => Published::read(head.as_deref(), document.as_deref()),
             Err(error) => Err(error.to_string()),
@@ -278,7 +265,7 @@ impl RulesPublisher {
         });
         Ok(Current {
             published,
-            history: history.collect(),
+            history,
             head: head.unwrap_or_default(),
         })
     }
@@ -298,10 +285,10 @@ impl RulesPublisher {
         write
             .arg(WRITE)
             .arg(4)
-            .arg(keys.head())
-            .arg(keys.document())
-            .arg(keys.history())
-            .arg(keys.changes());
+            .arg(&keys.head)
+            .arg(&keys.document)
+            .arg(&keys.history)
+            .arg(&keys.changes);
         write.arg(&proposal.head).arg(version.to_string()).arg(json);
         write.arg(HISTORY).arg(self::json(&change)?).arg(CHANGES);
         let head = self.send_twice(&write).await?;
@@ -333,6 +320,17 @@ impl RulesPublisher {
     /// The reports of instances. Without them, numbers follow those that Redis has.
     async fn reports(&self) -> Vec<InstanceReport> {
         self.in_time(self.rules.instances()).await.unwrap_or_default()
+    }
+
+    /// The first `most` items of a list, without those that cannot be read.
+    async fn list<T>(&self, key: &str, most: usize, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>, StoreError> {
+        let mut range = cmd("LRANGE");
+        range.arg(key).arg(0).arg(most - 1);
+        let Value::Array(items) = self.command(range).await? else {
+            return Ok(Vec::new());
+        };
+        let items = items.into_iter().filter_map(bytes);
+        Ok(items.filter_map(|item| read(&item)).collect())
     }
 
     async fn two_values(&self, get: Cmd) -> Result<[Option<Vec<u8>>; 2], StoreError> {
@@ -384,12 +382,4 @@ fn conflict(expected: Option<RulesVersion>, found: Option<RulesVersion>) -> Flee
 
 fn json(value: &impl serde::Serialize) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::new(StoreErrorKind::Failed, error.to_string()))
-}
-
-fn bytes(value: Value) -> Option<Vec<u8>> {
-    match value {
-        Value::BulkString(bytes) => Some(bytes),
-        Value::SimpleString(text) => Some(text.into_bytes()),
-        _ => None,
-    }
 }

@@ -7,14 +7,22 @@ use crate::error::{FleetError, FleetErrorKind};
 /// They do not begin with the prefix of the store, so that a user whose ACL is for the keys of the store (`~quota:*`) cannot
 /// change rules.
 pub(crate) struct RulesKeys {
-    document: String,
-    head: String,
-    history: String,
-    instances: String,
-    switch: String,
-    access_head: String,
-    access: String,
-    changes: String,
+    /// A string: the bytes of the document.
+    pub(crate) document: String,
+    /// A string: the version of the document.
+    pub(crate) head: String,
+    /// A list: the last documents that were published, the newest one first.
+    pub(crate) history: String,
+    /// A sorted set: the reports of instances, by the server's time in milliseconds.
+    pub(crate) instances: String,
+    /// A string: the last order of the kill switch, as JSON.
+    pub(crate) switch: String,
+    /// A string: the number and the digest of the access list.
+    pub(crate) access_head: String,
+    /// A string: the entries of the access list, as JSON.
+    pub(crate) access: String,
+    /// A list: the last changes of rules, switch and access list, the newest one first.
+    pub(crate) changes: String,
 }
 
 impl RulesKeys {
@@ -37,45 +45,5 @@ impl RulesKeys {
             access: key("access"),
             changes: key("changes"),
         })
-    }
-
-    /// A string: the bytes of the document.
-    pub(crate) fn document(&self) -> &str {
-        &self.document
-    }
-
-    /// A string: the version of the document.
-    pub(crate) fn head(&self) -> &str {
-        &self.head
-    }
-
-    /// A list: the last documents that were published, the newest one first.
-    pub(crate) fn history(&self) -> &str {
-        &self.history
-    }
-
-    /// A string: the last order of the kill switch, as JSON.
-    pub(crate) fn switch(&self) -> &str {
-        &self.switch
-    }
-
-    /// A string: the number and the digest of the access list.
-    pub(crate) fn access_head(&self) -> &str {
-        &self.access_head
-    }
-
-    /// A string: the entries of the access list, as JSON.
-    pub(crate) fn access(&self) -> &str {
-        &self.access
-    }
-
-    /// A list: the last changes of rules, switch and access list, the newest one first.
-    pub(crate) fn changes(&self) -> &str {
-        &self.changes
-    }
-
-    /// A sorted set: the reports of instances, by the server's time in milliseconds.
-    pub(crate) fn instances(&self) -> &str {
-        &self.instances
     }
 }

@@ -91,7 +91,7 @@ impl RedisRules {
         let (keys, most) = (self.keys(), MOST_INSTANCES);
         let mut fresh = cmd("ZRANGEBYSCORE");
         fresh
-            .arg(keys.instances())
+            .arg(&keys.instances)
             .arg(since)
             .arg("+inf")
             .arg("LIMIT")
@@ -100,11 +100,8 @@ impl RedisRules {
         let Value::Array(members) = self.command(fresh).await? else {
             return Err(unexpected("the instances"));
         };
-        let members = members.iter().filter_map(|member| match member {
-            Value::BulkString(json) => serde_json::from_slice(json).ok(),
-            _ => None,
-        });
-        Ok(members.collect())
+        let members = members.into_iter().filter_map(bytes);
+        Ok(members.filter_map(|json| serde_json::from_slice(&json).ok()).collect())
     }
 
     pub(super) fn keys(&self) -> &RulesKeys {
@@ -113,7 +110,7 @@ impl RedisRules {
 
     /// Sends a command about the keys of the rule set.
     pub(super) async fn command(&self, command: Cmd) -> Result<Value, StoreError> {
-        self.0.store.command(self.keys().head(), command).await
+        self.0.store.command(&self.keys().head, command).await
     }
 
     /// The server's time in milliseconds.
@@ -125,20 +122,13 @@ impl RedisRules {
 
     async fn read_head(&self) -> Result<Option<RulesVersion>, StoreError> {
         let mut get = cmd("GET");
-        get.arg(self.keys().head());
-        match self.command(get).await? {
-            Value::Nil => Ok(None),
-            Value::BulkString(text) => match version_of(&text) {
-                Some(version) => Ok(Some(version)),
-                None => Err(unexpected("the head")),
-            },
-            _ => Err(unexpected("the head")),
-        }
+        get.arg(&self.keys().head);
+        parse_head(bytes(self.command(get).await?))
     }
 
     async fn read_state(&self) -> Result<SourceState, StoreError> {
         let (keys, mut all) = (self.keys(), cmd("MGET"));
-        all.arg(keys.head()).arg(keys.switch()).arg(keys.access_head());
+        all.arg(&keys.head).arg(&keys.switch).arg(&keys.access_head);
         let values = match self.command(all).await {
             Ok(Value::Array(values)) => values,
             Ok(_) => return Err(unexpected("the state")),
@@ -151,14 +141,9 @@ impl RedisRules {
             }
             Err(error) => return Err(error),
         };
-        let mut values = values.into_iter();
-        let mut next = || match values.next() {
-            Some(Value::BulkString(bytes)) => Some(bytes),
-            _ => None,
-        };
-        let (head, switch, access) = (next(), next(), next());
-        let version = head.map(|head| version_of(&head).ok_or_else(|| unexpected("the head")));
-        let state = SourceState::new(version.transpose()?);
+        let mut values = values.into_iter().map(bytes);
+        let [head, switch, access] = [(); 3].map(|()| values.next().flatten());
+        let state = SourceState::new(parse_head(head)?);
         let malformed = || "access list: its head is not a number and a digest".to_owned();
         let access = access.map(|access| version_of(&access).ok_or_else(malformed));
         let switch = switch.as_deref().map(SwitchOrder::parse);
@@ -166,23 +151,20 @@ impl RedisRules {
     }
 
     pub(super) async fn read_access(&self) -> Result<Vec<u8>, StoreError> {
-        self.read_bytes(self.keys().access(), "the access list").await
+        self.read_bytes(&self.keys().access, "the access list").await
     }
 
     async fn read_bytes(&self, key: &str, what: &str) -> Result<Vec<u8>, StoreError> {
         let mut range = cmd("GETRANGE");
         // One byte more than is allowed shows that it is too long, without a question of its own.
         range.arg(key).arg(0).arg(RulesDocument::MAX_LENGTH);
-        match self.command(range).await? {
-            Value::BulkString(bytes) => Ok(bytes),
-            _ => Err(unexpected(what)),
-        }
+        bytes(self.command(range).await?).ok_or_else(|| unexpected(what))
     }
 
     async fn write_report(&self, report: &InstanceReport, before: &[InstanceReport]) -> Result<(), StoreError> {
         let member = |report: &InstanceReport| serde_json::to_string(report).unwrap_or_default();
         let mut write = cmd("EVAL");
-        write.arg(REPORT).arg(1).arg(self.keys().instances());
+        write.arg(REPORT).arg(1).arg(&self.keys().instances);
         write.arg(member(report)).arg(KEPT_MILLIS);
         for before in before.iter().filter(|before| *before != report) {
             write.arg(member(before));
@@ -210,7 +192,7 @@ impl RulesSource for RedisRules {
 
     fn document(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
         Box::pin(async {
-            let document = self.read_bytes(self.keys().document(), "the document").await;
+            let document = self.read_bytes(&self.keys().document, "the document").await;
             let document = document.map_err(FleetError::unavailable)?;
             check_length(document.len())?;
             Ok(document)
@@ -225,8 +207,21 @@ impl RulesSource for RedisRules {
     }
 }
 
+fn parse_head(head: Option<Vec<u8>>) -> Result<Option<RulesVersion>, StoreError> {
+    let version = head.map(|head| version_of(&head).ok_or_else(|| unexpected("the head")));
+    version.transpose()
+}
+
 pub(super) fn version_of(head: &[u8]) -> Option<RulesVersion> {
     str::from_utf8(head).ok()?.parse().ok()
+}
+
+pub(super) fn bytes(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.into_bytes()),
+        _ => None,
+    }
 }
 
 /// Returns `true` if the ACL of the server forbids a command or one of its keys.
