@@ -7,7 +7,15 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 use serde_json::json;
 
 use super::outcome::TokenOutcome;
-use crate::grpc::{self, Exhausted, Status};
+use crate::grpc;
+use tower_quota::fields::problem_types;
+
+/// A policy whose quota is used up.
+#[derive(Clone, Copy)]
+pub(super) struct Exhausted<'a> {
+    pub(super) policy: &'a str,
+    pub(super) limit: u32,
+}
 
 pub(super) struct Rejection<'a> {
     pub(super) status: StatusCode,
@@ -24,11 +32,11 @@ pub(super) struct Rejection<'a> {
 impl<'a> Rejection<'a> {
     const UNTYPED: &'static str = "about:blank";
     const QUOTA: [&'static str; 2] = [
-        "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        problem_types::QUOTA_EXCEEDED,
         "Request cannot be satisfied as assigned quota has been exceeded",
     ];
     const CAPACITY: [&'static str; 2] = [
-        "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+        problem_types::TEMPORARY_REDUCED_CAPACITY,
         "Request cannot be satisfied due to temporary server capacity constraints",
     ];
 
@@ -91,16 +99,54 @@ impl<'a> Rejection<'a> {
         response
     }
 
+    /// HTTP has no part in it: its status is 200.
     fn grpc(&self, media_type: HeaderValue) -> Response<Bytes> {
-        let status = Status {
-            code: self.code,
-            message: match self.exhausted {
-                Some(Exhausted { policy, .. }) => format!("{}: {policy:?}", self.message),
-                None => self.message.to_owned(),
-            },
-            wait: self.wait,
-            exhausted: self.exhausted,
+        let message = match self.exhausted {
+            Some(Exhausted { policy, .. }) => format!("{}: {policy:?}", self.message),
+            None => self.message.to_owned(),
         };
-        status.response(media_type)
+        let mut response = Response::new(Bytes::new());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, media_type);
+        headers.insert(grpc::STATUS, HeaderValue::from(self.code));
+        if let Some(details) = self.grpc_details(&message) {
+            headers.insert(grpc::DETAILS, details);
+        }
+        // Of printable ASCII, only the percent sign is escaped.
+        let message = HeaderValue::try_from(message.replace('%', "%25"));
+        headers.insert(grpc::MESSAGE, message.expect("printable ASCII"));
+        response
+    }
+
+    #[cfg(not(feature = "tonic"))]
+    fn grpc_details(&self, _: &str) -> Option<HeaderValue> {
+        let _ = (self.wait, self.exhausted.map(|exhausted| exhausted.limit));
+        None
+    }
+
+    /// When to try again, and which quota is used up, as in google.rpc.
+    #[cfg(feature = "tonic")]
+    fn grpc_details(&self, message: &str) -> Option<HeaderValue> {
+        use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
+        use tonic_types::{ErrorDetails, QuotaViolation, StatusExt};
+
+        if self.wait.is_none() && self.exhausted.is_none() {
+            return None;
+        }
+        let mut details = ErrorDetails::new();
+        if let Some(wait) = self.wait {
+            details.set_retry_info(Some(wait));
+        }
+        if let Some(Exhausted { policy, limit }) = self.exhausted {
+            let description = "the quota of this policy is exceeded";
+            let mut violation = QuotaViolation::new(format!("scope:{policy}"), description);
+            violation.quota_id = policy.to_owned();
+            violation.quota_metric = "requests".to_owned();
+            violation.quota_value = limit.into();
+            details.set_quota_failure(vec![violation]);
+        }
+        let code = tonic::Code::from(i32::from(self.code));
+        let status = tonic::Status::with_error_details(code, message, details);
+        HeaderValue::try_from(STANDARD_NO_PAD.encode(status.details())).ok()
     }
 }

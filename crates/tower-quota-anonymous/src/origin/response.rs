@@ -8,11 +8,12 @@ use http::{
     header::{CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 
-use super::{Origin, OriginBody, outcome::TokenOutcome, rejection::Rejection};
-use crate::{
-    Challenge,
-    grpc::{Exhausted, http_status},
+use super::{
+    Origin, OriginBody,
+    outcome::TokenOutcome,
+    rejection::{Exhausted, Rejection},
 };
+use crate::{Challenge, grpc::http_status};
 use tower_quota::{
     Decision, Outcome,
     fields::{RetryAfter, merge_into},
