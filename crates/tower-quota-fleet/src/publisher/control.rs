@@ -19,13 +19,9 @@ const ATTEMPTS: usize = 100;
 
 /// The controls, as they were read, with the bytes that a change replaces.
 struct CurrentControls {
-    replaced: Replaced,
     controls: Controls,
-}
-
-struct Replaced {
     switch: Vec<u8>,
-    access: Vec<u8>,
+    access_head: Vec<u8>,
 }
 
 impl RulesPublisher {
@@ -53,15 +49,15 @@ impl RulesPublisher {
         let mut attempts = 1;
         loop {
             let current = self.read_controls().await?;
-            let controls = current.controls;
+            let controls = &current.controls;
             if let (Some(problem), ControlKind::Access, false) = (&controls.problem, control.kind(), control.clears()) {
                 return Err(FleetError::new(FleetErrorKind::UnreadableAccess, problem.clone()));
             }
             let now = self.now_millis().await?;
             let seen = self.newest_obeyed(control.kind(), now).await;
-            let after = control.apply(&controls, &self.author, now, seen)?;
+            let after = control.apply(controls, &self.author, now, seen)?;
             let change = Change::new(now / 1_000, &self.author, &control.reason, None, &control.text(&after));
-            let (write, value) = self.control_script(&control, &current.replaced, &after, &change)?;
+            let (write, value) = self.control_script(&control, &current, &after, &change)?;
             match self.send_twice(&write).await? {
                 Some(found) if found == value.as_bytes() => return Ok(after),
                 _ if attempts == ATTEMPTS => return Err(conflict(None, None)),
@@ -89,7 +85,7 @@ impl RulesPublisher {
     fn control_script(
         &self,
         control: &Control,
-        replaced: &Replaced,
+        replaced: &CurrentControls,
         after: &Controls,
         change: &Change,
     ) -> Result<(Cmd, String), FleetError> {
@@ -99,20 +95,16 @@ impl RulesPublisher {
         let value = match control.kind() {
             ControlKind::Switch => {
                 let value = json(&after.switch)?;
-                write.arg(2).arg(&keys.changes).arg(&keys.switch);
+                write.arg(2).arg(&[&keys.changes, &keys.switch]);
                 write.arg(&replaced.switch).arg(&value).arg(change).arg(CHANGES);
                 value
             }
             ControlKind::Access => {
                 let list = access_json(after.access())?;
                 let value = RulesVersion::of(after.access_number(), list.as_bytes()).to_string();
-                write.arg(3).arg(&keys.changes).arg(&keys.access_head).arg(&keys.access);
-                write
-                    .arg(&replaced.access)
-                    .arg(&value)
-                    .arg(change)
-                    .arg(CHANGES)
-                    .arg(list);
+                write.arg(3).arg(&[&keys.changes, &keys.access_head, &keys.access]);
+                write.arg(&replaced.access_head).arg(&value).arg(change).arg(CHANGES);
+                write.arg(list);
                 value
             }
         };
@@ -122,15 +114,13 @@ impl RulesPublisher {
     async fn read_controls(&self) -> Result<CurrentControls, StoreError> {
         let (keys, mut tries) = (self.rules.keys(), 1);
         loop {
-            let mut both = cmd("MGET");
-            both.arg(&keys.switch).arg(&keys.access_head);
-            let [switch, access] = self.two_values(both).await?;
+            let [switch, access_head] = self.two_values(&[&keys.switch, &keys.access_head]).await?;
             let order = switch.as_deref().and_then(|switch| SwitchOrder::parse(switch).ok());
             let mut controls = Controls {
                 switch: order,
                 ..Controls::default()
             };
-            let head = access
+            let head = access_head
                 .as_deref()
                 .map(|head| version_of(head).ok_or("the head of the access list is malformed"));
             match head.transpose() {
@@ -150,11 +140,9 @@ impl RulesPublisher {
                 Err(problem) => controls.problem = Some(format!("access list: {problem}")),
             }
             return Ok(CurrentControls {
-                replaced: Replaced {
-                    switch: switch.unwrap_or_default(),
-                    access: access.unwrap_or_default(),
-                },
                 controls,
+                switch: switch.unwrap_or_default(),
+                access_head: access_head.unwrap_or_default(),
             });
         }
     }

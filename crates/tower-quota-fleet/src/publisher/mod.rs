@@ -245,14 +245,10 @@ impl RulesPublisher {
             Value::Int(length) => usize::try_from(length).unwrap_or(usize::MAX),
             _ => 0,
         };
-        let mut both = cmd("MGET");
-        both.arg(&keys.head);
         // At one moment, so that they belong together; but not what is too long to be a document.
         let fits = check_length(length);
-        if fits.is_ok() {
-            both.arg(&keys.document);
-        }
-        let [head, document] = self.two_values(both).await?;
+        let both = [&keys.head, &keys.document];
+        let [head, document] = self.two_values(if fits.is_ok() { &both } else { &both[..1] }).await?;
         let read = |json: &[u8]| RulesDocument::parse(json).ok();
         let history = self.list(&keys.history, versions, read).await?;
         let published = match fits {
@@ -282,13 +278,8 @@ impl RulesPublisher {
         );
         let change = change.rolling_back(proposal.restores.is_some());
         let mut write = cmd("EVAL");
-        write
-            .arg(WRITE)
-            .arg(4)
-            .arg(&keys.head)
-            .arg(&keys.document)
-            .arg(&keys.history)
-            .arg(&keys.changes);
+        write.arg(WRITE).arg(4);
+        write.arg(&[&keys.head, &keys.document, &keys.history, &keys.changes]);
         write.arg(&proposal.head).arg(version.to_string()).arg(json);
         write.arg(HISTORY).arg(self::json(&change)?).arg(CHANGES);
         let head = self.send_twice(&write).await?;
@@ -333,7 +324,9 @@ impl RulesPublisher {
         Ok(items.filter_map(|item| read(&item)).collect())
     }
 
-    async fn two_values(&self, get: Cmd) -> Result<[Option<Vec<u8>>; 2], StoreError> {
+    async fn two_values(&self, keys: &[&String]) -> Result<[Option<Vec<u8>>; 2], StoreError> {
+        let mut get = cmd("MGET");
+        get.arg(keys);
         let Value::Array(values) = self.command(get).await? else {
             return Ok([None, None]);
         };

@@ -30,7 +30,7 @@ use self::{
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let options = match Options::from_environment() {
+    let options = match Options::parse(std::env::args_os().skip(1)) {
         Ok(Some(options)) => options,
         Ok(None) => {
             print!("{}", options::HELP);

@@ -112,10 +112,6 @@ struct Words {
 
 impl Options {
     /// None if help is asked for.
-    pub(crate) fn from_environment() -> Result<Option<Self>, Failure> {
-        Self::parse(env::args_os().skip(1))
-    }
-
     pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Option<Self>, Failure> {
         let words = Words::parse(arguments).map_err(|error| Failure::Usage(error.to_string()))?;
         if words.help || words.values.first().is_some_and(|word| word == "help") {
