@@ -1,4 +1,4 @@
-//! What holds.
+//! The version that holds, with its document.
 
 use std::fmt;
 
