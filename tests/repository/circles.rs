@@ -61,12 +61,7 @@ impl Modules {
 
     fn add_file(&mut self, file: &str, name: &str, text: &str) {
         let mut path: Path = name.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
-        if ["lib", "main", "mod"]
-            .iter()
-            .any(|root| path.ends_with(&[(*root).to_owned()]))
-        {
-            path.pop();
-        }
+        path.pop_if(|name| ["lib", "main", "mod"].contains(&&**name));
         let mut code = Vec::new();
         flatten(text.parse().unwrap(), &mut code);
         self.add(file, path, &code);
