@@ -39,7 +39,7 @@ struct Module {
     /// The paths that `use` brings in, by their names here.
     imported: BTreeMap<String, Path>,
     /// Paths in code, and those in `use` that are not re-exported.
-    named: Vec<Path>,
+    named: BTreeSet<Path>,
 }
 
 /// The modules of one crate, by their paths. Modules for tests are left out.
@@ -275,9 +275,10 @@ fn length_of_item(code: &[String]) -> usize {
             "}" | ")" => -1,
             _ => 0,
         };
-        depth == 0 && [";", "}"].contains(&&**word)
+        depth < 0 || depth == 0 && [";", "}"].contains(&&**word)
     });
-    end.unwrap() + 1
+    // The bracket around an item is not a part of it.
+    end.unwrap() + usize::from(depth == 0)
 }
 
 fn circles(files: &[(&str, &str)]) -> Vec<String> {
@@ -306,6 +307,7 @@ fn imports_are_found_in_groups_in_bodies_and_through_re_exports() {
         "pub struct A; mod inner { use super::super::C as _; }",
         "pub struct A; pub use super::b::deep; fn f(_: deep::D) {}",
         "pub struct A; pub use super::C; fn f(_: C) {}",
+        "pub struct A; struct B { a: u8, #[cfg(test)] b: u8 } use super::C;",
     ];
     for a in imports {
         let expected = r#"a.rs imports {"b/deep.rs"}
