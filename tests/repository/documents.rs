@@ -7,7 +7,7 @@ pub(crate) mod algorithms;
 #[allow(dead_code, reason = "only the texts are of interest here")]
 mod scripts;
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use super::{circles::Modules, conformance::mistake_in_tests};
 
@@ -109,13 +109,8 @@ fn the_tests_have_the_features_of_the_crate_and_one_for_benchmarks() {
 /// A user of the ACL who is given less than the scripts call is not limited, and one who is given more could do harm.
 #[test]
 fn the_permissions_that_the_guide_for_production_gives_are_the_commands_of_the_scripts() {
-    let scripts = [
-        scripts::buckets(),
-        scripts::every_algorithm(),
-        scripts::questions(),
-        scripts::renew(),
-    ]
-    .concat();
+    let texts = scripts::Script::texts(Duration::ZERO);
+    let scripts: String = texts.iter().map(|text| text.source.as_str()).collect();
     let calls = scripts.split("redis.").skip(1);
     let called = calls.filter_map(|call| call.strip_prefix("call('").or(call.strip_prefix("pcall('")));
     let mut commands: BTreeSet<String> = called

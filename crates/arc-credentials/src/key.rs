@@ -63,7 +63,7 @@ impl fmt::Debug for KeyId {
 /// The public half of an issuer's key: what a client needs to get and to use a credential, and what the issuer's directory
 /// and an origin's challenge show as `token-key`.
 ///
-/// It verifies no token: that takes the [`IssuerKey`].
+/// It verifies no token: that takes the [`IssuerKey`](super::IssuerKey).
 ///
 /// ```
 /// use arc_credentials::{CredentialError, IssuerKey, Profile, PublicKey};

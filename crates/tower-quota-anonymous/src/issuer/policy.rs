@@ -15,8 +15,8 @@ use tower_quota::Permit;
 /// The limit of an origin holds for each credential. A client that can get any number of them has no limit, so this decision *is*
 /// the limit: identify the caller, by a login, a payment, an attestation; or ration what cannot be identified.
 ///
-/// - A [`RateLimitLayer`] is one: it issues as many credentials as its policies allow, in the partition that its key
-///   finds. With a key by account, two accounts behind one address have one each. With a key by address, an address has
+/// - A [`RateLimitLayer`](tower_quota::RateLimitLayer) is one: it issues as many credentials as its policies allow, in the
+///   partition that its key finds. With a key by account, two accounts behind one address have one each. With a key by address, an address has
 ///   *credentials × N* tokens in each window. A request that the layer passes uncounted because its store is unavailable
 ///   gets no credential, but 503: a credential lasts longer than an outage.
 /// - So is a function from an [`IssuanceRequest`] to the future of an [`IssuanceDecision`].
@@ -76,8 +76,8 @@ where
 /// A request for a credential, as a policy sees it: the head of the HTTP request, with the extensions that outer layers have
 /// put into it, and the key that is to issue.
 ///
-/// The extensions contain the [`KeyId`], too, so that the key of a [`RateLimitLayer`] can be by account *and* key: an
-/// account needs a new credential when the key changes.
+/// The extensions contain the [`KeyId`], too, so that the key of a [`RateLimitLayer`](tower_quota::RateLimitLayer) can be
+/// by account *and* key: an account needs a new credential when the key changes.
 #[derive(Clone)]
 pub struct IssuanceRequest {
     parts: Parts,

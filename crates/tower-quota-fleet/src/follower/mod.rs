@@ -19,7 +19,7 @@ pub use self::{
 };
 use super::{controls::Controls, document::RulesDocument};
 
-/// Keeps the rules, the kill switch and an access list of a layer at the version that a [`RulesSource`] has.
+/// Keeps the rules, the kill switch and an access list of a layer at the version that a [`RulesSource`](super::RulesSource) has.
 ///
 /// You want it where many instances have the same rules, and an incident is no time to reach each of them. It is a task
 /// beside the requests, which never wait for it: they are limited by the rules in force. The task asks for the version once
@@ -38,9 +38,9 @@ use super::{controls::Controls, document::RulesDocument};
 /// source loses what it had, or goes back to something older, [`FollowerStatus::lost`] says so; the newest order of the
 /// switch and all unexpired entries of the newest access lists stay in force until something newer is published.
 ///
-/// A program overrides the fleet by its [`RulesHandle`]: by rules of its own or its own switch, which then stay until
-/// [`clear_overrides`](RulesHandle::clear_overrides). Its own rules in an [`AccessList`](tower_quota::AccessList) go before those
-/// of the fleet.
+/// A program overrides the fleet by its [`RulesHandle`](tower_quota::RulesHandle): by rules of its own or its own switch,
+/// which then stay until [`clear_overrides`](tower_quota::RulesHandle::clear_overrides). Its own rules in an
+/// [`AccessList`](tower_quota::AccessList) go before those of the fleet.
 ///
 /// Clones follow together, and the task ends with the last one. The rules stay as they are then. The entries of its access list stay,
 /// too, also beyond their [expiry](super::AccessEntry::with_expiry), until a follower of the same set or limiter has read its own.
