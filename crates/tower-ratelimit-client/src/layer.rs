@@ -78,7 +78,7 @@ impl<R> ClientLayer<R> {
     }
 
     /// The current number of cached origins, or partitions of origins, at most
-    /// [`max_origins`](ClientLayerBuilder::max_origins).
+    /// [`max_origins`](super::ClientLayerBuilder::max_origins).
     pub fn origins(&self) -> usize {
         self.origins.len()
     }

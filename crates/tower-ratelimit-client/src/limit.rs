@@ -29,6 +29,7 @@ use ratelimit_fields::Unit;
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```
 ///
+/// [`Advice::limits`]: super::Advice::limits
 /// [`OriginStatus::limits`]: super::OriginStatus::limits
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
@@ -42,7 +43,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// The name of the policy, or the one that a [`Profile`] gives; draft-06 and draft-07 have none.
+    /// The name of the policy, or the one that a [`Profile`](super::Profile) gives; draft-06 and draft-07 have none.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -52,8 +53,8 @@ impl Limit {
         self.partition_key.as_deref()
     }
 
-    /// The unit of the limit: requests, unless a `RateLimit-Policy` of the same name names another, or a [`Profile`] says
-    /// that it is `tokens`.
+    /// The unit of the limit: requests, unless a `RateLimit-Policy` of the same name names another, or a
+    /// [`Profile`](super::Profile) says that it is `tokens`.
     pub fn unit(&self) -> &Unit {
         static REQUESTS: Unit = Unit::Requests;
         self.unit.as_ref().unwrap_or(&REQUESTS)
