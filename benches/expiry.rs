@@ -10,8 +10,6 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
 mod rounds;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::{
     io::{BufReader, Read, Write},
@@ -21,10 +19,9 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use test_kit::{RedisServer, ScriptCall, ScriptedServer, encode, read_reply};
 use tokio::runtime::Runtime;
 use tower_quota::{Algorithm, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store};
-
-use self::support::{RedisServer, ScriptCall, ScriptedServer};
 
 const WINDOW: u64 = 60;
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -129,12 +126,12 @@ fn fill(server: &RedisServer, call: &[Vec<u8>], callers: u64) {
                 key.as_bytes(),
                 &[charge, &number].concat(),
             ];
-            bytes.extend(support::encode(&words));
+            bytes.extend(encode(&words));
         }
         connection.write_all(&bytes).expect("the server reads");
         for _ in batch {
             let mut reply = Vec::new();
-            support::read_reply(&mut replies, &mut reply).expect("the server answers");
+            read_reply(&mut replies, &mut reply).expect("the server answers");
             assert_eq!(reply[0], b'$', "{}", String::from_utf8_lossy(&reply));
         }
     }

@@ -23,8 +23,6 @@
 
 mod allocations;
 mod by_hand;
-#[path = "../tests/support/remote_store.rs"]
-mod remote_store;
 #[path = "../examples/results/mod.rs"]
 mod results;
 mod rounds;
@@ -42,13 +40,13 @@ use axum::body::Body;
 use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use serde_json::json;
+use test_kit::RemoteStore;
 use tower::{Layer, Service, service_fn};
 use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuilder, key_extractor::KeyExtractor};
 use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Store, key};
 
 use self::{
     by_hand::ByHand,
-    remote_store::RemoteStore,
     results::outputs::{Outputs, USAGE, rounded},
     rounds::{Side, Values},
 };

@@ -26,8 +26,6 @@ mod decisions;
 #[path = "lean/open.rs"]
 mod open;
 mod rounds;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use redis::{Client, Script, aio::MultiplexedConnection, cmd};
 use tower_quota::Outcome;

@@ -11,8 +11,6 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
 mod rounds;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -21,14 +19,13 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use test_kit::RedisServer;
 use tokio::{runtime::Runtime, time::interval};
 use tower_quota::{
     Algorithm, ChargeTime, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Settlement,
     Store,
     clock::{Clock, Timestamp},
 };
-
-use self::support::RedisServer;
 
 const START: u64 = 1_700_000_040_000_000;
 const WINDOW: Duration = Duration::from_secs(60);

@@ -22,8 +22,6 @@
 #[path = "prefetch/far.rs"]
 mod far;
 mod rounds;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::{
     convert::Infallible,
@@ -36,6 +34,7 @@ use std::{
 
 use futures_util::future::join_all;
 use http::{Request, Response};
+use test_kit::RedisServer;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
     AcquireFuture, Decision, Limiter, Outcome, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
@@ -43,8 +42,6 @@ use tower_quota::{
     clock::{Clock, Timestamp},
     key,
 };
-
-use self::support::RedisServer;
 
 const RATE: u64 = 10_000;
 const CAPACITY: u64 = 2_000;

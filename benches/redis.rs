@@ -38,8 +38,6 @@ mod rounds;
 #[path = "../src/store/redis/scripts/mod.rs"]
 #[allow(dead_code, reason = "three buckets need one of them")]
 mod scripts;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::{
     env,

@@ -16,8 +16,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
-#[path = "../tests/support/remote_store.rs"]
-mod remote_store;
 mod rounds;
 
 use std::{
@@ -31,13 +29,14 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Empty;
+use test_kit::RemoteStore;
 use tower::{Layer, Service, service_fn};
 use tower_quota::{
     Limiter, LimiterBuilder, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Store,
     key,
 };
 
-use self::{remote_store::RemoteStore, rounds::Side};
+use self::rounds::Side;
 
 const USER: HeaderName = HeaderName::from_static("x-user-id");
 const ROUNDS: usize = 21;

@@ -15,20 +15,17 @@
 #[path = "scale/model.rs"]
 mod model;
 mod rounds;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::{convert::Infallible, fs, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use http::{Request, Response};
+use test_kit::RedisServer;
 use tokio::{runtime::Runtime, time::timeout};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
     Limiter, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayerBuilder, RedisStore, Scope, Store, key,
 };
-
-use self::support::RedisServer;
 
 const USERS: u64 = 50_000;
 const POLICIES: [QuotaPolicy; 3] = [

@@ -12,8 +12,6 @@ mod rounds;
 #[path = "../src/store/redis/scripts/mod.rs"]
 #[allow(dead_code, reason = "leases are not renewed here")]
 mod scripts;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::{
     io::{BufReader, Write},
@@ -22,13 +20,11 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use test_kit::{RedisServer, ScriptCall, ScriptedServer, encode, read_reply};
 use tokio::runtime::Runtime;
 use tower_quota::{PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store};
 
-use self::{
-    rounds::Side,
-    support::{RedisServer, ScriptCall, ScriptedServer},
-};
+use self::rounds::Side;
 
 const USERS: u64 = 20_000;
 const TOGETHER: usize = 32;
@@ -118,14 +114,14 @@ fn send(mut connection: &TcpStream, calls: &[Words], hash: &[u8]) {
         let mut bytes = Vec::new();
         for words in calls {
             let own = words[2..].iter().map(Vec::as_slice);
-            bytes.extend(support::encode(
+            bytes.extend(encode(
                 &[&b"EVALSHA"[..], hash].into_iter().chain(own).collect::<Vec<_>>(),
             ));
         }
         connection.write_all(&bytes).expect("the server reads");
         for _ in calls {
             let mut reply = Vec::new();
-            support::read_reply(&mut replies, &mut reply).expect("the server answers");
+            read_reply(&mut replies, &mut reply).expect("the server answers");
             assert_eq!(reply[0], b'$', "{}", String::from_utf8_lossy(&reply));
         }
     }

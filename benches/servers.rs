@@ -9,21 +9,17 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
 mod rounds;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::env;
 
 use futures_util::future::join_all;
+use test_kit::{RedisServer, Setup};
 use tokio::runtime::Runtime;
 use tower_quota::{
     Decision, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Settlement, Store,
 };
 
-use self::{
-    rounds::Side,
-    support::{RedisServer, Setup},
-};
+use self::rounds::Side;
 
 const USERS: u64 = 500;
 

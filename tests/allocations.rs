@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "support/remote_store.rs"]
-mod remote_store;
-
 use std::{alloc::System, convert::Infallible, future::ready, time::Duration};
 
 use bytes::Bytes;
@@ -13,14 +10,13 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::Empty;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use test_kit::RemoteStore;
 use tower::{Service, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateCap, RateLimitLayer,
     RateLimitLayerBuilder, ResponseFields, Scope, Store, ToPartitionKey, key,
 };
-
-use self::remote_store::RemoteStore;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -10,8 +10,6 @@
 #![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
 #![allow(dead_code, reason = "the scenarios use all of it")]
 
-mod support;
-
 #[path = "../examples/results/mod.rs"]
 mod results;
 

@@ -19,6 +19,7 @@ use std::{
 };
 
 use http::{Request, Response};
+use test_kit::RedisServer;
 use tokio::{runtime::Runtime, task::JoinSet};
 use tower::{Layer, ServiceExt, service_fn, util::ServiceFn};
 use tower_quota::{
@@ -26,10 +27,7 @@ use tower_quota::{
     RateLimitLayerBuilder, RedisStore, Scope, Store, ToPartitionKey, key,
 };
 
-use super::{
-    rounds::{self, Side},
-    support::RedisServer,
-};
+use super::rounds::{self, Side};
 
 pub const SCOPE: &str = "bench";
 pub const USERS: usize = 250_000;

@@ -11,13 +11,11 @@ use std::{
 
 use futures_util::future::join_all;
 use http::{Request, Response};
+use test_kit::{Mode, Proxy, RedisServer};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{Decision, Limiter, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, key};
 
-use super::{
-    Counting, rounds,
-    support::{Mode, Proxy, RedisServer},
-};
+use super::{Counting, rounds};
 
 const INSTANCES: u64 = 4;
 const QUOTA: u64 = 60_000;

@@ -51,8 +51,6 @@ mod report;
 #[path = "../results/mod.rs"]
 mod results;
 mod server;
-#[path = "../../tests/support/mod.rs"]
-pub(crate) mod support;
 pub(crate) mod tally;
 mod undecided;
 pub(crate) mod users;
@@ -60,7 +58,7 @@ pub(crate) mod users;
 use std::{env, error::Error, fmt::Display, process::ExitCode, time::Duration};
 
 use serde_json::{Value, json};
-
+use test_kit as support;
 use tokio::runtime::{self, Runtime};
 
 use self::{

@@ -3,7 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod reading;
-#[path = "../support/remote_store.rs"]
-mod remote_store;
 mod response_fields;
 mod typed_headers;

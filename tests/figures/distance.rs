@@ -14,6 +14,7 @@ use std::{
 
 use http::{Request, Response};
 use redis::{IntoConnectionInfo, io::tcp::TcpSettings};
+use test_kit::{Mode, Proxy, RedisServer};
 use tokio::runtime::{self, Runtime};
 use tower::{Layer, Service, service_fn, util::ServiceFn};
 use tower_quota::{QuotaPolicy, RateLimit, RateLimitLayer, RedisStore, key};
@@ -22,7 +23,6 @@ use super::{
     example::{
         generator::Load,
         options::{Mode as LoadMode, Options},
-        support::{Mode, Proxy, RedisServer},
         tally::Tally,
         users::UserId,
     },

@@ -33,9 +33,6 @@ mod resolver;
 #[path = "../outages/scenario.rs"]
 mod scenario;
 
-#[path = "../support/load.rs"]
-mod quota;
-
 mod distance;
 mod faults;
 mod migration;
@@ -47,7 +44,6 @@ mod table;
 
 use std::{env, process::ExitCode};
 
-use example::support;
 use table::Table;
 use tokio::runtime::{self, Runtime};
 

@@ -9,6 +9,7 @@ use std::{
 };
 
 use http::{Request, Response};
+use test_kit::{RedisCluster, RedisServer};
 use tokio::{
     runtime::Runtime,
     task::block_in_place,
@@ -17,10 +18,7 @@ use tokio::{
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{Decision, Limiter, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, key};
 
-use super::{
-    support::{RedisCluster, RedisServer},
-    table::{Table, percent},
-};
+use super::table::{Table, percent};
 
 /// For how long each slot is half moved: its keys are at one node, and what is new at the other.
 const HALF_MOVED: Duration = Duration::from_millis(1_500);

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
+use test_kit::{RedisServer, load::assert_limit_holds, load::outcome, load::until_decided};
 use tokio::{runtime::Runtime, task::block_in_place};
 use tower_quota::Outcome;
 
 use super::{
     load::DEADLINE,
     machine::Stopwatch,
-    quota::{assert_limit_holds, outcome, until_decided},
     resolver::{Name, five_a_day},
     scenario::RECOVERY,
-    support::RedisServer,
     table::Table,
 };
 

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use test_kit::Mode;
 use tokio::{runtime::Runtime, time::sleep};
 
-use super::{harness::Scene, load::Load, support::Mode, table::Table};
+use super::{harness::Scene, load::Load, table::Table};
 
 const ROUNDS: usize = 6;
 const WATCHED: Duration = Duration::from_millis(1_500);

@@ -6,6 +6,7 @@ use std::{net::IpAddr, time::Duration};
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use proptest::{collection::vec, prelude::*};
+use test_kit::{RedisServer, shared_cluster, shared_server};
 use tower_quota::{
     Access, AccessList, RateLimitLayer, RedisStore, RedisStoreBuilder,
     clock::{Clock, Timestamp},
@@ -16,10 +17,7 @@ use tower_quota_fleet::{
     RulesSource, RulesVersion, SwitchOrder,
 };
 
-use crate::{
-    source::{Source, builder, hour, layer, pass, poll, quota, version},
-    support::{RedisServer, shared_cluster, shared_server},
-};
+use crate::source::{Source, builder, hour, layer, pass, poll, quota, version};
 
 /// Seconds since the Unix epoch.
 const START: u64 = 1_800_000_000;

@@ -6,13 +6,14 @@
 
 use std::{env, fmt::Write as _, fs, path::PathBuf, time::Duration};
 
+use test_kit::RedisServer;
 use tower_quota::{
     Algorithm, Direction, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store,
     clock::{Clock, Timestamp},
 };
 use tower_quota_fleet::{RedisRules, RulesDocument, RulesSource, RulesVersion};
 
-use crate::{document::whole, support::RedisServer};
+use crate::document::whole;
 
 /// The time at which all values were written, and are read.
 const TIME: u64 = 1_700_000_000_000_000;

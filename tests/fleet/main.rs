@@ -11,6 +11,4 @@ mod publish;
 mod redis;
 mod sentinel;
 mod source;
-#[path = "../support/mod.rs"]
-mod support;
 mod terminal;

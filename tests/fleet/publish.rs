@@ -2,6 +2,7 @@
 
 use std::{error::Error, time::Duration};
 
+use test_kit::{Mode, Proxy, RedisServer, shared_cluster, shared_server};
 use tower_quota::{
     Access, Algorithm, Decision, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, RedisStoreBuilder, Rules,
     Scope, Store, StoreError, StoreErrorKind,
@@ -10,8 +11,6 @@ use tower_quota_fleet::{
     AccessEntry, Control, FleetError, FleetErrorKind, Publication, RedisRules, RulesDocument, RulesPublisher,
     RulesSource, RulesVersion,
 };
-
-use crate::support::{Mode, Proxy, RedisServer, shared_cluster, shared_server};
 
 const GUIDE: &str = include_str!("../../crates/tower-quota-fleet/docs/fleet.md");
 

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use test_kit::{RedisCluster, RedisServer, shared_cluster, shared_server};
 use tokio::time::{Instant, sleep, timeout};
 use tower_quota::{RateLimitLayer, RedisStore, RedisStoreBuilder, StoreErrorKind};
 use tower_quota_fleet::{
@@ -20,10 +21,7 @@ use tower_quota_fleet::{
     SourceFuture,
 };
 
-use crate::{
-    source::{layer, quota, send, version},
-    support::{RedisCluster, RedisServer, shared_cluster, shared_server},
-};
+use crate::source::{layer, quota, send, version};
 
 /// Longer than an instance takes on a machine that does much else.
 const HANG: Duration = Duration::from_secs(30);

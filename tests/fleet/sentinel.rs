@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use test_kit::{RedisServer, Sentinels};
 use tokio::time::{sleep, timeout};
 use tower_quota::{RateLimitLayer, RedisStore};
 use tower_quota_fleet::{Publication, RedisRules, RulesFollower, RulesPublisher};
@@ -11,7 +12,6 @@ use tower_quota_fleet::{Publication, RedisRules, RulesFollower, RulesPublisher};
 use crate::{
     events::log,
     source::{hour, layer, quota},
-    support::{RedisServer, Sentinels},
 };
 
 /// Sentinels promote no replica that was cut off for more than ten times this before the primary went down.

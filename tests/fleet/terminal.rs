@@ -7,11 +7,12 @@ mod program;
 use std::{fs, path::PathBuf};
 
 use serde_json::{Value, json};
+use test_kit::shared_server;
 use tower_quota::RedisStore;
 use tower_quota_fleet::{InstanceReport, RedisRules, RulesSource, RulesVersion};
 
 use self::program::options::Options;
-use crate::{source::pass, support::shared_server};
+use crate::source::pass;
 
 /// A rule set of its own, and files of rules.
 struct Terminal {

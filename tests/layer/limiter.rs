@@ -1,6 +1,7 @@
 //! Checks outside of HTTP: they decide as the layer does, and permits hold what was charged.
 
 use proptest::prelude::*;
+use test_kit::RemoteStore;
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
@@ -9,7 +10,7 @@ use tower_quota::{
     RefundOutcome, Rules, WithPermit,
 };
 
-use super::{contract::FailingStore, remote_store::RemoteStore, *};
+use super::{contract::FailingStore, *};
 
 impl Scene {
     /// A limiter with the scope, the store and the policies of the layer.

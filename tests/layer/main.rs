@@ -16,8 +16,6 @@ mod nested;
 mod overlays;
 mod queue;
 mod rejection_cache;
-#[path = "../support/remote_store.rs"]
-mod remote_store;
 mod responses;
 mod rules;
 mod screening;

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use http_body_util::BodyExt;
+use test_kit::RemoteStore;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
@@ -14,7 +15,7 @@ use tower_quota::{
 };
 
 use self::Word::{Actual, Refund, Settle};
-use super::{remote_store::RemoteStore, *};
+use super::*;
 
 fn per_hour(quota: u64) -> QuotaPolicy {
     QuotaPolicy::per_hour("hour", quota)

@@ -12,6 +12,11 @@ use std::{
 
 use futures_util::future::join_all;
 use proptest::test_runner::{Config, TestRunner};
+use test_kit::{
+    Mode, Proxy, RedisCluster, RedisServer, load::HANG, load::Load, load::assert_limit_holds, load::outcome,
+    load::until, load::until_decided, partition_steps::Step, partition_steps::move_clock, partition_steps::settlement,
+    partition_steps::steps, shared_cluster, shared_server,
+};
 use tokio::time::timeout;
 use tower_quota::{
     Algorithm, Availability, ChargeTime, Decision, Limiter, MemoryStore, Outcome, PartitionId, PartitionKey, Plan,
@@ -25,10 +30,7 @@ use crate::{
     callers::Caller,
     history,
     load::{Client, Observed},
-    partition_steps::{Step, move_clock, settlement, steps},
-    quota::{HANG, Load, assert_limit_holds, outcome, until, until_decided},
     sentinel::wait_for_replica,
-    support::{Mode, Proxy, RedisCluster, RedisServer, shared_cluster, shared_server},
 };
 
 const LIMIT: u64 = 5;

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
+use test_kit::{Mode, Proxy, RedisServer, ScriptedServer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -33,8 +34,6 @@ use tower_quota::{
     Algorithm, Decision, FailureMode, Limiter, LimiterBuilder, MemoryStore, Outcome, PartitionKey, Plan, PolicySet,
     QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind, key,
 };
-
-use crate::support::{Mode, Proxy, RedisServer, ScriptedServer};
 
 /// Longer than anything here can take unless it hangs.
 const HANG: Duration = Duration::from_secs(20);

@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use test_kit::{Mode, RedisServer};
 use tokio::{
     task::{block_in_place, yield_now},
     time::sleep,
@@ -20,7 +21,6 @@ use super::{
     fault::{CUTS, FLUSHES, FOR, Fault, KILLS, LOSSES},
     harness::Scene,
     load::{Client, HANG},
-    support::{Mode, RedisServer},
 };
 
 impl Fault {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use test_kit::{Mode, Proxy, RedisServer};
 use tokio::{
     runtime::{self, Handle, Runtime},
     task::block_in_place,
@@ -20,7 +21,6 @@ use super::{
     load::{Client, HANG},
     machine::{Stopwatch, sockets},
     record::{Counts, Record},
-    support::{Mode, Proxy, RedisServer},
 };
 
 const INSTANCES: usize = 3;

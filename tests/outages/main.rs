@@ -13,12 +13,6 @@
 #![allow(dead_code, reason = "the soak and the figures use the rest")]
 #![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
-#[path = "../support/load.rs"]
-mod quota;
-
 mod callers;
 mod cluster;
 mod fault;
@@ -30,8 +24,6 @@ mod history_rules;
 mod history_simulation;
 mod load;
 mod machine;
-#[path = "../support/partition_steps.rs"]
-mod partition_steps;
 mod record;
 mod resolver;
 mod scenario;

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
+use test_kit::{RedisServer, load::assert_limit_holds, load::outcome, load::until, load::until_decided};
 use tokio::task::block_in_place;
 use tower_quota::{Outcome, RateLimitLayer, RedisStore};
 
-use super::{
-    quota::{assert_limit_holds, outcome, until, until_decided},
-    resolver::{Name, five_a_day, nowhere},
-    support::RedisServer,
-};
+use super::resolver::{Name, five_a_day, nowhere};
 
 /// Only what cannot be asked fails open here, not what answers late on a busy machine.
 fn layer(store: RedisStore) -> RateLimitLayer {

@@ -12,6 +12,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use test_kit::{Mode, Proxy, RedisCluster, RedisServer, ScriptCall, ScriptedServer, Sentinels, bulk, load::outcome};
 use tokio::{
     runtime::{Builder, Runtime},
     time::{sleep, timeout},
@@ -20,9 +21,6 @@ use tower_quota::{
     Decision, Limiter, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayerBuilder, RedisStore, Scope,
     Settlement, Store, StoreError, StoreErrorKind, key,
 };
-
-use crate::quota::outcome;
-use crate::support::{Mode, Proxy, RedisCluster, RedisServer, ScriptCall, ScriptedServer, Sentinels, bulk};
 
 /// Longer than anything here can take unless it hangs.
 const HANG: Duration = Duration::from_secs(20);

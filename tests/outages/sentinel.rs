@@ -10,6 +10,10 @@ use std::{
     time::Duration,
 };
 
+use test_kit::{
+    Proxy, RedisServer, Sentinels, encode, eventually, load::Load, load::assert_limit_holds, load::outcome,
+    load::until_decided, read_reply,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -19,8 +23,6 @@ use tower_quota::{Limiter, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerB
 use crate::{
     history::Lost,
     load::{Client, Observed},
-    quota::{Load, assert_limit_holds, outcome, until_decided},
-    support::{Proxy, RedisServer, Sentinels, encode, eventually, read_reply},
 };
 
 fn layer(store: RedisStore) -> RateLimitLayer {

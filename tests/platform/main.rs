@@ -8,8 +8,6 @@
 
 mod fleet;
 mod proxies;
-#[path = "../support/mod.rs"]
-mod support;
 
 #[path = "../../examples/platform/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
@@ -40,6 +38,7 @@ use platform::{
     rules::RulesFile,
 };
 use serde_json::{Value, json};
+use test_kit as support;
 use tokio::{
     sync::Barrier,
     time::{sleep, timeout},

@@ -1,10 +1,9 @@
 //! The example `anonymous`: what it tells is what happens.
 
+use test_kit::RedisServer;
 #[path = "../../crates/tower-quota-anonymous/examples/anonymous/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
 mod anonymous;
-
-use crate::support::RedisServer;
 
 async fn told(redis_url: Option<String>) -> String {
     let site = anonymous::Site::start(0, redis_url).await.unwrap();

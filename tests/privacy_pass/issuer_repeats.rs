@@ -12,6 +12,7 @@ use std::{
 
 use futures_util::future::join_all;
 use http::Response;
+use test_kit::{RedisServer, RemoteStore, shared_server};
 use tokio::{
     sync::{Notify, Semaphore},
     task::{JoinHandle, yield_now},
@@ -30,8 +31,6 @@ use crate::{
     holder::challenged,
     instances,
     issuer::{content, hours, keys, message, noon, post, send},
-    remote_store::RemoteStore,
-    support::{self, RedisServer},
 };
 
 /// Two credentials a day for each account, and none without one.
@@ -703,7 +702,7 @@ async fn while_the_store_does_not_answer_nothing_is_issued_and_a_note_that_it_ha
 
 #[tokio::test]
 async fn two_instances_on_one_redis_share_what_was_charged() {
-    let (server, keys) = (support::shared_server(), keys());
+    let (server, keys) = (shared_server(), keys());
     let instance = |_| {
         let store = RedisStore::new(server.url()).unwrap();
         let one = QuotaPolicy::per_day("credentials", 1);

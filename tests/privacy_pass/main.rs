@@ -11,10 +11,6 @@ mod issuer;
 mod issuer_repeats;
 mod messages;
 mod origin;
-#[path = "../support/remote_store.rs"]
-mod remote_store;
 mod rotation;
 mod servers;
 mod spent;
-#[path = "../support/mod.rs"]
-mod support;

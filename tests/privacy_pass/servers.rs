@@ -3,17 +3,15 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use test_kit::{RedisServer, Sentinels, shared_cluster, shared_server};
 use tower_quota::{FailureMode, RedisStore};
 
-use crate::{
-    instances::{instance, new_key, status, tokens},
-    support::{self, RedisServer, Sentinels},
-};
+use crate::instances::{instance, new_key, status, tokens};
 
 /// M30, M31
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_fifty_equal_tokens_at_two_instances_on_one_redis_one_passes() {
-    let (server, key) = (support::shared_server(), new_key());
+    let (server, key) = (shared_server(), new_key());
     let layers = [0, 1].map(|_| instance(&key, RedisStore::new(server.url()).unwrap()).build().unwrap());
     let tokens = tokens(&layers[0], &key, 3).await;
     for token in &tokens {
@@ -51,7 +49,7 @@ async fn a_spent_token_takes_at_most_120_bytes_of_redis_and_expires_after_two_wi
 /// Tags spread over the slots, so each node has some.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_cluster_a_token_is_accepted_once_whichever_node_keeps_it() {
-    let (cluster, key) = (support::shared_cluster(), new_key());
+    let (cluster, key) = (shared_cluster(), new_key());
     let layers = [0, 1].map(|_| {
         instance(&key, RedisStore::cluster(cluster.urls()).unwrap())
             .build()

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
+use test_kit::RedisServer;
 use tokio::{
     task::yield_now,
     time::{sleep, timeout},
@@ -31,8 +32,6 @@ use tower_quota::{
     Decision, Limiter, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
     RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, key,
 };
-
-use crate::support::RedisServer;
 
 const HOLDERS: u64 = 200;
 const ROUNDS: u64 = 30;

@@ -33,7 +33,7 @@ pub(crate) fn run() {
 
 /// L11, L25
 fn four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass() {
-    let server = crate::support::RedisServer::start();
+    let server = test_kit::RedisServer::start();
     let admitted: Vec<u64> = together(PROCESSES, URL, &server.url());
     assert_eq!(admitted.iter().sum::<u64>(), LIMIT, "{admitted:?}");
     crate::passed("four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass");

@@ -15,7 +15,6 @@ use std::{
 
 use serde_json::Value;
 
-pub(crate) use self::example::support;
 use self::example::users::{Random, UserId, Users};
 
 /// The variable that makes a child run the example.
@@ -141,7 +140,7 @@ fn every_mode_reports_what_it_is_for() {
     let with = |more: &[&str]| start(&[&small, more].concat(), None);
     // At the same time, since they mostly wait.
     let outage = with(&["--mode", "outage", "--seconds", "7"]);
-    let given = crate::support::RedisServer::start();
+    let given = test_kit::RedisServer::start();
     let normal = start(&small, Some(&given.url()));
     let (rejection, hot_key) = (with(&["--mode", "rejection"]), with(&["--mode", "hot-key"]));
 

@@ -25,8 +25,6 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use load::support;
-
 const PARTS: [(&str, fn()); 6] = [
     ("concurrency", concurrency::run),
     ("instances", instances::run),

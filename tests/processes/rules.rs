@@ -20,6 +20,7 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
+use test_kit::RedisServer;
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
@@ -31,7 +32,7 @@ use tower_quota_fleet::{
     FleetErrorKind, Publication, RedisRules, RulesDocument, RulesFollower, RulesPublisher, RulesVersion,
 };
 
-use crate::{support::RedisServer, together};
+use crate::together;
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 8;

@@ -20,14 +20,13 @@ use rustls::{
     server::WebPkiClientVerifier,
     sign,
 };
+use test_kit::{RedisCluster, eventually};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Notify,
 };
 use tokio_rustls::TlsAcceptor;
 use tower_quota::{Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store};
-
-use crate::support::{RedisCluster, eventually};
 
 /// The variables that make a process a child, with the URL of the server or of a node of the cluster.
 const URL: &str = "TOWER_QUOTA_TEST_TLS";
@@ -51,7 +50,7 @@ pub(crate) fn run() {
 
 #[tokio::main]
 async fn a_store_reaches_redis_by_tls_with_the_provider_that_the_program_installs() {
-    let server = crate::support::RedisServer::start();
+    let server = test_kit::RedisServer::start();
     let certificate = Certificate::new();
     let proxy = certificate.proxy(server.port()).await;
     certificate.run(URL, &proxy.url("localhost")).await;
@@ -98,7 +97,7 @@ async fn thousands_of_decisions_are_made_while_the_client_certificate_changes_an
     const BATCH: usize = 20;
     // A test before this one may have installed it.
     let _ = ring::default_provider().install_default();
-    let server = crate::support::RedisServer::start();
+    let server = test_kit::RedisServer::start();
     let (certificate, [first, second]) = (Certificate::new(), [Certificate::new(), Certificate::new()]);
     let gate = Arc::new(Gate {
         config: Mutex::new(certificate.demanding(&[&first])),

@@ -1,12 +1,12 @@
 //! Two processes on one Redis accept an anonymous token once.
 
 use futures_util::future::join_all;
+use test_kit::RedisServer;
 use tower_quota::RedisStore;
 use tower_quota_anonymous::{IssuerKey, Profile, Token};
 
 use crate::{
     origins::{instance, new_key, status, tokens},
-    support::RedisServer,
     together,
 };
 

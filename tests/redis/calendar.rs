@@ -10,13 +10,12 @@ use std::{
 
 use futures_util::future::join_all;
 use jiff::Timestamp as Moment;
+use test_kit::{RedisServer, ScriptedServer};
 use tower_quota::{
     CalendarPeriod, CalendarWindow, Decision, Direction, MemoryStore, Outcome, PartitionId, PartitionKey, Plan,
     PolicySet, QuotaPolicy, RedisStore, Scope, Settlement, Store, StoreErrorKind,
     clock::{Clock, Timestamp},
 };
-
-use crate::support::{RedisServer, ScriptedServer};
 
 fn moment(text: &str) -> Timestamp {
     let moment: Moment = text.parse().unwrap();

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use proptest::{prelude::*, sample::select};
+use test_kit::RedisServer;
 use tower_quota::{
     Algorithm, CalendarPeriod, CalendarWindow, ChargeTime, Decision, Direction, Outcome, PolicySet, QuotaPolicy,
     Settlement, Store,
@@ -12,7 +13,6 @@ use tower_quota::{
 };
 
 use super::ledger::{Caller, SECOND, for_any, remaining, somebody};
-use crate::support::RedisServer;
 
 const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::TokenBucket,

@@ -22,6 +22,7 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
+use test_kit::RedisServer;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
@@ -36,8 +37,6 @@ use tower_quota::{
     clock::{Clock, Timestamp},
     key,
 };
-
-use crate::support::RedisServer;
 
 /// Longer than anything in a test can take unless it hangs.
 const HANG: Duration = Duration::from_secs(30);
@@ -422,7 +421,7 @@ async fn what_one_layer_gives_back_is_there_for_another_one_on_the_same_store() 
 
 #[tokio::test]
 async fn what_was_given_back_is_there_for_the_next_request_in_a_cluster() {
-    let store = RedisStore::cluster(crate::support::shared_cluster().urls()).unwrap();
+    let store = RedisStore::cluster(test_kit::shared_cluster().urls()).unwrap();
     let scope = format!("charges-{}", std::process::id());
     let policies = [
         QuotaPolicy::per_day("day", 1),

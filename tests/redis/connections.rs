@@ -15,6 +15,9 @@ use std::{
 
 use futures_util::future::join_all;
 use http::{Request, Response};
+use test_kit::{
+    Mode, Proxy, RedisServer, load::assert_limit_holds, load::outcome, load::until, load::until_decided, shared_cluster,
+};
 use tokio::task::yield_now;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
@@ -26,9 +29,6 @@ use tower_quota::{
         from_redis_value,
     },
 };
-
-use crate::load::{assert_limit_holds, outcome, until, until_decided};
-use crate::support::{Mode, Proxy, RedisServer, shared_cluster};
 
 fn layer(store: RedisStore, scope: &str) -> RateLimitLayer {
     // Every request asks the store, about which these tests are.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, future::join_all};
 use http::{Request, Response};
 use http_body_util::Full;
+use test_kit::{RedisServer, Sentinels, shared_cluster, shared_server};
 use tokio::{
     runtime::{Builder, Runtime},
     sync::{Semaphore, watch},
@@ -19,8 +20,6 @@ use tower_quota::{
     clock::{Clock, Timestamp},
     key,
 };
-
-use crate::support::{RedisServer, Sentinels, shared_cluster, shared_server};
 
 /// Longer than anything in a test can take unless it hangs.
 const HANG: Duration = Duration::from_secs(30);

@@ -8,13 +8,12 @@ use proptest::{
     sample::{Index, select},
     test_runner::{Config, TestRunner},
 };
+use test_kit::RedisServer;
 use tower_quota::{
     Algorithm, Decision, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Settlement, Store,
     StoreError, StoreErrorKind,
     clock::{Clock, Timestamp},
 };
-
-use crate::support::RedisServer;
 
 const NOW: u64 = 1_700_000_000_123_456;
 const RUNS: u32 = 1_500;

@@ -348,7 +348,7 @@ async fn what_was_given_back_to_a_log_leaves_no_trace_in_its_answers() {
 /// A full memory has evicted it, or a server was emptied.
 #[tokio::test]
 async fn what_a_store_has_lost_is_not_given_back_later() {
-    let server = crate::support::RedisServer::start();
+    let server = test_kit::RedisServer::start();
     let clock = Clock::manual(Timestamp::from_micros(START));
     let memory = MemoryStore::builder().max_partitions(1).clock(clock.clone());
     let redis = RedisStore::builder(server.url()).clock(clock.clone());
@@ -552,7 +552,7 @@ const OLD_VALUES: [OldValue; 2] = [
 #[tokio::test]
 async fn a_value_of_the_previous_layout_is_read_and_keeps_it_until_it_is_gone() {
     const BIRTH: usize = 3;
-    let server = crate::support::RedisServer::start();
+    let server = test_kit::RedisServer::start();
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_001_000));
     let redis = RedisStore::builder(server.url()).clock(clock.clone()).build().unwrap();
     for (policies, hex, size, left) in OLD_VALUES {

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use test_kit::{shared_cluster, shared_server};
 use tower_quota::{
     Caller, ChargeTime, Decision, Limiter, Outcome, Permit, QuotaPolicy, RedisStore, RedisStoreBuilder, Refund,
     RefundOutcome,
     clock::{Clock, Timestamp},
 };
-
-use crate::support::{shared_cluster, shared_server};
 
 /// Longer than anything in a test can take unless it hangs.
 const HANG: Duration = Duration::from_secs(30);

@@ -272,7 +272,7 @@ async fn a_lockout_of_a_year_is_exact_to_the_microsecond() {
 /// With a manual clock, keys stay for an hour longer.
 #[tokio::test]
 async fn a_key_does_not_expire_before_its_lockout_ends() {
-    let server = crate::support::RedisServer::start();
+    let server = test_kit::RedisServer::start();
     let clock = Clock::manual(Timestamp::from_micros(1_700_006_400 * SECOND));
     let redis = RedisStore::builder(server.url()).clock(clock.clone()).build().unwrap();
     for policy in blocking() {

@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use test_kit::RedisServer;
 use tower_quota::{
     Algorithm, ChargeTime, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
     RedisStore, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
 };
-
-use crate::support::RedisServer;
 
 const START: u64 = 1_700_000_040_000_000;
 const WINDOW: Duration = Duration::from_secs(60);

@@ -11,21 +11,15 @@ mod flush;
 mod garbage;
 mod ledger;
 mod limiter;
-#[path = "../support/load.rs"]
-mod load;
 mod lockouts;
 mod longest_call;
 mod maxima;
 mod model;
-#[path = "../support/partition_steps.rs"]
-mod partition_steps;
 mod partitions;
 mod prefetch;
 mod questions;
 mod ready;
 mod reloads;
-#[path = "../support/remote_store.rs"]
-mod remote_store;
 mod rules_diff;
 mod runtimes;
 #[path = "../../src/store/redis/scripts/mod.rs"]
@@ -33,16 +27,15 @@ mod runtimes;
 mod scripts;
 mod shared_calls;
 mod stores;
-#[path = "../support/mod.rs"]
-mod support;
 mod support_works;
 mod twin_scripts;
 
 use std::time::Duration;
 
+use test_kit::shared_server;
 use tower_quota::{RedisStore, RedisStoreBuilder};
 
 /// A store on the one server of this process. It waits for its connections also while the other tests keep the machine busy.
 fn shared_store() -> RedisStoreBuilder {
-    RedisStore::builder(support::shared_server().url()).connection_timeout(Duration::from_secs(60))
+    RedisStore::builder(shared_server().url()).connection_timeout(Duration::from_secs(60))
 }

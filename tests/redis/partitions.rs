@@ -10,6 +10,10 @@ use proptest::{
     strategy::Strategy,
     test_runner::{Config, TestRunner},
 };
+use test_kit::{
+    RedisServer, partition_steps::Step, partition_steps::move_clock, partition_steps::settlement,
+    partition_steps::steps, partition_steps::steps_back_and_forth,
+};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
@@ -18,9 +22,6 @@ use tower_quota::{
     clock::{Clock, Timestamp},
     key,
 };
-
-use crate::partition_steps::{Step, move_clock, settlement, steps, steps_back_and_forth};
-use crate::support::RedisServer;
 
 /// Both stores on one clock, and the kinds of partitions, each with policies of its own.
 struct Bench {

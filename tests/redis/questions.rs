@@ -5,6 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use http::{Request, Response};
+use test_kit::RedisServer;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
@@ -14,8 +15,6 @@ use tower_quota::{
     clock::{Clock, Timestamp},
     key,
 };
-
-use crate::support::RedisServer;
 
 /// In the middle of a window of every length that tests use.
 const START: Timestamp = Timestamp::from_micros(1_700_010_000_000_000);

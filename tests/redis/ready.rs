@@ -2,9 +2,8 @@
 
 use std::{future::ready, time::Duration};
 
+use test_kit::{Mode, Proxy, RedisCluster, RedisServer, Sentinels, shared_cluster};
 use tower_quota::{Limiter, LimiterBuilder, QuotaPolicy, RedisStore, RedisStoreBuilder, StoreErrorKind};
-
-use crate::support::{Mode, Proxy, RedisCluster, RedisServer, Sentinels, shared_cluster};
 
 /// Longer than anything in a test can take unless it hangs.
 const HANG: Duration = Duration::from_secs(30);

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use test_kit::{RemoteStore, load::ask, load::outcome, load::until, shared_server};
 use tokio::{task::JoinSet, time::sleep};
 use tower_quota::{
     Access, AccessList, Algorithm, Limiter, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy,
@@ -20,10 +21,6 @@ use tower_quota::{
     clock::{Clock, Timestamp},
     key,
 };
-
-use crate::load::{ask, outcome, until};
-use crate::remote_store::RemoteStore;
-use crate::support::shared_server;
 
 const RELOADS: u64 = 600;
 const PAUSE: Duration = Duration::from_millis(50);

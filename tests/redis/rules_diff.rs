@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use test_kit::shared_server;
 use tower_quota::{
     Algorithm, CalendarPeriod, CalendarWindow, ChangeKind, Direction, MemoryStore, Outcome, PartitionId, PartitionKey,
     Plan, PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Rules, RulesDiff, Scope, Store,
     clock::{Clock, Timestamp},
 };
-
-use crate::support::shared_server;
 
 /// All kinds of policies that a store counts in different ways.
 fn policies(name: &str, quota: u64) -> Vec<QuotaPolicy> {

@@ -16,6 +16,7 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
+use test_kit::{Mode, Proxy, RedisCluster, RedisServer, Sentinels, eventually, load::HANG, load::outcome};
 use tokio::{
     runtime::{Builder, Runtime},
     time::timeout,
@@ -25,11 +26,6 @@ use tower_layer::Layer;
 use tower_quota::{
     Limiter, Outcome, QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder,
     key,
-};
-
-use crate::{
-    load::{HANG, outcome},
-    support::{Mode, Proxy, RedisCluster, RedisServer, Sentinels, eventually},
 };
 
 /// The ways in which a runtime ends.

@@ -10,13 +10,12 @@ use proptest::{
     sample::subsequence,
     test_runner::{Config, TestRunner},
 };
+use test_kit::RedisServer;
 use tower_quota::{
     Algorithm, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore,
     Scope, Store, StoreErrorKind,
     clock::{Clock, Timestamp},
 };
-
-use crate::support::RedisServer;
 
 fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();

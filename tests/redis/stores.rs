@@ -38,10 +38,7 @@ impl Bench {
     }
 
     fn cluster(scope: &'static str) -> Self {
-        Self::on(
-            scope,
-            RedisStore::cluster_builder(crate::support::shared_cluster().urls()),
-        )
+        Self::on(scope, RedisStore::cluster_builder(test_kit::shared_cluster().urls()))
     }
 
     fn on(scope: &'static str, builder: RedisStoreBuilder) -> Self {
@@ -452,7 +449,7 @@ fn every_algorithm() -> Vec<QuotaPolicy> {
 /// L14: nothing stays of a caller who does not come back, whatever has become of the charges.
 #[tokio::test]
 async fn every_key_expires_however_it_counts() {
-    let server = crate::support::RedisServer::start();
+    let server = test_kit::RedisServer::start();
     // At the beginning of an hour, the windows of a counter and the jitter are more than twice a window.
     let store = RedisStore::builder(server.url())
         .lease_time(Duration::from_secs(60))
@@ -491,7 +488,7 @@ async fn every_key_expires_however_it_counts() {
 /// Sends requests of 200 callers half an hour before a window ends. Returns the seconds between the first key that
 /// expires and the last one, and the longest life of a key.
 async fn lives(policy: QuotaPolicy, jitter: Duration) -> (i64, i64) {
-    let server = crate::support::RedisServer::start();
+    let server = test_kit::RedisServer::start();
     let half_past = Clock::manual(Timestamp::from_micros(1_700_008_200_000_000));
     let store = RedisStore::builder(server.url()).clock(half_past).expiry_jitter(jitter);
     let (store, policies) = (store.build().unwrap(), PolicySet::new([policy]).unwrap());
@@ -537,7 +534,7 @@ async fn the_keys_of_windows_that_end_together_expire_one_after_the_other() {
 /// One entry for each request, whatever it costs, and none that does not count any more.
 #[tokio::test]
 async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
-    let server = crate::support::RedisServer::start();
+    let server = test_kit::RedisServer::start();
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     let lease_time = Duration::from_secs(60);
     let builder = RedisStore::builder(server.url()).lease_time(lease_time);
@@ -599,7 +596,7 @@ async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions()
 /// However often those who charge it take turns.
 #[tokio::test]
 async fn a_key_holds_each_policy_once() {
-    let server = crate::support::RedisServer::start();
+    let server = test_kit::RedisServer::start();
     let bench = Bench::on("once", RedisStore::builder(server.url()));
     let timed: Vec<QuotaPolicy> = every_algorithm()
         .into_iter()
@@ -645,7 +642,7 @@ async fn a_caller_whom_many_policies_are_about_is_not_forgotten_by_all_of_them()
 /// While a service is rolled out with another lease time.
 #[tokio::test]
 async fn an_instance_with_a_shorter_lease_time_does_not_end_the_leases_of_others() {
-    let server = crate::support::RedisServer::start();
+    let server = test_kit::RedisServer::start();
     let store = |seconds| {
         let builder = RedisStore::builder(server.url()).lease_time(Duration::from_secs(seconds));
         builder.build().unwrap()

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{Mode, Proxy, RedisServer, shared_server};
+use test_kit::{Mode, Proxy, RedisServer, shared_server};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

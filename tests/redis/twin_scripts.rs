@@ -10,16 +10,14 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use test_kit::{RedisServer, ScriptCall, ScriptedServer};
 use tower_quota::{
     Algorithm, Decision, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope,
     Settlement, Store,
     clock::{Clock, Timestamp},
 };
 
-use crate::{
-    scripts,
-    support::{RedisServer, ScriptCall, ScriptedServer},
-};
+use crate::scripts;
 
 const START: u64 = 1_700_000_000_000_000;
 

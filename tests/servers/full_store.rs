@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::PrometheusHandle;
+use test_kit::RedisServer;
 use tokio::time::{sleep, timeout};
 use tower_quota::{
     Algorithm, CircuitState, FailureMode, Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, RedisStore, StoreErrorKind,
 };
 
-use crate::{
-    metrics::{Failing, builder, builder_of, recorder, request, send, value},
-    support::RedisServer,
-};
+use crate::metrics::{Failing, builder, builder_of, recorder, request, send, value};
 
 fn layer(server: &RedisServer, policy: QuotaPolicy) -> RateLimitLayer {
     let store = RedisStore::new(server.url()).unwrap();

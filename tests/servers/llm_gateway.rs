@@ -12,13 +12,12 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use serde_json::{Value, json};
+use test_kit::RedisServer;
 use tokio::net::TcpListener;
 use tower_quota::{
     Limiter, MemoryStore, RedisStore, Store,
     clock::{Clock, Timestamp},
 };
-
-use super::support::RedisServer;
 
 /// Longer than a test takes: an answer that is being written.
 const ENDLESS: Duration = Duration::from_secs(3_600);

@@ -15,6 +15,7 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use serde_json::{Value, json};
+use test_kit::load::until;
 use tower::ServiceExt;
 use tower_quota::{
     MemoryStore,
@@ -22,7 +23,7 @@ use tower_quota::{
     key::PeerAddress,
 };
 
-use crate::{Server, load::until};
+use crate::Server;
 
 const HOME: &str = "127.0.0.1";
 const ELSEWHERE: &str = "127.0.0.2";

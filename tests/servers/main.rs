@@ -16,22 +16,16 @@ mod hostile;
 mod hyper_server;
 mod late_batches;
 mod llm_gateway;
-#[path = "../support/load.rs"]
-mod load;
 mod login;
 mod metrics;
 mod operators;
 mod order;
 mod panics;
 mod proxy;
-#[path = "../support/remote_store.rs"]
-mod remote_store;
 mod routers;
 mod secrets;
 mod stacks;
 mod state_lost;
-#[path = "../support/mod.rs"]
-mod support;
 mod tokens;
 
 use std::{convert::Infallible, future::IntoFuture, net::SocketAddr, time::Duration};
@@ -48,6 +42,7 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
+use test_kit::RemoteStore;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -57,8 +52,6 @@ use tower_quota::{
     Limiter, MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Store,
     key::{self, KeyExtractor, PeerAddress},
 };
-
-use self::remote_store::RemoteStore;
 
 /// The URL of a server that is not there: no program of this machine gets this port by chance, as one that was free a
 /// moment ago.

@@ -15,6 +15,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Empty};
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
+use test_kit::{RedisCluster, load::until};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
@@ -27,8 +28,6 @@ use tower_quota::{
 };
 use tower_quota_fleet::{FileRules, RulesDocument, RulesFollower};
 
-use crate::load::until;
-use crate::support::RedisCluster;
 use crate::{NO_SERVER, RemoteStore};
 
 /// The lines of a page that say something about tower-quota, and are no comments.

@@ -24,6 +24,7 @@ use metrics::{set_default_local_recorder, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
 use reqwest::Url;
 use serde_json::Value;
+use test_kit::{RedisServer, free_port};
 use tokio::time::{Instant, sleep};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
@@ -40,7 +41,6 @@ use tower_quota_fleet::{
 use crate::{
     NO_SERVER, RemoteStore, listener,
     metrics::{Failing, builder, builder_of, look_up_a_tier, recorder, request, send},
-    support::{RedisServer, free_port},
     tokens,
 };
 

@@ -21,6 +21,7 @@ use hyper::{
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use test_kit::RedisServer;
 use tokio::{net::TcpStream, sync::Notify, time::timeout};
 use tonic::transport::server::TcpIncoming;
 use tonic_health::{
@@ -35,7 +36,7 @@ use tower_quota::{
     key::{self, KeyExtractor},
 };
 
-use crate::{RemoteStore, Server, grpc::client_of, listener, support::RedisServer};
+use crate::{RemoteStore, Server, grpc::client_of, listener};
 
 /// The closures of the layer that run before the store is called.
 const BEFORE: [&str; 6] = ["key", "cost", "units", "tier", "capacity", "abnormal"];

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, Request, Response, request::Parts};
 use http_body_util::{BodyExt, Full};
+use test_kit::{RedisServer, ScriptedServer, load::HANG};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
     AbnormalUsage, Access, AccessList, ChargeTime, CircuitState, Decision, FailureMode, LegacyReset, Limiter,
@@ -40,8 +41,6 @@ use self::detector::{Secret, Watch, assert_hidden, dump, forms, said_by};
 use crate::{
     NO_SERVER,
     holder::{self, challenged, forged, with_token},
-    load::HANG,
-    support::{RedisServer, ScriptedServer},
 };
 
 const API_KEY: &str = "qk-7Hw2mZ9xTf4LsB8vRc3NyK6d";

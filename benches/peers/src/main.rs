@@ -11,8 +11,6 @@ mod options;
 mod peers;
 #[path = "../../../examples/results/mod.rs"]
 mod results;
-#[path = "../../../tests/support/mod.rs"]
-mod support;
 mod table;
 
 use std::{env, process};

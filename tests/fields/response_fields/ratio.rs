@@ -3,11 +3,11 @@
 use std::{collections::HashMap, time::UNIX_EPOCH};
 
 use proptest::{collection::vec, prelude::*, sample::select};
+use test_kit::RemoteStore;
 use tokio::runtime::{Builder, Runtime};
 use tower_quota::{LegacyReset, RateCap, fields::Hints};
 
 use super::*;
-use crate::remote_store::RemoteStore;
 
 const DAY: u64 = 86_400;
 

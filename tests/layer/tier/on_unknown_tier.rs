@@ -13,7 +13,7 @@ use tower_quota::{
 };
 
 use super::support::{MILLISECOND, Mood, SECOND, Scene, UserId, settle};
-use crate::remote_store::RemoteStore;
+use test_kit::RemoteStore;
 
 type TextBody = Full<Bytes>;
 

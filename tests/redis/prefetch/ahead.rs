@@ -1,9 +1,9 @@
 //! Batches that are fetched before the last one is used up: no request of a busy caller waits for a store that is far away.
 
 use std::task::Poll;
+use test_kit::{Mode, Proxy, shared_server};
 
 use super::*;
-use crate::support::{Mode, Proxy, shared_server};
 
 /// One way to the store. There and back it is 80 ms.
 const WAY: Duration = Duration::from_millis(40);

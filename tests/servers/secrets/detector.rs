@@ -5,6 +5,7 @@ use std::{
     io,
     sync::{Arc, Mutex},
 };
+use test_kit::RedisServer;
 
 use base64::{
     Engine,
@@ -21,7 +22,7 @@ use tracing_subscriber::{
     registry,
 };
 
-use crate::{metrics::recorder, support::RedisServer};
+use crate::metrics::recorder;
 
 /// A secret, and all texts that would show a part of it. Bytes are characters of the same number.
 pub(super) struct Secret {

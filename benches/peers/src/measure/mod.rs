@@ -11,15 +11,11 @@ mod size;
 use std::{future::Future, time::Duration};
 
 use serde_json::{Map, Value, json};
+use test_kit::{RedisServer};
 use tokio::runtime::Runtime;
 
 use self::server::Server;
-use crate::{
-    options::Options,
-    peers::{self, Limiter, Peer, Tables, Windows, windows},
-    results::outputs::rounded,
-    support::RedisServer,
-};
+use crate::{options::Options, peers::{self, Limiter, Peer, Tables, Windows, windows}, results::outputs::rounded};
 
 /// Limits that no user comes near.
 const WIDE: Windows = windows(100, 1_000, 50_000);

@@ -7,17 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use test_kit::{RedisServer};
 use tokio::{
     task::{JoinSet, block_in_place},
     time::{sleep, sleep_until, timeout},
 };
 
 use super::Bench;
-use crate::{
-    peers::{Answer, Limiter, Peer, Tables, Windows, windows},
-    support::RedisServer,
-    table,
-};
+use crate::{peers::{Answer, Limiter, Peer, Tables, Windows, windows}, table};
 
 /// One user asks far more often than this.
 const QUOTA: Windows = windows(5, 100_000, 1_000_000);

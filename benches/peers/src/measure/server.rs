@@ -1,8 +1,8 @@
 //! The Redis server's own account of what it has done.
 
-use crate::support::RedisServer;
 
 /// The counters of the server, at one moment or between two.
+use test_kit::{RedisServer};
 #[derive(Clone, Copy, Debug)]
 pub struct Counters {
     /// Processor time, the kernel's part for the network included.

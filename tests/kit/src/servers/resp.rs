@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Sends one command over a connection of its own and returns the reply as it came.
-pub fn call(port: u16, command: &[&[u8]], timeout: Duration) -> io::Result<Vec<u8>> {
+pub(crate) fn call(port: u16, command: &[&[u8]], timeout: Duration) -> io::Result<Vec<u8>> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
@@ -62,7 +62,7 @@ fn length(line: &[u8]) -> io::Result<i64> {
 }
 
 /// The text of a reply: errors begin with `-`, nil is `nil`, every element of an array has a line of its own.
-pub fn text(reply: &[u8]) -> String {
+pub(crate) fn text(reply: &[u8]) -> String {
     let mut text = String::new();
     let mut rest = reply;
     write_text(&mut rest, &mut text);

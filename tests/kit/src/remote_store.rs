@@ -5,7 +5,7 @@ use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreFutu
 /// Answers after `POLLS` polls without an answer: `RemoteStore::<0>` when it is first polled; the layer has to wait for
 /// `RemoteStore::<1>`, as for a store across a network.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RemoteStore<const POLLS: usize>(pub(crate) MemoryStore);
+pub struct RemoteStore<const POLLS: usize>(pub MemoryStore);
 
 impl<const POLLS: usize> Store for RemoteStore<POLLS> {
     fn acquire(&self, plan: Plan) -> AcquireFuture {

@@ -194,7 +194,7 @@ impl RedisServer {
     /// Adds the user `limits`, with the password `password`, the permissions that the guide for production gives it, and
     /// `more`.
     pub fn set_documented_user(&self, more: &[&str]) {
-        let (_, rules) = include_str!("../../docs/PRODUCTION.md")
+        let (_, rules) = include_str!("../../../../docs/PRODUCTION.md")
             .split_once("ACL SETUSER limits ")
             .unwrap();
         let rules = rules.split("```").next().unwrap().split_whitespace();

@@ -1,7 +1,5 @@
 //! Requests about several partitions, by chance.
 
-#![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
-
 use proptest::{prelude::*, sample::subsequence};
 use tower_quota::{
     Decision, Settlement,
@@ -47,7 +45,6 @@ pub fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
 
 /// The same with a clock that now and then steps back. All partitions are there from the beginning: memory forgets those
 /// that have expired when others come, and does not know them any more at an earlier time.
-#[allow(dead_code, reason = "one of the tests that use this module")]
 pub fn steps_back_and_forth(most: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         9 => step(),

@@ -1,12 +1,5 @@
 //! Requests through a layer on real servers, and what became of them.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "every program that includes this module uses a part of it"
-)]
-#![allow(clippy::disallowed_methods, reason = "a real server is waited for in real time")]
-
 use std::{
     convert::Infallible,
     future::Future,
@@ -106,6 +99,7 @@ pub struct Tally {
 }
 
 /// Requests of many users, without pause, until it is stopped.
+#[derive(Debug)]
 pub struct Load {
     is_over: Arc<AtomicBool>,
     allowed: Arc<AtomicUsize>,

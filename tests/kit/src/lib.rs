@@ -1,0 +1,25 @@
+//! The kit of the tests and benchmarks: servers of their own, a proxy to disturb them with, stores and requests.
+
+#![allow(missing_docs, reason = "nothing here is published")]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "servers start in real time, not in that of a test"
+)]
+
+pub mod load;
+pub mod partition_steps;
+mod proxy;
+mod remote_store;
+mod scripted;
+#[cfg(unix)]
+mod servers;
+
+pub use proxy::{Mode, Proxy};
+pub use remote_store::RemoteStore;
+pub use scripted::{ScriptCall, ScriptedServer, bulk};
+#[cfg(unix)]
+pub use servers::{
+    RedisCluster, RedisServer, Sentinels, Setup, encode, eventually, free_port, read_reply, shared_cluster,
+    shared_server,
+};

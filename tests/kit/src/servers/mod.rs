@@ -1,0 +1,11 @@
+//! Servers that a test starts, and that end with it.
+
+mod cluster;
+mod redis_server;
+mod resp;
+mod sentinel;
+
+pub use cluster::{RedisCluster, eventually, shared_cluster};
+pub use redis_server::{RedisServer, Setup, free_port, shared_server};
+pub use resp::{encode, read_reply};
+pub use sentinel::Sentinels;
