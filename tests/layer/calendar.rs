@@ -1,10 +1,10 @@
 //! Quotas of calendar windows, as clients and operators see them.
 
-use http::{HeaderMap, Request, Response};
-use tower::{Layer, ServiceExt, service_fn};
+use http::HeaderMap;
+use test_kit::{limits, memory, request};
 use tower_quota::{
     Algorithm, CalendarPeriod, CalendarWindow, LegacyReset, MemoryStore, QuotaPolicy, RateCap, RateLimitLayer,
-    ResponseFields, Rules, Weekday,
+    RateLimitLayerBuilder, ResponseFields, Rules, Weekday,
     clock::{Clock, Timestamp},
     key,
 };
@@ -18,29 +18,13 @@ fn month(quota: u64) -> QuotaPolicy {
 }
 
 fn layer(fields: ResponseFields, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
-    let store = MemoryStore::builder().clock(Clock::manual(NOW)).build().unwrap();
-    let builder = RateLimitLayer::builder(store)
-        .scope("calendar")
-        .key(key::header("x-user-id"))
-        .response_fields(fields);
-    policies
-        .into_iter()
-        .fold(builder, |builder, policy| builder.policy(policy))
-        .build()
-        .unwrap()
+    let builder = limits(memory(&Clock::manual(NOW))).response_fields(fields);
+    let builder = policies.into_iter().fold(builder, RateLimitLayerBuilder::policy);
+    builder.build().unwrap()
 }
 
 async fn send(layer: &RateLimitLayer) -> HeaderMap {
-    let inner = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    let request = Request::get("/").header("x-user-id", "alice").body(()).unwrap();
-    layer
-        .layer(inner)
-        .oneshot(request)
-        .await
-        .unwrap()
-        .into_parts()
-        .0
-        .headers
+    test_kit::send(layer, request("alice")).await.into_parts().0.headers
 }
 
 /// A8, A14
@@ -191,7 +175,7 @@ fn what_does_not_go_with_a_calendar_is_rejected_with_its_name() {
 /// A plan that is changed resets only where its windows change.
 #[tokio::test]
 async fn another_quota_keeps_what_was_used_and_another_time_zone_does_not() {
-    let store = MemoryStore::builder().clock(Clock::manual(NOW)).build().unwrap();
+    let store = memory(&Clock::manual(NOW));
     let left = async |policy: QuotaPolicy| {
         let builder = RateLimitLayer::builder(store.clone())
             .scope("calendar")

@@ -1,9 +1,6 @@
 //! Quota 0: closed.
 
 use http::{StatusCode, header::RETRY_AFTER};
-use http_body_util::BodyExt;
-use tower::{ServiceExt, service_fn};
-use tower_layer::Layer;
 use tower_quota::{
     Algorithm, Capacity, Decision, Outcome, Rules, StoreErrorKind,
     test_util::{Answer, ScriptedStore},
@@ -25,23 +22,13 @@ fn minute(quota: u64) -> QuotaPolicy {
     QuotaPolicy::per_minute("minute", quota)
 }
 
-async fn send(layer: &RateLimitLayer) -> Response<Bytes> {
-    let Ok(response) = layer.layer(service_fn(hello)).oneshot(request()).await;
-    let (parts, body) = response.into_parts();
-    Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
-}
-
-fn outcome(response: &Response<Bytes>) -> Outcome {
-    response.extensions().get::<Decision>().unwrap().outcome()
-}
-
 /// A7
 #[tokio::test]
 async fn a_closed_policy_rejects_every_request_for_good_and_shows_no_quota() {
     for algorithm in ALGORITHMS {
         for cost in [0, 1, u64::MAX] {
             let scene = Scene::new([minute(0).with_algorithm(algorithm)]);
-            let rejected = send(&scene.builder().cost_by(move |_| cost).build().unwrap()).await;
+            let rejected = send(&scene.builder().cost_by(move |_| cost).build().unwrap(), request()).await;
             assert_eq!(
                 rejected.status(),
                 StatusCode::TOO_MANY_REQUESTS,
@@ -59,7 +46,7 @@ async fn a_closed_policy_rejects_every_request_for_good_and_shows_no_quota() {
             assert_eq!(problem["detail"], "The limit is closed.");
         }
     }
-    let rejected = send(&Scene::new([QuotaPolicy::concurrent("slots", 0)]).layer()).await;
+    let rejected = send(&Scene::new([QuotaPolicy::concurrent("slots", 0)]).layer(), request()).await;
     assert_eq!(
         rejected.headers()["ratelimit-policy"],
         r#""slots";q=0;qu="concurrent-requests""#
@@ -73,7 +60,11 @@ async fn a_closed_policy_rejects_every_request_for_good_and_shows_no_quota() {
 /// A client that is told of a cost would try a smaller request.
 #[tokio::test]
 async fn a_hidden_closed_policy_has_no_name_and_no_cost_is_blamed() {
-    let rejected = send(&Scene::new([minute(0).hidden(), QuotaPolicy::per_hour("hour", 9)]).layer()).await;
+    let rejected = send(
+        &Scene::new([minute(0).hidden(), QuotaPolicy::per_hour("hour", 9)]).layer(),
+        request(),
+    )
+    .await;
     let problem: serde_json::Value = serde_json::from_slice(rejected.body()).unwrap();
     assert_eq!(
         (&problem["detail"], &problem["violated-policies"]),
@@ -86,7 +77,7 @@ async fn a_hidden_closed_policy_has_no_name_and_no_cost_is_blamed() {
 async fn a_plan_with_a_closed_policy_takes_nothing_from_the_others() {
     let scene = Scene::new([QuotaPolicy::per_hour("hour", 10), minute(0)]);
     let layer = scene.builder().cost(3).build().unwrap();
-    assert_eq!(outcome(&send(&layer).await), Outcome::Rejected);
+    assert_eq!(send(&layer, request()).await.outcome(), Outcome::Rejected);
     assert_eq!(scene.left().await, [10, 0]);
     assert_eq!(
         scene.store.peek(plan(&scene.policies, 1)).await.unwrap().outcome(),
@@ -100,7 +91,7 @@ async fn a_closed_policy_rejects_without_the_store_also_while_that_fails_and_the
     store.answer(Answer::Failed(StoreErrorKind::Unavailable));
     let layer = builder(store.clone(), &[minute(0)]).build().unwrap();
     for _ in 0..10 {
-        assert_eq!(outcome(&send(&layer).await), Outcome::Rejected);
+        assert_eq!(send(&layer, request()).await.outcome(), Outcome::Rejected);
     }
     assert_eq!(store.calls(), 0);
 }
@@ -111,11 +102,11 @@ async fn what_was_used_before_a_policy_was_closed_is_used_after_it_is_opened_aga
         let policy = |quota| QuotaPolicy::per_day("day", quota).with_algorithm(algorithm);
         let (scene, rules) = (Scene::new([policy(10)]), |quota| Rules::new().policy(policy(quota)));
         let layer = scene.layer();
-        assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
+        assert_eq!(send(&layer, request()).await.outcome(), Outcome::Allowed);
         let left = scene.left().await;
         for _ in 0..3 {
             layer.limiter().rules().replace(rules(0)).unwrap();
-            assert_eq!(outcome(&send(&layer).await), Outcome::Rejected);
+            assert_eq!(send(&layer, request()).await.outcome(), Outcome::Rejected);
         }
         layer.limiter().rules().replace(rules(10)).unwrap();
         assert_eq!(scene.left().await, left, "{algorithm:?}");
@@ -135,12 +126,12 @@ async fn neither_a_grant_nor_reduced_capacity_opens_a_policy_and_neither_closes_
         .caller(&everybody())
         .grant(100, Duration::from_secs(60))
         .unwrap();
-    assert_eq!(outcome(&send(&granted).await), Outcome::Rejected);
+    assert_eq!(send(&granted, request()).await.outcome(), Outcome::Rejected);
 
-    let rejected = send(&reduced(&closed)).await;
+    let rejected = send(&reduced(&closed), request()).await;
     assert_eq!(rejected.status(), 429, "capacity is not the reason");
     assert_eq!(rejected.headers()["ratelimit-policy"], r#""minute";q=0;w=60"#);
-    let allowed = send(&reduced(&Scene::new([minute(1)]))).await;
+    let allowed = send(&reduced(&Scene::new([minute(1)])), request()).await;
     assert_eq!(allowed.headers()["ratelimit-policy"], r#""minute";q=1;w=60"#);
 }
 
@@ -148,7 +139,7 @@ async fn neither_a_grant_nor_reduced_capacity_opens_a_policy_and_neither_closes_
 async fn a_closed_shadow_rejects_nothing_and_says_what_it_would_reject() {
     for policy in [minute(0).shadow(), QuotaPolicy::concurrent("slots", 0).shadow()] {
         let scene = Scene::new([QuotaPolicy::per_hour("hour", 10), policy]);
-        let allowed = send(&scene.layer()).await;
+        let allowed = send(&scene.layer(), request()).await;
         let decision = allowed.extensions().get::<Decision>().unwrap();
         assert_eq!(
             (decision.outcome(), decision.shadow_violated().count()),
@@ -170,29 +161,29 @@ async fn a_policy_is_closed_by_its_quota_alone_and_has_its_settings_again_when_i
     for with_settings in settings {
         let rules = |quota| Rules::new().policy(with_settings(minute(quota)));
         let layer = Scene::new([with_settings(minute(2))]).layer();
-        assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
+        assert_eq!(send(&layer, request()).await.outcome(), Outcome::Allowed);
         layer.limiter().rules().replace(rules(0)).unwrap();
         for _ in 0..3 {
-            let rejected = send(&layer).await;
-            assert_eq!(outcome(&rejected), Outcome::Rejected);
+            let rejected = send(&layer, request()).await;
+            assert_eq!(rejected.outcome(), Outcome::Rejected);
             assert!(!rejected.headers().contains_key(RETRY_AFTER));
         }
         layer.limiter().rules().replace(rules(2)).unwrap();
-        assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
+        assert_eq!(send(&layer, request()).await.outcome(), Outcome::Allowed);
     }
     // A block that began before does not end while the policy is closed.
     let blocking = |quota| minute(quota).with_lockout(Duration::from_secs(900));
     let layer = Scene::new([blocking(1)]).layer();
-    assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
+    assert_eq!(send(&layer, request()).await.outcome(), Outcome::Allowed);
     for quota in [0, 1] {
         layer
             .limiter()
             .rules()
             .replace(Rules::new().policy(blocking(quota)))
             .unwrap();
-        assert_eq!(outcome(&send(&layer).await), Outcome::Rejected);
+        assert_eq!(send(&layer, request()).await.outcome(), Outcome::Rejected);
     }
-    assert_eq!(send(&layer).await.headers()[RETRY_AFTER], "900");
+    assert_eq!(send(&layer, request()).await.headers()[RETRY_AFTER], "900");
 }
 
 #[test]

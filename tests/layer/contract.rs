@@ -4,7 +4,6 @@
 //! `tower_test::mock` panics when a service is called that was not ready.
 
 use std::{
-    future::pending,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -16,13 +15,13 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
+use test_kit::{TestStore, Timing};
 use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 use tower::limit::ConcurrencyLimit;
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, Decision, Direction, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, PolicySet,
-    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store, StoreError, StoreErrorKind,
-    StoreFuture, key,
+    Algorithm, Decision, Direction, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store, StoreErrorKind, key,
 };
 use tower_test::mock;
 
@@ -31,76 +30,6 @@ type Handle = mock::Handle<Request<Body>, Response<Body>>;
 type Service = mock::Spawn<tower_quota::RateLimit<mock::Mock<Request<Body>, Response<Body>>>>;
 
 type Call = task::Spawn<tower_quota::ResponseFuture<mock::Mock<Request<Body>, Response<Body>>, Body>>;
-
-/// The time that a store takes for its answer.
-#[derive(Debug)]
-enum Timing {
-    /// At once.
-    Ready,
-    /// Only when polled a second time.
-    Later,
-}
-
-/// A memory store that answers as if it were near or far, and counts the calls that were begun.
-#[derive(Debug)]
-struct TimedStore {
-    store: MemoryStore,
-    timing: Timing,
-    calls: Arc<AtomicUsize>,
-}
-
-impl Store for TimedStore {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        let store = self.store.clone();
-        match self.timing {
-            Timing::Ready => store.acquire(plan),
-            Timing::Later => AcquireFuture::boxed(async move {
-                let decided = store.acquire(plan);
-                tokio::task::yield_now().await;
-                decided.await
-            }),
-        }
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.store.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.store.reset(plan)
-    }
-}
-
-/// Fails at once, later, or never answers.
-#[derive(Debug)]
-pub(super) enum FailingStore {
-    AtOnce,
-    Later,
-    Never,
-}
-
-impl Store for FailingStore {
-    fn acquire(&self, _: Plan) -> AcquireFuture {
-        let error = || Err(StoreError::new(StoreErrorKind::Unreachable, "test"));
-        match self {
-            Self::AtOnce => AcquireFuture::ready(error()),
-            Self::Later => AcquireFuture::boxed(async move {
-                tokio::task::yield_now().await;
-                error()
-            }),
-            Self::Never => AcquireFuture::boxed(pending()),
-        }
-    }
-
-    fn settle(&self, _: Settlement) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
-    }
-
-    fn reset(&self, _: Plan) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
-    }
-}
 
 fn layer(store: impl Store, failure_mode: FailureMode) -> RateLimitLayer {
     RateLimitLayer::builder(store)
@@ -117,12 +46,20 @@ fn spawn(store: impl Store) -> (Service, Handle) {
     mock::spawn_layer(layer(store, FailureMode::Open))
 }
 
-fn stores() -> [TimedStore; 2] {
-    [Timing::Ready, Timing::Later].map(|timing| TimedStore {
-        store: MemoryStore::new(),
-        timing,
-        calls: Arc::default(),
-    })
+/// One that decides at once, and one whose decisions come later.
+fn stores() -> [TestStore; 2] {
+    [Timing::AtOnce, Timing::Later].map(|timing| TestStore::new(MemoryStore::new(), timing))
+}
+
+fn failing() -> [TestStore; 2] {
+    let unreachable = StoreErrorKind::Unreachable;
+    [Timing::Failing(unreachable), Timing::FailingLater(unreachable)]
+        .map(|timing| TestStore::new(MemoryStore::new(), timing))
+}
+
+/// A store that never decides.
+pub(super) fn hanging() -> TestStore {
+    TestStore::new(MemoryStore::new(), Timing::Hanging)
 }
 
 fn request() -> Request<Body> {
@@ -364,13 +301,12 @@ async fn an_error_of_the_inner_service_is_passed_on_unchanged() {
 #[tokio::test(start_paused = true)]
 async fn a_request_dropped_before_its_decision_never_reaches_the_inner_service() {
     let [_, store] = stores();
-    let calls = Arc::clone(&store.calls);
-    let (mut service, mut handle) = spawn(store);
+    let (mut service, mut handle) = spawn(store.clone());
     handle.allow(1);
     let mut response = call(&mut service);
     assert_pending!(response.poll());
     drop(response);
-    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_eq!(store.calls(), 1);
     assert_pending!(handle.poll_request());
     assert_ready_ok!(service.poll_ready());
 }
@@ -393,7 +329,7 @@ async fn a_request_dropped_after_its_decision_cancels_the_call_of_the_inner_serv
 /// L9, L10
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_lets_the_request_through_without_fields() {
-    for store in [FailingStore::AtOnce, FailingStore::Later] {
+    for store in failing() {
         let (mut service, mut handle) = spawn(store);
         handle.allow(1);
         let mut response = call(&mut service);
@@ -411,7 +347,7 @@ async fn a_store_that_fails_lets_the_request_through_without_fields() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_never_answers_holds_a_request_until_the_deadline_and_no_longer() {
-    let (mut service, mut handle) = spawn(FailingStore::Never);
+    let (mut service, mut handle) = spawn(hanging());
     handle.allow(1);
     let mut response = call(&mut service);
     assert_pending!(response.poll());
@@ -427,7 +363,7 @@ async fn a_store_that_never_answers_holds_a_request_until_the_deadline_and_no_lo
 
 #[tokio::test(start_paused = true)]
 async fn a_request_dropped_while_the_store_hangs_never_reaches_the_inner_service() {
-    let (mut service, mut handle) = spawn(FailingStore::Never);
+    let (mut service, mut handle) = spawn(hanging());
     handle.allow(1);
     let mut response = call(&mut service);
     assert_pending!(response.poll());
@@ -438,7 +374,7 @@ async fn a_request_dropped_while_the_store_hangs_never_reaches_the_inner_service
 
 #[tokio::test(start_paused = true)]
 async fn a_layer_that_fails_closed_answers_503_without_calling_the_inner_service() {
-    for store in [FailingStore::AtOnce, FailingStore::Later] {
+    for store in failing() {
         let (mut service, mut handle) = mock::spawn_layer(layer(store, FailureMode::Closed));
         let _: &mut Handle = &mut handle;
         handle.allow(1);
@@ -451,9 +387,9 @@ async fn a_layer_that_fails_closed_answers_503_without_calling_the_inner_service
 
 /// A store that is near and one that is far, for a layer with these policies.
 fn layers(policies: &[QuotaPolicy]) -> [(MemoryStore, RateLimitLayer); 2] {
-    stores().map(|timed| {
-        let store = timed.store.clone();
-        let builder = RateLimitLayer::builder(timed)
+    [Timing::AtOnce, Timing::Later].map(|timing| {
+        let store = MemoryStore::new();
+        let builder = RateLimitLayer::builder(TestStore::new(store.clone(), timing))
             .scope("contract")
             .key(key::from_fn(|_| Some(PartitionKey::new("everyone", ""))));
         let builder = policies.iter().cloned().fold(builder, RateLimitLayerBuilder::policy);

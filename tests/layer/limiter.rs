@@ -10,7 +10,7 @@ use tower_quota::{
     RefundOutcome, Rules, WithPermit,
 };
 
-use super::{contract::FailingStore, *};
+use super::{contract::hanging, *};
 
 impl Scene {
     /// A limiter with the scope, the store and the policies of the layer.
@@ -348,7 +348,7 @@ async fn a_check_on_a_silent_store_is_decided_at_the_deadline_by_the_failure_mod
         (FailureMode::Open, Outcome::FailedOpen),
         (FailureMode::Closed, Outcome::FailedClosed),
     ] {
-        let limiter = Limiter::builder(FailingStore::Never)
+        let limiter = Limiter::builder(hanging())
             .scope("layer")
             .policy(QuotaPolicy::per_hour("hour", 1))
             .deadline(Duration::from_millis(200))

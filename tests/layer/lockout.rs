@@ -4,7 +4,7 @@ use http::{StatusCode, header::RETRY_AFTER};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    ActualCost, Algorithm, Capacity, ConfigErrorKind, Decision, Direction, Outcome, ResponseFields,
+    ActualCost, Algorithm, Capacity, ConfigErrorKind, Direction, Outcome, ResponseFields,
     test_util::{Answer, ScriptedStore},
 };
 
@@ -34,10 +34,6 @@ fn layer(scene: &Scene) -> RateLimitLayer {
         .builder_with(|limiter| limiter.clock(scene.clock.clone()))
         .build()
         .unwrap()
-}
-
-fn outcome(response: &Response<()>) -> Outcome {
-    response.extensions().get::<Decision>().unwrap().outcome()
 }
 
 #[tokio::test]
@@ -74,7 +70,7 @@ async fn a_login_that_turns_out_to_be_right_blocks_nobody() {
         assert_eq!(log_in(&layer, is_right).await.status(), StatusCode::OK, "{is_right}");
     }
     for is_right in [true, false] {
-        assert_eq!(outcome(&log_in(&layer, is_right).await), Outcome::Rejected);
+        assert_eq!(log_in(&layer, is_right).await.outcome(), Outcome::Rejected);
     }
 }
 
@@ -85,11 +81,11 @@ async fn a_failure_that_is_charged_after_the_answer_begins_a_block_for_free_atte
     let builder = scene.builder_with(|limiter| limiter.clock(scene.clock.clone())).cost(0);
     let layer = builder.actual_cost(|_| Some(1)).build().unwrap();
     for _ in 0..2 {
-        assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Allowed);
+        assert_eq!(log_in(&layer, false).await.outcome(), Outcome::Allowed);
     }
-    assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Rejected);
+    assert_eq!(log_in(&layer, false).await.outcome(), Outcome::Rejected);
     scene.clock.advance(BLOCK);
-    assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Allowed);
+    assert_eq!(log_in(&layer, false).await.outcome(), Outcome::Allowed);
 }
 
 /// In this process, others may ask the store again after a second.
@@ -97,12 +93,12 @@ async fn a_failure_that_is_charged_after_the_answer_begins_a_block_for_free_atte
 async fn an_administrator_lifts_a_block_by_a_reset() {
     let scene = Scene::new([logins(1)]);
     let layer = layer(&scene);
-    assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Allowed);
-    assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Rejected);
+    assert_eq!(log_in(&layer, false).await.outcome(), Outcome::Allowed);
+    assert_eq!(log_in(&layer, false).await.outcome(), Outcome::Rejected);
     let seen = layer.limiter().caller(&everybody()).peek().await.unwrap().unwrap();
     assert_eq!(seen.allowances().next().unwrap().retry_after(), Some(BLOCK));
     layer.limiter().caller(&everybody()).reset().await.unwrap();
-    assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Allowed);
+    assert_eq!(log_in(&layer, false).await.outcome(), Outcome::Allowed);
 }
 
 /// With one percent of five, each login would lock its user out.

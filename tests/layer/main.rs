@@ -36,6 +36,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
+use test_kit::{Answered, memory, send};
 use tower_quota::{
     Limiter, LimiterBuilder, MemoryStore, PartitionKey, Permit, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
     RateLimitLayerBuilder, Scope, Store, WeakPermit,
@@ -55,7 +56,7 @@ impl Scene {
     fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Self {
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
         Self {
-            store: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
+            store: memory(&clock),
             policies: policies.into_iter().collect(),
             clock,
         }
@@ -129,7 +130,7 @@ async fn hello(_: Request<TextBody>) -> Result<Response<TextBody>, Infallible> {
 }
 
 fn ratelimit<B>(response: &Response<B>) -> &str {
-    response.headers()["ratelimit"].to_str().unwrap()
+    response.field("ratelimit")
 }
 
 /// A body of so many frames of a thousand bytes, of unknown length; or one that never ends.

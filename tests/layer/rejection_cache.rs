@@ -12,74 +12,17 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
+use test_kit::{Answered, TestStore, Timing, clock, cost, costing, memory, request, send};
 use tower::{Layer, ServiceExt, service_fn, util::MapRequest};
 use tower_quota::{
-    AcquireFuture, Algorithm, Capacity, ConfigErrorKind, Decision, FailureMode, LegacyReset, Limiter, LimiterBuilder,
-    MemoryStore, Outcome, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Rules, Settlement,
-    Store, StoreError, StoreErrorKind, StoreFuture, ToPartitionKey,
-    clock::{Clock, Timestamp},
-    key,
+    Algorithm, Capacity, ConfigErrorKind, Decision, FailureMode, LegacyReset, Limiter, LimiterBuilder, MemoryStore,
+    Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Rules, Store, StoreErrorKind,
+    ToPartitionKey, clock::Clock, key,
 };
 
-/// A memory store whose answers have to be waited for, as those of a server; clones share all.
-#[derive(Clone, Debug)]
-struct Remote(Arc<Server>);
-
-#[derive(Debug)]
-struct Server {
-    store: MemoryStore,
-    is_away: AtomicBool,
-    /// As the node of a cluster says it.
-    circuit_is_open: AtomicBool,
-    calls: AtomicUsize,
-    settlements: AtomicUsize,
-}
-
-impl Remote {
-    fn new(clock: &Clock) -> Self {
-        Self(Arc::new(Server {
-            store: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
-            is_away: AtomicBool::new(false),
-            circuit_is_open: AtomicBool::new(false),
-            calls: AtomicUsize::new(0),
-            settlements: AtomicUsize::new(0),
-        }))
-    }
-
-    fn calls(&self) -> usize {
-        self.0.calls.load(Ordering::SeqCst)
-    }
-}
-
-impl Store for Remote {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        self.0.calls.fetch_add(1, Ordering::SeqCst);
-        let Self(server) = self.clone();
-        AcquireFuture::boxed(async move {
-            tokio::task::yield_now().await;
-            if server.is_away.load(Ordering::SeqCst) {
-                return Err(StoreError::new(StoreErrorKind::Unreachable, "test"));
-            }
-            if server.circuit_is_open.load(Ordering::SeqCst) {
-                return Err(StoreError::new(StoreErrorKind::CircuitOpen, "test"));
-            }
-            server.store.acquire(plan).await
-        })
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.0.settlements.fetch_add(1, Ordering::SeqCst);
-        self.0.store.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.0.store.reset(plan)
-    }
-}
-
-/// A clock at the begin of every window of up to a day.
-fn clock() -> Clock {
-    Clock::manual(Timestamp::from_micros(1_767_225_600_000_000))
+/// A memory store whose decisions come later, as those of a server.
+fn remote(clock: &Clock) -> TestStore {
+    TestStore::new(memory(clock), Timing::Later)
 }
 
 fn builder(store: impl Store, clock: &Clock) -> RateLimitLayerBuilder {
@@ -91,46 +34,22 @@ fn builder_of(limiter: LimiterBuilder, clock: &Clock) -> RateLimitLayerBuilder {
         .decision_in_response()
         .scope("rejections")
         .key(key::from_fn(|request| Some(user(&request.headers).to_partition_key())))
-        .cost_by(|request| {
-            let cost = request.headers.get("x-cost").map(|cost| cost.to_str().unwrap());
-            cost.map_or(1, |cost| cost.parse().unwrap())
-        })
+        .cost_by(cost)
 }
 
 fn user(headers: &HeaderMap) -> &str {
     headers["x-user-id"].to_str().unwrap()
 }
 
-fn request() -> Request<()> {
-    Request::get("/").header("x-user-id", "alice").body(()).unwrap()
-}
-
-fn costing(cost: u64) -> Request<()> {
-    let mut request = request();
-    request.headers_mut().insert("x-cost", cost.into());
-    request
-}
-
-async fn send(layer: &RateLimitLayer, request: Request<()>) -> Response<Bytes> {
-    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
-    let response = layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
-    let (head, body) = response.into_parts();
-    Response::from_parts(head, body.collect().await.unwrap().to_bytes())
-}
-
-fn decision(response: &Response<Bytes>) -> &Decision {
-    response.extensions().get().unwrap()
-}
-
 fn is_cached(response: &Response<Bytes>) -> bool {
-    decision(response).is_cached()
+    response.decision().is_cached()
 }
 
 /// D5, X43: smaller requests may use what remains, so no client need wait for it.
 #[tokio::test]
 async fn a_cached_rejection_of_a_cost_that_never_passes_shows_what_remains() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let policies = [
         QuotaPolicy::per_hour("bucket", 3_000),
         QuotaPolicy::per_hour("window", 3_000).with_algorithm(Algorithm::FixedWindow),
@@ -161,8 +80,8 @@ fn names(decision: &Decision) -> Vec<&str> {
 
 /// Uses up a quota of one, after which the next request is rejected from memory; longer than a hold later.
 async fn exhaust(layer: &RateLimitLayer, clock: &Clock) {
-    assert_eq!(send(layer, request()).await.status(), StatusCode::OK);
-    assert!(is_cached(&send(layer, request()).await));
+    assert_eq!(send(layer, request("alice")).await.status(), StatusCode::OK);
+    assert!(is_cached(&send(layer, request("alice")).await));
     clock.advance(Duration::from_millis(30));
 }
 
@@ -185,7 +104,7 @@ fn dialects() -> [ResponseFields; 8] {
 async fn tokens_that_a_handler_gives_back_are_there_for_the_next_request_at_once() {
     let clock = clock();
     let tokens = QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens");
-    let layer = RateLimitLayerBuilder::from(Limiter::builder(Remote::new(&clock)).clock(clock.clone()))
+    let layer = RateLimitLayerBuilder::from(Limiter::builder(remote(&clock)).clock(clock.clone()))
         .scope("rejections")
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("requests", 100))
@@ -199,10 +118,10 @@ async fn tokens_that_a_handler_gives_back_are_there_for_the_next_request_at_once
     }));
     for _ in 0..5 {
         clock.advance(Duration::from_millis(1));
-        let open = service.clone().oneshot(request()).await.unwrap();
+        let open = service.clone().oneshot(request("alice")).await.unwrap();
         assert_eq!(open.status(), StatusCode::OK);
         for _ in 0..3 {
-            let rejected = send(&layer, request()).await;
+            let rejected = send(&layer, request("alice")).await;
             assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
             assert!(is_cached(&rejected));
         }
@@ -214,17 +133,13 @@ async fn tokens_that_a_handler_gives_back_are_there_for_the_next_request_at_once
 /// C2, D4: field by field and byte by byte, also half a second later.
 #[tokio::test]
 async fn a_remembered_rejection_looks_like_the_one_that_the_store_would_give() {
-    let grpc = || {
-        let mut request = request();
-        request
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, "application/grpc".parse().unwrap());
-        request
-    };
+    let mut grpc = request("alice");
+    let content_type = "application/grpc".parse().unwrap();
+    grpc.headers_mut().insert(header::CONTENT_TYPE, content_type);
     for fields in dialects() {
-        for request in [&request as &dyn Fn() -> Request<()>, &grpc] {
+        for request in [request("alice"), grpc.clone()] {
             let clock = clock();
-            let store = Remote::new(&clock);
+            let store = remote(&clock);
             let layer = |partitions| {
                 let builder = builder_of(Limiter::builder(store.clone()).rejection_cache(partitions), &clock);
                 let policy = QuotaPolicy::per_minute("minute", 20).show_partition_key();
@@ -232,18 +147,21 @@ async fn a_remembered_rejection_looks_like_the_one_that_the_store_would_give() {
             };
             let (remembering, asking) = (layer(16), layer(0));
             for _ in 0..20 {
-                assert!(decision(&send(&remembering, request()).await).outcome().is_admitted());
+                assert!(send(&remembering, request.clone()).await.outcome().is_admitted());
             }
             for wait in [1, 499_999, 300_000] {
                 clock.advance(Duration::from_micros(wait));
-                let (own, said) = (send(&remembering, request()).await, send(&asking, request()).await);
+                let (own, said) = (
+                    send(&remembering, request.clone()).await,
+                    send(&asking, request.clone()).await,
+                );
                 assert!(is_cached(&own) && !is_cached(&said));
                 assert_eq!(
                     (own.status(), own.headers(), own.body()),
                     (said.status(), said.headers(), said.body())
                 );
-                assert_eq!(decision(&own).retry_after(), decision(&said).retry_after());
-                assert_eq!(decision(&own).outcome(), Outcome::Rejected);
+                assert_eq!(own.decision().retry_after(), said.decision().retry_after());
+                assert_eq!(own.outcome(), Outcome::Rejected);
             }
             // Twenty that were allowed, and the three of the layer that always asks.
             assert_eq!(store.calls(), 23);
@@ -255,18 +173,18 @@ async fn a_remembered_rejection_looks_like_the_one_that_the_store_would_give() {
 #[tokio::test]
 async fn only_the_policies_that_are_known_to_reject_are_shown_and_the_policy_field_stays_as_it_was() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let layer = builder(store, &clock)
         .policy(QuotaPolicy::per_day("day", 5_000).show_partition_key())
         .policy(QuotaPolicy::new("burst", 2, Duration::from_secs(10)))
         .policy(QuotaPolicy::per_hour("quiet", 2).hidden())
         .build()
         .unwrap();
-    let passed = send(&layer, request()).await;
-    send(&layer, request()).await;
-    let rejected = send(&layer, request()).await;
+    let passed = send(&layer, request("alice")).await;
+    send(&layer, request("alice")).await;
+    let rejected = send(&layer, request("alice")).await;
     assert!(is_cached(&rejected));
-    assert_eq!(names(decision(&rejected)), ["burst", "quiet"]);
+    assert_eq!(names(rejected.decision()), ["burst", "quiet"]);
     assert_eq!(rejected.headers()["ratelimit"], r#""burst";r=0;t=5"#);
     assert_eq!(
         rejected.headers()["ratelimit-policy"],
@@ -281,7 +199,7 @@ async fn only_the_policies_that_are_known_to_reject_are_shown_and_the_policy_fie
 #[tokio::test]
 async fn of_nested_layers_that_are_exhausted_the_store_hears_twice_a_second_and_the_caller_gets_its_whole_quota() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let [addresses, users] = [("addresses", 10), ("users", 2)].map(|(scope, quota)| {
         let builder = builder(store.clone(), &clock).scope(scope);
         builder.policy(QuotaPolicy::per_minute(scope, quota)).build().unwrap()
@@ -298,10 +216,10 @@ async fn of_nested_layers_that_are_exhausted_the_store_hears_twice_a_second_and_
     let limited = users.layer(MapRequest::new(service_fn(handler), count(served)));
     let service = addresses.layer(MapRequest::new(limited, count(authenticated)));
     let counted = || [&counters[0], &counters[1]].map(|counter| counter.load(Ordering::SeqCst));
-    let calls = || store.calls() + store.0.settlements.load(Ordering::SeqCst);
+    let calls = || store.calls() + store.settlements();
     let a_second = async || {
         for _ in 0..100 {
-            service.clone().oneshot(request()).await.unwrap();
+            service.clone().oneshot(request("alice")).await.unwrap();
             clock.advance(Duration::from_millis(10));
         }
     };
@@ -324,7 +242,7 @@ async fn of_nested_layers_that_are_exhausted_the_store_hears_twice_a_second_and_
 #[tokio::test]
 async fn a_cost_that_never_passes_is_cached_without_a_time_to_retry_and_a_smaller_one_asks() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let layer = builder(store.clone(), &clock)
         .policy(QuotaPolicy::per_minute("minute", 10))
         .build()
@@ -344,7 +262,7 @@ async fn a_cost_that_never_passes_is_cached_without_a_time_to_retry_and_a_smalle
 #[tokio::test]
 async fn a_smaller_cost_that_could_pass_asks_the_store() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let layer = builder(store.clone(), &clock)
         .policy(QuotaPolicy::per_minute("minute", 10))
         .build()
@@ -361,18 +279,18 @@ async fn a_smaller_cost_that_could_pass_asks_the_store() {
 #[tokio::test]
 async fn what_is_rejected_from_memory_charges_nothing_and_needs_no_settlement() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let layer = builder(store.clone(), &clock)
         .policy(QuotaPolicy::per_minute("minute", 1))
         .policy(QuotaPolicy::concurrent("at once", 3))
         .build()
         .unwrap();
     exhaust(&layer, &clock).await;
-    let settlements = store.0.settlements.load(Ordering::SeqCst);
+    let settlements = store.settlements();
     for _ in 0..100 {
-        assert!(is_cached(&send(&layer, request()).await));
+        assert!(is_cached(&send(&layer, request("alice")).await));
     }
-    assert_eq!(store.0.settlements.load(Ordering::SeqCst), settlements);
+    assert_eq!(store.settlements(), settlements);
     let left = layer.limiter().caller("alice").peek().await.unwrap().unwrap();
     let left: Vec<u64> = left.allowances().map(|allowance| allowance.remaining()).collect();
     assert_eq!(left, [0, 3]);
@@ -390,7 +308,7 @@ async fn slots_queues_and_shadows_are_never_remembered() {
             QuotaPolicy::concurrent("at once", 1),
         ],
     ] {
-        let store = Remote::new(&clock);
+        let store = remote(&clock);
         let layer = policies
             .into_iter()
             .fold(builder(store.clone(), &clock), RateLimitLayerBuilder::policy);
@@ -399,11 +317,11 @@ async fn slots_queues_and_shadows_are_never_remembered() {
         let service = layer.layer(service_fn(handler));
         // Their bodies hold the slots, and two requests fill the queue.
         let _held = [
-            service.clone().oneshot(request()).await.unwrap(),
-            service.oneshot(request()).await.unwrap(),
+            service.clone().oneshot(request("alice")).await.unwrap(),
+            service.oneshot(request("alice")).await.unwrap(),
         ];
         for _ in 0..5 {
-            let rejected = send(&layer, request()).await;
+            let rejected = send(&layer, request("alice")).await;
             assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
             assert!(!is_cached(&rejected));
         }
@@ -414,26 +332,26 @@ async fn slots_queues_and_shadows_are_never_remembered() {
 #[tokio::test]
 async fn what_a_store_decides_at_once_is_not_remembered() {
     let clock = clock();
-    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let store = memory(&clock);
     let layer = builder(store, &clock)
         .policy(QuotaPolicy::per_minute("minute", 1))
         .build()
         .unwrap();
     for _ in 0..5 {
-        assert!(!is_cached(&send(&layer, request()).await));
+        assert!(!is_cached(&send(&layer, request("alice")).await));
     }
 }
 
 #[tokio::test]
 async fn without_the_cache_every_rejection_asks_the_store() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let layer = builder_of(Limiter::builder(store.clone()).rejection_cache(0), &clock)
         .policy(QuotaPolicy::per_minute("minute", 1))
         .build()
         .unwrap();
     for _ in 0..10 {
-        assert!(!is_cached(&send(&layer, request()).await));
+        assert!(!is_cached(&send(&layer, request("alice")).await));
     }
     assert_eq!(store.calls(), 10);
 }
@@ -455,7 +373,7 @@ fn a_cache_beyond_its_bound_is_rejected() {
 #[tokio::test]
 async fn requests_that_cost_nothing_pass_by() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let layer = builder(store.clone(), &clock)
         .policy(QuotaPolicy::per_minute("minute", 1))
         .build()
@@ -470,32 +388,32 @@ async fn requests_that_cost_nothing_pass_by() {
 #[tokio::test]
 async fn new_rules_and_grants_count_at_once() {
     let clock = clock();
-    let layer = builder(Remote::new(&clock), &clock)
+    let layer = builder(remote(&clock), &clock)
         .policy(QuotaPolicy::per_minute("minute", 1))
         .build()
         .unwrap();
     exhaust(&layer, &clock).await;
-    assert!(is_cached(&send(&layer, request()).await));
+    assert!(is_cached(&send(&layer, request("alice")).await));
     layer
         .limiter()
         .rules()
         .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 2)))
         .unwrap();
-    assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
-    assert!(is_cached(&send(&layer, request()).await));
+    assert_eq!(send(&layer, request("alice")).await.status(), StatusCode::OK);
+    assert!(is_cached(&send(&layer, request("alice")).await));
     layer
         .limiter()
         .caller("alice")
         .grant(1, Duration::from_secs(60))
         .unwrap();
-    assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
-    assert!(is_cached(&send(&layer, request()).await));
+    assert_eq!(send(&layer, request("alice")).await.status(), StatusCode::OK);
+    assert!(is_cached(&send(&layer, request("alice")).await));
     layer
         .limiter()
         .rules()
         .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 1).shadow()))
         .unwrap();
-    assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
+    assert_eq!(send(&layer, request("alice")).await.status(), StatusCode::OK);
 }
 
 #[tokio::test]
@@ -503,7 +421,7 @@ async fn less_capacity_has_rejections_of_its_own() {
     let clock = clock();
     let is_reduced = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&is_reduced);
-    let layer = builder(Remote::new(&clock), &clock)
+    let layer = builder(remote(&clock), &clock)
         .policy(QuotaPolicy::per_minute("minute", 2))
         .capacity(move |_| match asked.load(Ordering::SeqCst) {
             true => Capacity::reduced_to(50).unwrap(),
@@ -512,23 +430,23 @@ async fn less_capacity_has_rejections_of_its_own() {
         .build()
         .unwrap();
     exhaust(&layer, &clock).await;
-    let rejected = send(&layer, request()).await;
-    assert!(is_cached(&rejected) && decision(&rejected).is_capacity_reduced());
+    let rejected = send(&layer, request("alice")).await;
+    assert!(is_cached(&rejected) && rejected.decision().is_capacity_reduced());
     assert_eq!(rejected.headers()["ratelimit-policy"], r#""minute";q=1;w=60"#);
     is_reduced.store(false, Ordering::SeqCst);
-    assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
+    assert_eq!(send(&layer, request("alice")).await.status(), StatusCode::OK);
 }
 
 #[tokio::test]
 async fn a_reset_and_a_refund_are_seen_at_once() {
     let clock = clock();
-    let layer = builder(Remote::new(&clock), &clock)
+    let layer = builder(remote(&clock), &clock)
         .policy(QuotaPolicy::per_hour("hour", 1))
         .actual_cost(|response| response.headers.contains_key("x-free").then_some(0))
         .build()
         .unwrap();
     exhaust(&layer, &clock).await;
-    assert!(is_cached(&send(&layer, request()).await));
+    assert!(is_cached(&send(&layer, request("alice")).await));
     layer.limiter().caller("alice").reset().await.unwrap();
     clock.advance(Duration::from_micros(1));
 
@@ -545,22 +463,22 @@ async fn a_reset_and_a_refund_are_seen_at_once() {
             Ok::<_, Infallible>(free.unwrap())
         }
     }));
-    let first = tokio::spawn(service.oneshot(request()));
+    let first = tokio::spawn(service.oneshot(request("alice")));
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
-    assert!(is_cached(&send(&layer, request()).await));
+    assert!(is_cached(&send(&layer, request("alice")).await));
     answer.send(()).unwrap();
     assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);
     clock.advance(Duration::from_micros(1));
-    assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
+    assert_eq!(send(&layer, request("alice")).await.status(), StatusCode::OK);
 }
 
 /// Units that another instance gives back are seen after a second at most.
 #[tokio::test]
 async fn what_others_give_back_is_seen_after_a_second() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let layer = || {
         builder(store.clone(), &clock)
             .policy(QuotaPolicy::per_hour("hour", 1))
@@ -570,32 +488,32 @@ async fn what_others_give_back_is_seen_after_a_second() {
     let (own, other) = (layer(), layer());
     exhaust(&own, &clock).await;
     other.limiter().caller("alice").reset().await.unwrap();
-    assert!(is_cached(&send(&own, request()).await));
+    assert!(is_cached(&send(&own, request("alice")).await));
     clock.advance(Duration::from_millis(970));
-    assert_eq!(send(&own, request()).await.status(), StatusCode::OK);
+    assert_eq!(send(&own, request("alice")).await.status(), StatusCode::OK);
 }
 
 /// L9: a rejection does not become wrong because the store is unavailable.
 #[tokio::test]
 async fn while_the_circuit_is_open_rejections_are_remembered_for_their_second_and_then_the_failure_mode_decides() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let layer = builder(store.clone(), &clock)
         .policy(QuotaPolicy::per_hour("hour", 1))
         .failure_mode(FailureMode::Open)
         .build()
         .unwrap();
     exhaust(&layer, &clock).await;
-    store.0.is_away.store(true, Ordering::SeqCst);
+    store.set(Timing::FailingLater(StoreErrorKind::Unreachable));
     for user in 0..10 {
-        let mut request = request();
+        let mut request = request("alice");
         request.headers_mut().insert("x-user-id", user.into());
-        assert_eq!(decision(&send(&layer, request).await).outcome(), Outcome::FailedOpen);
+        assert_eq!(send(&layer, request).await.outcome(), Outcome::FailedOpen);
     }
     let calls = store.calls();
-    assert!(is_cached(&send(&layer, request()).await));
+    assert!(is_cached(&send(&layer, request("alice")).await));
     clock.advance(Duration::from_secs(1));
-    assert_eq!(decision(&send(&layer, request()).await).outcome(), Outcome::FailedOpen);
+    assert_eq!(send(&layer, request("alice")).await.outcome(), Outcome::FailedOpen);
     assert!(store.calls() <= calls + 1);
 }
 
@@ -603,17 +521,17 @@ async fn while_the_circuit_is_open_rejections_are_remembered_for_their_second_an
 #[tokio::test]
 async fn a_request_that_an_open_circuit_keeps_from_the_store_rejects_no_other_request() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let layer = builder(store.clone(), &clock)
         .policy(QuotaPolicy::per_second("second", 2))
         .failure_mode(FailureMode::Open)
         .build()
         .unwrap();
-    send(&layer, request()).await;
+    send(&layer, request("alice")).await;
     exhaust(&layer, &clock).await;
-    store.0.is_away.store(true, Ordering::SeqCst);
+    store.set(Timing::FailingLater(StoreErrorKind::Unreachable));
     let other = |user: u64| {
-        let mut request = request();
+        let mut request = request("alice");
         request.headers_mut().insert("x-user-id", user.into());
         request
     };
@@ -625,7 +543,7 @@ async fn a_request_that_an_open_circuit_keeps_from_the_store_rejects_no_other_re
     send(&layer, other(0)).await;
     let calls = store.calls();
     for _ in 0..3 {
-        assert_eq!(decision(&send(&layer, request()).await).outcome(), Outcome::FailedOpen);
+        assert_eq!(send(&layer, request("alice")).await.outcome(), Outcome::FailedOpen);
     }
     assert_eq!(store.calls(), calls, "the circuit is open");
 }
@@ -633,32 +551,32 @@ async fn a_request_that_an_open_circuit_keeps_from_the_store_rejects_no_other_re
 #[tokio::test]
 async fn a_request_that_the_circuit_of_a_node_keeps_from_it_rejects_no_other_request() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let layer = builder(store.clone(), &clock)
         .policy(QuotaPolicy::per_second("second", 2))
         .failure_mode(FailureMode::Open)
         .build()
         .unwrap();
-    send(&layer, request()).await;
+    send(&layer, request("alice")).await;
     exhaust(&layer, &clock).await;
-    store.0.circuit_is_open.store(true, Ordering::SeqCst);
+    store.set(Timing::FailingLater(StoreErrorKind::CircuitOpen));
     clock.advance(Duration::from_millis(600));
     for _ in 0..3 {
-        assert_eq!(decision(&send(&layer, request()).await).outcome(), Outcome::FailedOpen);
+        assert_eq!(send(&layer, request("alice")).await.outcome(), Outcome::FailedOpen);
     }
 }
 
 #[tokio::test]
 async fn what_a_fallback_has_decided_is_not_remembered() {
     let clock = clock();
-    let (store, fallback) = (Remote::new(&clock), Remote::new(&clock));
-    store.0.is_away.store(true, Ordering::SeqCst);
+    let (store, fallback) = (remote(&clock), remote(&clock));
+    store.set(Timing::FailingLater(StoreErrorKind::Unreachable));
     let layer = builder_of(Limiter::builder(store.clone()).fallback(fallback.clone()), &clock)
         .policy(QuotaPolicy::per_hour("hour", 1))
         .build()
         .unwrap();
     for number in 0..4 {
-        let response = send(&layer, request()).await;
+        let response = send(&layer, request("alice")).await;
         assert_eq!(response.status().is_success(), number == 0);
         assert!(!is_cached(&response));
     }
@@ -669,7 +587,7 @@ async fn what_a_fallback_has_decided_is_not_remembered() {
 #[tokio::test]
 async fn of_several_partitions_the_one_that_rejects_is_cached_for_all_who_share_it() {
     let clock = clock();
-    let store = Remote::new(&clock);
+    let store = remote(&clock);
     let layer = builder(store.clone(), &clock)
         .named_key("all", key::from_fn(|_| Some(tower_quota::PartitionKey::new("all", ""))))
         .policy(QuotaPolicy::per_hour("user", 5))
@@ -677,7 +595,7 @@ async fn of_several_partitions_the_one_that_rejects_is_cached_for_all_who_share_
         .build()
         .unwrap();
     let of = |user: u64| {
-        let mut request = request();
+        let mut request = request("alice");
         request.headers_mut().insert("x-user-id", user.into());
         request
     };
@@ -687,7 +605,7 @@ async fn of_several_partitions_the_one_that_rejects_is_cached_for_all_who_share_
     for user in 0..100 {
         let rejected = send(&layer, of(user)).await;
         assert_eq!(rejected.headers()["ratelimit"], r#""all";r=0;t=1800"#);
-        assert_eq!(names(decision(&rejected)), ["all"]);
+        assert_eq!(names(rejected.decision()), ["all"]);
     }
     assert_eq!(store.calls(), 2);
 }

@@ -2,40 +2,29 @@
 
 use std::{
     collections::HashSet,
-    convert::Infallible,
     net::{IpAddr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
     thread,
     time::Duration,
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty};
+use http::{HeaderName, Method, Request, Response, StatusCode};
 use proptest::prelude::*;
 use serde_json::json;
-use tower::{ServiceExt, service_fn};
-use tower_layer::Layer;
+use test_kit::{Answered, TestStore, limits, limits_by, send};
 use tower_quota::{
-    AbnormalUsage, Access, AccessList, AccessRules, AcquireFuture, Capacity, ConfigError, ConfigErrorKind, Decision,
-    Exemption, MemoryStore, MissingKey, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
-    RateLimitLayerBuilder, Settlement, Store, StoreFuture, Tiers,
+    AbnormalUsage, Access, AccessList, AccessRules, Capacity, ConfigError, ConfigErrorKind, Exemption, MissingKey,
+    Outcome, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Tiers,
     key::{self, ForwardingField, KeyExtractor, PeerAddress},
 };
 
-/// A store that counts how often it is asked.
+/// A store that counts its calls.
 #[derive(Clone, Debug, Default)]
-struct Counting {
-    store: MemoryStore,
-    asked: Arc<AtomicUsize>,
-}
+struct Counting(TestStore);
 
 impl Counting {
     fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+        self.0.calls() + self.0.settlements()
     }
 
     /// A layer whose only policy is used up by one request.
@@ -44,11 +33,8 @@ impl Counting {
     }
 
     fn keyed(&self, key: impl KeyExtractor) -> RateLimitLayerBuilder {
-        RateLimitLayer::builder(self.clone())
-            .decision_in_response()
-            .scope("screening")
-            .key(key)
-            .policy(QuotaPolicy::per_day("day", 1))
+        let builder = limits_by(key, self.0.clone());
+        builder.policy(QuotaPolicy::per_day("day", 1))
     }
 
     fn exempting(&self, exemption: Exemption) -> RateLimitLayer {
@@ -56,47 +42,10 @@ impl Counting {
     }
 }
 
-impl Store for Counting {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        self.store.acquire(plan)
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        self.store.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.store.reset(plan)
-    }
-}
-
-/// The answer that the client gets.
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    outcome: Outcome,
-    body: Bytes,
-}
-
-impl Answer {
-    fn has_limits(&self) -> bool {
-        ["ratelimit", "ratelimit-policy", "retry-after"]
-            .iter()
-            .any(|name| self.headers.contains_key(*name))
-    }
-}
-
-async fn send(layer: &RateLimitLayer, request: Request<()>) -> Answer {
-    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())));
-    let (parts, body) = layer.layer(handler).oneshot(request).await.unwrap().into_parts();
-    Answer {
-        status: parts.status,
-        outcome: parts.extensions.get::<Decision>().unwrap().outcome(),
-        headers: parts.headers,
-        body: body.collect().await.unwrap().to_bytes(),
-    }
+fn has_limits(response: &Response<Bytes>) -> bool {
+    ["ratelimit", "ratelimit-policy", "retry-after"]
+        .iter()
+        .any(|name| response.headers().contains_key(*name))
 }
 
 fn get(path: &str) -> Request<()> {
@@ -124,11 +73,11 @@ async fn counted<const N: usize>(exemption: impl Fn() -> Exemption, requests: [R
     for (counted, request) in counted.iter_mut().zip(requests) {
         let store = Counting::default();
         let answer = send(&store.exempting(exemption()), request).await;
-        assert_eq!(answer.status, 200);
+        assert_eq!(answer.status(), 200);
         *counted = store.asked() > 0;
-        assert_eq!(answer.has_limits(), *counted);
+        assert_eq!(has_limits(&answer), *counted);
         let expected = if *counted { Outcome::Allowed } else { Outcome::Unlimited };
-        assert_eq!(answer.outcome, expected);
+        assert_eq!(answer.outcome(), expected);
     }
     counted
 }
@@ -137,13 +86,13 @@ async fn counted<const N: usize>(exemption: impl Fn() -> Exemption, requests: [R
 async fn health_checks_cost_nothing_and_pass_when_all_quota_is_used_up() {
     let store = Counting::default();
     let layer = store.exempting(Exemption::path("/health"));
-    assert_eq!(send(&layer, get("/")).await.status, 200);
-    assert_eq!(send(&layer, get("/")).await.status, 429);
+    assert_eq!(send(&layer, get("/")).await.status(), 200);
+    assert_eq!(send(&layer, get("/")).await.status(), 429);
     let asked = store.asked();
     for _ in 0..100 {
         let answer = send(&layer, get("/health?full=1")).await;
-        assert_eq!((answer.status.as_u16(), answer.outcome), (200, Outcome::Unlimited));
-        assert!(!answer.has_limits());
+        assert_eq!((answer.code(), answer.outcome()), (200, Outcome::Unlimited));
+        assert!(!has_limits(&answer));
     }
     assert_eq!(store.asked(), asked);
 }
@@ -241,7 +190,7 @@ async fn all_conditions_of_an_exemption_have_to_apply_and_any_exemption_is_enoug
         .exempt(Exemption::path("/b"));
     let layer = layer.build().unwrap();
     for path in ["/a", "/b"] {
-        assert_eq!(send(&layer, get(path)).await.outcome, Outcome::Unlimited);
+        assert_eq!(send(&layer, get(path)).await.outcome(), Outcome::Unlimited);
     }
 }
 
@@ -260,8 +209,8 @@ async fn exempt_requests_pass_and_the_hooks_are_not_asked() {
         })
         .build()
         .unwrap();
-    assert_eq!(send(&layer, get("/health")).await.status, 200);
-    assert_eq!(send(&layer, get("/")).await.outcome, Outcome::Abnormal);
+    assert_eq!(send(&layer, get("/health")).await.status(), 200);
+    assert_eq!(send(&layer, get("/")).await.outcome(), Outcome::Abnormal);
 }
 
 #[test]
@@ -313,29 +262,29 @@ async fn rules_change_while_the_service_runs() {
     let (list, builder) = listed(&store);
     let layer = builder.build().unwrap();
     let attacker = || from("203.0.113.9", "/");
-    assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Allowed);
-    assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Rejected);
+    assert_eq!(send(&layer, attacker()).await.outcome(), Outcome::Allowed);
+    assert_eq!(send(&layer, attacker()).await.outcome(), Outcome::Rejected);
     let asked = store.asked();
 
     list.update(|rules| rules.set_network("203.0.113.0/24", Access::Block))
         .unwrap();
     let blocked = send(&layer, attacker()).await;
-    assert_eq!((blocked.status.as_u16(), blocked.outcome), (403, Outcome::Blocked));
-    assert!(!blocked.has_limits());
+    assert_eq!((blocked.code(), blocked.outcome()), (403, Outcome::Blocked));
+    assert!(!has_limits(&blocked));
 
     list.update(|rules| rules.set_network("203.0.113.9", Access::Allow))
         .unwrap();
     for _ in 0..9 {
         let allowed = send(&layer, attacker()).await;
-        assert_eq!((allowed.status.as_u16(), allowed.outcome), (200, Outcome::Unlimited));
-        assert!(!allowed.has_limits());
+        assert_eq!((allowed.code(), allowed.outcome()), (200, Outcome::Unlimited));
+        assert!(!has_limits(&allowed));
     }
     assert_eq!(store.asked(), asked, "neither of them asks the store");
 
     list.update(|rules| rules.remove_network("203.0.113.9")).unwrap();
-    assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Blocked);
+    assert_eq!(send(&layer, attacker()).await.outcome(), Outcome::Blocked);
     list.replace(AccessRules::new());
-    assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Rejected);
+    assert_eq!(send(&layer, attacker()).await.outcome(), Outcome::Rejected);
 }
 
 #[tokio::test]
@@ -353,7 +302,7 @@ async fn keys_are_allowed_and_blocked_and_others_are_not() {
         ("alice", [Outcome::Allowed, Outcome::Rejected]),
     ] {
         for outcome in outcomes {
-            assert_eq!(send(&layer, request_of(name, "/")).await.outcome, outcome, "{name}");
+            assert_eq!(send(&layer, request_of(name, "/")).await.outcome(), outcome, "{name}");
         }
     }
 }
@@ -362,10 +311,7 @@ async fn keys_are_allowed_and_blocked_and_others_are_not() {
 async fn a_block_goes_before_all_else() {
     let tiers = Tiers::from_fn(|_| None).unlimited("all");
     let list = AccessList::new(key::client_ip());
-    let layer = RateLimitLayer::builder(Counting::default())
-        .decision_in_response()
-        .scope("screening")
-        .key(key::header("x-user-id"))
+    let layer = limits(TestStore::default())
         .tiers(tiers)
         .skip_cors_preflight()
         .exempt(Exemption::path_prefix("/"))
@@ -380,19 +326,19 @@ async fn a_block_goes_before_all_else() {
         }
         request
     };
-    assert_eq!(send(&layer, preflight()).await.outcome, Outcome::Unlimited);
+    assert_eq!(send(&layer, preflight()).await.outcome(), Outcome::Unlimited);
     list.update(|rules| {
         rules.set_network("203.0.113.9", Access::Block)?;
         rules.set_key(user("alice"), Access::Allow)
     })
     .unwrap();
-    assert_eq!(send(&layer, preflight()).await.outcome, Outcome::Blocked);
+    assert_eq!(send(&layer, preflight()).await.outcome(), Outcome::Blocked);
     list.update(|rules| {
         rules.set_network("203.0.113.9", Access::Allow)?;
         rules.set_key(user("alice"), Access::Block)
     })
     .unwrap();
-    assert_eq!(send(&layer, preflight()).await.outcome, Outcome::Blocked);
+    assert_eq!(send(&layer, preflight()).await.outcome(), Outcome::Blocked);
 }
 
 #[tokio::test]
@@ -404,9 +350,9 @@ async fn clients_without_an_address_are_in_no_network() {
         rules.set_network("::/0", Access::Block)
     })
     .unwrap();
-    assert_eq!(send(&layer, get("/")).await.outcome, Outcome::Allowed);
+    assert_eq!(send(&layer, get("/")).await.outcome(), Outcome::Allowed);
     for address in ["192.0.2.1", "2001:db8::1"] {
-        assert_eq!(send(&layer, from(address, "/")).await.outcome, Outcome::Blocked);
+        assert_eq!(send(&layer, from(address, "/")).await.outcome(), Outcome::Blocked);
     }
 }
 
@@ -426,10 +372,10 @@ async fn a_header_with_the_name_of_a_kind_of_the_crate_is_the_key_of_nobody_else
             by_header(""),
         ];
         for request in callers {
-            assert_eq!(send(&layer, request).await.outcome, Outcome::Allowed, "{name}");
+            assert_eq!(send(&layer, request).await.outcome(), Outcome::Allowed, "{name}");
         }
         assert_eq!(
-            send(&layer, by_header("abcd")).await.outcome,
+            send(&layer, by_header("abcd")).await.outcome(),
             Outcome::Rejected,
             "{name}"
         );
@@ -507,12 +453,12 @@ async fn a_client_that_hides_behind_its_proxy_is_in_no_network_of_the_proxy() {
             .unwrap();
         let mut passed = 0;
         for _ in 0..20 {
-            passed += u32::from(send(&layer, forwarding(&field, &lines)).await.status == 200);
+            passed += u32::from(send(&layer, forwarding(&field, &lines)).await.status() == 200);
         }
         assert_eq!(passed, 1, "{lines:?}");
         // A request that names no other client comes from the machine itself, which is allowed.
         for request in [forwarding(&field, &[]), from("10.3.4.5", "/")] {
-            assert_eq!(send(&layer, request).await.outcome, Outcome::Unlimited);
+            assert_eq!(send(&layer, request).await.outcome(), Outcome::Unlimited);
         }
     }
 }
@@ -533,7 +479,7 @@ async fn an_address_that_a_walk_of_too_many_hops_has_come_to_is_in_no_network() 
         .build()
         .unwrap();
     for outcome in [Outcome::Allowed, Outcome::Rejected] {
-        assert_eq!(send(&layer, forwarding(&field, &hops)).await.outcome, outcome);
+        assert_eq!(send(&layer, forwarding(&field, &hops)).await.outcome(), outcome);
     }
 }
 
@@ -553,12 +499,12 @@ async fn the_choice_for_requests_without_a_key_decides_about_clients_that_hide()
             let layer = layer(no_key);
             for outcome in outcomes {
                 let answer = send(&layer, forwarding(&field, &lines)).await;
-                assert_eq!(answer.outcome, outcome, "{no_key:?} {lines:?}");
+                assert_eq!(answer.outcome(), outcome, "{no_key:?} {lines:?}");
             }
             // They use up the quota of no known caller.
             let clients = [forwarding(&field, &[]), from("203.0.113.9", "/")];
             for request in clients {
-                assert_eq!(send(&layer, request).await.outcome, Outcome::Allowed);
+                assert_eq!(send(&layer, request).await.outcome(), Outcome::Allowed);
             }
         }
     }
@@ -581,15 +527,15 @@ async fn clients_without_an_address_can_be_blocked() {
     .unwrap();
     assert!(!list.rules().is_empty());
     for request in [hidden(), get("/")] {
-        assert_eq!(send(&layer, request).await.outcome, Outcome::Blocked);
+        assert_eq!(send(&layer, request).await.outcome(), Outcome::Blocked);
     }
-    assert_eq!(send(&layer, from("192.0.2.1", "/")).await.outcome, Outcome::Unlimited);
+    assert_eq!(send(&layer, from("192.0.2.1", "/")).await.outcome(), Outcome::Unlimited);
     list.update(|rules| {
         rules.block_unknown_addresses(false);
         Ok::<_, ConfigError>(())
     })
     .unwrap();
-    assert_eq!(send(&layer, hidden()).await.outcome, Outcome::Unlimited);
+    assert_eq!(send(&layer, hidden()).await.outcome(), Outcome::Unlimited);
 }
 
 #[tokio::test]
@@ -604,31 +550,31 @@ async fn a_blocked_client_is_told_so_with_403_and_no_reason_with_429() {
             .header("content-type", "application/grpc");
         (send(&layer, get("/")).await, send(&layer, grpc.body(()).unwrap()).await)
     };
-    let problem = |answer: &Answer| serde_json::from_slice::<serde_json::Value>(&answer.body).unwrap();
+    let problem = |answer: &Response<Bytes>| serde_json::from_slice::<serde_json::Value>(answer.body()).unwrap();
 
     let (forbidden, denied) = blocked(StatusCode::FORBIDDEN).await;
-    assert_eq!(forbidden.status, 403);
+    assert_eq!(forbidden.status(), 403);
     assert_eq!(
         problem(&forbidden),
         json!({"type": "about:blank", "title": "Forbidden", "status": 403, "detail": "The client is blocked."})
     );
     assert_eq!(
-        (denied.status.as_u16(), &denied.headers["grpc-status"]),
+        (denied.code(), &denied.headers()["grpc-status"]),
         (200, &"7".parse().unwrap())
     );
 
     let (too_many, exhausted) = blocked(StatusCode::TOO_MANY_REQUESTS).await;
-    assert_eq!(too_many.status, 429);
+    assert_eq!(too_many.status(), 429);
     assert_eq!(
         problem(&too_many),
         json!({"type": "about:blank", "title": "Too Many Requests", "status": 429})
     );
     assert_eq!(
-        (exhausted.status.as_u16(), &exhausted.headers["grpc-status"]),
+        (exhausted.code(), &exhausted.headers()["grpc-status"]),
         (200, &"8".parse().unwrap())
     );
     for answer in [forbidden, denied, too_many, exhausted] {
-        assert!(!answer.has_limits());
+        assert!(!has_limits(&answer));
     }
 }
 
@@ -643,8 +589,8 @@ async fn the_status_of_blocks_and_that_of_used_up_quotas_are_two_settings() {
     list.update(|rules| rules.set_key(user("mallory"), Access::Block))
         .unwrap();
     send(&layer, get("/")).await;
-    assert_eq!(send(&layer, get("/")).await.status, 503);
-    assert_eq!(send(&layer, request_of("mallory", "/")).await.status, 403);
+    assert_eq!(send(&layer, get("/")).await.status(), 503);
+    assert_eq!(send(&layer, request_of("mallory", "/")).await.status(), 403);
 
     let (_, builder) = listed(&Counting::default());
     let error = builder.blocked_status(StatusCode::NOT_FOUND).build().unwrap_err();
@@ -978,9 +924,9 @@ proptest! {
             } else {
                 Outcome::Rejected
             };
-            prop_assert_eq!(answer.outcome, expected, "{:?}", asked);
+            prop_assert_eq!(answer.outcome(), expected, "{:?}", asked);
             prop_assert_eq!(store.asked() > before, expected != Outcome::Unlimited);
-            prop_assert_eq!(answer.has_limits(), expected != Outcome::Unlimited);
+            prop_assert_eq!(has_limits(&answer), expected != Outcome::Unlimited);
         }
     }
 

@@ -1,17 +1,14 @@
 //! Several layers of one limiter: they share its rules, and each has its own keys, costs and fields.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
 use http_body_util::BodyExt;
-use test_kit::RemoteStore;
+use test_kit::{TestStore, Timing};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Access, AccessList, AcquireFuture, ActualCost, Algorithm, ConfigError, Direction, FailureMode, MissingKey,
-    RateLimitBody, ResponseFields, Rules, RulesHandle, Settlement, StoreFuture, Tiers,
+    Access, AccessList, ActualCost, Algorithm, ConfigError, Direction, FailureMode, MissingKey, RateLimitBody,
+    ResponseFields, Rules, RulesHandle, Tiers,
 };
 
 use self::Word::{Actual, Refund, Settle};
@@ -401,35 +398,15 @@ async fn a_limiter_that_a_field_of_its_layer_asks_is_freed() {
     assert_eq!(Arc::strong_count(&store), 1);
 }
 
-/// Has to be waited for, and counts its calls.
-#[derive(Debug)]
-struct Counting(RemoteStore<1>, Arc<AtomicUsize>);
-
-impl Store for Counting {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.acquire(plan)
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.0.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.0.reset(plan)
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn prefetched_units_stay_when_a_layer_joins() {
-    let calls = Arc::new(AtomicUsize::new(0));
-    let store = Counting(RemoteStore(MemoryStore::new()), Arc::clone(&calls));
-    let builder = Limiter::builder(store).scope("layer");
+    let store = TestStore::new(MemoryStore::new(), Timing::Later);
+    let builder = Limiter::builder(store.clone()).scope("layer");
     let limiter = builder.policy(per_hour(100_000).with_prefetch(500)).build().unwrap();
     for _ in 0..500 {
         drop(on(&limiter).build().unwrap());
         assert!(limiter.check(&everybody()).await.outcome().is_admitted());
     }
-    let calls = calls.load(Ordering::Relaxed);
+    let calls = store.calls();
     assert!(calls < 50, "{calls}");
 }

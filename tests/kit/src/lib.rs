@@ -7,6 +7,7 @@
     reason = "servers start in real time, not in that of a test"
 )]
 
+mod client;
 pub mod load;
 pub mod partition_steps;
 mod proxy;
@@ -14,7 +15,9 @@ mod remote_store;
 mod scripted;
 #[cfg(unix)]
 mod servers;
+mod store;
 
+pub use client::{Answered, Hello, call, cost, costing, hello, limits, limits_by, limits_of, request, send};
 pub use proxy::{Mode, Proxy};
 pub use remote_store::RemoteStore;
 pub use scripted::{ScriptCall, ScriptedServer, bulk};
@@ -23,3 +26,4 @@ pub use servers::{
     RedisCluster, RedisServer, Sentinels, Setup, encode, eventually, free_port, read_reply, shared_cluster,
     shared_server,
 };
+pub use store::{TestStore, Timing, clock, memory};
