@@ -12,6 +12,7 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::Full;
+use test_kit::{TestStore, Timing};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
@@ -103,23 +104,6 @@ fn line_of(name: &str, event: &str) -> String {
     format!("WARN tower_quota: {event} {}", mistake(name))
 }
 
-#[derive(Debug)]
-struct Failing(StoreErrorKind);
-
-impl Store for Failing {
-    fn acquire(&self, _: Plan) -> AcquireFuture {
-        AcquireFuture::ready(Err(StoreError::new(self.0, "test")))
-    }
-
-    fn settle(&self, _: Settlement) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
-    }
-
-    fn reset(&self, _: Plan) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
-    }
-}
-
 fn layer(store: impl Store) -> RateLimitLayer {
     let builder = RateLimitLayer::builder(store)
         .scope("log")
@@ -134,7 +118,7 @@ fn allowed_and_rejected_requests_are_not_logged() {
 
 #[test]
 fn an_outage_is_told_once_however_many_requests_it_meets() {
-    let lines = lines_of(&layer(Failing(StoreErrorKind::Unreachable)), 10_000);
+    let lines = lines_of(&layer(TestStore::failing(StoreErrorKind::Unreachable)), 10_000);
     let expected = [
         "WARN tower_quota: the quota store gave no decision error=store unreachable: test suppressed=0",
         "ERROR tower_quota: the quota store does not answer; the circuit is open error=store unreachable: test",
@@ -144,36 +128,19 @@ fn an_outage_is_told_once_however_many_requests_it_meets() {
 
 #[test]
 fn errors_that_leave_the_circuit_closed_are_told_once_in_ten_seconds() {
-    let lines = lines_of(&layer(Failing(StoreErrorKind::Failed)), 10_000);
+    let lines = lines_of(&layer(TestStore::failing(StoreErrorKind::Failed)), 10_000);
     assert_eq!(
         lines,
         ["WARN tower_quota: the quota store gave no decision error=store failed: test suppressed=0"]
     );
 }
 
-/// Answers with an error that leaves the circuit closed, and has to be waited for.
-#[derive(Debug)]
-struct FailingLate;
-
-impl Store for FailingLate {
-    fn acquire(&self, _: Plan) -> AcquireFuture {
-        AcquireFuture::boxed(async { Err(StoreError::new(StoreErrorKind::Failed, "test")) })
-    }
-
-    fn settle(&self, _: Settlement) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
-    }
-
-    fn reset(&self, _: Plan) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
-    }
-}
-
 /// Found with an idle Redis: half of the requests passed uncounted, and all that was told of them was that there were some.
 #[test]
 fn while_requests_stay_undecided_although_the_circuit_is_closed_it_is_told_how_many_every_ten_seconds() {
     let clock = Clock::manual(Timestamp::from_micros(1));
-    let layer = RateLimitLayerBuilder::from(Limiter::builder(FailingLate).clock(clock.clone()))
+    let failing_later = TestStore::new(MemoryStore::new(), Timing::FailingLater(StoreErrorKind::Failed));
+    let layer = RateLimitLayerBuilder::from(Limiter::builder(failing_later).clock(clock.clone()))
         .scope("log")
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_hour("hourly", 1))
