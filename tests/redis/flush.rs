@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, future::join_all};
 use http::{Request, Response};
 use http_body_util::Full;
-use test_kit::{RedisServer, Sentinels, shared_cluster, shared_server};
+use test_kit::{RedisServer, Sentinels, TestStore, shared_cluster, shared_server};
 use tokio::{
     runtime::{Builder, Runtime},
     sync::{Semaphore, watch},
@@ -15,8 +15,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, ActualCost, Algorithm, Limiter, Plan, QuotaPolicy, RateLimitBody, RateLimitLayer,
-    RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    ActualCost, Algorithm, Limiter, QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
+    RedisStoreBuilder, Store, StoreErrorKind,
     clock::{Clock, Timestamp},
     key,
 };
@@ -128,24 +128,6 @@ fn assert_that_nobody_is_overcharged_or_holds_a_slot(store: RedisStore, name: &s
     assert_eq!(wrong.count(), 0, "{name}: {left:?}");
 }
 
-/// Never decides anything.
-#[derive(Debug)]
-struct Unreachable;
-
-impl Store for Unreachable {
-    fn acquire(&self, _: Plan) -> AcquireFuture {
-        AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "test")))
-    }
-
-    fn settle(&self, _: Settlement) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
-    }
-
-    fn reset(&self, _: Plan) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
-    }
-}
-
 #[test]
 fn after_a_flush_the_process_may_end_and_nobody_is_overcharged_or_holds_a_slot() {
     let sentinels = Sentinels::start();
@@ -163,7 +145,10 @@ fn after_a_flush_the_process_may_end_and_nobody_is_overcharged_or_holds_a_slot()
         ("shared", layer(shared, None), single("flush-shared")),
         (
             "fallback",
-            layer(Unreachable, Some(single("flush-fallback"))),
+            layer(
+                TestStore::failing(StoreErrorKind::Unreachable),
+                Some(single("flush-fallback")),
+            ),
             single("flush-fallback"),
         ),
         ("cluster", layer(cluster(), None), cluster()),

@@ -2,22 +2,14 @@
 
 mod ahead;
 
-use std::{
-    collections::HashMap,
-    convert::Infallible,
-    pin::pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::{join_all, poll_immediate};
 use http::{Request, Response};
 use http_body_util::Full;
 use proptest::prelude::*;
+use test_kit::{TestStore, Timing, memory};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::Semaphore,
@@ -26,128 +18,9 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, ActualCost, Algorithm, ConfigErrorKind, Decision, Direction, Limiter, MemoryStore, Outcome, Plan,
-    PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Rules, Settlement, Store, StoreError,
-    StoreErrorKind, StoreFuture,
-    clock::{Clock, Timestamp},
-    key,
+    ActualCost, Algorithm, ConfigErrorKind, Decision, Direction, Limiter, MemoryStore, Outcome, PolicySet, QuotaPolicy,
+    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Rules, Store, StoreErrorKind, clock::Clock, key,
 };
-
-/// The time that a store takes for its answer.
-#[derive(Clone, Debug)]
-enum Timing {
-    AtOnce,
-    Failing,
-    /// After so much time on the way to the store, and as much on the way back.
-    Far(Duration),
-    Hanging,
-    /// When there is a permit.
-    Held(Arc<Semaphore>),
-    /// Only when polled a second time.
-    Later,
-    /// Decided at once, and told when there is a permit.
-    Told(Arc<Semaphore>),
-}
-
-/// A store that counts what it is asked.
-#[derive(Debug)]
-struct Probe<S> {
-    store: Arc<S>,
-    timing: Mutex<Timing>,
-    /// If set, resets are made when there is a permit.
-    reset: Mutex<Option<Arc<Semaphore>>>,
-    calls: AtomicUsize,
-    /// For how many units it was asked last.
-    asked: AtomicU64,
-    settlements: AtomicUsize,
-}
-
-impl<S: Store> Probe<S> {
-    fn new(store: S, timing: Timing) -> Arc<Self> {
-        Arc::new(Self {
-            store: Arc::new(store),
-            timing: Mutex::new(timing),
-            reset: Mutex::default(),
-            calls: AtomicUsize::default(),
-            asked: AtomicU64::default(),
-            settlements: AtomicUsize::default(),
-        })
-    }
-
-    fn set(&self, timing: Timing) {
-        *self.timing.lock().unwrap() = timing;
-    }
-
-    fn calls(&self) -> usize {
-        self.calls.load(Ordering::SeqCst)
-    }
-
-    fn asked(&self) -> u64 {
-        self.asked.load(Ordering::SeqCst)
-    }
-
-    fn settlements(&self) -> usize {
-        self.settlements.load(Ordering::SeqCst)
-    }
-}
-
-impl<S: Store> Store for Probe<S> {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        let units = plan.charges().next().unwrap().cost();
-        self.asked.store(units, Ordering::SeqCst);
-        let store = Arc::clone(&self.store);
-        match self.timing.lock().unwrap().clone() {
-            Timing::AtOnce => store.acquire(plan),
-            Timing::Failing => AcquireFuture::boxed(async {
-                tokio::task::yield_now().await;
-                Err(StoreError::new(StoreErrorKind::Unreachable, "test"))
-            }),
-            Timing::Far(way) => AcquireFuture::boxed(async move {
-                pass(way).await;
-                let decided = store.acquire(plan).await;
-                pass(way).await;
-                decided
-            }),
-            Timing::Hanging => AcquireFuture::boxed(std::future::pending()),
-            Timing::Held(permits) => AcquireFuture::boxed(async move {
-                permits.acquire_owned().await.unwrap().forget();
-                store.acquire(plan).await
-            }),
-            Timing::Later => AcquireFuture::boxed(async move {
-                tokio::task::yield_now().await;
-                store.acquire(plan).await
-            }),
-            Timing::Told(permits) => AcquireFuture::boxed(async move {
-                let decided = store.acquire(plan).await;
-                permits.acquire_owned().await.unwrap().forget();
-                decided
-            }),
-        }
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        if !settlement.is_empty() {
-            self.settlements.fetch_add(1, Ordering::SeqCst);
-        }
-        self.store.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        let store = Arc::clone(&self.store);
-        match self.reset.lock().unwrap().clone() {
-            Some(permits) => StoreFuture::boxed(async move {
-                permits.acquire_owned().await.unwrap().forget();
-                store.reset(plan).await
-            }),
-            None => store.reset(plan),
-        }
-    }
-
-    fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
-        self.store.peek(plan)
-    }
-}
 
 /// The estimated and the actual cost of a request.
 #[derive(Clone, Copy, Debug)]
@@ -158,26 +31,24 @@ struct Cost {
 
 struct Scene {
     clock: Clock,
-    store: Arc<Probe<MemoryStore>>,
+    store: TestStore,
 }
 
-/// The first moment of 2026, where every window up to a day begins.
-const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 /// When all is given back that was not spent: it may be spent for a second, and looked for every 50 ms.
 const GIVEN_BACK: Duration = Duration::from_millis(1_001);
 
 impl Scene {
     fn new(timing: Timing) -> Self {
-        let clock = Clock::manual(START);
-        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let clock = test_kit::clock();
+        let store = memory(&clock);
         Self {
-            store: Probe::new(store, timing),
+            store: TestStore::new(store, timing),
             clock,
         }
     }
 
     fn layer(&self, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
-        layer(Arc::clone(&self.store), self.clock.clone(), policies)
+        layer(self.store.clone(), self.clock.clone(), policies)
     }
 
     /// Moves the time, and lets the task see it that gives back.
@@ -523,7 +394,7 @@ async fn a_batch_that_is_taken_while_a_reset_is_under_way_does_not_outlive_it() 
     let (layer, other) = (scene.layer([daily(1_000, 100)]), scene.layer([daily(1_000, 100)]));
     assert_eq!(allowed(&layer, 70).await, 70);
     let permits = Arc::new(Semaphore::new(0));
-    *scene.store.reset.lock().unwrap() = Some(Arc::clone(&permits));
+    scene.store.hold_resets(Arc::clone(&permits));
     let reset = tokio::spawn({
         let admin = layer.limiter().clone();
         async move { admin.caller("alice").reset().await }
@@ -680,7 +551,10 @@ async fn what_was_given_back_is_there_for_a_request_that_joins_a_batch_afterward
 /// L9
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_past_the_deadline_for_a_batch_and_the_failure_mode_holds() {
-    for (timing, wait) in [(Timing::Hanging, 50), (Timing::Failing, 0)] {
+    for (timing, wait) in [
+        (Timing::Hanging, 50),
+        (Timing::FailingLater(StoreErrorKind::Unreachable), 0),
+    ] {
         let (scene, layer, _) = waiting_scene().await;
         scene.store.set(timing);
         let (calls, start) = (scene.store.calls(), Instant::now());
@@ -722,7 +596,7 @@ async fn a_batch_is_spent_while_the_circuit_is_open() {
     let layer = scene.layer([daily(1_000, 16)]);
     // 1, 2, 4 and 8 units, and one of 16.
     assert_eq!(allowed(&layer, 16).await, 16);
-    scene.store.set(Timing::Failing);
+    scene.store.set(Timing::FailingLater(StoreErrorKind::Unreachable));
     let cost = Cost {
         announced: 1,
         actual: 1,
@@ -739,14 +613,14 @@ async fn a_batch_is_spent_while_the_circuit_is_open() {
 #[tokio::test(start_paused = true)]
 async fn a_fallback_decides_about_each_request_and_not_about_blocks() {
     let scene = Scene::new(Timing::AtOnce);
-    let fallback = Probe::new(
+    let fallback = TestStore::new(
         MemoryStore::builder().clock(scene.clock.clone()).build().unwrap(),
         Timing::Later,
     );
     let layer = RateLimitLayerBuilder::from(
-        Limiter::builder(Arc::clone(&scene.store))
+        Limiter::builder(scene.store.clone())
             .clock(scene.clock.clone())
-            .fallback(Arc::clone(&fallback)),
+            .fallback(fallback.clone()),
     )
     .decision_in_response()
     .scope("prefetchs")
@@ -755,7 +629,7 @@ async fn a_fallback_decides_about_each_request_and_not_about_blocks() {
     .build()
     .unwrap();
     assert_eq!(allowed(&layer, 31).await, 31);
-    scene.store.set(Timing::Failing);
+    scene.store.set(Timing::FailingLater(StoreErrorKind::Unreachable));
     assert_eq!(join_all((0..20).map(|_| outcome(&layer))).await, [Outcome::Allowed; 20]);
     assert_eq!(fallback.calls(), 20);
     let shown = remaining(&send(&layer, 1).await);
@@ -847,7 +721,7 @@ async fn when_a_clock_was_set_back_what_is_held_is_given_back() {
     scene.advance(Duration::from_secs(10)).await;
     assert_eq!(allowed(&layer, 70).await, 70);
     assert!(left(&layer).await < 930);
-    scene.clock.set(START);
+    scene.clock.set(test_kit::clock().now());
     scene.advance(Duration::from_secs(5)).await;
     assert_eq!(left(&layer).await, 930);
 }
@@ -1057,18 +931,17 @@ async fn instances_in_parallel_let_exactly_the_quota_of_one_redis_pass() {
     let instances: Vec<_> = (0..4)
         .map(|_| {
             let store = crate::shared_store().key_prefix(&prefix).build();
-            let store = Probe::new(store.unwrap(), Timing::AtOnce);
-            let layer =
-                RateLimitLayerBuilder::from(Limiter::builder(Arc::clone(&store)).deadline(Duration::from_secs(30)))
-                    .decision_in_response()
-                    .scope("prefetchs")
-                    .key(key::extension::<String>())
-                    .policy(
-                        QuotaPolicy::new("p", QUOTA as u64, Duration::from_secs(1_000_000_000))
-                            .with_algorithm(Algorithm::FixedWindow)
-                            .with_prefetch(100),
-                    )
-                    .build();
+            let store = TestStore::new(store.unwrap(), Timing::AtOnce);
+            let layer = RateLimitLayerBuilder::from(Limiter::builder(store.clone()).deadline(Duration::from_secs(30)))
+                .decision_in_response()
+                .scope("prefetchs")
+                .key(key::extension::<String>())
+                .policy(
+                    QuotaPolicy::new("p", QUOTA as u64, Duration::from_secs(1_000_000_000))
+                        .with_algorithm(Algorithm::FixedWindow)
+                        .with_prefetch(100),
+                )
+                .build();
             (store, layer.unwrap())
         })
         .collect();

@@ -1,17 +1,14 @@
 //! Partial grants, forecasts and units that are given back from elsewhere: in memory and in Redis, also where many ask at
 //! once. That all numbers are right is shown in `differential`.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use http::{Request, Response};
-use test_kit::RedisServer;
-use tower::{ServiceExt, service_fn};
-use tower_layer::Layer;
+use test_kit::{Answered, RedisServer, limits, request};
 use tower_quota::{
-    Algorithm, Availability, ChargeTime, ConfigErrorKind, Decision, Direction, Limiter, MemoryStore, Outcome,
-    PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund,
-    RefundOutcome, Scope, Settlement, Store,
+    Algorithm, Availability, ChargeTime, ConfigErrorKind, Decision, Direction, MemoryStore, Outcome, PartitionId,
+    PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Refund, RefundOutcome, Scope, Settlement,
+    Store,
     clock::{Clock, Timestamp},
     key,
 };
@@ -277,19 +274,13 @@ async fn a_refund_of_a_window_that_is_over_credits_this_one_only_if_it_says_so()
 }
 
 fn layer(server: &RedisServer) -> RateLimitLayer {
-    // A machine that is busy with other tests must not make requests pass uncounted.
-    let limiter = Limiter::builder(RedisStore::new(server.url()).unwrap()).deadline(Duration::from_secs(60));
-    let builder = RateLimitLayerBuilder::from(limiter).decision_in_response();
-    let builder = builder.scope("renderings").key(key::header("x-user-id")).cost(5);
+    let builder = limits(RedisStore::new(server.url()).unwrap()).cost(5);
     let builder = builder.policy(QuotaPolicy::per_day("day", 10));
     builder.build().unwrap()
 }
 
 async fn send(layer: &RateLimitLayer, user: &str) -> Decision {
-    let inner = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::new())));
-    let request = Request::builder().header("x-user-id", user).body(()).unwrap();
-    let response = layer.layer(inner).oneshot(request).await.unwrap();
-    response.extensions().get::<Decision>().unwrap().clone()
+    test_kit::send(layer, request(user)).await.decision().clone()
 }
 
 fn alice() -> PartitionKey {

@@ -16,7 +16,7 @@ const PATIENT: Duration = Duration::from_secs(5);
 /// Instances with a store that is far away, in the virtual time of tokio.
 struct Fleet {
     clock: Clock,
-    store: Arc<Probe<MemoryStore>>,
+    store: TestStore,
     layers: Vec<RateLimitLayer>,
 }
 
@@ -34,10 +34,10 @@ impl Fleet {
         policies: impl IntoIterator<Item = QuotaPolicy>,
     ) -> Self {
         let clock = Clock::tokio();
-        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        let store = Probe::new(store, Timing::Far(way));
+        let store = memory(&clock);
+        let store = TestStore::new(store, Timing::Far(way));
         let policies: Vec<_> = policies.into_iter().collect();
-        let layer = || instance(Arc::clone(&store), &clock, deadline, &policies);
+        let layer = || instance(store.clone(), &clock, deadline, &policies);
         let layers = (0..instances).map(|_| layer()).collect();
         let fleet = Self { clock, store, layers };
         fleet.pass_to_the_next_minute().await;
@@ -322,7 +322,7 @@ fn passed_at_once(layer: &RateLimitLayer, requests: usize) -> usize {
 #[tokio::test(start_paused = true)]
 async fn a_call_ahead_that_fails_harms_no_request_and_is_made_again_after_a_pause() {
     let fleet = busy().await;
-    fleet.store.set(Timing::Failing);
+    fleet.store.set(Timing::FailingLater(StoreErrorKind::Unreachable));
     until_it_asks(&fleet).await;
     let calls = fleet.store.calls();
     // An eighth of a second has no other call, and the store is back after it.
@@ -339,7 +339,7 @@ async fn a_call_ahead_that_fails_harms_no_request_and_is_made_again_after_a_paus
 #[tokio::test(start_paused = true)]
 async fn while_the_store_is_unavailable_what_is_held_is_spent_with_few_calls_and_then_the_failure_mode_holds() {
     let fleet = busy().await;
-    fleet.store.set(Timing::Failing);
+    fleet.store.set(Timing::FailingLater(StoreErrorKind::Unreachable));
     let calls = fleet.store.calls();
     let requests = fleet.send(&[0], 1).await;
     let held = passed(&requests);
@@ -556,11 +556,11 @@ proptest! {
 }
 
 /// An instance with a server behind a proxy.
-fn far_instance(proxy: &Proxy, prefix: &str) -> (Arc<Probe<RedisStore>>, RateLimitLayer) {
+fn far_instance(proxy: &Proxy, prefix: &str) -> (TestStore, RateLimitLayer) {
     let store = RedisStore::builder(proxy.url()).key_prefix(prefix).build().unwrap();
-    let store = Probe::new(store, Timing::AtOnce);
+    let store = TestStore::new(store, Timing::AtOnce);
     let policy = QuotaPolicy::per_day("p", 100_000).with_algorithm(Algorithm::FixedWindow);
-    let layer = RateLimitLayerBuilder::from(Limiter::builder(Arc::clone(&store)).deadline(Duration::from_secs(30)))
+    let layer = RateLimitLayerBuilder::from(Limiter::builder(store.clone()).deadline(Duration::from_secs(30)))
         .decision_in_response()
         .scope("ahead")
         .key(key::extension::<String>())
