@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::PrometheusHandle;
-use test_kit::RedisServer;
+use test_kit::{RedisServer, TestStore, request};
 use tokio::time::{sleep, timeout};
 use tower_quota::{
     Algorithm, CircuitState, FailureMode, Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, RedisStore, StoreErrorKind,
 };
 
-use crate::metrics::{Failing, builder, builder_of, recorder, request, send, value};
+use crate::metrics::{builder, builder_of, recorder, send, value};
 
 fn layer(server: &RedisServer, policy: QuotaPolicy) -> RateLimitLayer {
     let store = RedisStore::new(server.url()).unwrap();
@@ -84,7 +84,7 @@ async fn while_redis_is_full_an_exhausted_caller_stays_rejected_and_others_get_o
 /// A stranger who invents keys evicts no caller who has used more than one request.
 #[tokio::test]
 async fn strangers_who_fill_redis_and_the_store_of_the_process_free_no_exhausted_caller() {
-    let full = builder(Failing(Some(StoreErrorKind::OutOfMemory)));
+    let full = builder(TestStore::failing(StoreErrorKind::OutOfMemory));
     let layer = full.policy(QuotaPolicy::per_day("day", 5)).build().unwrap();
     send(&layer, request("first")).await;
     assert_eq!(admitted(&layer, "alice", 20).await, 5);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::{Router, routing::get};
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use test_kit::TestStore;
 use tonic::{
     Code, Request, Status,
     service::Routes,
@@ -13,8 +14,8 @@ use tonic::{
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::{QuotaViolation, StatusExt};
 use tower_quota::{
-    AcquireFuture, FailureMode, Limiter, MemoryStore, MissingKey, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
-    RateLimitLayerBuilder, ResponseFields, Scope, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    FailureMode, Limiter, MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    ResponseFields, Scope, StoreErrorKind,
     clock::{Clock, Timestamp},
     fields::draft11::{LimitItem, RateLimit},
     key::{self, ForwardingField, KeyExtractor},
@@ -261,27 +262,10 @@ async fn a_closed_limit_exhausts_every_call_and_names_no_time_to_wait() {
     assert_eq!(described, [("minute", "this policy is closed")]);
 }
 
-/// A store that is unavailable.
-#[derive(Debug)]
-struct NoStore;
-
-impl Store for NoStore {
-    fn acquire(&self, _: Plan) -> AcquireFuture {
-        AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "it is away")))
-    }
-
-    fn settle(&self, _: Settlement) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
-    }
-
-    fn reset(&self, _: Plan) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
-    }
-}
-
 #[tokio::test]
 async fn without_a_decision_a_closed_layer_is_unavailable() {
-    let closed = limits_by(key::client_ip(), NoStore, "api", 1).failure_mode(FailureMode::Closed);
+    let store = TestStore::failing(StoreErrorKind::Unreachable);
+    let closed = limits_by(key::client_ip(), store, "api", 1).failure_mode(FailureMode::Closed);
     let mut client = health_behind(closed.build().unwrap()).await;
     let rejected = check_as(&mut client, "alice").await.unwrap_err();
     assert_eq!(

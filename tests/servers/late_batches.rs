@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::{FutureExt, future::join_all};
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::PrometheusHandle;
-use test_kit::{Mode, Proxy, RedisServer};
+use test_kit::{Mode, Proxy, RedisServer, request};
 use tokio::time::sleep;
 use tower_quota::{Algorithm, Limiter, QuotaPolicy, RateLimitLayer, RedisStore};
 
-use crate::metrics::{builder_of, recorder, request, send, value};
+use crate::metrics::{builder_of, recorder, send, value};
 
 const QUOTA: u64 = 3_000;
 

@@ -9,12 +9,12 @@ mod example;
 use std::{collections::BTreeSet, convert::Infallible, fs, future::pending, time::Duration};
 
 use axum::body::Body;
-use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::BodyExt;
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
+use test_kit::{Answered, TestStore, Timing, request};
 use test_kit::{RedisCluster, load::until};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
@@ -90,36 +90,13 @@ fn nine_a_day_of(builder: RateLimitLayerBuilder) -> RateLimitLayer {
     builder.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
 }
 
-pub(crate) fn request(user: &str) -> Request<()> {
-    Request::builder().header("x-user-id", user).body(()).unwrap()
-}
-
-/// Sends a request and reads the response to its end.
 pub(crate) async fn send(layer: &RateLimitLayer, request: Request<()>) -> u16 {
-    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()));
-    let response = layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
-    response.status().as_u16()
+    test_kit::send(layer, request).await.code()
 }
 
-/// Fails with this, or hangs.
-#[derive(Debug)]
-pub(crate) struct Failing(pub(crate) Option<StoreErrorKind>);
-
-impl Store for Failing {
-    fn acquire(&self, _: Plan) -> AcquireFuture {
-        match self.0 {
-            Some(kind) => AcquireFuture::ready(Err(StoreError::new(kind, "test"))),
-            None => AcquireFuture::boxed(pending()),
-        }
-    }
-
-    fn settle(&self, _: Settlement) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
-    }
-
-    fn reset(&self, _: Plan) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
-    }
+/// A store that never decides.
+fn hanging() -> TestStore {
+    TestStore::new(MemoryStore::new(), Timing::Hanging)
 }
 
 #[tokio::test]
@@ -339,11 +316,11 @@ async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests()
     let _recorder = set_default_local_recorder(&recorder);
     let policy = QuotaPolicy::per_day("day", 9);
     let clock = Clock::manual(Timestamp::from_micros(0));
-    let open = builder_of(Limiter::builder(Failing(None)).clock(clock))
+    let open = builder_of(Limiter::builder(hanging()).clock(clock))
         .policy(policy.clone())
         .build()
         .unwrap();
-    let closed = builder(Failing(Some(StoreErrorKind::Failed)))
+    let closed = builder(TestStore::failing(StoreErrorKind::Failed))
         .failure_mode(FailureMode::Closed)
         .policy(policy)
         .build()
@@ -384,7 +361,7 @@ async fn open_circuits_of_layers_with_the_same_scope_are_added_up() {
     let _recorder = set_default_local_recorder(&recorder);
     let open = || value(&page.render(), r#"tower_quota_circuit_open{scope="test"}"#);
     let layer = || {
-        let layer = builder(Failing(Some(StoreErrorKind::Unavailable)));
+        let layer = builder(TestStore::failing(StoreErrorKind::Unavailable));
         layer.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
     };
     let (first, second) = (layer(), layer());
@@ -465,7 +442,7 @@ impl Store for Distant {
 async fn requests_that_find_too_many_waiting_are_counted_as_such_and_the_circuit_stays_closed() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let layer = nine_a_day_of(builder_of(Limiter::builder(Failing(None)).max_waiting(3)));
+    let layer = nine_a_day_of(builder_of(Limiter::builder(hanging()).max_waiting(3)));
     let mut requests: Vec<_> = (0..10).map(|_| Box::pin(send(&layer, request("alice")))).collect();
     let mut waiting = 0;
     for request in &mut requests {
@@ -481,7 +458,7 @@ async fn requests_that_find_too_many_waiting_are_counted_as_such_and_the_circuit
 async fn what_the_fallback_decides_has_not_failed() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let limiter = Limiter::builder(Failing(Some(StoreErrorKind::Unreachable))).fallback(MemoryStore::new());
+    let limiter = Limiter::builder(TestStore::failing(StoreErrorKind::Unreachable)).fallback(MemoryStore::new());
     let layer = builder_of(limiter)
         .policy(QuotaPolicy::per_day("day", 1))
         .build()

@@ -24,7 +24,7 @@ use metrics::{set_default_local_recorder, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
 use reqwest::Url;
 use serde_json::Value;
-use test_kit::{RedisServer, free_port};
+use test_kit::{RedisServer, TestStore, free_port, request};
 use tokio::time::{Instant, sleep};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
@@ -40,7 +40,7 @@ use tower_quota_fleet::{
 
 use crate::{
     NO_SERVER, RemoteStore, listener,
-    metrics::{Failing, builder, builder_of, look_up_a_tier, recorder, request, send},
+    metrics::{builder, builder_of, look_up_a_tier, recorder, send},
     tokens,
 };
 
@@ -250,7 +250,7 @@ struct Faults {
 
 /// Layers whose store is at fault, each with a request for it.
 fn faults_of_stores() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
-    let failing = |kind| builder(Failing(Some(kind))).policy(day(9));
+    let failing = |kind| builder(TestStore::failing(kind)).policy(day(9));
     let layers = [
         failing(StoreErrorKind::Unavailable),
         failing(StoreErrorKind::OutOfMemory).scope("full"),

@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::Empty;
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::PrometheusHandle;
-use test_kit::{RedisServer, Setup};
+use test_kit::{RedisServer, Setup, request};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
@@ -21,7 +21,7 @@ use tower_quota::{
 
 use crate::{
     RemoteStore,
-    metrics::{builder_of, recorder, request, send, value},
+    metrics::{builder_of, recorder, send, value},
 };
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
