@@ -5,12 +5,12 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod concurrency;
-#[path = "../privacy_pass/holder.rs"]
+#[path = "../../crates/tower-quota-anonymous/tests/privacy_pass/holder.rs"]
 #[allow(dead_code, reason = "only some of what a holder can do is needed here")]
 mod holder;
 mod instances;
 mod load;
-#[path = "../privacy_pass/instances.rs"]
+#[path = "../../crates/tower-quota-anonymous/tests/privacy_pass/instances.rs"]
 mod origins;
 mod rules;
 mod tls;

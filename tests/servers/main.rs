@@ -10,7 +10,7 @@ mod disconnects;
 mod full_store;
 mod grpc;
 mod handlers;
-#[path = "../privacy_pass/holder.rs"]
+#[path = "../../crates/tower-quota-anonymous/tests/privacy_pass/holder.rs"]
 mod holder;
 mod hostile;
 mod hyper_server;

@@ -1,11 +1,9 @@
 //! Instances of an origin with a store of their choice, and tokens for them.
 
-use std::{convert::Infallible, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
-use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::Store;
 use tower_quota_anonymous::{IssuerKey, OriginLayer, OriginLayerBuilder, Profile, Token, TokenChallenge};
 
@@ -27,9 +25,8 @@ pub(crate) fn new_key() -> IssuerKey {
     IssuerKey::generate(Profile::P256).unwrap()
 }
 
-pub(crate) async fn send(layer: &OriginLayer, request: Request<()>) -> Response<()> {
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
-    layer.layer(inner).oneshot(request).await.unwrap().map(drop)
+pub(crate) async fn send(layer: &OriginLayer, request: Request<()>) -> Response<Bytes> {
+    test_kit::send(layer, request).await
 }
 
 pub(crate) async fn status(layer: &OriginLayer, token: &Token) -> u16 {

@@ -10,6 +10,7 @@ use std::{
 use futures_util::FutureExt;
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use test_kit::limits;
 use tokio::time::Instant;
 use tower_quota::{
     Access, AccessList, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Rules, Scope, Tiers,
@@ -742,9 +743,7 @@ fn tiers(policies: &[&'static str]) -> Rules {
 
 fn layer_with_tiers() -> RateLimitLayer {
     let tiers = Tiers::from_fn(|_| None).tier("free", [QuotaPolicy::per_hour("hour", 1)]);
-    let builder = RateLimitLayer::builder(MemoryStore::new());
-    let builder = builder.scope("test").key(key::header("x-user-id"));
-    builder.tiers(tiers).build().unwrap()
+    limits(MemoryStore::new()).tiers(tiers).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,10 +9,8 @@ use tower_quota_anonymous::{
 
 /// Cases that the two prototypes of the design have agreed on, of the profiles that the crate has.
 fn cases() -> Vec<(Profile, Value)> {
-    let vectors: Value = serde_json::from_str(include_str!(
-        "../../crates/arc-credentials/tests/vectors/token-level.json"
-    ))
-    .unwrap();
+    let vectors: Value =
+        serde_json::from_str(include_str!("../../../arc-credentials/tests/vectors/token-level.json")).unwrap();
     let cases = vectors["cases"].as_array().unwrap().iter();
     let profile = |case: &Value| match case["profile"].as_str().unwrap().split(':').next() {
         Some("A") => Some(Profile::P384),
@@ -23,7 +21,7 @@ fn cases() -> Vec<(Profile, Value)> {
 }
 
 fn rfc9577() -> Value {
-    serde_json::from_str(include_str!("../../crates/arc-credentials/tests/vectors/rfc9577.json")).unwrap()
+    serde_json::from_str(include_str!("../../../arc-credentials/tests/vectors/rfc9577.json")).unwrap()
 }
 
 fn hex(value: &Value) -> Vec<u8> {

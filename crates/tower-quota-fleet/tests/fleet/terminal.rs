@@ -1,6 +1,6 @@
 //! The program that those who are on call type.
 
-#[path = "../../crates/tower-quota-fleet/src/bin/tower-quota-rules/main.rs"]
+#[path = "../../src/bin/tower-quota-rules/main.rs"]
 #[allow(dead_code, reason = "its `main` is not called here")]
 mod program;
 

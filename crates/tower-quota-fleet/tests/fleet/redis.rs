@@ -301,11 +301,7 @@ async fn what_other_programs_write_is_rejected_and_too_much_of_it_is_not_even_re
 
 /// The permissions that the guide gives to instances.
 fn permissions() -> Vec<String> {
-    let guide = fs::read_to_string(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../crates/tower-quota-fleet/docs/fleet.md"
-    ))
-    .unwrap();
+    let guide = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/fleet.md")).unwrap();
     let (_, rule) = guide.split_once("ACL SETUSER instances ").unwrap();
     let rule = rule.split("```").next().unwrap();
     rule.split_whitespace().map(str::to_owned).collect()

@@ -19,7 +19,7 @@ use crate::document::whole;
 const TIME: u64 = 1_700_000_000_000_000;
 
 fn directory(format: &str) -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/fleet/formats")).join(format)
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fleet/formats")).join(format)
 }
 
 /// The names of all formats, those of the newest last.

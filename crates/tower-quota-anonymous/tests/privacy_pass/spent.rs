@@ -1,20 +1,14 @@
 //! Several instances of an origin and what they know of spent tokens: with a store, without one, and while it comes and goes.
 
-use std::{
-    convert::Infallible,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
+use test_kit::{TestStore, Timing};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    AcquireFuture, FailureMode, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    FailureMode, StoreErrorKind,
     clock::{Clock, Timestamp},
 };
 use tower_quota_anonymous::{IssuerKey, OriginLayer, OriginLayerBuilder, Profile, Token, TokenChallenge};
@@ -26,48 +20,13 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// A window of a minute begins.
 const BORDER: Timestamp = Timestamp::from_micros(1_700_000_040_000_000);
 
-/// A store that is there or not.
-#[derive(Clone, Debug)]
-struct Switched {
-    store: MemoryStore,
-    is_down: Arc<AtomicBool>,
-}
-
-impl Switched {
-    fn new(clock: &Clock) -> Self {
-        Self {
-            store: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
-            is_down: Arc::default(),
-        }
-    }
-
-    fn is_down(&self, is_down: bool) {
-        self.is_down.store(is_down, Ordering::Relaxed);
-    }
-}
-
-impl Store for Switched {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        match self.is_down.load(Ordering::Relaxed) {
-            true => AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "down"))),
-            false => self.store.acquire(plan),
-        }
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.store.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.store.reset(plan)
-    }
-}
+const DOWN: Timing = Timing::Failing(StoreErrorKind::Unreachable);
 
 /// Two instances of an origin with one store.
 struct Site {
     issuer: Issuer,
     clock: Clock,
-    store: Switched,
+    store: TestStore,
     instances: [OriginLayer; 2],
 }
 
@@ -75,7 +34,7 @@ impl Site {
     fn new(set: impl Fn(OriginLayerBuilder) -> OriginLayerBuilder) -> Self {
         let key = IssuerKey::generate(Profile::P256).unwrap();
         let clock = Clock::manual(BORDER);
-        let store = Switched::new(&clock);
+        let store = TestStore::on(&clock);
         let instance = |_| {
             let builder = OriginLayer::builder("issuer.example", &[7; 32])
                 .origin("api.example")
@@ -94,10 +53,7 @@ impl Site {
     }
 
     async fn send(&self, instance: usize, request: Request<()>) -> Response<Bytes> {
-        let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
-        let response = self.instances[instance].layer(inner).oneshot(request).await.unwrap();
-        let (head, body) = response.into_parts();
-        Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+        test_kit::send(&self.instances[instance], request).await
     }
 
     async fn status(&self, instance: usize, token: &Token) -> u16 {
@@ -178,7 +134,7 @@ async fn a_tag_spent_before_a_border_stays_spent_behind_it_on_all_instances() {
 async fn without_its_store_an_open_origin_accepts_a_token_once_in_each_instance() {
     let site = Site::new(|builder| builder);
     let tokens = site.tokens(1).await;
-    site.store.is_down(true);
+    site.store.set(DOWN);
     let mut accepted = 0;
     for replay in 0..1_000 {
         match site.status(replay % 2, &tokens[0]).await {
@@ -194,7 +150,7 @@ async fn without_its_store_an_open_origin_accepts_a_token_once_in_each_instance(
 async fn without_its_store_a_closed_origin_answers_503() {
     let site = Site::new(|builder| builder.failure_mode(FailureMode::Closed));
     let tokens = site.tokens(2).await;
-    site.store.is_down(true);
+    site.store.set(DOWN);
     for _ in 0..2 {
         let response = site.send(0, with_token(Request::new(()), &tokens[0])).await;
         assert_eq!(response.status(), 503);
@@ -204,7 +160,7 @@ async fn without_its_store_a_closed_origin_answers_503() {
         assert_eq!(problem["type"], uri);
     }
     // The store has not seen it, so it is good when the store is back.
-    site.store.is_down(false);
+    site.store.set(Timing::AtOnce);
     assert_eq!(site.status(0, &tokens[0]).await, 200);
 }
 
@@ -213,10 +169,10 @@ async fn what_an_instance_has_accepted_it_knows_while_the_store_comes_and_goes()
     let site = Site::new(|builder| builder);
     let tokens = site.tokens(2).await;
     assert_eq!(site.status(0, &tokens[0]).await, 200);
-    site.store.is_down(true);
+    site.store.set(DOWN);
     assert_eq!(site.status(0, &tokens[0]).await, 429);
     assert_eq!(site.status(0, &tokens[1]).await, 200);
-    site.store.is_down(false);
+    site.store.set(Timing::AtOnce);
     site.clock.advance(Duration::from_secs(1));
     assert_eq!(site.status(0, &tokens[1]).await, 429);
 }
@@ -229,12 +185,12 @@ async fn a_full_memory_does_not_hinder_an_origin_whose_store_answers() {
     for token in &tokens[..4] {
         assert_eq!(site.status(0, token).await, 200);
     }
-    site.store.is_down(true);
+    site.store.set(DOWN);
     for (token, status) in tokens[4..].iter().zip([200, 200, 503, 503]) {
         assert_eq!(site.status(0, token).await, status);
     }
     // A token that was accepted without the store stays known when the store answers again.
-    site.store.is_down(false);
+    site.store.set(Timing::AtOnce);
     site.clock.advance(Duration::from_secs(1));
     assert_eq!(site.status(0, &tokens[6]).await, 200);
     for token in &tokens[4..7] {

@@ -12,10 +12,10 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
+use test_kit::TestStore;
 use tower::ServiceExt;
 use tower_quota::{
-    Limiter, MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Store, StoreError,
-    StoreErrorKind,
+    Limiter, MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Store, StoreErrorKind,
     clock::{Clock, Timestamp},
     key,
 };
@@ -330,36 +330,13 @@ async fn what_cannot_be_read_is_not_charged_and_what_fails_its_proof_is() {
 /// A credential lasts for longer than an outage, so it is not given away uncounted, whatever the layer does otherwise.
 #[tokio::test]
 async fn nothing_is_issued_uncounted_while_the_store_is_unavailable() {
-    let store = failing(StoreErrorKind::Unreachable);
+    let store = TestStore::failing(StoreErrorKind::Unreachable);
     let issuer = Issuer::builder(ration(store)).keys(keys()).build().unwrap();
     let mut request = post(message(issuer.keys().iter().next().unwrap()));
     request.headers_mut().insert("x-account", "alice".parse().unwrap());
     let response = send(&issuer, request).await;
     assert_eq!(response.status(), 503);
     assert_eq!(response.headers()["retry-after"], "1");
-}
-
-/// A store that only fails.
-fn failing(kind: StoreErrorKind) -> impl Store {
-    use tower_quota::{AcquireFuture, Plan, Settlement, StoreFuture};
-
-    #[derive(Clone, Debug)]
-    struct Failing(StoreErrorKind);
-
-    impl Store for Failing {
-        fn acquire(&self, _: Plan) -> AcquireFuture {
-            AcquireFuture::ready(Err(StoreError::new(self.0, "injected")))
-        }
-
-        fn settle(&self, _: Settlement) -> StoreFuture<()> {
-            StoreFuture::ready(Ok(()))
-        }
-
-        fn reset(&self, _: Plan) -> StoreFuture<()> {
-            StoreFuture::ready(Ok(()))
-        }
-    }
-    Failing(kind)
 }
 
 /// Never ends.

@@ -12,7 +12,7 @@ use tower_quota_fleet::{
     RulesSource, RulesVersion,
 };
 
-const GUIDE: &str = include_str!("../../crates/tower-quota-fleet/docs/fleet.md");
+const GUIDE: &str = include_str!("../../docs/fleet.md");
 
 fn publisher_at(servers: RedisStoreBuilder, set: &str) -> RulesPublisher {
     RulesPublisher::new(RedisRules::new(servers, set).unwrap(), "alice")
@@ -414,7 +414,7 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
         return;
     }
     let publisher_user = documented_user(GUIDE, "publisher");
-    let store_user = documented_user(include_str!("../../docs/PRODUCTION.md"), "limits");
+    let store_user = documented_user(include_str!("../../../../docs/PRODUCTION.md"), "limits");
     let publisher_url = add_user(&server, "publisher", &publisher_user);
     let store_url = add_user(&server, "limits", &store_user);
 

@@ -13,7 +13,8 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{HeaderValue, Request, Response, header};
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
+use test_kit::call;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
     Exemption, MemoryStore, QuotaPolicy, RateLimitLayer,
@@ -109,16 +110,7 @@ async fn send(layer: &OriginLayer, request: Request<()>) -> Response<Bytes> {
         let content = format!("{seen} {}", credentials.join(" "));
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(content))))
     });
-    collected(layer.layer(service).oneshot(request).await.unwrap()).await
-}
-
-async fn collected<B>(response: Response<B>) -> Response<Bytes>
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: std::fmt::Debug,
-{
-    let (head, body) = response.into_parts();
-    Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+    call(layer.layer(service), request).await
 }
 
 /// M4, M5, X24

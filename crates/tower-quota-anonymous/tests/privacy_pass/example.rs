@@ -1,7 +1,7 @@
 //! The example `anonymous`: what it tells is what happens.
 
 use test_kit::RedisServer;
-#[path = "../../crates/tower-quota-anonymous/examples/anonymous/main.rs"]
+#[path = "../../examples/anonymous/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
 mod anonymous;
 

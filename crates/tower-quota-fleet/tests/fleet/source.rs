@@ -1,19 +1,14 @@
 //! A source of rules that a test controls, and layers that follow it.
 
 use std::{
-    convert::Infallible,
     future::pending,
     mem::take,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Empty;
-use tower::{ServiceExt, service_fn};
-use tower_layer::Layer;
-use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules, key};
+use test_kit::{Answered, limits, request};
+use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules};
 use tower_quota_fleet::{
     AccessEntry, FleetError, InstanceReport, RulesDocument, RulesSource, RulesVersion, SourceFuture, SourceState,
     SwitchOrder,
@@ -162,10 +157,7 @@ pub(crate) fn layer() -> RateLimitLayer {
 }
 
 pub(crate) fn builder() -> RateLimitLayerBuilder {
-    RateLimitLayer::builder(MemoryStore::new())
-        .scope("test")
-        .key(key::header("x-user-id"))
-        .policy(QuotaPolicy::per_hour("hour", 1))
+    limits(MemoryStore::new()).policy(QuotaPolicy::per_hour("hour", 1))
 }
 
 /// Rules with this quota an hour.
@@ -185,12 +177,8 @@ pub(crate) fn quota(layer: &RateLimitLayer) -> u64 {
 
 /// The status of a response to this user, and its field with the policies.
 pub(crate) async fn send(layer: &RateLimitLayer, user: &str) -> (u16, String) {
-    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()));
-    let request = Request::get("/").header("x-user-id", user).body(()).unwrap();
-    let response = layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
-    let policy = response.headers().get("ratelimit-policy");
-    let policy = policy.map(|policy| policy.to_str().unwrap().to_owned());
-    (response.status().as_u16(), policy.unwrap_or_default())
+    let response = test_kit::send(layer, request(user)).await;
+    (response.code(), response.field("ratelimit-policy").to_owned())
 }
 
 /// Time of the test passes.
