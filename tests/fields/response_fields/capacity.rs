@@ -40,11 +40,11 @@ async fn reduced_capacity_lowers_quotas_shows_them_and_rejects_with_503() {
     let allowed = take(&layer, 5).await;
     assert_eq!(allowed.field("ratelimit"), r#""hourly";r=0;t=3600"#);
     assert_eq!(allowed.field("ratelimit-policy"), r#""hourly";q=20;w=3600"#);
-    assert!(allowed.decision.unwrap().is_capacity_reduced());
+    assert!(allowed.decision().is_capacity_reduced());
     let rejected = take(&layer, 1).await;
-    assert_eq!(rejected.status, 503);
+    assert_eq!(rejected.status(), 503);
     assert_eq!(
-        rejected.problem(),
+        problem(&rejected),
         json!({
             "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
             "title": "Request cannot be satisfied due to temporary server capacity constraints",
@@ -100,10 +100,10 @@ async fn exhausted_capacity_rejects_although_quota_is_left_and_takes_none() {
     take(&layer, 50).await;
     load.set(Capacity::exhausted(Duration::from_millis(2_100)));
     let rejected = take(&layer, 1).await;
-    assert_eq!(rejected.status, 503);
+    assert_eq!(rejected.status(), 503);
     assert_eq!(rejected.field("retry-after"), "3");
-    assert_eq!(rejected.problem()["violated-policies"], json!(["hourly"]));
-    assert_eq!(rejected.decision.unwrap().outcome(), Outcome::Overloaded);
+    assert_eq!(problem(&rejected)["violated-policies"], json!(["hourly"]));
+    assert_eq!(rejected.outcome(), Outcome::Overloaded);
     load.set(Capacity::full());
     assert_eq!(take(&layer, 1).await.field("ratelimit"), r#""hourly";r=49;t=3600"#);
 }
@@ -140,11 +140,11 @@ async fn exhausted_capacity_names_the_policies_of_the_caller_but_neither_hidden_
         let request = Request::get("/").header("x-user-id", "alice").header("x-tier", tier);
         let rejected = send(&layer, request.body(()).unwrap(), ok()).await;
         assert_eq!(
-            (rejected.status.as_u16(), &rejected.problem()["violated-policies"]),
+            (rejected.code(), &problem(&rejected)["violated-policies"]),
             (503, &names),
             "{tier}"
         );
-        let everything = format!("{:?} {:?}", rejected.headers, rejected.body);
+        let everything = format!("{:?} {:?}", rejected.headers(), rejected.body());
         assert!(
             !everything.contains("secret") && !everything.contains("planned"),
             "{everything}"
@@ -190,9 +190,9 @@ async fn abnormal_usage_is_rejected_with_a_type_of_its_own_and_takes_no_quota() 
         .unwrap();
     let to = |path| Request::get(path).header("x-user-id", "alice").body(()).unwrap();
     let rejected = send(&layer, to("/probe"), ok()).await;
-    assert_eq!(rejected.status, 429);
+    assert_eq!(rejected.status(), 429);
     assert_eq!(
-        rejected.problem(),
+        problem(&rejected),
         json!({
             "type": "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
             "title": "Request not satisfied due to detection of abnormal request pattern",
@@ -204,7 +204,7 @@ async fn abnormal_usage_is_rejected_with_a_type_of_its_own_and_takes_no_quota() 
         rejected.fields(["ratelimit", "ratelimit-policy", "retry-after"]),
         ["", "", ""]
     );
-    assert_eq!(rejected.decision.unwrap().outcome(), Outcome::Abnormal);
+    assert_eq!(rejected.outcome(), Outcome::Abnormal);
     assert_eq!(send(&layer, to("/flood"), ok()).await.field("retry-after"), "600");
     assert_eq!(
         send(&layer, to("/"), ok()).await.field("ratelimit"),
@@ -228,7 +228,7 @@ async fn abnormal_usage_names_the_policies_that_the_application_names_unless_the
     let to = |path: &str| Request::get(path).header("x-user-id", "alice").body(()).unwrap();
     let rejected = send(&layer, to("/?fair%22use"), ok()).await;
     assert_eq!(
-        rejected.problem(),
+        problem(&rejected),
         json!({
             "type": "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
             "title": "Request not satisfied due to detection of abnormal request pattern",

@@ -4,6 +4,7 @@ mod capacity;
 mod cors;
 mod dialects;
 mod examples;
+mod golden;
 mod nesting;
 mod ratio;
 mod rules;
@@ -11,12 +12,13 @@ mod rules;
 use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use tower::{Service, ServiceExt, service_fn};
+use test_kit::{Answered, call, cost, costing, limits_of, memory};
+use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Decision, Limiter, LimiterBuilder, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    Algorithm, Limiter, LimiterBuilder, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
     ResponseFields, Store,
     clock::{Clock, Timestamp},
     key,
@@ -34,7 +36,7 @@ impl Scene {
     fn new() -> Self {
         let clock = Clock::manual(Timestamp::from_micros(MIDNIGHT * 1_000_000));
         Self {
-            store: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
+            store: memory(&clock),
             clock,
         }
     }
@@ -59,14 +61,9 @@ impl Scene {
         limiter: LimiterBuilder,
         policies: impl IntoIterator<Item = QuotaPolicy>,
     ) -> RateLimitLayerBuilder {
-        let builder = RateLimitLayerBuilder::from(limiter.clock(self.clock.clone()))
-            .decision_in_response()
+        let builder = limits_of(limiter.clock(self.clock.clone()))
             .scope("fields")
-            .key(key::header("x-user-id"))
-            .cost_by(|request| {
-                let cost = request.headers.get("x-cost");
-                cost.map_or(1, |cost| cost.to_str().unwrap().parse().unwrap())
-            });
+            .cost_by(cost);
         policies.into_iter().fold(builder, RateLimitLayerBuilder::policy)
     }
 
@@ -79,31 +76,11 @@ impl Scene {
     }
 }
 
-/// The answer that the client gets.
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    decision: Option<Decision>,
-    body: Bytes,
-}
+type Answer = Response<Bytes>;
 
-impl Answer {
-    /// The only line of a field, or an empty text where it is absent.
-    fn field(&self, name: &str) -> &str {
-        let mut lines = self.headers.get_all(name).iter();
-        let line = lines.next().map_or("", |value| value.to_str().unwrap());
-        assert!(lines.next().is_none(), "{name} has more than one line");
-        line
-    }
-
-    fn fields<const N: usize>(&self, names: [&str; N]) -> [&str; N] {
-        names.map(|name| self.field(name))
-    }
-
-    fn problem(&self) -> serde_json::Value {
-        assert_eq!(self.field("content-type"), "application/problem+json");
-        serde_json::from_slice(&self.body).unwrap()
-    }
+fn problem(answer: &Answer) -> serde_json::Value {
+    assert_eq!(answer.field("content-type"), "application/problem+json");
+    serde_json::from_slice(answer.body()).unwrap()
 }
 
 const DRAFT06: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
@@ -124,16 +101,8 @@ fn with_fields<const N: usize>(fields: [(&'static str, &'static str); N]) -> Tex
     response
 }
 
-fn request(cost: u64) -> Request<()> {
-    Request::builder()
-        .header("x-user-id", "alice")
-        .header("x-cost", cost)
-        .body(())
-        .unwrap()
-}
-
 async fn take(layer: &RateLimitLayer, cost: u64) -> Answer {
-    send(layer, request(cost), ok()).await
+    send(layer, costing(cost), ok()).await
 }
 
 /// Sends a request through a layer around a service that answers like this.
@@ -143,21 +112,6 @@ async fn send(layer: &RateLimitLayer, request: Request<()>, response: TextRespon
         async move { Ok::<_, Infallible>(response) }
     });
     call(layer.layer(handler), request).await
-}
-
-async fn call<S, B>(service: S, request: Request<()>) -> Answer
-where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
-    B: http_body::Body<Data = Bytes, Error: std::fmt::Debug>,
-{
-    let Ok(response) = service.oneshot(request).await;
-    let (parts, body) = response.into_parts();
-    Answer {
-        status: parts.status,
-        headers: parts.headers,
-        decision: parts.extensions.get().cloned(),
-        body: body.collect().await.unwrap().to_bytes(),
-    }
 }
 
 fn fixed(policy: QuotaPolicy) -> QuotaPolicy {

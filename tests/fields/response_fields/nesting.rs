@@ -24,7 +24,7 @@ async fn what_an_inner_service_says_stays_and_own_limits_are_added() {
         ("ratelimit", r#""other";r=1;acme-x=?0"#),
         ("ratelimit-policy", r#""default";q=100;w=60, "other";q=2"#),
     ]);
-    let answer = send(&layer, request(1), inner).await;
+    let answer = send(&layer, costing(1), inner).await;
     assert_eq!(
         answer.field("ratelimit"),
         r#""default";r=50;t=30, "other";r=1;acme-x=?0, "edge";r=4;t=60"#
@@ -43,12 +43,12 @@ async fn a_name_on_both_sides_shows_the_lower_number_and_the_later_time() {
     let strict = scene.layer(ResponseFields::draft11(), [default(5)]);
     scene.wait(40);
     assert_eq!(
-        send(&strict, request(1), inner()).await.field("ratelimit"),
+        send(&strict, costing(1), inner()).await.field("ratelimit"),
         r#""default";r=4;t=30"#
     );
     let generous = scene.layer(ResponseFields::draft11(), [default(500)]);
     assert_eq!(
-        send(&generous, request(1), inner()).await.field("ratelimit"),
+        send(&generous, costing(1), inner()).await.field("ratelimit"),
         r#""default";r=50;t=30"#
     );
 }
@@ -62,7 +62,7 @@ async fn an_item_of_an_unknown_unit_is_never_altered() {
         ("ratelimit", r#""default";r=50;t=30"#),
         ("ratelimit-policy", r#""default";q=100;qu="tokens";w=60"#),
     ]);
-    let answer = send(&layer, request(1), inner).await;
+    let answer = send(&layer, costing(1), inner).await;
     assert_eq!(answer.field("ratelimit"), r#""default";r=50;t=30, "default";r=4;t=60"#);
 }
 
@@ -73,7 +73,7 @@ async fn a_limit_of_bytes_is_not_joined_with_one_of_requests_although_policies_a
     let policy = default(5).with_content_bytes(tower_quota::Direction::Request);
     let layer = scene.layer(ResponseFields::draft11().without_policies(), [policy]);
     let inner = with_fields([("ratelimit", r#""default";r=50;t=30"#)]);
-    let answer = send(&layer, request(1), inner.clone()).await;
+    let answer = send(&layer, costing(1), inner.clone()).await;
     assert_eq!(answer.field("ratelimit"), r#""default";r=50;t=30, "default";r=4;t=60"#);
     assert_eq!(answer.field("ratelimit-policy"), "");
     // Nor where another policy shows whose quota it is.
@@ -82,7 +82,7 @@ async fn a_limit_of_bytes_is_not_joined_with_one_of_requests_although_policies_a
         minute(9).show_partition_key(),
     ];
     let layer = scene.layer(ResponseFields::draft11().without_policies(), policies);
-    let answer = send(&layer, request(1), inner).await;
+    let answer = send(&layer, costing(1), inner).await;
     let limits = answer.field("ratelimit");
     assert!(limits.starts_with(r#""default";r=50;t=30, "default";r="#), "{limits}");
     assert_eq!(answer.field("ratelimit-policy"), "");
@@ -94,7 +94,7 @@ async fn malformed_fields_are_left_alone_each_by_itself() {
     let scene = Scene::new();
     let layer = scene.layer(ResponseFields::draft11(), [default(5)]);
     let inner = with_fields([("ratelimit", "???")]);
-    let answer = send(&layer, request(1), inner).await;
+    let answer = send(&layer, costing(1), inner).await;
     assert_eq!(answer.field("ratelimit"), "???");
     assert_eq!(answer.field("ratelimit-policy"), r#""default";q=5;w=60"#);
 }
@@ -106,8 +106,8 @@ async fn a_service_that_says_it_has_nothing_left_is_asked_again() {
     let layer = scene.layer(ResponseFields::draft11(), [default(5)]);
     for left in [4, 3, 2] {
         let inner = with_fields([("ratelimit", r#""upstream";r=0;t=600"#)]);
-        let answer = send(&layer, request(1), inner).await;
-        assert_eq!(answer.status, 200);
+        let answer = send(&layer, costing(1), inner).await;
+        assert_eq!(answer.status(), 200);
         let expected = format!(r#""upstream";r=0;t=600, "default";r={left};t=60"#);
         assert_eq!(answer.field("ratelimit"), expected);
     }
@@ -119,7 +119,7 @@ async fn retry_after_of_an_inner_service_stays() {
     let scene = Scene::new();
     let layer = scene.layer(ResponseFields::draft11(), [default(1)]);
     let inner = with_fields([("retry-after", "30")]);
-    assert_eq!(send(&layer, request(1), inner).await.field("retry-after"), "30");
+    assert_eq!(send(&layer, costing(1), inner).await.field("retry-after"), "30");
 }
 
 /// X37: the service speaks another dialect than the layer in front of it, and has nothing left.
@@ -140,8 +140,8 @@ async fn what_an_inner_service_says_in_another_dialect_is_read_beside_the_own_li
         (ResponseFields::draft06(), false),
     ] {
         let layer = Scene::new().layer(fields.clone(), [fixed(QuotaPolicy::per_hour("edge", 1_000))]);
-        let answer = send(&layer, request(1), inner()).await;
-        let hints = Hints::read(&answer.headers);
+        let answer = send(&layer, costing(1), inner()).await;
+        let hints = Hints::read(answer.headers());
         let left = |remaining| hints.limits().iter().any(|limit| limit.remaining() == Some(remaining));
         assert!(left(0), "{fields:?}: {hints:?}");
         assert_eq!(left(999), is_list, "{hints:?}");
@@ -149,7 +149,7 @@ async fn what_an_inner_service_says_in_another_dialect_is_read_beside_the_own_li
     // The other way round: numbers of ours beside a list of the service.
     let layer = Scene::new().layer(ResponseFields::draft06(), [default(5)]);
     let inner = with_fields([("ratelimit", r#""upstream";r=0;t=600"#)]);
-    let hints = Hints::read(&send(&layer, request(1), inner).await.headers);
+    let hints = Hints::read(send(&layer, costing(1), inner).await.headers());
     let left: Vec<_> = hints.limits().iter().map(|limit| limit.remaining()).collect();
     assert_eq!(left, [Some(0), Some(4)]);
 }
@@ -188,7 +188,7 @@ async fn a_dictionary_of_an_inner_service_becomes_an_item_named_upstream() {
         (ResponseFields::none(), "limit=5, remaining=3, reset=60", "5;w=60"),
     ] {
         let layer = Scene::new().layer(fields, [fixed(QuotaPolicy::per_minute("edge", 9))]);
-        let answer = send(&layer, request(1), inner()).await;
+        let answer = send(&layer, costing(1), inner()).await;
         assert_eq!(answer.fields(["ratelimit", "ratelimit-policy"]), [limits, policies]);
     }
 }
@@ -198,7 +198,7 @@ async fn a_dictionary_of_an_inner_service_becomes_an_item_named_upstream() {
 async fn of_two_dictionaries_the_closer_limit_is_shown() {
     let dictionary = |inner: &'static str, quota| async move {
         let layer = Scene::new().layer(ResponseFields::draft07(), [default(quota)]);
-        let answer = send(&layer, request(1), with_fields([("ratelimit", inner)])).await;
+        let answer = send(&layer, costing(1), with_fields([("ratelimit", inner)])).await;
         answer.field("ratelimit").to_owned()
     };
     let inner = "limit=50, remaining=3, reset=90";
@@ -251,7 +251,7 @@ async fn a_gateway_of_the_service_itself_can_replace_what_it_says() {
         ("x-ratelimit-limit", "1"),
         ("retry-after", "30"),
     ]);
-    let answer = send(&layer, request(1), inner).await;
+    let answer = send(&layer, costing(1), inner).await;
     assert_eq!(answer.field("ratelimit"), r#""default";r=4;t=60"#);
     assert_eq!(answer.field("ratelimit-policy"), r#""default";q=5;w=60"#);
     assert_eq!(
@@ -268,7 +268,7 @@ async fn what_is_replaced_is_hidden_also_where_the_layer_says_nothing_itself() {
     for fields in [quiet.overwrite_upstream(), ResponseFields::none().overwrite_upstream()] {
         let layer = scene.layer(fields, [default(5)]);
         let inner = with_fields([("ratelimit", r#""internal";r=50;t=30"#), ("x-ratelimit-limit", "1")]);
-        let answer = send(&layer, request(1), inner).await;
+        let answer = send(&layer, costing(1), inner).await;
         assert_eq!(answer.fields(["ratelimit", "x-ratelimit-limit"]), ["", ""]);
     }
 }
@@ -276,7 +276,7 @@ async fn what_is_replaced_is_hidden_also_where_the_layer_says_nothing_itself() {
 /// Sends a request of alice through a global and a per-route layer.
 async fn through_both(outer: &RateLimitLayer, inner: &RateLimitLayer) -> Answer {
     let handler = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(ok()) });
-    call(outer.layer(inner.layer(handler)), request(1)).await
+    call(outer.layer(inner.layer(handler)), costing(1)).await
 }
 
 fn nested(scene: &Scene, fields: &ResponseFields) -> [RateLimitLayer; 2] {
@@ -345,8 +345,8 @@ async fn numbers_of_draft_06_that_are_malformed_or_incomplete_are_left_alone() {
         with_fields([("ratelimit-limit", "100"), ("ratelimit-reset", "9")]),
     ] {
         let limit = inner.headers()["ratelimit-limit"].clone();
-        let answer = send(&layer, request(0), inner).await;
-        assert_eq!(answer.headers["ratelimit-limit"], limit);
+        let answer = send(&layer, costing(0), inner).await;
+        assert_eq!(answer.headers()["ratelimit-limit"], limit);
         assert_eq!(answer.fields(["ratelimit-remaining", "ratelimit-reset"]), ["", "9"]);
     }
     // The later reset of the two.
@@ -355,7 +355,7 @@ async fn numbers_of_draft_06_that_are_malformed_or_incomplete_are_left_alone() {
         ("ratelimit-remaining", "6"),
         ("ratelimit-reset", "90"),
     ]);
-    assert_eq!(send(&layer, request(0), inner).await.fields(DRAFT06), ["5", "5", "90"]);
+    assert_eq!(send(&layer, costing(0), inner).await.fields(DRAFT06), ["5", "5", "90"]);
 }
 
 /// J30: seconds and moments are not compared, though both are ours.
@@ -386,7 +386,7 @@ async fn legacy_fields_of_another_server_are_left_alone() {
     let layer = scene.layer(ResponseFields::legacy(LegacyReset::DeltaSeconds), [default(5)]);
     let inner = with_fields([("x-ratelimit-remaining", "50"), ("x-ratelimit-reset", "1700000000")]);
     assert_eq!(
-        send(&layer, request(1), inner).await.fields(LEGACY),
+        send(&layer, costing(1), inner).await.fields(LEGACY),
         ["", "50", "1700000000"]
     );
 }
@@ -471,10 +471,10 @@ proptest! {
             let mut inner = ok();
             inner.headers_mut().extend(section.iter().map(|(name, value)| (Some(name.clone()), value.clone())));
             let before = inner.headers().clone();
-            let answer = send(&layer, request(0), inner).now_or_never().expect("nothing is waited for");
+            let answer = send(&layer, costing(0), inner).now_or_never().expect("nothing is waited for");
 
-            prop_assert_eq!(answer.headers.get("retry-after"), before.get("retry-after"), "{:?}", fields);
-            let [before_it, after_it] = [&before, &answer.headers].map(Hints::read);
+            prop_assert_eq!(answer.headers().get("retry-after"), before.get("retry-after"), "{:?}", fields);
+            let [before_it, after_it] = [&before, answer.headers()].map(Hints::read);
             for before in before_it.limits() {
                 let is_kept = after_it.limits().iter().any(|after| holds_back_as_much(after, before));
                 prop_assert!(is_kept, "{:?}: {:?} is in none of {:?}", fields, before, after_it.limits());
@@ -488,7 +488,7 @@ proptest! {
             }
             prop_assert!(after_it.ignored().len() <= before_it.ignored().len(), "{:?}", fields);
             for name in before.keys() {
-                prop_assert!(answer.headers.contains_key(name), "{:?}: {}", fields, name);
+                prop_assert!(answer.headers().contains_key(name), "{:?}: {}", fields, name);
             }
         }
     }

@@ -47,32 +47,13 @@ async fn fields_near_exhaustion_begin_at_the_threshold() {
     let layer = scene.layer(fields, [minute(100), QuotaPolicy::per_day("day", 5_000)]);
     let silent = take(&layer, 89).await;
     assert_eq!(silent.fields(TOLD), ["", ""]);
-    assert_eq!(silent.decision.unwrap().outcome(), Outcome::Allowed);
+    assert_eq!(silent.outcome(), Outcome::Allowed);
     let shown = take(&layer, 1).await;
     assert_eq!(shown.field("ratelimit"), r#""minute";r=10;t=60, "day";r=4910;t=84845"#);
     assert_eq!(
         shown.field("ratelimit-policy"),
         r#""minute";q=100;w=60, "day";q=5000;w=86400"#
     );
-}
-
-/// D8
-#[tokio::test]
-async fn fields_on_rejections_only_are_on_rejections_only() {
-    let scene = Scene::new();
-    let layer = scene.layer(ResponseFields::draft11().emit_when(EmitWhen::Rejected), [minute(1)]);
-    assert!(!told(&take(&layer, 1).await));
-    assert_eq!(take(&layer, 1).await.field("ratelimit"), r#""minute";r=0;t=60"#);
-}
-
-/// A23, B15, D9
-#[tokio::test]
-async fn either_field_can_be_left_out() {
-    let scene = Scene::new();
-    let limits = scene.layer(ResponseFields::draft11().without_policies(), [minute(2)]);
-    assert_eq!(take(&limits, 1).await.fields(TOLD), [r#""minute";r=1;t=60"#, ""]);
-    let policies = scene.layer(ResponseFields::draft11().without_limits(), [minute(2)]);
-    assert_eq!(take(&policies, 1).await.fields(TOLD), ["", r#""minute";q=2;w=60"#]);
 }
 
 /// A wait helps no request that costs more than a policy ever lets pass.
@@ -86,8 +67,8 @@ async fn a_request_that_never_passes_is_told_so_and_no_time_to_wait() {
             [policy, fixed(QuotaPolicy::per_hour("hour", 90))],
         );
         let rejected = take(&layer, 6).await;
-        assert_eq!((rejected.status.as_u16(), rejected.field("retry-after")), (429, ""));
-        let problem = rejected.problem();
+        assert_eq!((rejected.code(), rejected.field("retry-after")), (429, ""));
+        let problem = problem(&rejected);
         assert_eq!(
             problem["type"],
             "https://iana.org/assignments/http-problem-types#quota-exceeded"
@@ -97,8 +78,8 @@ async fn a_request_that_never_passes_is_told_so_and_no_time_to_wait() {
 
         take(&layer, 4).await;
         let later = take(&layer, 4).await;
-        assert_eq!((later.status.as_u16(), later.field("retry-after")), (429, "60"));
-        assert_eq!(later.problem().get("detail"), None);
+        assert_eq!((later.code(), later.field("retry-after")), (429, "60"));
+        assert_eq!(super::problem(&later).get("detail"), None);
         scene.wait(60);
     }
 }
@@ -118,18 +99,18 @@ async fn a_hidden_policy_is_enforced_and_in_no_field_and_no_body() {
         scene.wait(60);
         take(&layer, 1).await;
         let rejected = take(&layer, 1).await;
-        assert_eq!(rejected.status, 429);
+        assert_eq!(rejected.status(), 429);
         assert_eq!(rejected.field("retry-after"), "60");
-        assert_eq!(rejected.problem()["violated-policies"], serde_json::json!([]));
-        let everything = format!("{:?} {:?}", rejected.headers, rejected.body);
+        assert_eq!(problem(&rejected)["violated-policies"], serde_json::json!([]));
+        let everything = format!("{:?} {:?}", rejected.headers(), rejected.body());
         assert!(!everything.contains("minute"), "{everything}");
-        let decision = rejected.decision.unwrap();
+        let decision = rejected.decision();
         assert_eq!(decision.violated().next().unwrap().policy().name(), "minute");
     }
     let all_hidden = scene.layer(ResponseFields::draft11(), [minute(9).hidden()]);
     let nothing = take(&all_hidden, 1).await;
     // A1: an empty list is no value, and neither field is there with one.
-    assert!(!TOLD.iter().any(|name| nothing.headers.contains_key(*name)));
+    assert!(!TOLD.iter().any(|name| nothing.headers().contains_key(*name)));
 }
 
 /// D3: a client is not to put off what it is told to do.
@@ -142,19 +123,19 @@ async fn a_redirect_does_not_show_a_low_limit() {
         response
     };
     let layer = scene.layer(ResponseFields::draft11(), [minute(20)]);
-    let high = send(&layer, request(17), redirect(StatusCode::MOVED_PERMANENTLY)).await;
+    let high = send(&layer, costing(17), redirect(StatusCode::MOVED_PERMANENTLY)).await;
     assert_eq!(high.field("ratelimit"), r#""minute";r=3;t=60"#);
     for status in [301, 302, 303, 307, 308] {
-        let low = send(&layer, request(0), redirect(StatusCode::from_u16(status).unwrap())).await;
+        let low = send(&layer, costing(0), redirect(StatusCode::from_u16(status).unwrap())).await;
         assert!(told(&low), "three of twenty are not low");
     }
     take(&layer, 3).await;
     for status in [301, 302, 303, 307, 308].map(|status| StatusCode::from_u16(status).unwrap()) {
-        let low = send(&layer, request(0), redirect(status)).await;
+        let low = send(&layer, costing(0), redirect(status)).await;
         assert_eq!(low.fields(TOLD), ["", r#""minute";q=20;w=60"#], "{status}");
     }
     assert!(told(
-        &send(&layer, request(0), redirect(StatusCode::NOT_MODIFIED)).await
+        &send(&layer, costing(0), redirect(StatusCode::NOT_MODIFIED)).await
     ));
     assert!(told(&take(&layer, 0).await));
 }
@@ -172,7 +153,7 @@ async fn the_rate_cap_lengthens_the_time_and_leaves_the_units() {
     assert_eq!(take(&capped, 0).await.field("ratelimit"), r#""long";r=10000;t=1000"#);
     // A rejection that has to wait for nine seconds only.
     let rejected = take(&capped, 10_000).await;
-    assert_eq!(rejected.status, 200);
+    assert_eq!(rejected.status(), 200);
     scene.wait(1);
     let rejected = take(&capped, 1).await;
     assert_eq!(
@@ -194,7 +175,7 @@ async fn the_rate_cap_lengthens_no_wait_and_lowers_the_units_of_a_violated_polic
         [r#""minute";r=1;t=10"#, "10"]
     );
     scene.wait(10);
-    assert_eq!(take(&layer, 9).await.status, 200);
+    assert_eq!(take(&layer, 9).await.status(), 200);
 }
 
 /// D7, D5
@@ -310,8 +291,8 @@ async fn a_shown_partition_key_does_not_hold_the_name_and_with_a_digest_key_conf
     let guesses = [Scope::new("fields"), Scope::new("alice")].map(|scope| scope.partition(&guess).shown_key().to_vec());
     for (layer, is_confirmed) in [(open, true), (keyed, false)] {
         let answer = take(&layer, 1).await;
-        assert!(!format!("{:?} {:?}", answer.headers, answer.body).contains("alice"));
-        let hints = Hints::read(&answer.headers);
+        assert!(!format!("{:?} {:?}", answer.headers(), answer.body()).contains("alice"));
+        let hints = Hints::read(answer.headers());
         let limits = hints.limits().iter().filter_map(LimitHint::partition_key);
         let policies = hints.policies().iter().filter_map(PolicyHint::partition_key);
         let shown: Vec<_> = limits.chain(policies).collect();
@@ -352,7 +333,7 @@ async fn policies_of_several_partitions_show_each_its_own_key() {
         let keys = [("x-user-id", "alice"), ("x-route", "books")]
             .map(|(kind, value)| scope.partition(&PartitionKey::new(kind, value)).shown_key().to_vec());
         let expected = [Some(&*keys[0]), Some(&*keys[1]), None];
-        let hints = Hints::read(&answer.headers);
+        let hints = Hints::read(answer.headers());
         let limits: Vec<_> = hints.limits().iter().map(LimitHint::partition_key).collect();
         assert_eq!(limits, expected);
         let policies: Vec<_> = hints.policies().iter().map(PolicyHint::partition_key).collect();
@@ -421,7 +402,7 @@ async fn fields_of_a_request_have_no_effect_and_none_of_its_text_is_shown() {
             "{}",
             answer.field("ratelimit")
         );
-        assert!(!format!("{:?}{:?}", answer.headers, answer.body).contains("evil"));
+        assert!(!format!("{:?}{:?}", answer.headers(), answer.body()).contains("evil"));
     }
 }
 
@@ -433,8 +414,8 @@ async fn the_status_of_rejections_can_be_another_one() {
     let layer = builder().rejection_status(StatusCode::FORBIDDEN).build().unwrap();
     take(&layer, 1).await;
     let rejected = take(&layer, 1).await;
-    assert_eq!(rejected.status, 403);
-    assert_eq!(rejected.problem()["status"], 403);
+    assert_eq!(rejected.status(), 403);
+    assert_eq!(problem(&rejected)["status"], 403);
     assert_eq!(
         rejected.fields(["ratelimit", "retry-after"]),
         [r#""minute";r=0;t=60"#, "60"]
@@ -460,7 +441,7 @@ async fn a_rejection_that_a_cache_could_store_says_not_to() {
             .build()
             .unwrap();
         take(&layer, 1).await;
-        let mut request = request(1);
+        let mut request = costing(1);
         if let Some(method) = grpc {
             *request.method_mut() = method.parse().unwrap();
             request
@@ -468,7 +449,7 @@ async fn a_rejection_that_a_cache_could_store_says_not_to() {
                 .insert("content-type", "application/grpc".parse().unwrap());
         }
         let answer = send(&layer, request, ok()).await;
-        assert_eq!(answer.status, status);
+        assert_eq!(answer.status(), status);
         answer.field("cache-control").to_owned()
     };
     for status in 200..600 {
@@ -501,9 +482,9 @@ async fn a_client_that_is_told_of_nothing_left_is_served_all_the_same_if_there_i
     for _ in 0..2 {
         let served = take(&layer, 1).await;
         assert_eq!(
-            (served.status.as_u16(), served.field("ratelimit")),
+            (served.code(), served.field("ratelimit")),
             (200, r#""minute";r=0;t=60"#)
         );
     }
-    assert_eq!(take(&layer, 1).await.status, 429);
+    assert_eq!(take(&layer, 1).await.status(), 429);
 }

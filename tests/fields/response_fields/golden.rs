@@ -1,0 +1,131 @@
+//! All fields of a response in each dialect, for each outcome, with each option. The rows stand in `golden.txt`; one with an
+//! option is left out if it is that without one.
+//!
+//! After a change that is meant, write them with `UPDATE_GOLDEN=1 cargo test --all-features --test fields golden`, and read
+//! the difference.
+
+use std::{env, fs};
+
+use test_kit::TestStore;
+use tower_quota::{EmitWhen, Exemption, FailureMode, LegacyReset, RateCap, StoreErrorKind};
+
+use super::*;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fields/response_fields/golden.txt");
+
+fn dialects() -> [(&'static str, ResponseFields); 8] {
+    [
+        ("draft-11", ResponseFields::draft11()),
+        ("draft-11 and 06", ResponseFields::draft11().with_draft06_limit()),
+        ("in between", ResponseFields::in_between()),
+        ("draft-07", ResponseFields::draft07()),
+        ("draft-06", ResponseFields::draft06()),
+        ("legacy", ResponseFields::legacy(LegacyReset::DeltaSeconds)),
+        ("legacy, Unix", ResponseFields::legacy(LegacyReset::UnixTime)),
+        ("none", ResponseFields::none()),
+    ]
+}
+
+type Change = fn(ResponseFields) -> ResponseFields;
+
+const OPTIONS: [(&str, Change); 7] = [
+    ("policies only", ResponseFields::without_limits),
+    ("limits only", ResponseFields::without_policies),
+    ("tightest only", ResponseFields::tightest_only),
+    ("when half is left", |fields| {
+        fields.emit_when(EmitWhen::NearExhaustion(50))
+    }),
+    ("on rejections", |fields| fields.emit_when(EmitWhen::Rejected)),
+    ("halved", |fields| {
+        fields.map_remaining(|allowance| allowance.remaining() / 2)
+    }),
+    ("rate cap", |fields| fields.with_rate_cap(RateCap::Nominal)),
+];
+
+const OUTCOMES: [&str; 10] = [
+    "admitted",
+    "nearly exhausted",
+    "redirect",
+    "rejected",
+    "rejected for good",
+    "closed",
+    "shadow",
+    "exempt",
+    "undecided",
+    "unavailable",
+];
+
+/// The answer to the last request of a caller with 10 units in a minute, of which 40 seconds are left, and 100 in an hour.
+async fn answer(fields: ResponseFields, outcome: &str) -> Answer {
+    let scene = Scene::new();
+    scene.wait(20);
+    let first = match outcome {
+        "closed" => minute(0),
+        "shadow" => minute(10).shadow(),
+        _ => minute(10),
+    };
+    let second = if outcome == "closed" { 0 } else { 100 };
+    let policies = [first, fixed(QuotaPolicy::per_hour("hour", second))];
+    let builder = match outcome {
+        "undecided" | "unavailable" => scene.builder_on(TestStore::failing(StoreErrorKind::Unreachable), policies),
+        _ => scene.builder(policies),
+    };
+    let mode = match outcome {
+        "unavailable" => FailureMode::Closed,
+        _ => FailureMode::Open,
+    };
+    let builder = builder.exempt(Exemption::path("/exempt")).failure_mode(mode);
+    let layer = builder.response_fields(fields).build().unwrap();
+    if ["rejected", "shadow"].contains(&outcome) {
+        take(&layer, 10).await;
+    }
+    let (mut request, mut response) = (costing(1), ok());
+    match outcome {
+        "nearly exhausted" => request = costing(9),
+        "redirect" => {
+            request = costing(9);
+            *response.status_mut() = StatusCode::SEE_OTHER;
+        }
+        "rejected for good" => request = costing(11),
+        "exempt" => *request.uri_mut() = "/exempt".parse().unwrap(),
+        _ => {}
+    }
+    send(&layer, request, response).await
+}
+
+/// All fields but the type of the content.
+fn shown(answer: &Answer) -> String {
+    let names = answer.headers().iter().filter(|(name, _)| *name != "content-type");
+    let mut shown: Vec<_> = names
+        .map(|(name, value)| format!(" | {name}: {}", value.to_str().unwrap()))
+        .collect();
+    shown.sort();
+    format!("{}{}", answer.code(), shown.concat())
+}
+
+/// A7, A23, B15, D8, D9, J28, K9, K17, N20
+#[tokio::test]
+async fn each_outcome_has_the_fields_of_the_golden_table_in_each_dialect_with_each_option() {
+    let mut rows = String::new();
+    for (dialect, fields) in dialects() {
+        for outcome in OUTCOMES {
+            let plain = shown(&answer(fields.clone(), outcome).await);
+            rows += &format!("{dialect}, {outcome}: {plain}\n");
+            for (option, with) in OPTIONS {
+                let shown = shown(&answer(with(fields.clone()), outcome).await);
+                if shown != plain {
+                    rows += &format!("{dialect}, {outcome}, {option}: {shown}\n");
+                }
+            }
+        }
+    }
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(FILE, rows).unwrap();
+        return;
+    }
+    let golden = fs::read_to_string(FILE).unwrap();
+    for (row, golden) in rows.lines().zip(golden.lines()) {
+        assert_eq!(row, golden);
+    }
+    assert_eq!(rows.lines().count(), golden.lines().count());
+}
