@@ -1,14 +1,11 @@
 //! Several processes on one Redis are one limit.
 
-use std::{convert::Infallible, env};
+use std::env;
 
-use bytes::Bytes;
 use futures_util::future::join_all;
-use http::{Request, Response, StatusCode};
-use http_body_util::Full;
-use tower::{ServiceExt, service_fn};
-use tower_layer::Layer;
-use tower_quota::{Decision, Limiter, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, key};
+use http::StatusCode;
+use test_kit::{RedisServer, limits, request};
+use tower_quota::{Decision, Outcome, QuotaPolicy, RateLimitLayer, RedisStore};
 
 use crate::together;
 
@@ -33,7 +30,7 @@ pub(crate) fn run() {
 
 /// L11, L25
 fn four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass() {
-    let server = test_kit::RedisServer::start();
+    let server = RedisServer::start();
     let admitted: Vec<u64> = together(PROCESSES, URL, &server.url());
     assert_eq!(admitted.iter().sum::<u64>(), LIMIT, "{admitted:?}");
     crate::passed("four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass");
@@ -41,14 +38,8 @@ fn four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass(
 
 #[tokio::main]
 async fn instance(url: &str) {
-    // A process that is kept from running must not fail open here.
-    let limiter = Limiter::builder(RedisStore::new(url).unwrap()).deadline(std::time::Duration::from_secs(30));
-    let layer = RateLimitLayerBuilder::from(limiter)
-        .scope("instances")
-        .key(key::extension::<String>())
-        .policy(QuotaPolicy::per_day("daily", LIMIT))
-        .build()
-        .unwrap();
+    let builder = limits(RedisStore::new(url).unwrap()).policy(QuotaPolicy::per_day("daily", LIMIT));
+    let layer = builder.build().unwrap();
     send(&layer, "warm-up").await;
     crate::wait_for_the_others();
     let requests = (0..REQUESTS).map(|_| {
@@ -66,10 +57,7 @@ async fn instance(url: &str) {
 }
 
 async fn send(layer: &RateLimitLayer, user: &str) -> Outcome {
-    let service = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
-    let mut request = Request::new(());
-    request.extensions_mut().insert(user.to_owned());
-    let response = layer.layer(service).oneshot(request).await.unwrap();
+    let response = test_kit::send(layer, request(user)).await;
     let outcome = response.extensions().get().map_or(Outcome::Allowed, Decision::outcome);
     assert_eq!(outcome == Outcome::Allowed, response.status() == StatusCode::OK);
     outcome

@@ -7,7 +7,6 @@
 
 use std::{
     collections::BTreeSet,
-    convert::Infallible,
     env,
     sync::{
         Arc, Mutex,
@@ -17,17 +16,13 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::Full;
-use test_kit::RedisServer;
+use http::StatusCode;
+use test_kit::{Answered, RedisServer, request};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
-use tower::{ServiceExt, service_fn};
-use tower_layer::Layer;
-use tower_quota::{Decision, QuotaPolicy, RateLimitLayer, RedisStore, Rules, key};
+use tower_quota::{QuotaPolicy, RateLimitLayer, RedisStore, Rules, key};
 use tower_quota_fleet::{
     FleetErrorKind, Publication, RedisRules, RulesDocument, RulesFollower, RulesPublisher, RulesVersion,
 };
@@ -157,7 +152,7 @@ async fn instance(url: &str) {
     let servers = RedisStore::builder(url);
     let layer = RateLimitLayer::builder(servers.clone().build().unwrap())
         .scope("rules")
-        .key(key::extension::<String>())
+        .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("day", AMPLE))
         .decision_in_response()
         .build()
@@ -201,13 +196,10 @@ async fn until_enough_is_seen(versions: &Mutex<BTreeSet<u64>>, requests: &Atomic
 
 /// The number of the rules by which a request was counted; none if Redis was unavailable.
 async fn send(layer: &RateLimitLayer, user: &str) -> Option<u64> {
-    let service = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
-    let mut request = Request::new(());
-    request.extensions_mut().insert(user.to_owned());
-    let response = layer.layer(service).oneshot(request).await.unwrap();
+    let response = test_kit::send(layer, request(user)).await;
     assert_eq!(response.status(), StatusCode::OK);
-    let decision = response.extensions().get::<Decision>().unwrap();
-    let quotas: Vec<u64> = decision
+    let quotas: Vec<u64> = response
+        .decision()
         .allowances()
         .map(|allowance| allowance.policy().quota())
         .collect();
