@@ -9,7 +9,7 @@
 #![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
 #![allow(dead_code, reason = "each part uses some of what the tests have")]
 
-#[path = "../../examples/load/main.rs"]
+#[path = "../../apps/load/main.rs"]
 mod example;
 
 #[path = "../outages/callers.rs"]

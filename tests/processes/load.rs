@@ -1,7 +1,7 @@
 //! The load test of the examples runs as a process and reports what it has to, in each mode. Nothing here depends on how
 //! fast the machine is.
 
-#[path = "../../examples/load/main.rs"]
+#[path = "../../apps/load/main.rs"]
 mod example;
 
 use std::{

@@ -15,7 +15,7 @@ use self::{
 };
 use super::documents::algorithms::results;
 
-#[path = "../../examples/load/difference.rs"]
+#[path = "../../apps/load/difference.rs"]
 mod difference;
 
 fn parse(arguments: &[&str]) -> Result<Outputs, String> {

@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use super::*;
 
-#[path = "../../../examples/platform/main.rs"]
+#[path = "../../../apps/platform/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
 mod platform;
 
@@ -121,7 +121,7 @@ async fn the_pages_of_operators_show_callers_without_their_credentials() {
     let settings = platform::Settings {
         redis_url: format!("redis://{REDIS_USER}:{REDIS_PASSWORD}@127.0.0.1:{}/", server.port()),
         rule_set: Some("platform".to_owned()),
-        rules: Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/platform/rules.json"),
+        rules: Path::new(env!("CARGO_MANIFEST_DIR")).join("../apps/platform/rules.json"),
         admin_token: Some(ADMIN_TOKEN.to_owned()),
         client_ip: key::client_ip(),
         deadline: HANG,

@@ -9,7 +9,7 @@
 mod fleet;
 mod proxies;
 
-#[path = "../../examples/platform/main.rs"]
+#[path = "../../platform/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
 mod platform;
 
@@ -252,7 +252,7 @@ async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -
 
 #[tokio::test]
 async fn the_file_of_the_example_has_limits_for_each_tier() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/platform/rules.json");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("platform/rules.json");
     let platform = Platform::with(shared_server(), 1, file, None).await;
     for (user, policies) in [
         (

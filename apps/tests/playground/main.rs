@@ -4,7 +4,7 @@
 
 mod server;
 
-#[path = "../../examples/playground/main.rs"]
+#[path = "../../playground/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
 mod playground;
 
@@ -54,7 +54,7 @@ fn all_programs() -> String {
 
 #[test]
 fn the_programs_that_are_compiled_are_those_that_the_page_shows() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("playground/programs.rs");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/playground/programs.rs");
     if env::var_os("WRITE_PROGRAMS").is_some() {
         fs::write(&path, all_programs()).unwrap();
     }
@@ -66,8 +66,8 @@ fn the_programs_that_are_compiled_are_those_that_the_page_shows() {
 
 #[test]
 fn the_page_offers_all_that_the_server_knows() {
-    let page = include_str!("../../examples/playground/page/index.html");
-    let script = include_str!("../../examples/playground/page/playground.js");
+    let page = include_str!("../../playground/page/index.html");
+    let script = include_str!("../../playground/page/playground.js");
     for (name, _) in ALGORITHMS {
         assert!(
             page.contains(&format!("value=\"{name}\"")) && script.contains(&format!("[\"{name}\", ")),

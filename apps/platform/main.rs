@@ -86,7 +86,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// `variable` has the environment variables.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
-        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/platform/rules.json");
+        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../apps/platform/rules.json");
         Ok(Self {
             redis_url: variable("REDIS_URL").unwrap_or_else(|| "redis://127.0.0.1/".to_owned()),
             rule_set: variable("RULES_SET").filter(|name| !name.is_empty()),

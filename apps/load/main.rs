@@ -48,7 +48,7 @@ mod measure;
 pub(crate) mod options;
 mod outage;
 mod report;
-#[path = "../results/mod.rs"]
+#[path = "../../examples/results/mod.rs"]
 mod results;
 mod server;
 pub(crate) mod tally;
