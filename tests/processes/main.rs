@@ -9,7 +9,6 @@ mod concurrency;
 #[allow(dead_code, reason = "only some of what a holder can do is needed here")]
 mod holder;
 mod instances;
-mod load;
 #[path = "../../crates/tower-quota-anonymous/tests/privacy_pass/instances.rs"]
 mod origins;
 mod rules;
@@ -25,10 +24,9 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-const PARTS: [(&str, fn()); 6] = [
+const PARTS: [(&str, fn()); 5] = [
     ("concurrency", concurrency::run),
     ("instances", instances::run),
-    ("load", load::run),
     ("rules", rules::run),
     ("tls", tls::run),
     ("tokens", tokens::run),
@@ -75,9 +73,6 @@ fn wait_for_the_others() {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = load::child() {
-        return code;
-    }
     if concurrency::child() || instances::child() || rules::child() || tls::child() || tokens::child() {
         return ExitCode::SUCCESS;
     }

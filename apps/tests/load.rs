@@ -1,39 +1,24 @@
-//! The load test of the examples runs as a process and reports what it has to, in each mode. Nothing here depends on how
-//! fast the machine is.
+//! The program `load` reports what it has to, in each mode. Nothing here depends on how fast the machine is.
 
-#[path = "../../apps/load/main.rs"]
-mod example;
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "../load/users.rs"]
+mod users;
 
 use std::{
-    env,
     io::{BufRead, BufReader},
     net::{Ipv4Addr, TcpStream},
-    process::{Child, Command, ExitCode, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
     thread,
     time::Duration,
 };
 
 use serde_json::Value;
-
-use self::example::users::{Random, UserId, Users};
-
-/// The variable that makes a child run the example.
-const CHILD: &str = "TOWER_QUOTA_TEST_LOAD";
-
-/// Runs as a process that a test has started, if it is one.
-pub(crate) fn child() -> Option<ExitCode> {
-    env::var_os(CHILD).map(|_| example::main())
-}
-
-pub(crate) fn run() {
-    few_users_send_many_requests_as_the_skew_says();
-    requests_come_by_chance_at_the_rate();
-    what_is_not_understood_prints_the_usage_and_exits_with_2();
-    every_mode_reports_what_it_is_for();
-    the_server_that_it_started_ends_with_it();
-}
+use test_kit::RedisServer;
+use users::{Random, UserId, Users};
 
 /// The dice are always the same, so that this is no matter of luck.
+#[test]
 fn few_users_send_many_requests_as_the_skew_says() {
     const REQUESTS: u64 = 100_000;
     for (count, skew) in [
@@ -57,9 +42,9 @@ fn few_users_send_many_requests_as_the_skew_says() {
     }
     assert!((Users::new(10, 0.0).heaviest() - 0.1).abs() < 1e-9);
     assert!((0.001..0.002).contains(&Users::new(1_000_000, 1.0).heaviest()));
-    println!("test few_users_send_many_requests_as_the_skew_says ... ok");
 }
 
+#[test]
 fn requests_come_by_chance_at_the_rate() {
     for mean in [0.01, 7.5, 250.0] {
         let mut random = Random::new(7);
@@ -72,12 +57,11 @@ fn requests_come_by_chance_at_the_rate() {
             assert!((value / mean - 1.0).abs() < 0.05, "{mean}: {found} {variance}");
         }
     }
-    println!("test requests_come_by_chance_at_the_rate ... ok");
 }
 
 fn start(arguments: &[&str], redis_url: Option<&str>) -> Child {
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(arguments).env(CHILD, "1").env_remove("REDIS_URL");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_load"));
+    command.args(arguments).env_remove("REDIS_URL");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.envs(redis_url.map(|url| ("REDIS_URL", url))).spawn().unwrap()
 }
@@ -88,6 +72,7 @@ fn finish(child: Child) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
+#[test]
 fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
     for (arguments, message) in [
         (
@@ -132,15 +117,15 @@ fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
     let (code, _, errors) = finish(start(&["--seconds", "1"], Some("redis://127.0.0.1:1/")));
     assert_eq!(code, Some(1), "{errors}");
     assert!(errors.contains("Connection refused"), "{errors}");
-    println!("test what_is_not_understood_prints_the_usage_and_exits_with_2 ... ok");
 }
 
+#[test]
 fn every_mode_reports_what_it_is_for() {
     let small = ["--rate", "500", "--seconds", "1", "--users", "10"];
     let with = |more: &[&str]| start(&[&small, more].concat(), None);
     // At the same time, since they mostly wait.
     let outage = with(&["--mode", "outage", "--seconds", "7"]);
-    let given = test_kit::RedisServer::start();
+    let given = RedisServer::start();
     let normal = start(&small, Some(&given.url()));
     let (rejection, hot_key) = (with(&["--mode", "rejection"]), with(&["--mode", "hot-key"]));
 
@@ -168,7 +153,6 @@ fn every_mode_reports_what_it_is_for() {
         has_line(&callers, "used memory ") && has_line(&callers, "this process "),
         "{callers}"
     );
-    println!("test every_mode_reports_what_it_is_for ... ok");
 }
 
 fn check_normal(report: &str) {
@@ -252,6 +236,7 @@ fn check_outage(report: &str) {
     }
 }
 
+#[test]
 fn the_server_that_it_started_ends_with_it() {
     let mut child = start(&["--rate", "100"], None);
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
@@ -265,7 +250,6 @@ fn the_server_that_it_started_ends_with_it() {
         connect().is_err()
     });
     assert!(is_gone, "the server is still there");
-    println!("test the_server_that_it_started_ends_with_it ... ok");
 }
 
 /// The output of a run that goes well.
