@@ -4,7 +4,7 @@ help:
 	@echo 'make check  while you work: format, lints, and the tests that need no server'
 	@echo 'make test   format, lints, documentation, examples, all tests, every feature alone, minimum Rust version'
 	@echo 'make servers  the tests that need a server, with each server whose path is in REDIS_SERVERS'
-	@echo 'make browser-test  the pages of the examples in a headless Chromium, which root gets installed'
+	@echo 'make browser-test  the pages of the apps in a headless Chromium, which root gets installed'
 	@echo 'make ops-test   alerts and dashboard under a real Prometheus, which root gets installed'
 	@echo 'make bench  the benchmarks'
 	@echo 'make release-check  the package, the licences of its dependencies, its interface since the last release or BASELINE'

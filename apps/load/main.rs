@@ -1,14 +1,14 @@
 //! A load test of your own limits: what the layer adds to a request, and what it takes of Redis.
 //!
 //! ```sh
-//! cargo run --release --example load -- --rate 30000 --seconds 30
-//! cargo run --release --example load -- --mode rejection
-//! cargo run --release --example load -- --mode outage
-//! cargo run --release --example load -- --mode hot-key
-//! cargo run --release --example load -- --rate 6000 --delay 40
-//! cargo run --release --features metrics --example load -- --rate 60000
-//! cargo run --release --example load -- --mode find
-//! cargo run --release --example load -- --mode callers --users 10000000
+//! cargo run --release -p tower-quota-apps --bin load -- --rate 30000 --seconds 30
+//! cargo run --release -p tower-quota-apps --bin load -- --mode rejection
+//! cargo run --release -p tower-quota-apps --bin load -- --mode outage
+//! cargo run --release -p tower-quota-apps --bin load -- --mode hot-key
+//! cargo run --release -p tower-quota-apps --bin load -- --rate 6000 --delay 40
+//! cargo run --release -p tower-quota-apps --features metrics --bin load -- --rate 60000
+//! cargo run --release -p tower-quota-apps --bin load -- --mode find
+//! cargo run --release -p tower-quota-apps --bin load -- --mode callers --users 10000000
 //! ```
 //!
 //! `REDIS_URL` says where Redis is. Without it, a Redis without persistence is started on a free port and killed at the

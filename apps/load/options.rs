@@ -5,7 +5,7 @@ use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 use super::results::outputs::{self, Outputs};
 
 const USAGE: &str = "\
-Usage: cargo run --release --example load -- [OPTIONS]
+Usage: cargo run --release -p tower-quota-apps --bin load -- [OPTIONS]
 
   --rate NUMBER      requests a second, of all four instances together  [30000; find begins with 2000]
   --seconds NUMBER   how long requests are measured; without the layer,

@@ -1,4 +1,4 @@
-//! The common parts of the examples' pages: files, and the fields that keep a browser to them.
+//! The common parts of the pages of `platform` and `playground`: files, and the fields that keep a browser to them.
 
 use axum::response::IntoResponse;
 use http::{HeaderMap, HeaderName, HeaderValue, header};

@@ -2,7 +2,7 @@
 //! a page for Prometheus.
 //!
 //! ```sh
-//! ADMIN_TOKEN=secret cargo run --example platform --features axum,metrics,serde
+//! ADMIN_TOKEN=secret cargo run -p tower-quota-apps --features metrics --bin platform
 //! ```
 //!
 //! Names that begin with `premium-` and `admin-` are those of other tiers:
@@ -21,7 +21,7 @@
 //! their networks, such as `10.0.0.0/8,127.0.0.1`, and `FORWARDING_FIELD` the field that they write: `X-Forwarded-For` (the
 //! default), `Forwarded`, or one with a single address, such as `X-Real-IP`. Without proxies no field is believed.
 //!
-//! Change `examples/platform/rules.json` meanwhile, or stop Redis. `admin.rs` has the other routes of administrators.
+//! Change `apps/platform/rules.json` meanwhile, or stop Redis. `admin.rs` has the other routes of administrators.
 //!
 //! Redis is at `REDIS_URL`, by default at `redis://127.0.0.1/`. `RULES` is the path of the file of rules. With `RULES_SET`,
 //! all instances follow the rule set of this name in Redis, and the page of any of them changes the rules of all: those of

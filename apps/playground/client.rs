@@ -18,7 +18,7 @@ use tokio::{
 /// The number of requests that may be under way. Each has a connection.
 const MAX_UNDER_WAY: usize = 256;
 
-/// More is not a response of this example.
+/// More is not a response of this program.
 const MAX_RESPONSE: usize = 64 * 1_024;
 
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Client {
     }
 }
 
-/// Reads a response whose head names the length of its content: all of this example do.
+/// Reads a response whose head names the length of its content: all of this program do.
 async fn read_response(connection: &mut TcpStream) -> io::Result<String> {
     let (mut bytes, mut chunk) = (Vec::new(), [0; 2_048]);
     loop {

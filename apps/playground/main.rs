@@ -2,7 +2,7 @@
 //! and copy the Rust program.
 //!
 //! ```sh
-//! cargo run --example playground
+//! cargo run -p tower-quota-apps --bin playground
 //! ```
 //!
 //! A build for development sends some hundred requests a second; for the highest rates, run it with `--release`.

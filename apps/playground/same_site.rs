@@ -1,4 +1,4 @@
-//! Only the page itself, and programs of this machine, may use the example: no other site that the browser shows.
+//! Only the page itself, and programs of this machine, may use the playground: no other site that the browser shows.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! An example under test, as a process.
+//! An app under test, as a process.
 
 use std::{
     env,
@@ -9,21 +9,21 @@ use std::{
     thread,
 };
 
-/// A running example. It is killed when this is dropped.
+/// A running app. It is killed when this is dropped.
 #[derive(Debug)]
-pub struct Example {
+pub struct App {
     process: Child,
     url: String,
 }
 
-impl Example {
-    /// Starts an example on a free port and waits until it says its URL.
+impl App {
+    /// Starts an app on a free port and waits until it says its URL.
     ///
-    /// `EXAMPLES` is the folder of the built examples, which `make browser-test` sets.
+    /// `PROGRAMS` is the folder of the built programs, which `make browser-test` sets.
     ///
     /// # Panics
     ///
-    /// If the example was not built, or ends before it says where it listens.
+    /// If the app was not built, or ends before it says where it listens.
     pub fn start(name: &str) -> Self {
         Self::start_with(name, &[])
     }
@@ -34,8 +34,8 @@ impl Example {
     ///
     /// As [`start`](Self::start).
     pub fn start_with(name: &str, variables: &[(&str, &str)]) -> Self {
-        let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/debug/examples");
-        let program = env::var_os("EXAMPLES")
+        let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/debug");
+        let program = env::var_os("PROGRAMS")
             .map_or_else(|| PathBuf::from(default), PathBuf::from)
             .join(name);
         let process = Command::new(&program)
@@ -48,7 +48,7 @@ impl Example {
         let output = process.stdout.take().expect("it is piped");
         let mut lines = BufReader::new(output).lines().map_while(Result::ok);
         let url = lines.find_map(|line| Some(line[line.find("http://")?..].to_owned()));
-        // An example whose output nothing reads would end with the next line.
+        // An app whose output nothing reads would end with the next line.
         thread::spawn(move || lines.for_each(drop));
         let url = url.unwrap_or_else(|| panic!("{name} ended before it listened"));
         Self { process, url }
@@ -63,7 +63,7 @@ impl Example {
     ///
     /// # Errors
     ///
-    /// If the example cannot be reached.
+    /// If the app cannot be reached.
     pub fn get_as(&self, user: &str) -> io::Result<String> {
         let host = self.url.trim_start_matches("http://").trim_end_matches('/');
         let mut connection = TcpStream::connect(host)?;
@@ -75,7 +75,7 @@ impl Example {
     }
 }
 
-impl Drop for Example {
+impl Drop for App {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

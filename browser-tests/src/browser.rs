@@ -338,7 +338,7 @@ fn start(profile: &Path) -> Child {
         "--hide-scrollbars",
         "--force-color-profile=srgb",
     ]);
-    // Chromium does not start as root with its sandbox, and it opens the example's page only.
+    // Chromium does not start as root with its sandbox, and it opens the app's page only.
     command.arg("--no-sandbox");
     command.arg(format!("--user-data-dir={}", profile.display()));
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);

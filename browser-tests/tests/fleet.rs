@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use tower_quota_browser_tests::{Browser, Example, RedisServer};
+use tower_quota_browser_tests::{App, Browser, RedisServer};
 
 const TOKEN: &str = "7c211433f02071597741e6ff5a8ea34789abbf43";
 
 /// An instance of the fleet, and its page.
 struct Instance {
     page: Browser,
-    platform: Example,
+    platform: App,
 }
 
 impl Instance {
@@ -19,7 +19,7 @@ impl Instance {
             ("RULES_SET", "platform"),
             ("ADMIN_TOKEN", TOKEN),
         ];
-        let platform = Example::start_with("platform", &variables);
+        let platform = App::start_with("platform", &variables);
         let mut page = Browser::open(&format!("{}operators", platform.url()), 1_400, 1_300);
         page.wait_for("document.activeElement.id === 'token'");
         page.set("#token", TOKEN);

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tower_quota_browser_tests::{Browser, Example, Key, RedisServer};
+use tower_quota_browser_tests::{App, Browser, Key, RedisServer};
 
 const TOKEN: &str = "7c211433f02071597741e6ff5a8ea34789abbf43";
 
@@ -34,7 +34,7 @@ const RULES: &str = r#"{
 /// An operator's page of a platform of its own.
 struct Visit {
     page: Browser,
-    platform: Example,
+    platform: App,
     redis: RedisServer,
     rules: PathBuf,
 }
@@ -53,7 +53,7 @@ impl Visit {
             ("RULES", rules.to_str().unwrap()),
             ("ADMIN_TOKEN", TOKEN),
         ];
-        let platform = Example::start_with("platform", &variables);
+        let platform = App::start_with("platform", &variables);
         let page = Browser::open(&format!("{}operators", platform.url()), width, height);
         let mut visit = Self {
             page,

@@ -4,12 +4,12 @@
 
 use std::fs;
 
-use tower_quota_browser_tests::{Browser, Example, Key, LOW_CONTRASTS};
+use tower_quota_browser_tests::{App, Browser, Key, LOW_CONTRASTS};
 
-/// The page of an example of its own.
+/// The page of a playground of its own.
 struct Visit {
     page: Browser,
-    example: Example,
+    app: App,
 }
 
 impl Visit {
@@ -18,10 +18,10 @@ impl Visit {
     }
 
     fn with(width: u32, height: u32) -> Self {
-        let example = Example::start("playground");
-        let mut page = Browser::open(example.url(), width, height);
+        let app = App::start("playground");
+        let mut page = Browser::open(app.url(), width, height);
         page.wait_for_text("#meters", "5 of 5 left");
-        Self { page, example }
+        Self { page, app }
     }
 
     /// Ends the visit. Not one message in the console may be an error.
@@ -115,10 +115,10 @@ fn each_part_of_a_response_is_explained_where_the_pointer_is() {
     visit.end();
 }
 
-/// `tests/playground` compiles all programs of this file.
+/// `apps/tests/playground` compiles all programs of this file.
 #[test]
 fn the_copied_program_is_one_that_a_test_compiles() {
-    let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/playground/programs.rs");
+    let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/../apps/tests/playground/programs.rs");
     let programs = fs::read_to_string(programs).unwrap();
     let mut visit = Visit::start();
     let page = &mut visit.page;
@@ -201,7 +201,7 @@ fn what_happens_without_the_store_is_the_failure_mode() {
 #[test]
 fn a_change_of_one_page_is_seen_by_the_others() {
     let mut visit = Visit::start();
-    let mut other = Browser::open(visit.example.url(), 800, 600);
+    let mut other = Browser::open(visit.app.url(), 800, 600);
     other.wait_for_text("#meters", "5 of 5 left");
     visit.page.set("[name=quota]", "9");
     other.wait_for_text("#meters", "of 9 left");
@@ -364,7 +364,7 @@ fn the_page_keeps_one_minute_however_long_it_is_open() {
     visit.end();
 }
 
-/// At as many requests a second as the example sends; the test before has the bound at any rate.
+/// At as many requests a second as the playground sends; the test before has the bound at any rate.
 #[test]
 #[ignore = "it takes six minutes: `make browser-soak` runs it"]
 fn after_six_minutes_of_the_fastest_load_the_page_is_as_small_as_after_one() {

@@ -82,16 +82,12 @@ fn the_readme_names_this_version_and_this_minimum_of_rust() {
 
 /// The first thing that a newcomer meets must not be "Address already in use" without a way out.
 #[test]
-fn examples_that_listen_say_which_port_is_taken_and_how_to_set_another() {
+fn programs_that_listen_say_which_port_is_taken_and_how_to_set_another() {
     let mut listening = 0;
-    for entry in fs::read_dir(Path::new(ROOT).join("examples")).unwrap() {
-        let path = entry.unwrap().path();
-        let path = if path.is_dir() { path.join("main.rs") } else { path };
-        // One folder has what the pages of examples share.
-        let example = fs::read_to_string(&path).unwrap_or_default();
-        if example.contains("env::var(\"PORT\")") {
+    for (path, program) in files("examples").iter().chain(&files("apps")) {
+        if program.contains("env::var(\"PORT\")") {
             let message = r#"format!("port {port}: {error}; PORT sets another one")"#;
-            assert!(example.contains(message), "{}", path.display());
+            assert!(program.contains(message), "{path}");
             listening += 1;
         }
     }

@@ -2,7 +2,8 @@
 
 use super::documents::{files, read};
 
-const FOLDERS: [&str; 10] = [
+const FOLDERS: [&str; 11] = [
+    "apps",
     "benches",
     "browser-tests",
     "crates",

@@ -1,4 +1,4 @@
-//! The files that operators load, under a real Prometheus that reads the pages of the real examples, and of a program
+//! The files that operators load, under a real Prometheus that reads the pages of the real programs, and of one
 //! in which everything goes wrong at the same time. `make ops-test` runs this; without it, no Prometheus is needed.
 
 #![allow(clippy::disallowed_methods, reason = "Prometheus does not follow virtual time")]
@@ -81,9 +81,9 @@ impl Drop for Process {
     }
 }
 
-/// Starts an example on a free port, and returns its host and port.
-fn start_example(name: &str, redis: &RedisServer) -> (Process, String) {
-    let folder = env::var_os("EXAMPLES").expect("EXAMPLES is the folder of the built examples: run `make ops-test`");
+/// Starts a program on a free port, and returns its host and port.
+fn start_program(name: &str, redis: &RedisServer) -> (Process, String) {
+    let folder = env::var_os("PROGRAMS").expect("PROGRAMS is the folder of the built programs: run `make ops-test`");
     let process = Command::new(PathBuf::from(folder).join(name))
         .envs([("PORT", "0"), ("REDIS_URL", &redis.url())])
         .stdout(Stdio::piped())
@@ -92,7 +92,7 @@ fn start_example(name: &str, redis: &RedisServer) -> (Process, String) {
     let output = BufReader::new(process.0.stdout.take().unwrap());
     let mut lines = output.lines().map_while(Result::ok);
     let address = lines.find_map(|line| Some(line.split_once("http://")?.1.trim_end_matches('/').to_owned()));
-    // An example whose output nothing reads would end with the next line.
+    // A program whose output nothing reads would end with the next line.
     thread::spawn(move || lines.for_each(drop));
     (process, address.unwrap())
 }
@@ -462,7 +462,7 @@ fn lose_a_settlement(recorder: &PrometheusRecorder) {
     thread::scope(|scope| scope.spawn(|| with_local_recorder(recorder, lose)).join().unwrap());
 }
 
-/// Serves the page as an example does, and returns its host and port.
+/// Serves the page as `metrics` does, and returns its host and port.
 async fn serve(page: impl Fn() -> String + Clone + Send + Sync + 'static) -> String {
     let (listener, address) = listener().await;
     let app = Router::new().route("/metrics", get(async move || page()));
@@ -504,10 +504,10 @@ async fn missing(
         .filter(|name| !fired.iter().any(|(fired, _)| fired == *name))
         .cloned()
         .collect();
-    // The Redis of the example `platform` is down.
+    // The Redis of the program `platform` is down.
     for name in ["TowerQuotaLimitsAreNotEnforced", "TowerQuotaAnInstanceIsCutOff"] {
         if !has_fired(name, "platform") {
-            missing.push(format!("{name} of the example"));
+            missing.push(format!("{name} of the platform"));
         }
     }
     let mut unseen = Vec::new();
@@ -529,8 +529,8 @@ async fn every_alert_fires_and_every_query_of_the_dashboard_returns_a_series() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
     let redis = RedisServer::start();
-    let examples = ["platform", "metrics"].map(|name| start_example(name, &redis));
-    let [platform, items] = [0, 1].map(|example| examples[example].1.clone());
+    let programs = ["platform", "examples/metrics"].map(|name| start_program(name, &redis));
+    let [platform, items] = [0, 1].map(|program| programs[program].1.clone());
     let instances = serve_two_instances(page).await;
     let targets = [&platform, &items, &instances[0], &instances[1]].map(String::clone);
     let prometheus = Prometheus::start(&targets);

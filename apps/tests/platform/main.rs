@@ -1,4 +1,4 @@
-//! The platform of the examples, with a real Redis: what it does for users, administrators and operators.
+//! The program `platform`, with a real Redis: what it does for users, administrators and operators.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(
@@ -69,7 +69,7 @@ fn rules(premium: u64) -> String {
     rules.to_string()
 }
 
-/// The example with a file of its own, and the numbers of this thread, on which all of its tasks run.
+/// The program with a file of its own, and the numbers of this thread, on which all of its tasks run.
 struct Platform {
     app: Router,
     file: PathBuf,

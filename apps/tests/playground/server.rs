@@ -1,4 +1,4 @@
-//! The answers of the example's server, and the clients that get them.
+//! The answers of the playground's server, and the clients that get them.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -17,7 +17,7 @@ use super::playground::app;
 /// Longer than anything here can take unless it hangs.
 const HANG: Duration = Duration::from_secs(60);
 
-/// The example on a free port, so that its own requests reach it.
+/// The playground on a free port, so that its own requests reach it.
 struct Server {
     address: SocketAddr,
     app: Router,
