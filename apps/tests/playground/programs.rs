@@ -1,4 +1,4 @@
-mod token_bucket_draft_11 {
+mod program_0 {
 // Cargo.toml:
 //
 // [dependencies]
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 }
 
-mod token_bucket_draft_11_and_06 {
+mod program_1 {
 // Cargo.toml:
 //
 // [dependencies]
@@ -45,263 +45,7 @@ mod token_bucket_draft_11_and_06 {
 // tokio = { version = "1", features = ["full"] }
 // tower-quota = { version = "0.1", features = ["axum"] }
 
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::new("burst", 5, Duration::from_secs(10)))
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::draft11().with_draft06_limit())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod token_bucket_in_between {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::new("burst", 5, Duration::from_secs(10)))
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::in_between())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod token_bucket_draft_06 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::new("burst", 5, Duration::from_secs(10)))
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::draft06())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod token_bucket_x_seconds {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    FailureMode, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::new("burst", 5, Duration::from_secs(10)))
-        .policy(
-            QuotaPolicy::per_minute("minute", 20)
-                .with_burst_capacity(40),
-        )
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod token_bucket_x_unix_time {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    LegacyReset, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::new("burst", 5, Duration::from_secs(10)))
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .cost(2)
-        .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod token_bucket_none {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::new("burst", 5, Duration::from_secs(10)))
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .policy(
-            QuotaPolicy::per_day("all of \"them\"", 50_000)
-                .with_algorithm(Algorithm::StrictTokenBucket),
-        )
-        .response_fields(ResponseFields::none())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod strict_token_bucket_draft_11 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
+use std::{error::Error, net::SocketAddr};
 
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
@@ -316,11 +60,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
+        .policy(QuotaPolicy::per_hour("burst", 5))
+        .policy(QuotaPolicy::per_minute("minute", 20).with_burst_capacity(15))
         .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::StrictTokenBucket),
+            QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
         )
-        .policy(QuotaPolicy::per_minute("minute", 20))
+        .cost(2)
         .failure_mode(FailureMode::Closed)
         .build()?;
 
@@ -336,7 +81,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 }
 
-mod strict_token_bucket_draft_11_and_06 {
+mod program_2 {
 // Cargo.toml:
 //
 // [dependencies]
@@ -344,73 +89,26 @@ mod strict_token_bucket_draft_11_and_06 {
 // tokio = { version = "1", features = ["full"] }
 // tower-quota = { version = "0.1", features = ["axum"] }
 
-use std::{error::Error, net::SocketAddr, time::Duration};
+use std::{error::Error, net::SocketAddr};
 
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
+    Algorithm, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
     key::{self, KeyExtractor},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
+    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::StrictTokenBucket),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::draft11().with_draft06_limit())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod strict_token_bucket_in_between {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::StrictTokenBucket),
-        )
+        .policy(QuotaPolicy::per_day("burst", 5))
         .policy(
             QuotaPolicy::per_minute("minute", 20)
-                .with_burst_capacity(40),
+                .with_algorithm(Algorithm::StrictTokenBucket)
+                .with_burst_capacity(15),
         )
         .response_fields(ResponseFields::in_between())
         .build()?;
@@ -427,52 +125,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 }
 
-mod strict_token_bucket_draft_06 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::StrictTokenBucket),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::draft06())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod strict_token_bucket_x_seconds {
+mod program_3 {
 // Cargo.toml:
 //
 // [dependencies]
@@ -498,12 +151,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::StrictTokenBucket),
-        )
+        .policy(QuotaPolicy::new("burst", 5, Duration::from_secs(10)))
         .policy(QuotaPolicy::per_minute("minute", 20))
-        .cost(2)
+        .policy(
+            QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
+        )
         .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
         .build()?;
 
@@ -519,7 +171,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 }
 
-mod strict_token_bucket_x_unix_time {
+mod program_4 {
 // Cargo.toml:
 //
 // [dependencies]
@@ -527,7 +179,7 @@ mod strict_token_bucket_x_unix_time {
 // tokio = { version = "1", features = ["full"] }
 // tower-quota = { version = "0.1", features = ["axum"] }
 
-use std::{error::Error, net::SocketAddr, time::Duration};
+use std::{error::Error, net::SocketAddr};
 
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
@@ -542,331 +194,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
+        .policy(QuotaPolicy::per_hour("burst", 5).with_algorithm(Algorithm::StrictTokenBucket))
+        .policy(QuotaPolicy::per_minute("minute", 20).with_burst_capacity(15))
         .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::StrictTokenBucket),
+            QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
         )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod strict_token_bucket_none {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::StrictTokenBucket),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .policy(
-            QuotaPolicy::per_day("all of \"them\"", 50_000)
-                .with_algorithm(Algorithm::SlidingWindowCounter),
-        )
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::none())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod fixed_window_draft_11 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::FixedWindow),
-        )
-        .policy(
-            QuotaPolicy::per_minute("minute", 20)
-                .with_burst_capacity(40),
-        )
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod fixed_window_draft_11_and_06 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::FixedWindow),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::draft11().with_draft06_limit())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod fixed_window_in_between {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::FixedWindow),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::in_between())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod fixed_window_draft_06 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::FixedWindow),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
         .cost(2)
-        .response_fields(ResponseFields::draft06())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod fixed_window_x_seconds {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::FixedWindow),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod fixed_window_x_unix_time {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, LegacyReset, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::FixedWindow),
-        )
-        .policy(
-            QuotaPolicy::per_minute("minute", 20)
-                .with_burst_capacity(40),
-        )
-        .failure_mode(FailureMode::Closed)
         .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
         .build()?;
 
@@ -882,371 +215,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 }
 
-mod fixed_window_none {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::FixedWindow),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .policy(QuotaPolicy::per_day("all of \"them\"", 50_000))
-        .response_fields(ResponseFields::none())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_counter_draft_11 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowCounter),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_counter_draft_11_and_06 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowCounter),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::draft11().with_draft06_limit())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_counter_in_between {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, RedisStore,
-    ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limiter =
-        Limiter::builder(RedisStore::new("redis://127.0.0.1/")?).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowCounter),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .cost(2)
-        .response_fields(ResponseFields::in_between())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_counter_draft_06 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowCounter),
-        )
-        .policy(
-            QuotaPolicy::per_minute("minute", 20)
-                .with_burst_capacity(40),
-        )
-        .response_fields(ResponseFields::draft06())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_counter_x_seconds {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowCounter),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_counter_x_unix_time {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, LegacyReset, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder,
-    ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowCounter),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_counter_none {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowCounter),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .policy(
-            QuotaPolicy::per_day("all of \"them\"", 50_000)
-                .with_algorithm(Algorithm::FixedWindow),
-        )
-        .response_fields(ResponseFields::none())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_log_draft_11 {
+mod program_5 {
 // Cargo.toml:
 //
 // [dependencies]
@@ -1271,9 +240,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(
             QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowLog),
+                .with_algorithm(Algorithm::FixedWindow),
         )
-        .policy(QuotaPolicy::per_minute("minute", 20))
+        .policy(
+            QuotaPolicy::per_minute("minute", 20)
+                .with_algorithm(Algorithm::StrictTokenBucket)
+                .with_burst_capacity(15),
+        )
+        .policy(
+            QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
+        )
         // A store in memory does not fail. A `RedisStore` in its place can.
         .failure_mode(FailureMode::Closed)
         .build()?;
@@ -1290,7 +266,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 }
 
-mod sliding_window_log_draft_11_and_06 {
+mod program_6 {
 // Cargo.toml:
 //
 // [dependencies]
@@ -1298,289 +274,13 @@ mod sliding_window_log_draft_11_and_06 {
 // tokio = { version = "1", features = ["full"] }
 // tower-quota = { version = "0.1", features = ["axum"] }
 
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowLog),
-        )
-        .policy(
-            QuotaPolicy::per_minute("minute", 20)
-                .with_burst_capacity(40),
-        )
-        .cost(2)
-        .response_fields(ResponseFields::draft11().with_draft06_limit())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_log_in_between {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowLog),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::in_between())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_log_draft_06 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowLog),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::draft06())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_log_x_seconds {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, LegacyReset, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder,
-    ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowLog),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_log_x_unix_time {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowLog),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod sliding_window_log_none {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::SlidingWindowLog),
-        )
-        .policy(
-            QuotaPolicy::per_minute("minute", 20)
-                .with_burst_capacity(40),
-        )
-        .policy(
-            QuotaPolicy::per_day("all of \"them\"", 50_000)
-                .with_algorithm(Algorithm::SlidingWindowLog),
-        )
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::none())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod leaky_bucket_meter_draft_11 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
+use std::{error::Error, net::SocketAddr};
 
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
     Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, RedisStore,
+    ResponseFields,
     key::{self, KeyExtractor},
 };
 
@@ -1592,285 +292,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketMeter),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .cost(2)
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod leaky_bucket_meter_draft_11_and_06 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketMeter),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::draft11().with_draft06_limit())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod leaky_bucket_meter_in_between {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketMeter),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::in_between())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod leaky_bucket_meter_draft_06 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketMeter),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::draft06())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod leaky_bucket_meter_x_seconds {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, LegacyReset, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketMeter),
-        )
-        .policy(
-            QuotaPolicy::per_minute("minute", 20)
-                .with_burst_capacity(40),
-        )
-        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod leaky_bucket_meter_x_unix_time {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketMeter),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod leaky_bucket_meter_none {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketMeter),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .policy(
-            QuotaPolicy::per_day("all of \"them\"", 50_000)
-                .with_algorithm(Algorithm::StrictTokenBucket),
-        )
-        .cost(2)
+        .policy(QuotaPolicy::per_second("burst", 5).with_algorithm(Algorithm::FixedWindow))
+        .policy(QuotaPolicy::per_minute("minute", 20).with_burst_capacity(15))
         .response_fields(ResponseFields::none())
         .build()?;
 
@@ -1886,7 +309,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 }
 
-mod leaky_bucket_queue_draft_11 {
+mod program_7 {
 // Cargo.toml:
 //
 // [dependencies]
@@ -1894,49 +317,7 @@ mod leaky_bucket_queue_draft_11 {
 // tokio = { version = "1", features = ["full"] }
 // tower-quota = { version = "0.1", features = ["axum"] }
 
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 5 }),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod leaky_bucket_queue_draft_11_and_06 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
+use std::{error::Error, net::SocketAddr};
 
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
@@ -1951,60 +332,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .scope("api")
         // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 5 }),
-        )
+        .policy(QuotaPolicy::per_second("burst", 5).with_algorithm(Algorithm::SlidingWindowCounter))
         .policy(QuotaPolicy::per_minute("minute", 20))
+        .policy(
+            QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
+        )
+        .cost(2)
         .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::draft11().with_draft06_limit())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod leaky_bucket_queue_in_between {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 5 }),
-        )
-        .policy(
-            QuotaPolicy::per_minute("minute", 20)
-                .with_burst_capacity(40),
-        )
         .response_fields(ResponseFields::in_between())
         .build()?;
 
@@ -2020,95 +354,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 }
 
-mod leaky_bucket_queue_draft_06 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 5 }),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        .response_fields(ResponseFields::draft06())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod leaky_bucket_queue_x_seconds {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 5 }),
-        )
-        .policy(QuotaPolicy::per_minute("minute", 20))
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod leaky_bucket_queue_x_unix_time {
+mod program_8 {
 // Cargo.toml:
 //
 // [dependencies]
@@ -2136,9 +382,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(
             QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 5 }),
+                .with_algorithm(Algorithm::SlidingWindowLog),
         )
-        .policy(QuotaPolicy::per_minute("minute", 20))
+        .policy(
+            QuotaPolicy::per_minute("minute", 20)
+                .with_algorithm(Algorithm::StrictTokenBucket)
+                .with_burst_capacity(15),
+        )
+        .policy(
+            QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
+        )
         .cost(2)
         .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
         .build()?;
@@ -2155,7 +408,99 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 }
 
-mod leaky_bucket_queue_none {
+mod program_9 {
+// Cargo.toml:
+//
+// [dependencies]
+// axum = "0.8"
+// tokio = { version = "1", features = ["full"] }
+// tower-quota = { version = "0.1", features = ["axum"] }
+
+use std::{error::Error, net::SocketAddr};
+
+use axum::{Router, routing::get};
+use tokio::net::TcpListener;
+use tower_quota::{
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
+    key::{self, KeyExtractor},
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    // A store in memory does not fail. A `RedisStore` in its place can.
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
+        .scope("api")
+        // Any client can send any header. If you authenticate users, take `key::extension`.
+        .key(key::header("x-user-id").or_else(key::client_ip()))
+        .policy(QuotaPolicy::per_hour("burst", 5).with_algorithm(Algorithm::LeakyBucketMeter))
+        .policy(QuotaPolicy::per_minute("minute", 20).with_burst_capacity(15))
+        .policy(
+            QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
+        )
+        .response_fields(ResponseFields::draft11().with_draft06_limit())
+        .build()?;
+
+    let app = Router::new()
+        .route("/", get(|| async { "Hello!\n" }))
+        .layer(limits);
+
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    println!("http://{}/", listener.local_addr()?);
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, app).await?;
+    Ok(())
+}
+}
+
+mod program_10 {
+// Cargo.toml:
+//
+// [dependencies]
+// axum = "0.8"
+// tokio = { version = "1", features = ["full"] }
+// tower-quota = { version = "0.1", features = ["axum"] }
+
+use std::{error::Error, net::SocketAddr, time::Duration};
+
+use axum::{Router, routing::get};
+use tokio::net::TcpListener;
+use tower_quota::{
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, RedisStore,
+    key::{self, KeyExtractor},
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let limiter =
+        Limiter::builder(RedisStore::new("redis://127.0.0.1/")?).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
+        .scope("api")
+        // Any client can send any header. If you authenticate users, take `key::extension`.
+        .key(key::header("x-user-id").or_else(key::client_ip()))
+        .policy(
+            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
+                .with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 5 }),
+        )
+        .policy(QuotaPolicy::per_minute("minute", 20).with_burst_capacity(15))
+        .policy(
+            QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
+        )
+        .build()?;
+
+    let app = Router::new()
+        .route("/", get(|| async { "Hello!\n" }))
+        .layer(limits);
+
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    println!("http://{}/", listener.local_addr()?);
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, app).await?;
+    Ok(())
+}
+}
+
+mod program_11 {
 // Cargo.toml:
 //
 // [dependencies]
@@ -2183,11 +528,57 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 5 }),
         )
         .policy(QuotaPolicy::per_minute("minute", 20))
+        .response_fields(ResponseFields::draft06())
+        .build()?;
+
+    let app = Router::new()
+        .route("/", get(|| async { "Hello!\n" }))
+        .layer(limits);
+
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    println!("http://{}/", listener.local_addr()?);
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, app).await?;
+    Ok(())
+}
+}
+
+mod program_12 {
+// Cargo.toml:
+//
+// [dependencies]
+// axum = "0.8"
+// tokio = { version = "1", features = ["full"] }
+// tower-quota = { version = "0.1", features = ["axum"] }
+
+use std::{error::Error, net::SocketAddr};
+
+use axum::{Router, routing::get};
+use tokio::net::TcpListener;
+use tower_quota::{
+    Algorithm, FailureMode, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    key::{self, KeyExtractor},
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let limits = RateLimitLayer::builder(MemoryStore::new())
+        .scope("api")
+        // Any client can send any header. If you authenticate users, take `key::extension`.
+        .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(
-            QuotaPolicy::per_day("all of \"them\"", 50_000)
-                .with_algorithm(Algorithm::SlidingWindowCounter),
+            QuotaPolicy::per_day("burst", 5)
+                .with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 5 }),
         )
-        .response_fields(ResponseFields::none())
+        .policy(
+            QuotaPolicy::per_minute("minute", 20)
+                .with_algorithm(Algorithm::StrictTokenBucket)
+                .with_burst_capacity(15),
+        )
+        .cost(2)
+        // A store in memory does not fail. A `RedisStore` in its place can.
+        .failure_mode(FailureMode::Closed)
+        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
         .build()?;
 
     let app = Router::new()
