@@ -395,7 +395,7 @@ impl ClientIp {
     /// far as is known, and `false` if it is only the last hop that was read.
     fn walk(&self, peer: IpAddr, mut hops: impl Iterator<Item = Option<IpAddr>>) -> Option<(IpAddr, bool)> {
         let mut client = peer;
-        for hop in 0..MAX_HOPS {
+        for hop in 0..address::MAX_HOPS {
             let is_trusted_peer = hop == 0 && self.any_peer;
             if !is_trusted_peer && !self.trusts(client) {
                 return Some((client, true));
@@ -448,7 +448,7 @@ impl ClientIp {
 
     fn ends_at_a_proxy(&self, hops: impl Iterator<Item = Option<IpAddr>>) -> bool {
         let mut hops = hops
-            .take(MAX_HOPS)
+            .take(address::MAX_HOPS)
             .skip_while(|hop| hop.is_some_and(|hop| self.trusts(hop)));
         matches!(hops.next(), Some(Some(client)) if address::is_private(client)) && hops.next().is_some()
     }
@@ -530,12 +530,6 @@ pub(super) const FORWARDING_FIELDS: [&str; 14] = [
     "x-envoy-external-address",
     "x-original-forwarded-for",
 ];
-
-/// The hops walked in one request: more than any chain of proxies has, few enough to cost nothing.
-const MAX_HOPS: usize = 32;
-
-/// The bytes of a field line that are looked at.
-const MAX_LINE: usize = 8 * 1024;
 
 /// The smallest network that a subscriber gets, who may use any address in it.
 const DEFAULT_IPV6_PREFIX: u8 = 64;

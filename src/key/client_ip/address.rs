@@ -2,6 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// The hops walked in one request: more than any chain of proxies has, few enough to cost nothing.
+pub(super) const MAX_HOPS: usize = 32;
+
+/// The bytes of a field line that are looked at.
+pub(super) const MAX_LINE: usize = 8 * 1024;
+
 use ipnet::IpNet;
 
 /// The address of a hop, with or without a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.

@@ -13,7 +13,7 @@
 
 use std::net::IpAddr;
 
-use super::{MAX_HOPS, MAX_LINE, address};
+use super::address::{self, MAX_HOPS, MAX_LINE};
 
 /// The hops of a field line from right to left, `None` for those that cannot be read; one such hop if the line as a
 /// whole cannot be, or in place of all that are too far to the left.

@@ -5,7 +5,7 @@ use std::{borrow::Borrow, net::SocketAddr};
 
 use http::Request;
 
-use super::{ForwardingField::*, *};
+use super::{ForwardingField::*, address::MAX_LINE, *};
 use crate::sync::random::{Sequence, for_many};
 
 /// The peer that the tests trust, as are the other addresses of 10.0.0.0/8 and of fd00::/8.

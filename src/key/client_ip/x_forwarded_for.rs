@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{MAX_LINE, address};
+use super::address::{self, MAX_LINE};
 
 /// The hops of a field line from right to left, `None` for those that cannot be read.
 pub(super) fn hops(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {

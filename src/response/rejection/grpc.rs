@@ -39,7 +39,7 @@ pub(super) fn response(notice: &Notice<'_>, media_type: HeaderValue) -> Response
     headers.insert(header::CONTENT_TYPE, media_type);
     headers.insert(STATUS, HeaderValue::from(status.code));
     headers.insert(MESSAGE, percent_encoded(&status.message));
-    if let Some(details) = details(notice, &status) {
+    if let Some(details) = details(notice, status.code, &status.message) {
         headers.insert(DETAILS, details);
     }
     response
@@ -88,12 +88,12 @@ fn percent_encoded(message: &str) -> HeaderValue {
 }
 
 #[cfg(feature = "tonic")]
-fn details(notice: &Notice<'_>, status: &Status) -> Option<HeaderValue> {
-    details::header_value(notice, status)
+fn details(notice: &Notice<'_>, code: u16, message: &str) -> Option<HeaderValue> {
+    details::header_value(notice, code, message)
 }
 
 #[cfg(not(feature = "tonic"))]
-fn details(_: &Notice<'_>, _: &Status) -> Option<HeaderValue> {
+fn details(_: &Notice<'_>, _: u16, _: &str) -> Option<HeaderValue> {
     None
 }
 

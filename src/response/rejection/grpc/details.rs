@@ -7,11 +7,10 @@ use base64::{
 use http::HeaderValue;
 use tonic_types::{ErrorDetails, QuotaViolation, StatusExt};
 
-use super::Status;
 use crate::response::rejection::notice::{Notice, Subject, Violation};
 
 /// The text of a `grpc-status-details-bin`, if there is anything to say.
-pub(super) fn header_value(notice: &Notice<'_>, status: &Status) -> Option<HeaderValue> {
+pub(super) fn header_value(notice: &Notice<'_>, code: u16, message: &str) -> Option<HeaderValue> {
     let mut details = ErrorDetails::new();
     if let Some(wait) = notice.wait {
         details.set_retry_info(Some(wait));
@@ -22,8 +21,8 @@ pub(super) fn header_value(notice: &Notice<'_>, status: &Status) -> Option<Heade
     if details.retry_info().is_none() && !details.has_quota_failure_violations() {
         return None;
     }
-    let code = tonic::Code::from(i32::from(status.code));
-    let status = tonic::Status::with_error_details(code, &status.message, details);
+    let code = tonic::Code::from(i32::from(code));
+    let status = tonic::Status::with_error_details(code, message, details);
     HeaderValue::try_from(STANDARD_NO_PAD.encode(status.details())).ok()
 }
 
