@@ -437,16 +437,20 @@ impl Decision {
         moments.map(|moment| moment.now).max()
     }
 
-    /// One allowance per policy, in the order in which the policies were configured; none if no store gave a decision,
-    /// and only those that reject the request if it is a [cached](Self::is_cached) one.
+    /// One allowance per policy, in the order in which the policies were configured, those of one key together; none if no
+    /// store gave a decision, and only those that reject the request if it is a [cached](Self::is_cached) one.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         let mut measured = self.measurement().map(|measurement| {
             let (charged, used_since) = (measurement.charged(), measurement.used_since());
             measurement.charges().map(move |measured| {
                 let policy = measured.charge().policy();
-                let (unit, weigh) = (policy.policy().unit(), |cost| policy.counter().weigh(cost));
+                let (counter, charge) = (policy.counter(), measured.charge());
+                let mut cost = charged.of(policy.policy().unit());
+                if !counter.is_refundable(false) {
+                    cost = cost.max(charge.cost());
+                }
                 let charged = match measured.is_charged() {
-                    true => weigh(charged.of(unit)) + weigh(used_since),
+                    true => counter.weigh(cost) + counter.weigh(used_since),
                     false => 0,
                 };
                 Allowance {

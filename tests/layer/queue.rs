@@ -159,3 +159,23 @@ async fn a_service_that_fails_before_it_is_called_costs_nothing() {
     assert_eq!(assert_ready!(queued.poll()).unwrap_err().to_string(), "gone");
     assert_eq!(scene.left().await, before);
 }
+
+/// D5
+#[tokio::test(start_paused = true)]
+async fn a_place_that_was_used_is_not_shown_as_left_when_the_request_has_cost_less() {
+    let meter = QuotaPolicy::per_minute("meter", 1).with_algorithm(Algorithm::LeakyBucketMeter);
+    for policy in [meter, QUEUE] {
+        let scene = Scene::new([policy]);
+        let layer = scene.builder().actual_cost(|_| Some(0)).build().unwrap();
+        let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
+        let shown = response
+            .extensions()
+            .get::<Decision>()
+            .unwrap()
+            .allowances()
+            .next()
+            .unwrap()
+            .remaining();
+        assert_eq!([shown], *scene.left().await);
+    }
+}
