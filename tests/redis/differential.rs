@@ -302,6 +302,7 @@ fn requests() -> impl Strategy<Value = Request> {
         request_bytes,
         response_bytes,
         tokens,
+        slots: true,
     })
 }
 
@@ -630,7 +631,7 @@ proptest! {
         request in (1..=30_u64, 0..=30_u64, 0..=30_u64, 0..=30_u64),
     ) {
         let (cost, request_bytes, response_bytes, tokens) = request;
-        let request = Request { cost, request_bytes, response_bytes, tokens };
+        let request = Request { cost, request_bytes, response_bytes, tokens, slots: true };
         let policies: Vec<_> = policies.into_iter().zip(lockouts).map(|(policy, lockout)| blocking(policy, lockout)).collect();
         block_on(async {
             let (clock, memory, redis) = stores();

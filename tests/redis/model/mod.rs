@@ -5,6 +5,11 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "every program that includes this module uses a part of it"
+)]
 
 mod closed;
 mod concurrency;
@@ -22,8 +27,8 @@ mod windows;
 
 pub use self::{
     numbers::{Actual, Request, is_converted_exactly, is_counted_exactly},
-    partition::{Kept, Partition, Receipt},
-    verdict::Verdict,
+    partition::{Kept, Partition, Progress, Receipt},
+    verdict::{Told, Verdict},
 };
 
 use self::numbers::is_slots;

@@ -9,6 +9,8 @@ pub struct Request {
     pub request_bytes: u64,
     pub response_bytes: u64,
     pub tokens: u64,
+    /// Whether it takes slots.
+    pub slots: bool,
 }
 
 impl Request {
@@ -18,6 +20,7 @@ impl Request {
         request_bytes: 0,
         response_bytes: 0,
         tokens: 0,
+        slots: false,
     };
 
     /// The units that it takes from a policy. A request that costs nothing takes nothing, every other one a slot and at
@@ -28,12 +31,21 @@ impl Request {
         match policy.unit() {
             _ if self.cost == 0 => 0,
             QuotaUnit::Requests => self.cost.into(),
-            QuotaUnit::ConcurrentRequests => 1,
+            QuotaUnit::ConcurrentRequests => self.slots.into(),
             QuotaUnit::ContentBytes(Direction::Request) => request.max(1),
             QuotaUnit::ContentBytes(Direction::Response) => response.max(1),
             QuotaUnit::ContentBytes(Direction::Both) => (request + response).clamp(1, most),
             QuotaUnit::Custom(_) => self.tokens.into(),
             other => panic!("{other:?} has no model"),
+        }
+    }
+
+    /// The units that its charge stands for in a policy once it was counted, whatever it costs by then.
+    pub fn charge_of(&self, policy: &QuotaPolicy) -> i128 {
+        match policy.unit() {
+            QuotaUnit::Requests => self.cost.into(),
+            QuotaUnit::Custom(_) => self.tokens.into(),
+            _ => self.cost_for(policy),
         }
     }
 }

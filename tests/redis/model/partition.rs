@@ -6,6 +6,7 @@ use super::{
     Charge, Counter, Late, State, Verdict,
     lockout::Lockout,
     numbers::{Actual, Request, is_slots, window},
+    verdict::left,
 };
 use tower_quota::{Algorithm, QuotaPolicy, QuotaUnit};
 
@@ -19,7 +20,7 @@ pub enum Kept {
 }
 
 /// All that is known of one caller.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Partition {
     kept: Kept,
     states: HashMap<String, State>,
@@ -42,6 +43,23 @@ pub struct Receipt {
     life: u64,
     /// True for each policy that was charged. A shadow does not charge what it would have rejected.
     is_taken: Vec<bool>,
+}
+
+/// How far the work of a charge has come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Progress {
+    Ongoing,
+    Over,
+    /// It was not begun, and gives its place in a leaky bucket back.
+    Unserved,
+}
+
+fn is_leaky(policy: &QuotaPolicy) -> bool {
+    let algorithm = policy.algorithm();
+    matches!(
+        algorithm,
+        Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }
+    )
 }
 
 const NO_SET: usize = usize::MAX;
@@ -133,6 +151,17 @@ impl Partition {
         (set, policies): (usize, &[QuotaPolicy]),
         request: Request,
     ) -> (Verdict, Option<Receipt>) {
+        self.acquire_if(true, clock, (set, policies), request)
+    }
+
+    /// The same for one of several partitions, of which all are charged or none.
+    pub fn acquire_if(
+        &mut self,
+        others_fit: bool,
+        clock: i128,
+        (set, policies): (usize, &[QuotaPolicy]),
+        request: Request,
+    ) -> (Verdict, Option<Receipt>) {
         let now = self.look(clock, policies);
         let moment = |policy: &QuotaPolicy| moment(policy, (clock, now));
         let life = self.life_at(now);
@@ -140,7 +169,7 @@ impl Partition {
         let before: Vec<State> = policies.iter().map(|policy| self.state(now, set, policy)).collect();
         let lockouts: Vec<Lockout> = policies.iter().map(|policy| self.lockout(now, policy)).collect();
         let each_fits = each_fits((clock, now), policies, before.iter().zip(&lockouts), &costs);
-        let fits = (policies.iter().zip(&each_fits)).all(|(policy, fits)| *fits || policy.is_shadow());
+        let fits = others_fit && (policies.iter().zip(&each_fits)).all(|(policy, fits)| *fits || policy.is_shadow());
         let shown = self.shown(now, set, policies, &costs);
         let (mut after, mut lockouts_after) = (before.clone(), lockouts.clone());
         // Nothing is charged to a policy with quota 0, so the partition's time is not written either.
@@ -300,6 +329,40 @@ impl Partition {
         if deltas.iter().all(|delta| *delta == 0) {
             return;
         }
+        self.apply(clock, receipt, deltas);
+    }
+
+    /// The charge of a decision becomes another one.
+    pub fn change(&mut self, clock: i128, receipt: &mut Receipt, to: Request, progress: Progress) {
+        let policies = receipt.policies.iter().zip(&receipt.is_taken);
+        let delta = |(policy, is_taken): (&QuotaPolicy, &bool)| match policy.unit() {
+            _ if !is_taken => 0,
+            QuotaUnit::ConcurrentRequests if progress == Progress::Ongoing => 0,
+            QuotaUnit::ConcurrentRequests => -i128::from(receipt.request.slots),
+            // A request that has left a leaky bucket has used its place.
+            _ if is_leaky(policy) && progress != Progress::Unserved => {
+                (to.charge_of(policy) - receipt.request.charge_of(policy)).max(0)
+            }
+            _ => to.charge_of(policy) - receipt.request.charge_of(policy),
+        };
+        let deltas: Vec<i128> = policies.map(delta).collect();
+        if deltas.iter().any(|delta| *delta != 0) {
+            self.apply(clock, receipt, deltas);
+        }
+        receipt.request = to;
+    }
+
+    /// The units that are left of each policy, and a time in which they may be used.
+    pub fn left(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy])) -> Vec<(i128, Option<i128>)> {
+        let now = self.look(clock, policies);
+        let costs = vec![0; policies.len()];
+        let states = self.shown(now, set, policies, &costs);
+        let known = policies.iter().zip(&states);
+        let left = known.map(|(policy, state)| left(policy, (state, &self.lockout(now, policy)), now));
+        left.collect()
+    }
+
+    fn apply(&mut self, clock: i128, receipt: &Receipt, deltas: Vec<i128>) {
         let now = self.look(clock, &receipt.policies);
         let life = self.life_at(now);
         let settled = receipt.policies.iter().zip(&receipt.charges).zip(deltas);
@@ -486,13 +549,19 @@ impl Partition {
 }
 
 impl Receipt {
+    /// Which policies were charged.
+    pub fn is_taken(&self) -> &[bool] {
+        &self.is_taken
+    }
+
+    /// The change of a charge was lost.
+    pub fn assume(&mut self, to: Request) {
+        self.request = to;
+    }
+
     /// The units that are charged late, or given back as a negative number.
     fn delta(&self, policy: &QuotaPolicy, actual: Actual) -> i128 {
         let charged = self.request.cost_for(policy);
-        let is_leaky = matches!(
-            policy.algorithm(),
-            Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }
-        );
         let actual = match (policy.unit(), actual) {
             // In whatever way a request ends, it gives its slot back.
             (QuotaUnit::ConcurrentRequests, _) | (_, Actual::Unused) => return -charged,
@@ -502,7 +571,7 @@ impl Receipt {
             (_, Actual::Cost(_) | Actual::Tokens(_)) => return 0,
         };
         // A request that has left a leaky bucket has used its place.
-        if is_leaky {
+        if is_leaky(policy) {
             (actual - charged).max(0)
         } else {
             actual - charged

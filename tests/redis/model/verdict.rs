@@ -9,23 +9,23 @@ pub struct Verdict {
     pub is_allowed: bool,
     pub retry_after: Option<i128>,
     pub delay: i128,
-    policies: Vec<Told>,
+    pub policies: Vec<Told>,
 }
 
 /// The numbers of one policy.
 #[derive(Clone, Debug, PartialEq)]
-struct Told {
-    name: String,
-    cost: i128,
-    is_violated: bool,
-    remaining: i128,
-    reset: Option<i128>,
-    retry_after: Option<i128>,
-    full_after: Option<i128>,
+pub struct Told {
+    pub name: String,
+    pub cost: i128,
+    pub is_violated: bool,
+    pub remaining: i128,
+    pub reset: Option<i128>,
+    pub retry_after: Option<i128>,
+    pub full_after: Option<i128>,
 }
 
 /// A policy's state and its lockout.
-type Known<'a> = (&'a State, &'a Lockout);
+pub(super) type Known<'a> = (&'a State, &'a Lockout);
 
 /// Until the units are there and the lockout is over.
 fn wait((state, lockout): Known<'_>, now: i128, cost: i128) -> Option<i128> {
@@ -40,6 +40,20 @@ fn wait((state, lockout): Known<'_>, now: i128, cost: i128) -> Option<i128> {
 fn full_after((state, lockout): Known<'_>, now: i128) -> Option<i128> {
     let rest = lockout.rest(now);
     state.get().full_after(now).max((rest > 0).then_some(rest))
+}
+
+/// The units that are left, and a time in which they may be used.
+pub(super) fn left(policy: &QuotaPolicy, known: Known<'_>, now: i128) -> (i128, Option<i128>) {
+    let left = if known.1.rest(now) > 0 {
+        0
+    } else {
+        known.0.get().left(now)
+    };
+    let window = || match left {
+        0 => wait(known, now, 1),
+        left => Some(known.0.get().time_for(now, left)),
+    };
+    (left, if is_slots(policy) { None } else { window() })
 }
 
 fn micros(duration: Duration) -> i128 {
@@ -134,27 +148,23 @@ impl Told {
         after: Known<'_>,
         (clock, now): (i128, i128),
     ) -> Self {
-        let is_locked = |(_, lockout): Known<'_>| lockout.rest(now) > 0;
-        let is_violated = is_locked(before) || !before.0.get().fits(now, cost);
-        let remaining = if is_locked(after) { 0 } else { after.0.get().left(now) };
+        let is_violated = before.1.rest(now) > 0 || !before.0.get().fits(now, cost);
+        let (remaining, window) = left(policy, after, now);
         let retry_after = if is_violated {
             wait(before, now, cost).map(|wait| wait + now - clock)
         } else {
             None
-        };
-        let reset = || {
-            let time = || match remaining {
-                0 => wait(after, now, 1),
-                left => Some(after.0.get().time_for(now, left)),
-            };
-            retry_after.or_else(|| Some(time()? + now - clock))
         };
         Self {
             name: policy.name().to_owned(),
             cost,
             is_violated,
             remaining,
-            reset: if is_slots(policy) { None } else { reset() },
+            reset: if is_slots(policy) {
+                None
+            } else {
+                retry_after.or(window.map(|window| window + now - clock))
+            },
             retry_after,
             full_after: full_after(after, now).map(|time| time + now - clock),
         }
