@@ -36,7 +36,7 @@ pub enum StoreId {
     Local(usize),
 }
 
-/// Whose quota it is, of which limiter.
+/// The owner of a quota, and its limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
     User(usize, Option<u8>),
@@ -87,9 +87,9 @@ pub struct LimiterState {
     held: HashMap<Holder, i128>,
 }
 
-/// What the test has seen of a decision.
+/// The decision as the test has seen it.
 pub struct Observed<'a> {
-    /// Whether the store was asked.
+    /// True if the store was asked.
     pub is_asked: bool,
     /// `None` for one that was made after its request was cancelled.
     pub decision: Option<&'a Decision>,
@@ -111,7 +111,7 @@ pub struct Charge {
     store: StoreId,
     parts: Vec<(Part, Receipt, Partition)>,
     asked: Request,
-    /// What is charged by now.
+    /// The charge by now.
     request: Request,
     pub is_counted: bool,
     has_tokens: bool,
@@ -134,7 +134,7 @@ impl Charge {
         }
     }
 
-    /// Whether more is charged than was asked for.
+    /// True if more is charged than was asked for.
     pub fn is_late(&self) -> bool {
         self.request.cost > self.asked.cost || self.request.tokens > self.asked.tokens
     }
@@ -581,7 +581,7 @@ impl Model {
         self.has_lost_slots |= is_lost && progress != Progress::Ongoing;
         let now = self.now;
         for ((holder, ..), receipt, after) in &mut charge.parts {
-            // What a response shows is known when the decision is made, and others come meanwhile.
+            // A response shows the state at its decision, and others come in the meantime.
             after.change(now, &mut receipt.clone(), to, progress);
             match is_lost {
                 true => receipt.assume(to),
@@ -595,7 +595,7 @@ impl Model {
         charge.request = to;
     }
 
-    /// What is told of the policies once charges have changed.
+    /// The policies as they are shown once charges have changed.
     pub fn told_after(&self, charge: &mut Charge, told: &[Told]) -> Vec<Told> {
         let mut changed = told.to_vec();
         for ((_, set, policies), receipt, after) in &mut charge.parts {
@@ -610,7 +610,7 @@ impl Model {
         changed
     }
 
-    /// What is left of the policies of a caller, by holder.
+    /// The rest of the policies of a caller, by holder.
     pub fn left(&mut self, store: StoreId, limiter: usize, ask: &Ask) -> Vec<(Part, Verdict)> {
         let policies = self.policies(limiter, ask.caller, ask.tier);
         let (parts, now) = (
@@ -634,7 +634,7 @@ impl Model {
             return false;
         };
         let (parts, now) = (policies.parts(limiter, ask), self.now);
-        // What is given back names its units, without a request.
+        // A refund names its units, without a request.
         let request = Request {
             cost: ask.cost,
             tokens: ask.tokens,
@@ -650,7 +650,7 @@ impl Model {
         gets_any
     }
 
-    /// Whatever a caller has used is forgotten, in all tiers.
+    /// Forgets all that a caller has used, in all tiers.
     pub fn reset(&mut self, limiter: usize, ask: &Ask) {
         let rules = self.limiters[limiter].rules;
         for tier in 0..self.setting.limiters[limiter].rules[rules].tiers().len() {

@@ -10,7 +10,8 @@
 //! calendars, jitter, partial grants, forecasts, reports to leaky buckets, a store that answers after the deadline, and clocks
 //! that step back.
 //!
-//! `MODEL_RUNS` is the number of runs: `MODEL_RUNS=10000 cargo test -p tower-quota-tests --all-features --test model`.
+//! The runs are the same each time, unless `MODEL_RUNS` is their number:
+//! `MODEL_RUNS=10000 cargo test -p tower-quota-tests --all-features --test model`.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(clippy::too_many_lines, reason = "a step and its model stand together")]
@@ -28,7 +29,10 @@ mod steps;
 
 use std::fmt;
 
-use proptest::{prelude::*, test_runner::FileFailurePersistence};
+use proptest::{
+    prelude::*,
+    test_runner::{FileFailurePersistence, RngSeed},
+};
 
 use self::{
     scene::Scene,
@@ -40,8 +44,17 @@ use self::{
 const RUNS: u32 = 250;
 const STEPS: usize = 40;
 
-fn runs() -> u32 {
-    std::env::var("MODEL_RUNS").map_or(RUNS, |runs| runs.parse().expect("MODEL_RUNS is a number"))
+fn config() -> ProptestConfig {
+    let (cases, rng_seed) = match std::env::var("MODEL_RUNS") {
+        Ok(runs) => (runs.parse().expect("MODEL_RUNS is a number"), RngSeed::Random),
+        Err(_) => (RUNS, RngSeed::Fixed(0)),
+    };
+    ProptestConfig {
+        cases,
+        rng_seed,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    }
 }
 
 struct Run {
@@ -73,11 +86,7 @@ fn all_runs() -> impl Strategy<Value = Run> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: runs(),
-        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(config())]
 
     /// A8, A13, B4, B6, C2, D4, D6, D18, E2, L4, L9, L10, L27, L28, X7, X34, X41, X42
     #[test]

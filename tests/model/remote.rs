@@ -15,7 +15,7 @@ pub struct Remote(Arc<Server>);
 #[derive(Debug)]
 struct Server {
     memory: MemoryStore,
-    /// Whether it answers with a delay.
+    /// True if it answers with a delay.
     is_remote: bool,
     fault: Mutex<Option<Fault>>,
     calls: AtomicUsize,

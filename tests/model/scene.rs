@@ -250,7 +250,7 @@ impl Scene {
         Ok(())
     }
 
-    /// How often each store was asked.
+    /// The number of calls of each store.
     fn calls(&self) -> [usize; 2] {
         self.stores.each_ref().map(Remote::calls)
     }
@@ -522,7 +522,7 @@ impl Scene {
     }
 
     async fn peek(&mut self, limiter: usize, ask: &Ask, caller: &Caller) -> Check {
-        let told = timeout(Duration::from_secs(1), caller.peek()).await;
+        let told = timeout(Duration::from_secs(1), caller.clone().cost(0).peek()).await;
         let Ok(Ok(told)) = told else {
             let is_unknown = ask.tier == Some("gold");
             prop_assert!(self.model.fault.is_some() || is_unknown);
@@ -591,7 +591,7 @@ impl Scene {
         Ok(())
     }
 
-    /// What is left of each holder's policies.
+    /// The rest of each holder's policies.
     fn all_left(&mut self, store: StoreId) -> Vec<(PartitionId, Part, Verdict)> {
         let mut all = vec![];
         for limiter in 0..self.limiters.len() {
@@ -619,7 +619,7 @@ impl Scene {
             for (partition, (_, set, policies), expected) in self.all_left(id) {
                 let known = self.sets.entry(set);
                 let set = known.or_insert_with(|| PolicySet::new(policies.iter().cloned()).unwrap());
-                let told = Verdict::of(&store.peek(Plan::new(set.clone(), partition, 1)).await.unwrap());
+                let told = Verdict::of(&store.peek(Plan::new(set.clone(), partition, 0)).await.unwrap());
                 prop_assert_eq!(told, expected, "{:?} {:?}", id, policies);
             }
         }
@@ -627,7 +627,7 @@ impl Scene {
     }
 }
 
-/// Whether the request has a permit for its handler.
+/// Returns `true` if the request has a permit for its handler.
 fn uses_permit(sent: &Sent) -> bool {
     !sent.work.reports.is_empty() || sent.work.permit.is_some() || !sent.work.streamed.is_empty()
 }

@@ -9,7 +9,7 @@ pub struct Request {
     pub request_bytes: u64,
     pub response_bytes: u64,
     pub tokens: u64,
-    /// Whether it takes slots.
+    /// True if it takes slots.
     pub slots: bool,
 }
 

@@ -45,7 +45,7 @@ pub struct Receipt {
     is_taken: Vec<bool>,
 }
 
-/// How far the work of a charge has come.
+/// The progress of the work of a charge.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Progress {
     Ongoing,
