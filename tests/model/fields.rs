@@ -20,7 +20,7 @@ pub struct Lists {
     policies: BTreeMap<String, String>,
 }
 
-/// What a layer tells of one decision.
+/// The fields of one decision by a layer.
 #[derive(Debug)]
 pub struct Answer {
     pub dialect: Dialect,
@@ -167,8 +167,8 @@ fn shown<'a>(told: &Told, policy: &'a QuotaPolicy) -> Shown<'a> {
 }
 
 impl Lists {
-    /// What an inner layer tells, and an outer one around it: of one name the lower number and the later time (G4). Nothing
-    /// says whether two units of a program are the same.
+    /// The fields of an inner layer merged with those of an outer one: of one name the lower number and the later time
+    /// (G4). Nothing says whether two units of a program are the same.
     pub fn within(mut self, outer: &Answer) -> Self {
         let Self { limits, policies } = outer.lists();
         for (name, new) in limits {
@@ -185,7 +185,7 @@ impl Lists {
         self
     }
 
-    /// What headers say.
+    /// The values of headers.
     pub fn read(headers: &HeaderMap) -> Self {
         let members = |name: &str| {
             let text = headers.get(name).map_or("", |value| value.to_str().unwrap());

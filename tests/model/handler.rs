@@ -29,7 +29,7 @@ pub type Service = BoxCloneService<Request<()>, Response<AnyBody>, &'static str>
 /// A request's decisions as it has passed the layers, each with the numbers of questions to the stores by then.
 pub type Passed = Arc<Mutex<Vec<(Decision, [usize; 2])>>>;
 
-/// What a request brings to its handler.
+/// The part of a request that its handler reads.
 #[derive(Clone)]
 pub struct Order {
     pub work: Work,

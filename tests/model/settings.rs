@@ -17,7 +17,7 @@ pub struct Setting {
     pub limiters: Vec<LimiterSetting>,
     /// The outermost first.
     pub layers: Vec<LayerSetting>,
-    /// Whether the store has to be waited for, as a server has.
+    /// True if the store has to be waited for, as a server has.
     pub is_remote: bool,
     pub has_fallback: bool,
 }
@@ -111,7 +111,7 @@ pub struct PolicySpec {
     is_shadow: bool,
     /// The opposite of what it is by default.
     is_flipped: bool,
-    /// Whether it counts by team.
+    /// True if it counts by team.
     pub is_team: bool,
 }
 
