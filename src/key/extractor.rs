@@ -17,7 +17,7 @@ use crate::{
 
 /// Finds out whose quota a request uses.
 ///
-/// The crate's extractors are made by the functions of this [module](self) and combined with
+/// The crate's extractors are made by the functions of this [module](crate::key) and combined with
 /// [`or_else`](Self::or_else) and [`and`](Self::and).
 ///
 /// Write your own for what they do not know. It is called for every request, so it must not block.

@@ -14,11 +14,11 @@ use crate::{
 ///
 /// Use it only for a header that a trusted gateway in front of the service sets or removes: any client can send any
 /// header. A request with several values of the header, or with an empty one, has no key of this kind, since it is
-/// unclear who it is from. For the host take [`host`]: over HTTP/2 no header has it.
+/// unclear who it is from. For the host take [`host`](super::host()): over HTTP/2 no header has it.
 ///
 /// A name that no header can have is an error of [`build`](crate::RateLimitLayerBuilder::build), and so is a field in which
 /// proxies write addresses (`x-forwarded-for`, `x-real-ip`, …): any client can send those, so
-/// [`client_ip`]`().`[`trusted_proxies`](ClientIp::trusted_proxies) reads them.
+/// [`client_ip`](super::client_ip())`().`[`trusted_proxies`](super::ClientIp::trusted_proxies) reads them.
 /// [`even_if_forwarded`](Header::even_if_forwarded) takes one as it is.
 ///
 /// ```

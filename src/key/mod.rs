@@ -1,4 +1,4 @@
-//! Attribution: from a request to a [`PartitionKey`].
+//! Attribution: from a request to a [`PartitionKey`](crate::PartitionKey).
 //!
 //! Take the user where you know the user, else the address:
 //!

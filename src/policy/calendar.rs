@@ -10,7 +10,7 @@ use crate::{
 
 /// The windows of a calendar quota: days, weeks or months of a time zone.
 ///
-/// [`QuotaPolicy::per_calendar_month`] and its siblings make it for you. You want it yourself for a week that does not begin on
+/// [`QuotaPolicy::per_calendar_month`](crate::QuotaPolicy::per_calendar_month) and its siblings make it for you. You want it yourself for a week that does not begin on
 /// Monday, for a time zone that is only known at run time, and to tell a customer when the quota resets.
 ///
 /// A window begins with the first moment of its day in the time zone, also where clocks were changed: days have 23 to 25

@@ -64,31 +64,31 @@ use super::{cache::TierCache, source::Source};
 ///
 /// # The look-ups
 ///
-/// An answer is cached for a [time to live](TierLayerBuilder::time_to_live) of 60 seconds, also the answer that a
+/// An answer is cached for a [time to live](super::TierLayerBuilder::time_to_live) of 60 seconds, also the answer that a
 /// user has no tier. In the last quarter of that time the next request looks it up again without waiting, so that
 /// those who call often never wait again.
 ///
 /// There is never more than one look-up of a user at a time: requests that come meanwhile share it. It is a task of its
 /// own and goes on when the request that began it is cancelled, or waits no longer. In all there are at most
-/// [256](TierLayerBuilder::max_look_ups) at a time, and none takes longer than
-/// [10 seconds](TierLayerBuilder::look_up_timeout).
+/// [256](super::TierLayerBuilder::max_look_ups) at a time, and none takes longer than
+/// [10 seconds](super::TierLayerBuilder::look_up_timeout).
 ///
 /// # While a tier is unknown
 ///
-/// A new user's requests [wait](TierLayerBuilder::on_unknown_tier) for the look-up, for 1 s at most: else a paying user who
+/// A new user's requests [wait](super::TierLayerBuilder::on_unknown_tier) for the look-up, for 1 s at most: else a paying user who
 /// begins with ten requests at once would be rejected by the limits of the first tier. Up to
-/// [4 096](TierLayerBuilder::max_waiting) requests wait at a time. A request that waits no longer is counted in the first
-/// tier of [`Tiers`](crate::Tiers), or in one that [`OnUnknownTier`] names. It is always counted, unless you let such
+/// [4 096](super::TierLayerBuilder::max_waiting) requests wait at a time. A request that waits no longer is counted in the first
+/// tier of [`Tiers`](crate::Tiers), or in one that [`OnUnknownTier`](super::OnUnknownTier) names. It is always counted, unless you let such
 /// requests pass: a client that invents users gets no more than the quota of that tier for each of them, so limit
 /// addresses, too, where users are not authenticated.
 ///
 /// # What happens on failure
 ///
 /// A request with an expired answer waits for a newer one for 50 ms at most
-/// ([`renewal_deadline`](TierLayerBuilder::renewal_deadline)). A resolver that fails, panics or hangs rejects no request: the
-/// request goes on with the last answer, as long as that is [not too old](TierLayerBuilder::stale_for), and else the tier
+/// ([`renewal_deadline`](super::TierLayerBuilder::renewal_deadline)). A resolver that fails, panics or hangs rejects no request: the
+/// request goes on with the last answer, as long as that is [not too old](super::TierLayerBuilder::stale_for), and else the tier
 /// is unknown. Once a look-up has been waited for in vain, no other request waits for it. After a failure the source is
-/// not asked about the user for a [pause](TierLayerBuilder::failure_pause), and no request waits. A `tracing` event tells of
+/// not asked about the user for a [pause](super::TierLayerBuilder::failure_pause), and no request waits. A `tracing` event tells of
 /// failures, at most every ten seconds; [`telemetry`](crate::telemetry) counts requests that wait and those that go on
 /// with an unknown tier.
 ///
