@@ -506,14 +506,19 @@ impl<'a> Used<'a> {
         most
     }
 
-    /// The units that an instance counts as charged for requests in flight, until it knows that the store has rejected them.
+    /// The units that an instance counts as charged for requests in flight, until it knows that the store has rejected them or
+    /// that a circuit has kept them from it.
     fn expected(&self, decided: Decided) -> f64 {
         let (own, since) = (self.of.events[decided.request], decided.from.saturating_sub(HOLD));
         let is_expected = |event: &&&Event| {
             let call = event.call.filter(|call| (since..decided.until).contains(&call.asked));
-            let ended = call.and_then(|call| call.ended);
-            let is_rejected = ended.is_some_and(|(at, answer)| answer == Answer::Rejected && at >= since);
-            is_rejected && event.instance == own.instance
+            let is_counted = match call.and_then(|call| call.ended) {
+                Some((at, Answer::Rejected)) => at >= since,
+                // The instance counts it no longer once the error is there.
+                Some((at, Answer::Unsent)) => at >= decided.from,
+                Some((_, Answer::Allowed | Answer::Lost)) | None => false,
+            };
+            is_counted && event.instance == own.instance
         };
         let expected = self.of.events.iter().filter(is_expected).count();
         (expected as u64 * self.of.account.cost) as f64

@@ -243,6 +243,25 @@ fn a_cached_rejection_counts_a_request_in_flight_of_its_own_instance() {
     finds("rejected below the quota", &bucket(), &events(by(1)));
 }
 
+/// Found when a node was killed: the circuit opened while the instance counted the request.
+#[test]
+fn a_cached_rejection_counts_a_request_in_flight_that_a_circuit_keeps_from_the_store() {
+    let nine = some(9, 0, 9);
+    let unsent = |ended| {
+        let mut unsent = event(100, Fate::Undecided, Some(Answer::Unsent));
+        unsent.call.as_mut().unwrap().ended = Some((ms(ended), Answer::Unsent));
+        unsent
+    };
+    let by = |instance| Event {
+        instance,
+        ..cached(105)
+    };
+    let events = |ended, cached| of(&and(nine.clone(), [unsent(ended), cached]));
+    accepts(&bucket(), &events(106, by(0)));
+    finds("rejected below the quota", &bucket(), &events(106, by(1)));
+    finds("rejected below the quota", &bucket(), &events(103, by(0)));
+}
+
 #[test]
 fn the_number_of_another_caller_is_found() {
     accepts(&bucket(), &of(&[allowed(0, 9), idle(allowed(0, 9))]));
