@@ -2,17 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{
-    convert::Infallible,
-    io,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::Full;
-use test_kit::{TestStore, Timing};
+use test_kit::{Log, TestStore, Timing};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
@@ -23,33 +18,9 @@ use tower_quota::{
     tier::TierLayer,
 };
 use tracing::{Instrument, Level, field::Empty, info_span};
-use tracing_subscriber::fmt::MakeWriter;
 
 #[path = "telemetry/mistakes.rs"]
 mod mistakes;
-
-/// Collects what is logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Log {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
 
 /// Sends `requests` requests of a user through the layer and returns the lines that were logged meanwhile.
 fn lines_of(layer: &RateLimitLayer, requests: usize) -> Vec<String> {
@@ -81,15 +52,15 @@ fn lines_of_method(layer: &RateLimitLayer, method: Method, requests: usize) -> V
 /// The lines that are logged while something is done.
 fn lines_while(action: impl FnOnce()) -> Vec<String> {
     let log = Log::default();
+    let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(Level::TRACE)
         .with_ansi(false)
         .without_time()
-        .with_writer(log.clone())
+        .with_writer(move || writer.clone())
         .finish();
     tracing::subscriber::with_default(subscriber, action);
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    log.lines().map(|line| line.trim().to_owned()).collect()
+    log.text().lines().map(|line| line.trim().to_owned()).collect()
 }
 
 /// The last fields of the event of a mistake.

@@ -58,7 +58,7 @@ pub(crate) mod users;
 use std::{env, error::Error, fmt::Display, process::ExitCode, time::Duration};
 
 use serde_json::{Value, json};
-use test_kit as support;
+use test_kit::{Mode as ProxyMode, Proxy};
 use tokio::runtime::{self, Runtime};
 
 use self::{
@@ -66,7 +66,6 @@ use self::{
     options::{Asked, Mode, Options},
     results::{outputs::rounded, progress::Progress},
     server::Server,
-    support::Proxy,
     undecided::Undecided,
 };
 
@@ -143,7 +142,7 @@ fn delayed(options: &Options, server: &Server, runtime: &Runtime) -> Option<Prox
     let server = server.own().filter(|_| options.delay > 0)?;
     let proxy = runtime.block_on(Proxy::start(server.port()));
     let round_trip = Duration::from_millis(options.delay);
-    proxy.set_mode(support::Mode::Delay(round_trip / 2));
+    proxy.set_mode(ProxyMode::Delay(round_trip / 2));
     Some(proxy)
 }
 

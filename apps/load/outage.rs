@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use test_kit::RedisServer;
 
 use super::{
     Found, Test,
@@ -14,7 +15,6 @@ use super::{
     instances::limited,
     report::milliseconds,
     results::outputs::rounded,
-    support::RedisServer,
     tally::Tally,
 };
 

@@ -3,8 +3,7 @@
 use std::{error::Error, fs, process, time::Duration};
 
 use redis::{Client, Connection, RedisResult};
-
-use super::support::RedisServer;
+use test_kit::RedisServer;
 
 pub(crate) struct Server {
     /// Killed when it is dropped.

@@ -38,14 +38,17 @@ impl Settle {
             ..times
         };
         // In the numbers of the policy that settles, where a debt of other numbers may already be the largest amount.
-        let read = |state: &State| own.read(&own.convert(state, counter), now, 0, self.first);
-        let before = {
-            let mut state = state.clone();
-            counter.advance(&mut state, times);
-            read(&state)
+        let read = |state: &State, times: Times| match own == counter {
+            true => own.read(state, times, 0, self.first),
+            false => {
+                let mut state = state.clone();
+                counter.advance(&mut state, times);
+                own.read(&own.convert(&state, counter), now, 0, self.first)
+            }
         };
+        let before = read(state, times);
         self.change_alone(adjustment, counter, state);
-        let after = read(state);
+        let after = read(state, now);
         let left = lockout.left(its_state, times);
         let left_after = match before == after {
             true => left,

@@ -7,9 +7,9 @@ use super::{cache::TierCache, source::Source};
 /// Looks up the tier of each request's user in a slow source, a database most often, and leaves it in the request as a
 /// [`ResolvedTier`](crate::ResolvedTier) for [`Tiers::resolved`](crate::Tiers::resolved).
 ///
-/// You want it if authentication tells who calls, but not which plan they pay for. Put it *inside* of authentication and
-/// *outside* of each [`RateLimitLayer`](crate::RateLimitLayer) that reads the tier; one is enough for all of them. A service
-/// that knows the tier without waiting needs no such layer: see [`Tiers::from_fn`](crate::Tiers::from_fn).
+/// You want it if authentication tells who calls, but not which plan they pay for. Put it *inside* of authentication
+/// and *outside* of each [`RateLimitLayer`](crate::RateLimitLayer) that reads the tier; one is enough for all of them.
+/// A service that knows the tier without waiting needs no such layer: see [`Tiers::from_fn`](crate::Tiers::from_fn).
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -64,8 +64,8 @@ use super::{cache::TierCache, source::Source};
 ///
 /// # The look-ups
 ///
-/// An answer is cached for a [time to live](super::TierLayerBuilder::time_to_live) of 60 seconds, also the answer that a
-/// user has no tier. In the last quarter of that time the next request looks it up again without waiting, so that
+/// An answer is cached for a [time to live](super::TierLayerBuilder::time_to_live) of 60 seconds, also the answer that
+/// a user has no tier. In the last quarter of that time the next request looks it up again without waiting, so that
 /// those who call often never wait again.
 ///
 /// There is never more than one look-up of a user at a time: requests that come meanwhile share it. It is a task of its
@@ -75,22 +75,23 @@ use super::{cache::TierCache, source::Source};
 ///
 /// # While a tier is unknown
 ///
-/// A new user's requests [wait](super::TierLayerBuilder::on_unknown_tier) for the look-up, for 1 s at most: else a paying user who
-/// begins with ten requests at once would be rejected by the limits of the first tier. Up to
-/// [4 096](super::TierLayerBuilder::max_waiting) requests wait at a time. A request that waits no longer is counted in the first
-/// tier of [`Tiers`](crate::Tiers), or in one that [`OnUnknownTier`](super::OnUnknownTier) names. It is always counted, unless you let such
-/// requests pass: a client that invents users gets no more than the quota of that tier for each of them, so limit
-/// addresses, too, where users are not authenticated.
+/// A new user's requests [wait](super::TierLayerBuilder::on_unknown_tier) for the look-up, for 1 s at most: else a
+/// paying user who begins with ten requests at once would be rejected by the limits of the first tier. Up to [4
+/// 096](super::TierLayerBuilder::max_waiting) requests wait at a time. A request that waits no longer is counted in the
+/// first tier of [`Tiers`](crate::Tiers), or in one that [`OnUnknownTier`](super::OnUnknownTier) names. It is always
+/// counted, unless you let such requests pass: a client that invents users gets no more than the quota of that tier for
+/// each of them, so limit addresses, too, where users are not authenticated.
 ///
 /// # What happens on failure
 ///
 /// A request with an expired answer waits for a newer one for 50 ms at most
-/// ([`renewal_deadline`](super::TierLayerBuilder::renewal_deadline)). A resolver that fails, panics or hangs rejects no request: the
-/// request goes on with the last answer, as long as that is [not too old](super::TierLayerBuilder::stale_for), and else the tier
-/// is unknown. Once a look-up has been waited for in vain, no other request waits for it. After a failure the source is
-/// not asked about the user for a [pause](super::TierLayerBuilder::failure_pause), and no request waits. A `tracing` event tells of
-/// failures, at most every ten seconds; [`telemetry`](crate::telemetry) counts requests that wait and those that go on
-/// with an unknown tier.
+/// ([`renewal_deadline`](super::TierLayerBuilder::renewal_deadline)). A resolver that fails, panics or hangs rejects no
+/// request: the request goes on with the last answer, as long as that is [not too
+/// old](super::TierLayerBuilder::stale_for), and else the tier is unknown. Once a look-up has been waited for in vain,
+/// no other request waits for it. After a failure the source is not asked about the user for a
+/// [pause](super::TierLayerBuilder::failure_pause), and no request waits. A `tracing` event tells of failures, at most
+/// every ten seconds; [`telemetry`](crate::telemetry) counts requests that wait and those that go on with an unknown
+/// tier.
 ///
 /// # What it does not do
 ///

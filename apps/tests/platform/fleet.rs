@@ -5,13 +5,11 @@ use std::{env, fs};
 use futures_util::future::join_all;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+use test_kit::{RedisServer, shared_server};
 use tower_quota::{QuotaPolicy, RedisStore, Rules};
 use tower_quota_fleet::{Publication, RedisRules, RulesDocument, RulesPublisher};
 
-use crate::{
-    Platform, TOKEN, eventually, log, rules, send,
-    support::{RedisServer, shared_server},
-};
+use crate::{Platform, TOKEN, eventually, log, rules, send};
 
 impl Platform {
     /// An instance of a fleet, with the rules of its file until something is published.

@@ -17,10 +17,9 @@ use std::{
     convert::Infallible,
     env, fs,
     future::Future,
-    io,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, LazyLock, Mutex},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -38,15 +37,13 @@ use platform::{
     rules::RulesFile,
 };
 use serde_json::{Value, json};
-use test_kit as support;
+use test_kit::{Log, RedisServer, shared_server};
 use tokio::{
     sync::Barrier,
     time::{sleep, timeout},
 };
 use tower::ServiceExt;
 use tower_quota::{Access, AccessList, PartitionKey, fields::Hints, key};
-
-use support::{RedisServer, shared_server};
 
 /// Longer than anything here can take unless it hangs.
 const HANG: Duration = Duration::from_secs(20);
@@ -214,29 +211,16 @@ async fn send(app: &Router, request: Request<Body>) -> Answer {
 /// The log of all tests. One subscriber serves all threads, because `tracing` remembers for the whole process if an
 /// event is enabled.
 fn log() -> String {
-    static LOG: LazyLock<Arc<Mutex<Vec<u8>>>> = LazyLock::new(|| {
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let writer = Arc::clone(&log);
+    static LOG: LazyLock<Log> = LazyLock::new(|| {
+        let log = Log::default();
+        let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)
-            .with_writer(move || Lines(Arc::clone(&writer)));
+            .with_writer(move || writer.clone());
         tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
         log
     });
-    String::from_utf8(LOG.lock().unwrap().clone()).unwrap()
-}
-
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    LOG.text()
 }
 
 async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {

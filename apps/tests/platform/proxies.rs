@@ -5,12 +5,12 @@ use std::{env, fs, net::SocketAddr, time::Duration};
 use axum::{body::Body, extract::ConnectInfo};
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
+use test_kit::shared_server;
 
 use crate::{
     Answer, Platform, TOKEN,
     platform::{Settings, users},
     rules, send,
-    support::shared_server,
 };
 
 /// The environment of an instance behind proxies in this network.

@@ -75,7 +75,7 @@ fn setup([algorithm, window, calls, policies, cost, outage, dialect, _]: Choice)
     Setup::from_json(&setup).unwrap()
 }
 
-/// The same choice, with one value for all values with which [`program`] takes the same branch.
+/// Replaces each option by the representative of its branch in [`program`].
 fn branches([algorithm, window, calls, policies, cost, outage, dialect, store]: Choice) -> Choice {
     let algorithm = match algorithm {
         "token-bucket" | "leaky-bucket-queue" => algorithm,
@@ -153,7 +153,7 @@ fn every_two_branches_of_two_settings_are_together_in_a_program() {
     }
 }
 
-/// Those that depend on more than one setting, and those of all policies.
+/// Line forms that depend on several settings or are common to all policies.
 #[test]
 fn every_form_of_a_line_is_in_a_program_that_is_compiled() {
     let programs = all_programs();

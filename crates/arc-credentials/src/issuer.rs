@@ -20,9 +20,9 @@ use super::{
 
 /// The private key, which makes credentials and verifies tokens.
 ///
-/// Issuer and origin need the same one. Each holder of it can make any number of credentials, so keep it where you keep keys
-/// of TLS. Clones share one copy of the secret, which is wiped when the last of them is dropped; `Debug` shows the key id
-/// only.
+/// The issuer and the origin use the same key. Anyone who has it can issue any number of credentials, so protect it like a
+/// TLS key. Clones share one copy of the secret, which is zeroed when the last clone is dropped. `Debug` shows only the key
+/// ID.
 ///
 /// ```
 /// use arc_credentials::{IssuerKey, Profile};
@@ -75,7 +75,7 @@ impl IssuerKey {
             OfSuite::P384(pair) => (OfSuite::P384(pair.public), encode::<NistP384>(&pair.public)),
             OfSuite::P256(pair) => (OfSuite::P256(pair.public), encode::<NistP256>(&pair.public)),
         };
-        // That X0 is the identity takes scalars chosen for it.
+        // X0 is the identity only if the scalars were chosen to make it so.
         let bytes = bytes.ok_or(CredentialError::Malformed)?;
         Ok(Self {
             public: PublicKey::new(points, &bytes),
@@ -103,8 +103,8 @@ impl IssuerKey {
     }
 
     /// Verifies a presentation: that a credential of this key made it, for this request context, in this presentation
-    /// context, with this nonce, which is below the limit. It takes milliseconds of a core, so call it on a thread
-    /// that may block.
+    /// context, with this nonce, which is below the limit. Verification takes milliseconds of CPU time: call it on a
+    /// thread for blocking work.
     ///
     /// The caller then has to reject a tag that it has seen before in this presentation context; until then the
     /// presentation says nothing about a limit.

@@ -126,8 +126,8 @@ impl FieldError {
 
     /// Creates the error of a malformed field that this module does not read, of kind [`Syntax`](FieldErrorKind::Syntax).
     ///
-    /// Use this to report proprietary fields in the same way as those of [`Hints`](super::Hints). `reason` must
-    /// not repeat text that was received, because errors are logged as they are.
+    /// Use this to report errors in proprietary fields like the errors that [`Hints`](super::Hints) reports. `reason` must
+    /// not repeat received text, because errors are logged verbatim.
     ///
     /// ```
     /// use ratelimit_fields::{FieldError, FieldErrorKind};

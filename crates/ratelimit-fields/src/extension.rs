@@ -240,8 +240,8 @@ macro_rules! extension_methods {
 
         /// Adds an extension parameter with a bare name, such as `burst`, or replaces the one with this name.
         ///
-        /// The document recommends a vendor prefix; use a bare name only if existing clients need it. Fails if the name is that of a
-        /// standard parameter, or if this dialect cannot express the name or the value.
+        /// The draft recommends a vendor prefix; use a bare name only if existing clients need it. Fails if a standard
+        /// parameter has the name, or if this dialect cannot express the name or the value.
         pub fn with_unprefixed_extension(
             mut self,
             name: &str,

@@ -1,7 +1,7 @@
 //! The rate limit fields of HTTP responses: `RateLimit`, `RateLimit-Policy` and `Retry-After`.
 //!
-//! The layer of `tower-quota` writes these fields. Use this crate without that layer: in a client, in a gateway that merges its
-//! own fields with those of an upstream service, in a test, or in another limiter. Its functions take and return [`http`] types.
+//! The layer of `tower-quota` writes these fields. Use this crate without that layer: in a client, in a gateway that merges an
+//! upstream service's fields into its own, in a test, or in another limiter. Its functions take and return [`http`] types.
 //!
 //! | you have | take |
 //! |---|---|

@@ -9,6 +9,7 @@
 
 mod client;
 pub mod load;
+mod log;
 pub mod partition_steps;
 mod proxy;
 mod remote_store;
@@ -18,6 +19,7 @@ mod servers;
 mod store;
 
 pub use client::{Answered, Hello, call, cost, costing, hello, limits, limits_by, limits_of, request, send};
+pub use log::Log;
 pub use proxy::{Mode, Proxy};
 pub use remote_store::RemoteStore;
 pub use scripted::{ScriptCall, ScriptedServer, bulk};

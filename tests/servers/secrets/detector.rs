@@ -1,11 +1,6 @@
 //! Finds secrets in whatever a program writes, in each form in which it might write them.
 
-use std::{
-    error::Error,
-    io,
-    sync::{Arc, Mutex},
-};
-use test_kit::RedisServer;
+use std::error::Error;
 
 use base64::{
     Engine,
@@ -13,6 +8,7 @@ use base64::{
 };
 use metrics::{LocalRecorderGuard, set_default_local_recorder};
 use metrics_exporter_prometheus::PrometheusHandle;
+use test_kit::{Log, RedisServer};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::{
     Layer,
@@ -126,31 +122,17 @@ pub(super) fn dump(server: &RedisServer) -> Vec<u8> {
 
 /// Collects events, spans and metrics of this thread, on which all tasks of a test run.
 pub(super) struct Watch {
-    log: Lines,
+    log: Log,
     page: PrometheusHandle,
     _recorder: LocalRecorderGuard<'static>,
     _subscriber: DefaultGuard,
-}
-
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 impl Watch {
     /// At level TRACE, of the crate, the examples and the spans of the tests. Servers and clients log the fields of requests.
     pub(super) fn start() -> Self {
         let (recorder, page) = recorder();
-        let log = Lines::default();
+        let log = Log::default();
         let writer = log.clone();
         let of_this_project = filter_fn(|metadata| {
             let target = metadata.target();
@@ -170,7 +152,7 @@ impl Watch {
     }
 
     pub(super) fn log(&self) -> String {
-        String::from_utf8(self.log.0.lock().unwrap().clone()).unwrap()
+        self.log.text()
     }
 
     pub(super) fn page(&self) -> String {

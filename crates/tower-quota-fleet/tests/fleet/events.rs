@@ -1,11 +1,8 @@
 //! The events of an instance that follows rules: what operators read in its log.
 
-use std::{
-    io,
-    sync::{Arc, LazyLock, Mutex},
-    time::Duration,
-};
+use std::{sync::LazyLock, time::Duration};
 
+use test_kit::Log;
 use tower_quota::{Access, QuotaPolicy};
 use tower_quota_fleet::{AccessEntry, RulesFollower};
 
@@ -14,33 +11,19 @@ use crate::source::{Manner, Source, hour, layer, pass, poll, version};
 /// The lines of the log with this text. One subscriber serves all threads, because `tracing` remembers for the whole
 /// process if an event is enabled.
 pub(crate) fn log(text: &str) -> Vec<String> {
-    static LOG: LazyLock<Arc<Mutex<Vec<u8>>>> = LazyLock::new(|| {
-        let log = Arc::default();
-        let lines = Lines(Arc::clone(&log));
+    static LOG: LazyLock<Log> = LazyLock::new(|| {
+        let log = Log::default();
+        let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)
             .with_thread_names(true)
-            .with_writer(move || lines.clone());
+            .with_writer(move || writer.clone());
         tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
         log
     });
-    let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
+    let log = LOG.text();
     let lines = log.lines().filter(|line| line.contains(text));
     lines.map(str::to_owned).collect()
-}
-
-#[derive(Clone)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// The events of one test: the thread of a test has its name, and runs the tasks of its followers.
