@@ -446,8 +446,8 @@ impl Decision {
                 let policy = measured.charge().policy();
                 let (counter, charge) = (policy.counter(), measured.charge());
                 let mut cost = charged.of(policy.policy().unit());
-                if !counter.is_refundable(false) {
-                    cost = cost.max(charge.cost());
+                if cost < charge.cost() && !counter.is_refundable(false) {
+                    cost = charge.cost();
                 }
                 let charged = match measured.is_charged() {
                     true => counter.weigh(cost) + counter.weigh(used_since),

@@ -195,10 +195,10 @@ impl fmt::Display for Problem {
             Self::Moment => f.write_str("the date is outside of the years 1970 to 9999"),
             Self::Name(expected) => write!(f, "the policy's name is not {expected}"),
             Self::Range(parameter, value, minimum) => {
-                write!(f, "{parameter} is {value}, outside {minimum}..={}", MAX_INTEGER)
+                write!(f, "{parameter} is {value}, outside {minimum}..={MAX_INTEGER}")
             }
-            Self::TooLong => write!(f, "it is longer than {} bytes", MAX_LENGTH),
-            Self::TooMany => write!(f, "it has more than {} items", MAX_ITEMS),
+            Self::TooLong => write!(f, "it is longer than {MAX_LENGTH} bytes"),
+            Self::TooMany => write!(f, "it has more than {MAX_ITEMS} items"),
             Self::Syntax(reason) => f.write_str(reason),
             Self::Type(parameter, expected) => write!(f, "{parameter} is not {expected}"),
         }
