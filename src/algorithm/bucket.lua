@@ -56,9 +56,12 @@
           if its_rate > own_rate and b / unit > limit / weight then
             -- Above the capacity the faster rate stays until the next charge.
             keeps_rate = true
-            local over = amount + charge - limit
-            if over > 0 and charge <= limit then
-              local reading = limit - charge + (ceil(over * own_rate / its_rate) + 1)
+            -- A charge that never fits is read for one unit.
+            local asked = charge
+            if asked > limit then asked = weight end
+            local over = amount + asked - limit
+            if over > 0 then
+              local reading = limit - asked + (ceil(over * own_rate / its_rate) + 1)
               if reading < amount then readings[width] = reading end
             end
           end

@@ -95,10 +95,12 @@ impl Bucket {
         rate(by) > rate(self) && written as f64 / by.weight as f64 > self.limit as f64 / self.weight as f64
     }
 
-    /// The reading of such a level, so that this bucket's rate gives the wait for a charge that does not fit.
+    /// The reading of such a level, so that this bucket's rate gives the wait for a charge that does not fit. One that
+    /// never fits is read for one unit, because a cached rejection decides smaller charges by its reading.
     pub(crate) fn owed_reading(&self, used: u64, by: &Self, charge: u64) -> u64 {
+        let charge = if charge > self.limit { self.weight } else { charge };
         let over = (used + charge).saturating_sub(self.limit);
-        if over == 0 || charge > self.limit {
+        if over == 0 {
             return used;
         }
         let rate = |bucket: &Self| bucket.drain as f64 / bucket.weight as f64;

@@ -41,6 +41,23 @@ async fn a_request_that_costs_nothing_shows_what_is_left_and_takes_nothing_in_an
     assert_eq!(scene.left().await, [100, 100, 2]);
 }
 
+/// A recipe counts only what has failed that way.
+#[tokio::test]
+async fn a_request_that_costs_nothing_is_charged_its_actual_cost_whatever_else_is_counted() {
+    let bytes = QuotaPolicy::per_hour("bytes", 100).with_content_bytes(tower_quota::Direction::Both);
+    let slots = QuotaPolicy::concurrent("slots", 2);
+    for policies in [vec![HOUR], vec![HOUR, bytes], vec![HOUR, slots]] {
+        let others: Vec<u64> = policies[1..].iter().map(QuotaPolicy::quota).collect();
+        let scene = Scene::new(policies);
+        let layer = scene.builder().cost(0).actual_cost(|_| Some(3)).build().unwrap();
+        let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
+        let shown = response.extensions().get::<Decision>().unwrap();
+        assert_eq!(shown.allowances().next().unwrap().remaining(), 97);
+        drop(response);
+        assert_eq!(scene.left().await, [vec![97], others].concat());
+    }
+}
+
 #[tokio::test]
 async fn a_cost_above_the_capacity_is_rejected_for_good_however_large_it_is() {
     for cost in [101, u64::MAX] {

@@ -549,20 +549,26 @@ async fn a_request_that_an_open_circuit_keeps_from_the_store_rejects_no_other_re
 }
 
 #[tokio::test]
-async fn a_request_that_the_circuit_of_a_node_keeps_from_it_rejects_no_other_request() {
-    let clock = clock();
-    let store = remote(&clock);
-    let layer = builder(store.clone(), &clock)
-        .policy(QuotaPolicy::per_second("second", 2))
-        .failure_mode(FailureMode::Open)
-        .build()
-        .unwrap();
-    send(&layer, request("alice")).await;
-    exhaust(&layer, &clock).await;
-    store.set(Timing::FailingLater(StoreErrorKind::CircuitOpen));
-    clock.advance(Duration::from_millis(600));
-    for _ in 0..3 {
-        assert_eq!(send(&layer, request("alice")).await.outcome(), Outcome::FailedOpen);
+async fn a_request_that_charged_nothing_because_of_a_circuit_or_of_memory_rejects_no_other_request() {
+    for kind in [StoreErrorKind::CircuitOpen, StoreErrorKind::OutOfMemory] {
+        let clock = clock();
+        let store = remote(&clock);
+        let layer = builder(store.clone(), &clock)
+            .policy(QuotaPolicy::per_second("second", 2))
+            .failure_mode(FailureMode::Open)
+            .build()
+            .unwrap();
+        send(&layer, request("alice")).await;
+        exhaust(&layer, &clock).await;
+        store.set(Timing::FailingLater(kind));
+        clock.advance(Duration::from_millis(600));
+        for _ in 0..3 {
+            assert_eq!(
+                send(&layer, request("alice")).await.outcome(),
+                Outcome::FailedOpen,
+                "{kind:?}"
+            );
+        }
     }
 }
 

@@ -14,11 +14,8 @@ use super::{
     steps::{Ask, Fault, Report},
 };
 
-/// Rejections are remembered for so long although they might pass, in microseconds.
+/// The time in which a rejection is repeated without a call although the request might pass, in microseconds.
 const HOLD: i128 = 20_000;
-/// For so long at most.
-const REMEMBERED: i128 = 1_000_000;
-
 /// After so many failures in a row the store is left alone.
 const FAILURES: u32 = 5;
 /// For so long at least after the last of them, and for so long at most.
@@ -401,10 +398,7 @@ impl Model {
                 self.changed.insert(*holder);
             } else {
                 self.changed.remove(holder);
-                // A cost that never passes leaves an overdrawn bucket unread whose rate was lowered.
-                let is_never = verdict.retry_after.is_none() && self.limiters[limiter].has_several_rules;
-                let hold = if is_never { REMEMBERED } else { HOLD };
-                self.limiters[limiter].held.insert(*holder, self.now + hold);
+                self.limiters[limiter].held.insert(*holder, self.now + HOLD);
             }
         }
         let has_tokens = policies

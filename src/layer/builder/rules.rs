@@ -37,7 +37,8 @@ impl RateLimitLayerBuilder {
 
     /// Sets the cost of each request, in the units of policies that count requests. Default: 1.
     ///
-    /// A request that costs 0 is not counted at all, in no unit, and shows what is left. A cost above what a policy can ever
+    /// A request that costs 0 is charged in no unit and shows what is left; only an [`ActualCost`](crate::ActualCost) above 0
+    /// charges it. A cost above what a policy can ever
     /// hold is an error of [`build`](Self::build) and of [new rules](crate::RulesHandle::replace): no request would pass.
     ///
     /// ```

@@ -174,8 +174,13 @@ impl Numbers {
             self.capacity / self.part(),
             cost * self.window / self.part(),
         );
+        let cost = if cost > capacity {
+            self.window / self.part()
+        } else {
+            cost
+        };
         let over = used + cost - capacity;
-        if over <= 0 || cost > capacity {
+        if over <= 0 {
             return used * self.part();
         }
         let rate = |numbers: &Self| numbers.rate as f64 / numbers.window as f64;

@@ -174,9 +174,11 @@ impl RejectionCache {
         Ok(self.learned(answer?, asked_at))
     }
 
-    /// A call that an open circuit has kept from the store charges nothing: no request is rejected because of it.
+    /// A call that an open circuit has kept from the store, or for which the store has no memory, charges nothing: no request
+    /// is rejected because of it.
     fn note_unsent(&self, partitions: &[PartitionId], error: Option<&StoreError>) {
-        if error.is_some_and(|error| error.kind() == StoreErrorKind::CircuitOpen) {
+        let charges_nothing = |kind| matches!(kind, StoreErrorKind::CircuitOpen | StoreErrorKind::OutOfMemory);
+        if error.is_some_and(|error| charges_nothing(error.kind())) {
             for partition in partitions {
                 self.change(*partition, |shard, _| shard.unsent(*partition));
             }
