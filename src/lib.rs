@@ -165,8 +165,8 @@ pub use self::{
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     policy::{
-        Algorithm, CalendarPeriod, CalendarWindow, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName,
-        Weekday,
+        Algorithm, CalendarPeriod, CalendarWindow, CallerQuotas, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit,
+        UnitName, Weekday,
     },
     response::{
         fields::{EmitWhen, LegacyReset, RateCap, ResponseFields},

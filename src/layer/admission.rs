@@ -119,10 +119,15 @@ impl Limits {
         if has_no_name && self.tiers.has_not_asked(request) {
             self.log.unresolved_tier(self.scope_name());
         }
-        let selection = active.select_tier(name, partition);
+        let mut selection = active.select_tier(name, partition);
         if selection.is_unknown {
             self.log.unknown_tier(self.scope_name());
         }
+        let quotas = || {
+            let resolved = || request.extensions.get::<ResolvedTier>()?.quotas();
+            request.extensions.get().or_else(resolved)
+        };
+        selection.set = selection.set.map(|set| active.for_caller(set, quotas));
         selection
     }
 

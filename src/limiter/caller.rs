@@ -16,7 +16,7 @@ use crate::{
     decision::{Decision, Outcome, Plan},
     error::ConfigError,
     partition::{PartitionId, PartitionKey, ToPartitionKey},
-    policy::{MAX_UNITS, Policy, QuotaUnit, UnitName},
+    policy::{CallerQuotas, MAX_UNITS, Policy, QuotaUnit, UnitName},
     rules::{Grant, Policies, QuotaSet, Selection},
     sync::sleep::sleep,
 };
@@ -53,6 +53,7 @@ pub struct Caller {
     main: Option<Holder>,
     named: SmallVec<[(String, Holder); 1]>,
     tier: Option<String>,
+    quotas: Option<CallerQuotas>,
     cost: u64,
     is_partial: bool,
     units: SmallVec<[(String, u64); 1]>,
@@ -66,6 +67,7 @@ impl Caller {
             limiter,
             named: SmallVec::new(),
             tier: None,
+            quotas: None,
             cost: 1,
             is_partial: false,
             units: SmallVec::new(),
@@ -84,6 +86,13 @@ impl Caller {
     /// Sets the tier. Default: the first one. Rules without tiers are the same for every tier.
     pub fn tier<'a>(mut self, name: impl Into<Option<&'a str>>) -> Self {
         self.tier = name.into().map(str::to_owned);
+        self
+    }
+
+    /// Sets the caller's own quotas, for policies that [allow them](crate::QuotaPolicy::with_caller_quotas). Default: those of
+    /// the tier.
+    pub fn quotas(mut self, quotas: CallerQuotas) -> Self {
+        self.quotas = Some(quotas);
         self
     }
 
@@ -347,6 +356,8 @@ impl Caller {
         if selection.is_unknown {
             limiter.log.unknown_tier(limiter.scope());
         }
+        let quotas = || self.quotas.as_ref();
+        selection.set = selection.set.map(|set| active.for_caller(set, quotas));
         let question = limiter.question(&active, &mut selection, 100, main, |set| self.plan_of_all(set));
         (question, selection)
     }
@@ -381,9 +392,8 @@ impl Caller {
             name: tier.unwrap_or_default().to_owned(),
             known,
         })?;
-        let Some(set) = set.map(|set| limiter.granted(&active, set, main)) else {
-            return Ok(None);
-        };
+        let Some(set) = set else { return Ok(None) };
+        let set = limiter.granted(&active, active.for_caller(set, || self.quotas.as_ref()), main);
         let holder = |key| Ok(self.holder(key).cloned());
         Ok(limiter.plan(&set, self.cost, holder).ok())
     }

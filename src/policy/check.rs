@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Algorithm, MAX_NAME, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit};
+use super::{Algorithm, CallerQuotaBounds, MAX_NAME, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit};
 use crate::{
     algorithm::{Calendar, Closed, Concurrency, Counter, Limit, Lockout},
     error::{ConfigError, ConfigErrorKind},
@@ -19,7 +19,28 @@ pub(super) fn check(policy: &QuotaPolicy) -> Result<Limit, ConfigError> {
     let counter = counter(policy)?;
     check_prefetch(policy)?;
     let lockout = lockout(policy)?;
+    check_caller_quotas(policy)?;
     Ok(Limit { counter, lockout })
+}
+
+/// The policy is to be valid with the quotas that callers may have.
+fn check_caller_quotas(policy: &QuotaPolicy) -> Result<(), ConfigError> {
+    let Some(CallerQuotaBounds { least, most }) = policy.caller_quotas else {
+        return Ok(());
+    };
+    let bounds = format!("caller quotas {least}..={most}");
+    if least > most {
+        let message = format!("{bounds}: the first is above the last");
+        return Err(ConfigError::new(ConfigErrorKind::Quota, message));
+    }
+    ConfigError::check_range(ConfigErrorKind::Quota, "largest caller quota", most, 0..=MAX_QUOTA)?;
+    [least, most].into_iter().try_for_each(|quota| {
+        let counted = counter(&QuotaPolicy {
+            quota,
+            ..policy.clone()
+        });
+        counted.map(drop).map_err(|error| error.within(&bounds))
+    })
 }
 
 fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {

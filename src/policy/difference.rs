@@ -39,6 +39,13 @@ impl QuotaPolicy {
                 or_none(policy.lockout.map(|time| seconds(time.as_secs())))
             }),
             of("prefetch", |policy| or_none(policy.prefetch)),
+            of("caller quotas", |policy| {
+                or_none(
+                    policy
+                        .caller_quotas
+                        .map(|bounds| format!("{}..={}", bounds.least, bounds.most)),
+                )
+            }),
             of("shadow", |policy| yes_or_no(policy.is_shadow)),
             of("hidden", |policy| yes_or_no(policy.is_hidden)),
             of("partition key", |policy| yes_or_no(policy.shows_partition_key)),

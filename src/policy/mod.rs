@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod calendar;
+mod caller_quotas;
 mod check;
 mod dated;
 mod difference;
@@ -16,11 +17,14 @@ use std::fmt;
 pub use self::{
     algorithm::Algorithm,
     calendar::CalendarWindow,
+    caller_quotas::CallerQuotas,
     quota_policy::QuotaPolicy,
     set::{Policy, PolicySet},
     unit::UnitName,
 };
 pub(crate) use self::{
+    caller_quotas::Numbers,
+    quota_policy::CallerQuotaBounds,
     set::{BatchTerms, MAX_POLICIES, MAX_UNITS},
     unit::UnitId,
 };

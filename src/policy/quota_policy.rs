@@ -1,6 +1,6 @@
 //! A policy as a user writes it.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
 
 use super::{Algorithm, CalendarWindow, Direction, MAX_QUOTA, QuotaUnit, UnitName};
 use crate::fields::ExtensionValue;
@@ -95,7 +95,7 @@ use crate::fields::ExtensionValue;
 /// what else it needs of `window_seconds`, `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin"}`), `burst_capacity`,
 /// `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`, `"concurrent_requests"`, `"content_bytes"`,
 /// `"request_content_bytes"`, `"response_content_bytes"`, or a name of [your own](Self::with_unit)), `key`,
-/// `lockout_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
+/// `caller_quotas` (such as `[10, 10000]`), `lockout_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -128,9 +128,17 @@ pub struct QuotaPolicy {
     pub(crate) is_hidden: bool,
     pub(crate) is_shadow: bool,
     pub(crate) shows_partition_key: bool,
+    pub(crate) caller_quotas: Option<CallerQuotaBounds>,
     /// The name of the layer's key by which it counts, if that is not the main one.
     pub(crate) key: Option<Cow<'static, str>>,
     pub(crate) extensions: Vec<(Cow<'static, str>, ExtensionValue)>,
+}
+
+/// The bounds of the quotas that callers may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallerQuotaBounds {
+    pub(crate) least: u64,
+    pub(crate) most: u64,
 }
 
 impl QuotaPolicy {
@@ -227,6 +235,7 @@ impl QuotaPolicy {
             is_hidden: false,
             is_shadow: false,
             shows_partition_key: false,
+            caller_quotas: None,
             key: None,
             extensions: Vec::new(),
         }
@@ -264,6 +273,41 @@ impl QuotaPolicy {
     #[must_use]
     pub const fn with_burst_capacity(mut self, capacity: u64) -> Self {
         self.burst_capacity = Some(capacity);
+        self
+    }
+
+    /// Lets callers have quotas of their own, from the first to the last of these: what their contracts say, in place of the
+    /// number of their tier. Without it, all callers of a tier have the same.
+    ///
+    /// The numbers come as [`CallerQuotas`](crate::CallerQuotas) with the request or from the source of the tiers. Those
+    /// outside of the bounds count as the nearest bound, so that a wrong number does no harm. A bound of 0 lets a caller's
+    /// policy be closed.
+    ///
+    /// [`build`](crate::RateLimitLayerBuilder::build) fails if the first is above the last, or if one of them is no valid
+    /// quota of the policy.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::{CallerQuotas, Limiter};
+    ///
+    /// # run(async {
+    /// let limiter = Limiter::builder(MemoryStore::new())
+    ///     .scope("exports")
+    ///     .policy(QuotaPolicy::concurrent("exports", 2).with_caller_quotas(1..=20))
+    ///     .build()?;
+    ///
+    /// let acme = limiter.caller("acme").quotas(CallerQuotas::new().quota("exports", 3));
+    /// let running = [acme.hold().await, acme.hold().await, acme.hold().await];
+    /// assert!(running.iter().all(Result::is_ok));
+    /// assert!(acme.hold().await.is_err());
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub const fn with_caller_quotas(mut self, quotas: RangeInclusive<u64>) -> Self {
+        self.caller_quotas = Some(CallerQuotaBounds {
+            least: *quotas.start(),
+            most: *quotas.end(),
+        });
         self
     }
 

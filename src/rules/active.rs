@@ -5,7 +5,11 @@ use std::{borrow::Cow, sync::Arc};
 use smallvec::SmallVec;
 
 use super::{applied::AppliedRules, config::RulesConfig, grants::Grants, set::QuotaSet, switch::Switch};
-use crate::{decision::Outcome, partition::PartitionId, policy::QuotaPolicy};
+use crate::{
+    decision::Outcome,
+    partition::PartitionId,
+    policy::{CallerQuotas, QuotaPolicy},
+};
 
 /// The rules in force at one moment.
 #[derive(Clone, Debug)]
@@ -41,6 +45,19 @@ impl Active {
     /// A set with so many percent of its quotas.
     pub(crate) fn at_capacity(&self, set: Arc<QuotaSet>, percent: u8) -> Arc<QuotaSet> {
         set.at_capacity(percent, &self.config)
+    }
+
+    /// The policies of a caller that may have quotas of its own.
+    #[inline]
+    pub(crate) fn for_caller<'a>(
+        &self,
+        set: Arc<QuotaSet>,
+        quotas: impl FnOnce() -> Option<&'a CallerQuotas>,
+    ) -> Arc<QuotaSet> {
+        match set.may_be_own().then(quotas).flatten() {
+            Some(quotas) => set.for_caller(quotas, &self.config),
+            None => set,
+        }
     }
 
     /// Returns `true` if the rules for the caller with this partition have tiers.

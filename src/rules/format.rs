@@ -15,7 +15,9 @@ use self::{
     values::{AlgorithmForm, ExtensionForm, Whole},
 };
 use super::data::Rules;
-use crate::policy::{Algorithm, CalendarWindow, Direction, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit, UnitName};
+use crate::policy::{
+    Algorithm, CalendarWindow, CallerQuotaBounds, Direction, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit, UnitName,
+};
 
 impl<'de> Deserialize<'de> for QuotaPolicy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -108,6 +110,9 @@ struct PolicyForm {
     #[serde(default, deserialize_with = "field::prefetch")]
     #[serde(skip_serializing_if = "Option::is_none")]
     prefetch: Option<Whole<MAX_QUOTA>>,
+    #[serde(default, deserialize_with = "field::caller_quotas")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    caller_quotas: Option<[Whole<MAX_QUOTA, 0>; 2]>,
     #[serde(default, deserialize_with = "field::lockout_seconds")]
     #[serde(skip_serializing_if = "Option::is_none")]
     lockout_seconds: Option<Whole<MAX_WINDOW>>,
@@ -134,6 +139,7 @@ mod field {
         Deserialize::deserialize =>
             quota: Whole<MAX_QUOTA, 0>,
             burst_capacity: Option<Whole<MAX_QUOTA>>, prefetch: Option<Whole<MAX_QUOTA>>,
+            caller_quotas: Option<[Whole<MAX_QUOTA, 0>; 2]>,
             lockout_seconds: Option<Whole<MAX_WINDOW>>, window_seconds: Option<Whole<MAX_WINDOW>>,
             calendar: Option<CalendarForm>, hidden: Option<bool>, partition_key: bool, shadow: bool, unlimited: bool,
             key: Option<String>, name: String, extensions: BTreeMap<String, ExtensionForm>;
@@ -178,6 +184,9 @@ impl PolicyForm {
             unit: unit_name(policy.unit())?,
             key: policy.key_name().map(str::to_owned),
             prefetch: policy.prefetch().map(Whole),
+            caller_quotas: policy
+                .caller_quotas
+                .map(|bounds| [Whole(bounds.least), Whole(bounds.most)]),
             lockout_seconds: whole_seconds("lockout", policy.lockout())?,
             // A shadow is hidden unless it is shown.
             hidden: (policy.is_hidden() != policy.is_shadow()).then_some(policy.is_hidden()),
@@ -206,6 +215,9 @@ impl PolicyForm {
             burst_capacity: self.burst_capacity.map(|Whole(capacity)| capacity),
             unit,
             prefetch: self.prefetch.map(|Whole(units)| units),
+            caller_quotas: self
+                .caller_quotas
+                .map(|[Whole(least), Whole(most)]| CallerQuotaBounds { least, most }),
             lockout: self.lockout_seconds.map(Whole::seconds),
             is_hidden: self.hidden.unwrap_or(self.shadow),
             is_shadow: self.shadow,

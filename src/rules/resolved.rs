@@ -9,7 +9,9 @@ use std::{
     },
 };
 
-/// The tier of a request's caller, in the request's extensions, where [`Tiers::resolved`](crate::Tiers::resolved)
+use crate::policy::CallerQuotas;
+
+/// The tier of a request's caller, and its own quotas if it has any, in the request's extensions, where [`Tiers::resolved`](crate::Tiers::resolved)
 /// reads it.
 ///
 /// A [`TierLayer`](crate::tier::TierLayer) puts it there when its source has named a tier. You want to make one yourself if
@@ -27,6 +29,7 @@ use std::{
 #[derive(Clone)]
 pub struct ResolvedTier {
     name: Arc<str>,
+    quotas: Option<CallerQuotas>,
     /// All clones share it: a layer sees whether a layer inside of it has read the name.
     is_read: Arc<AtomicBool>,
 }
@@ -45,17 +48,56 @@ impl ResolvedTier {
     pub fn new(name: impl AsRef<str>) -> Self {
         Self {
             name: name.as_ref().into(),
+            quotas: None,
             is_read: Arc::default(),
         }
     }
 
+    /// The same tier for a caller with quotas of its own, as a source that knows plan and contract answers. A layer prefers
+    /// [`CallerQuotas`] that are in the request's extensions themselves.
+    ///
+    /// ```
+    /// use tower_quota::{CallerQuotas, ResolvedTier, tier::TierLayer};
+    ///
+    /// #[derive(Clone)]
+    /// struct Customer(u64);
+    /// # impl tower_quota::ToPartitionKey for Customer {
+    /// #     fn to_partition_key(&self) -> tower_quota::PartitionKey {
+    /// #         tower_quota::PartitionKey::new("customer", self.0.to_string())
+    /// #     }
+    /// # }
+    ///
+    /// // A database, say: plan and contract in one answer.
+    /// let tiers = TierLayer::by_extension(|Customer(number)| async move {
+    ///     let contract = CallerQuotas::new().quota("minute", if number == 4711 { 5_000 } else { 1_000 });
+    ///     Ok::<_, std::convert::Infallible>(Some(ResolvedTier::new("premium").with_quotas(contract)))
+    /// })
+    /// .build()?;
+    /// # let _ = tiers;
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn with_quotas(mut self, quotas: CallerQuotas) -> Self {
+        self.quotas = Some(quotas);
+        self
+    }
+
     /// The name.
     pub fn as_str(&self) -> &str {
+        self.read();
+        &self.name
+    }
+
+    /// The caller's own quotas.
+    pub(crate) fn quotas(&self) -> Option<&CallerQuotas> {
+        self.quotas.as_ref().inspect(|_| self.read())
+    }
+
+    fn read(&self) {
         // Most names are of a cache, and were read before: processors share a value that nothing writes.
         if !self.is_read.load(Ordering::Relaxed) {
             self.is_read.store(true, Ordering::Relaxed);
         }
-        &self.name
     }
 
     /// The length of the name, which no request asks for.
@@ -69,9 +111,15 @@ impl ResolvedTier {
     }
 }
 
+impl<T: AsRef<str>> From<T> for ResolvedTier {
+    fn from(name: T) -> Self {
+        Self::new(name)
+    }
+}
+
 impl PartialEq for ResolvedTier {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+        (&self.name, &self.quotas) == (&other.name, &other.quotas)
     }
 }
 

@@ -5,14 +5,17 @@ use std::{
     time::Duration,
 };
 
+use indexmap::IndexMap;
 use smallvec::SmallVec;
 
 use super::config::{LayerView, RulesConfig};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     fields::Prepared,
-    policy::{Algorithm, Direction, MAX_UNITS, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
-    sync::per_thread::PerThread,
+    policy::{
+        Algorithm, CallerQuotas, Direction, MAX_UNITS, Numbers, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName,
+    },
+    sync::{mutex::Mutex, per_thread::PerThread, random},
 };
 
 /// Policies that one decision holds together, with the field that shows them.
@@ -31,7 +34,16 @@ pub(crate) struct QuotaSet {
     pub(crate) is_reduced: bool,
     /// The same policies with 1 to 99 percent of their quotas, made when they are first needed.
     reduced: Arc<OnceLock<Box<Reduced>>>,
+    /// Those of callers who have quotas of their own, for all copies of this set; `None` if none can have any.
+    own: Option<Arc<Mutex<OwnSets>>>,
 }
+
+/// The policies of callers by their numbers, each with the place of its policy.
+type OwnSets = IndexMap<OwnNumbers, PerThread<Arc<QuotaSet>>, foldhash::fast::RandomState>;
+type OwnNumbers = SmallVec<[(u8, Numbers); 1]>;
+
+/// Maximum number of different numbers that are kept: about 4 MB for each tier.
+const MAX_OWN_SETS: usize = 4_096;
 
 /// The part of a set that follows from the settings of a layer. It is empty for a layer that is gone.
 #[derive(Clone, Debug, Default)]
@@ -160,6 +172,7 @@ impl QuotaSet {
     }
 
     fn of(policies: PolicySet, parts: SmallVec<[SetPart; 1]>, views: SmallVec<[SetView; 1]>) -> Self {
+        let own = policies.iter().any(|policy| policy.policy().caller_quotas.is_some());
         Self {
             parts,
             views,
@@ -168,6 +181,7 @@ impl QuotaSet {
             policies,
             is_reduced: false,
             reduced: Arc::default(),
+            own: own.then(Arc::default),
         }
     }
 
@@ -182,6 +196,7 @@ impl QuotaSet {
             parts: parts.collect(),
             views: self.views.iter().map(SetView::with_own_count).collect(),
             reduced: Arc::clone(&self.reduced),
+            own: self.own.clone(),
             ..*self
         }
     }
@@ -236,15 +251,56 @@ impl QuotaSet {
             let is_sound = is_meant && PolicySet::new([raised.clone()]).is_ok();
             if is_sound { raised } else { policy.clone() }
         });
-        let policies: Vec<QuotaPolicy> = policies.collect();
-        let mut raised = Self::new(policies.clone(), config).or_else(|_| {
-            // The fields of a layer cannot say these policies, and show those of the rules.
-            let mut raised = Self::new(policies, &config.without_layers())?;
-            raised.views.clone_from(&self.views);
-            Ok::<_, ConfigError>(raised)
-        })?;
+        let mut raised = self.changed_to(policies.collect(), config)?;
         raised.is_reduced = self.is_reduced;
         Ok(raised)
+    }
+
+    /// Returns `true` if callers may have quotas of their own.
+    #[inline]
+    pub(crate) fn may_be_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// The policies of a caller with quotas of its own: the same for all callers with the same numbers.
+    pub(super) fn for_caller(self: Arc<Self>, quotas: &CallerQuotas, config: &RulesConfig) -> Arc<Self> {
+        let Some(own) = &self.own else {
+            return self;
+        };
+        let numbers = (0..)
+            .zip(self.policies())
+            .filter_map(|(place, policy)| Some((place, quotas.of(policy)?)));
+        let numbers: OwnNumbers = numbers.collect();
+        if numbers.is_empty() {
+            return self;
+        }
+        let local = |set: &PerThread<Arc<Self>>| Arc::clone(set.local(|set| Arc::new(set.with_own_count())));
+        if let Some(known) = own.lock().get(&numbers) {
+            return local(known);
+        }
+        let policies = (0..).zip(self.policies()).map(|(place, policy)| {
+            let numbers = numbers.iter().find(|(of, _)| *of == place);
+            numbers.map_or_else(|| policy.clone(), |(_, numbers)| policy.with_numbers(*numbers))
+        });
+        let Ok(set) = self.changed_to(policies.collect(), config) else {
+            return self;
+        };
+        let mut own = own.lock();
+        if own.len() >= MAX_OWN_SETS {
+            let any = random::number() as usize % own.len();
+            own.swap_remove_index(any);
+        }
+        local(own.entry(numbers).or_insert_with(|| PerThread::new(Arc::new(set))))
+    }
+
+    /// The set with other numbers.
+    fn changed_to(&self, policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
+        Self::new(policies.clone(), config).or_else(|_| {
+            // The fields of a layer cannot say these policies, and show those of the rules.
+            let mut changed = Self::new(policies, &config.without_layers())?;
+            changed.views.clone_from(&self.views);
+            Ok(changed)
+        })
     }
 
     fn reduced_to(&self, percent: u8, config: &RulesConfig) -> Self {

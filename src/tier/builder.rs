@@ -16,7 +16,7 @@ use crate::{
     clock::Clock,
     error::{ConfigError, ConfigErrorKind::Tier},
     partition::ToPartitionKey,
-    rules::NoTier,
+    rules::{NoTier, ResolvedTier},
 };
 
 /// Settings of a [`TierLayer`]. All have a default, and nothing is checked before [`build`](Self::build).
@@ -47,8 +47,9 @@ impl TierLayer {
     /// extensions.
     ///
     /// The resolver gets a clone of the value, so `U` should hold what the source is asked by. It answers with the name
-    /// of a tier (`String`, `&'static str`, `Cow<str>`, any type that is `AsRef<str>`), with `None` if the user has none,
-    /// or with an error, which is logged: keep users' names out of it. A name of more than 256 bytes counts as an error.
+    /// of a tier (`String`, `&'static str`, `Cow<str>`, any type that is `AsRef<str>`), with a [`ResolvedTier`] that also
+    /// has the caller's [own quotas](ResolvedTier::with_quotas), with `None` if the user has none, or with an error, which
+    /// is logged: keep users' names out of it. A name of more than 256 bytes counts as an error.
     ///
     /// Requests without such a value go on without a tier.
     pub fn by_extension<U, R, A, N, E>(resolver: R) -> TierLayerBuilder
@@ -56,7 +57,7 @@ impl TierLayer {
         U: ToPartitionKey + Clone + Send + Sync + 'static,
         R: Fn(U) -> A + Send + Sync + 'static,
         A: Future<Output = Result<Option<N>, E>> + Send + 'static,
-        N: AsRef<str>,
+        N: Into<ResolvedTier>,
         E: fmt::Display,
     {
         let resolver = Arc::new(resolver);
@@ -97,7 +98,7 @@ impl TierLayer {
         F: Fn(&Parts) -> Option<U> + Send + Sync + 'static,
         R: Fn(U) -> A + Send + Sync + 'static,
         A: Future<Output = Result<Option<N>, E>> + Send + 'static,
-        N: AsRef<str>,
+        N: Into<ResolvedTier>,
         E: fmt::Display,
     {
         let resolver = Arc::new(resolver);

@@ -20,20 +20,20 @@ where
     U: Clone + Send + 'static,
     R: Fn(U) -> A + Send + Sync + 'static,
     A: Future<Output = Result<Option<N>, E>> + Send + 'static,
-    N: AsRef<str>,
+    N: Into<ResolvedTier>,
     E: Display,
 {
     let resolver = Arc::clone(resolver);
     Box::new(move || {
         let answer = resolver(user.clone());
         Box::pin(async move {
-            let name = answer.await.map_err(|error| error.to_string())?;
-            match name.as_ref().map(AsRef::as_ref) {
-                Some(name) if name.len() > LONGEST_NAME => Err(format!(
+            let tier = answer.await.map_err(|error| error.to_string())?;
+            match tier.map(N::into) {
+                Some(tier) if tier.len() > LONGEST_NAME => Err(format!(
                     "a tier's name of {} bytes is longer than {LONGEST_NAME}",
-                    name.len()
+                    tier.len()
                 )),
-                name => Ok(name.map(ResolvedTier::new)),
+                tier => Ok(tier),
             }
         })
     })

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod calendar;
+mod caller_quotas;
 mod claims;
 mod closed;
 mod content;

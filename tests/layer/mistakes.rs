@@ -103,6 +103,16 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     ("prefetch", "0", r#"policy "a": prefetch 0 is outside 1..=10"#),
     ("prefetch", "11", r#"policy "a": prefetch 11 is outside 1..=10"#),
     (
+        "caller_quotas",
+        "[5, 1]",
+        r#"policy "a": caller quotas 5..=1: the first is above the last"#,
+    ),
+    (
+        "caller_quotas",
+        "[5]",
+        "caller_quotas: invalid length 1, expected an array of length 2",
+    ),
+    (
         "lockout_seconds",
         "0",
         r#"policy "a": lockout 0ns is not a whole number of seconds in 1..=1000000000"#,

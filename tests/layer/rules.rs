@@ -770,7 +770,7 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
             {"name": "bytes", "quota": 1000, "window_seconds": 60, "unit": "response_content_bytes",
              "algorithm": "fixed_window", "shadow": true},
             {"name": "slots", "quota": 3, "unit": "concurrent_requests", "shadow": true, "hidden": false,
-             "key": "everybody"}
+             "key": "everybody", "caller_quotas": [0, 30]}
         ]}"#,
     )
     .unwrap();
@@ -794,9 +794,12 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
         QuotaPolicy::concurrent("slots", 3)
             .shadow()
             .visible()
-            .keyed_by("everybody"),
+            .keyed_by("everybody")
+            .with_caller_quotas(0..=30),
     ];
-    assert_eq!(read, rules(expected));
+    assert_eq!(read, rules(expected.clone()));
+    let written = serde_json::to_value(rules(expected)).unwrap();
+    assert_eq!(serde_json::from_value::<Rules>(written).unwrap(), read);
 }
 
 /// A policy for all, as JSON, with these fields beside its name, quota and window; later ones stand for earlier ones.

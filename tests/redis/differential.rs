@@ -136,7 +136,7 @@ enum Change {
         capacity: Option<u64>,
         lockout: Option<u64>,
     },
-    Other(QuotaPolicy),
+    Other(Box<QuotaPolicy>),
     Same,
 }
 
@@ -145,7 +145,7 @@ impl Change {
         let new = match self {
             Self::Gone => return None,
             Self::Same => old.clone(),
-            Self::Other(other) => other.clone(),
+            Self::Other(other) => QuotaPolicy::clone(other),
             Self::Numbers {
                 quota,
                 capacity,
@@ -192,7 +192,7 @@ fn configurations() -> impl Strategy<Value = [Vec<QuotaPolicy>; 2]> {
             2 => Just(Change::Same),
             1 => Just(Change::Gone),
             4 => numbers.prop_map(|(quota, capacity, lockout)| Change::Numbers { quota, capacity, lockout }),
-            2 => policy(name).prop_map(Change::Other),
+            2 => policy(name).prop_map(|policy| Change::Other(Box::new(policy))),
         ];
         (policy(name), change)
     };

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use test_kit::{shared_cluster, shared_server};
 use tower_quota::{
-    Caller, ChargeTime, Decision, Limiter, Outcome, Permit, QuotaPolicy, RedisStore, RedisStoreBuilder, Refund,
-    RefundOutcome,
+    Caller, CallerQuotas, ChargeTime, Decision, Limiter, Outcome, Permit, QuotaPolicy, RedisStore, RedisStoreBuilder,
+    Refund, RefundOutcome,
     clock::{Clock, Timestamp},
 };
 
@@ -83,5 +83,45 @@ async fn callers_of_two_instances_never_get_more_than_their_quota_and_refunds_co
         assert_eq!(left(&bob(1)).await, [5, 2, 55]);
         bob(1).reset().await.unwrap();
         assert_eq!(left(&bob(0)).await, [50, 2, 100]);
+    }
+}
+
+/// Each of them has its own numbers of the caller for a while; what is used is used for both.
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_that_know_different_quotas_of_a_caller_count_what_both_have_admitted() {
+    let limiter = |builder: RedisStoreBuilder| {
+        let store = builder
+            .key_prefix("own-quotas")
+            .clock(Clock::manual(Timestamp::from_micros(1_700_010_000_000_000)))
+            .connection_timeout(HANG);
+        Limiter::builder(store.build().unwrap())
+            .scope("own-quotas")
+            .named_key("team")
+            .policy(QuotaPolicy::per_day("user", 5).with_caller_quotas(1..=100))
+            .policy(
+                QuotaPolicy::per_day("team", 100)
+                    .keyed_by("team")
+                    .with_caller_quotas(1..=100),
+            )
+            .deadline(HANG)
+            .build()
+            .unwrap()
+    };
+    let single = || limiter(RedisStore::builder(shared_server().url()));
+    let cluster = || limiter(RedisStore::cluster_builder(shared_cluster().urls()));
+    for [here, there] in [[single(), single()], [cluster(), cluster()]] {
+        let acme = |limiter: &Limiter, quota| {
+            let quotas = CallerQuotas::new().quota("user", quota).quota("team", 30);
+            limiter.caller("acme").keyed_by("team", "red").quotas(quotas)
+        };
+        let (here, there) = (acme(&here, 5), acme(&there, 20));
+        let mut admitted = 0;
+        for _ in 0..30 {
+            for caller in [&here, &there] {
+                admitted += usize::from(caller.check().await.outcome() == Outcome::Allowed);
+            }
+        }
+        assert_eq!(admitted, 20);
+        assert_eq!((left(&here).await, left(&there).await), (vec![0, 10], vec![0, 10]));
     }
 }

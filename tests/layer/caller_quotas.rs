@@ -1,0 +1,334 @@
+//! Callers who have quotas of their own.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU8, AtomicUsize, Ordering},
+};
+
+use proptest::prelude::*;
+use test_kit::{Answered, limits, limits_of, memory, request, send};
+use tower_quota::{
+    Algorithm, CallerQuotas, Capacity, ConfigErrorKind, Outcome, ResolvedTier, Rules, RulesHandle, Tiers,
+    tier::TierLayer,
+};
+
+use super::*;
+
+const MINUTE: QuotaPolicy = QuotaPolicy::per_minute("minute", 100).with_caller_quotas(10..=10_000);
+
+fn clock() -> Clock {
+    Clock::manual(Timestamp::from_micros(1_700_000_000_000_000))
+}
+
+fn quotas(quota: u64) -> CallerQuotas {
+    CallerQuotas::new().quota("minute", quota)
+}
+
+/// A request of a user with quotas of its own.
+fn request_with(user: &str, quotas: CallerQuotas) -> Request<()> {
+    let mut request = request(user);
+    request.extensions_mut().insert(quotas);
+    request
+}
+
+async fn policy_of(layer: &RateLimitLayer, request: Request<()>) -> String {
+    send(layer, request).await.field("ratelimit-policy").to_owned()
+}
+
+#[tokio::test]
+async fn a_caller_has_its_own_quota_in_field_decision_and_problem_and_others_have_that_of_the_rules() {
+    let layer = limits(memory(&clock())).policy(MINUTE).build().unwrap();
+    for left in (0..12).rev() {
+        let response = send(&layer, request_with("acme", quotas(12))).await;
+        assert_eq!(response.remaining(), [("minute".to_owned(), left)]);
+    }
+    let rejected = send(&layer, request_with("acme", quotas(12))).await;
+    assert_eq!(rejected.code(), 429);
+    assert_eq!(rejected.field("ratelimit-policy"), r#""minute";q=12;w=60"#);
+    assert_eq!(rejected.field("retry-after"), "5");
+    assert_eq!(rejected.decision().violated().next().unwrap().policy().quota(), 12);
+
+    let bob = send(&layer, request("bob")).await;
+    assert_eq!(
+        bob.fields(["ratelimit-policy", "ratelimit"]),
+        [r#""minute";q=100;w=60"#, r#""minute";r=99;t=60"#]
+    );
+    // Used units stay used when the numbers change.
+    let later = send(&layer, request("acme")).await;
+    assert_eq!(later.field("ratelimit"), r#""minute";r=87;t=53"#);
+}
+
+#[tokio::test]
+async fn numbers_are_brought_within_the_bounds_of_the_policy_and_unknown_names_change_nothing() {
+    let closable = QuotaPolicy::per_hour("hour", 5).with_caller_quotas(0..=50);
+    let fixed = QuotaPolicy::per_day("day", 1_000);
+    let layer = limits(memory(&clock()))
+        .policy(MINUTE)
+        .policy(closable)
+        .policy(fixed)
+        .build()
+        .unwrap();
+    let cases = [
+        (quotas(0), [10, 5, 1_000]),
+        (quotas(u64::MAX), [10_000, 5, 1_000]),
+        (quotas(77).quota("hour", 51).quota("day", 5), [77, 50, 1_000]),
+        (quotas(77).quota("minute", 78), [78, 5, 1_000]),
+        (
+            CallerQuotas::new().quota("whatever", 1).burst_capacity("hour", 7),
+            [100, 5, 1_000],
+        ),
+    ];
+    for (number, (quotas, expected)) in cases.into_iter().enumerate() {
+        let response = send(&layer, request_with(&format!("user{number}"), quotas)).await;
+        let told: Vec<u64> = response
+            .decision()
+            .allowances()
+            .map(|allowance| allowance.policy().quota())
+            .collect();
+        assert_eq!(told, expected, "{number}");
+    }
+    let closed = send(&layer, request_with("closed", CallerQuotas::new().quota("hour", 0))).await;
+    assert_eq!((closed.code(), closed.field("retry-after")), (429, ""));
+}
+
+#[tokio::test]
+async fn a_burst_capacity_of_a_caller_counts_where_the_algorithm_has_one() {
+    let policies = [
+        MINUTE.with_burst_capacity(3),
+        QuotaPolicy::per_hour("window", 1_000)
+            .with_algorithm(Algorithm::FixedWindow)
+            .with_caller_quotas(1..=5_000),
+    ];
+    let layer = policies
+        .into_iter()
+        .fold(limits(memory(&clock())), |builder, policy| builder.policy(policy));
+    let layer = layer.build().unwrap();
+    let own = quotas(60)
+        .burst_capacity("minute", 6)
+        .burst_capacity("window", 7)
+        .quota("window", 2_000);
+    let response = send(&layer, request_with("acme", own)).await;
+    assert_eq!(
+        response.remaining(),
+        [("minute".to_owned(), 5), ("window".to_owned(), 1_999)]
+    );
+    // A capacity is at least 1 and at most the largest quota.
+    for (capacity, left) in [(0, 0), (u64::MAX, 9_999)] {
+        let own = CallerQuotas::new().burst_capacity("minute", capacity);
+        let response = send(&layer, request_with(&format!("{capacity}"), own)).await;
+        assert_eq!(response.remaining()[0].1, left);
+    }
+}
+
+/// Prefetched units are of the caller's policy, and no more of them than there are.
+#[tokio::test]
+async fn a_policy_that_prefetches_more_than_the_caller_may_use_prefetches_less_of_it() {
+    let policy = MINUTE.with_prefetch(50);
+    let layer = limits(memory(&clock())).policy(policy).build().unwrap();
+    let response = send(&layer, request_with("acme", quotas(20))).await;
+    assert_eq!(response.field("ratelimit-policy"), r#""minute";q=20;w=60"#);
+}
+
+#[tokio::test]
+async fn bounds_that_are_no_quotas_of_the_policy_are_errors_of_build() {
+    #[expect(clippy::reversed_empty_ranges, reason = "that is the error")]
+    let cases = [
+        (
+            MINUTE.with_caller_quotas(10..=5),
+            "caller quotas 10..=5: the first is above the last",
+        ),
+        (
+            MINUTE.with_caller_quotas(0..=u64::MAX),
+            "largest caller quota 18446744073709551615 is outside",
+        ),
+        (
+            MINUTE
+                .with_algorithm(Algorithm::StrictTokenBucket)
+                .with_burst_capacity(20),
+            "caller quotas 10..=10000: burst capacity 20 is above the quota 10",
+        ),
+    ];
+    for (policy, message) in cases {
+        let error = limits(memory(&clock())).policy(policy).build().unwrap_err();
+        assert_eq!(
+            error.kind(),
+            if message.contains("burst") {
+                ConfigErrorKind::BurstCapacity
+            } else {
+                ConfigErrorKind::Quota
+            }
+        );
+        assert!(error.to_string().starts_with(r#"policy "minute": "#), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
+    }
+}
+
+/// Plan and own numbers come from one look-up; a request's own extension wins.
+#[tokio::test]
+async fn the_source_of_tiers_answers_with_the_quotas_of_a_caller_too() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let look_up = TierLayer::from_fn(
+        |request| request.headers.get("x-user-id")?.to_str().ok().map(str::to_owned),
+        move |user: String| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            let tier = match &*user {
+                "acme" => Some(ResolvedTier::new("premium").with_quotas(quotas(5_000))),
+                "bob" => Some(ResolvedTier::new("premium")),
+                _ => None,
+            };
+            std::future::ready(Ok::<_, Infallible>(tier))
+        },
+    );
+    let look_up = look_up.build().unwrap();
+    let tiers = Tiers::resolved()
+        .tier("free", [QuotaPolicy::per_minute("minute", 10)])
+        .tier("premium", [MINUTE]);
+    let layer = limits(memory(&clock())).tiers(tiers).build().unwrap();
+    let both = tower::layer::util::Stack::new(layer, look_up);
+    for (request, quota) in [
+        (request("acme"), 5_000),
+        (request_with("acme", quotas(6_000)), 6_000),
+        (request("bob"), 100),
+        (request("carol"), 10),
+        // The tier of carol lets no caller have its own.
+        (request_with("carol", quotas(6_000)), 10),
+    ] {
+        let response = send(&both, request).await;
+        assert_eq!(
+            response.field("ratelimit-policy"),
+            format!(r#""minute";q={quota};w=60"#)
+        );
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 3);
+}
+
+/// Each level has the numbers of its policy, in one decision.
+#[tokio::test]
+async fn organisation_team_and_user_have_their_own_numbers_in_one_decision() {
+    let limiter = Limiter::builder(memory(&clock()))
+        .named_key("organisation")
+        .named_key("team");
+    let policy = |name, key: Option<&'static str>| {
+        let policy = QuotaPolicy::per_day(name, 100).with_caller_quotas(1..=100_000);
+        key.map_or(policy.clone(), |key| policy.keyed_by(key))
+    };
+    let limiter = limiter
+        .scope("levels")
+        .policy(policy("of organisation", Some("organisation")))
+        .policy(policy("of team", Some("team")))
+        .policy(policy("of user", None))
+        .build()
+        .unwrap();
+    let acme = CallerQuotas::new().quota("of organisation", 10_000).quota("of team", 3);
+    let of = |user: &str, team: &str| {
+        let caller = limiter
+            .caller(user)
+            .keyed_by("organisation", "acme")
+            .keyed_by("team", team);
+        caller.quotas(acme.clone())
+    };
+    let left = |decision: &tower_quota::Decision| -> Vec<u64> {
+        decision.allowances().map(|allowance| allowance.remaining()).collect()
+    };
+    assert_eq!(left(&of("alice", "red").check().await), [9_999, 2, 99]);
+    assert_eq!(left(&of("bob", "red").check().await), [9_998, 1, 99]);
+    assert_eq!(left(&of("alice", "blue").check().await), [9_997, 2, 98]);
+    of("carol", "red").check().await;
+    let rejected = of("dave", "red").check().await;
+    assert_eq!(rejected.outcome(), Outcome::Rejected);
+    assert_eq!(
+        rejected.violated().map(|by| by.policy().name()).collect::<Vec<_>>(),
+        ["of team"]
+    );
+    // Nothing was taken from the other levels.
+    assert_eq!(left(&of("eve", "green").peek().await.unwrap().unwrap())[0], 9_996);
+}
+
+#[tokio::test]
+async fn reduced_capacity_grants_new_rules_and_a_trial_apply_to_the_quotas_of_a_caller() {
+    let percent = Arc::new(AtomicU8::new(100));
+    let capacity = Arc::clone(&percent);
+    let layer = limits(memory(&clock()))
+        .policy(MINUTE)
+        .capacity(move |_| match capacity.load(Ordering::Relaxed) {
+            100 => Capacity::full(),
+            percent => Capacity::reduced_to(percent).unwrap(),
+        })
+        .build()
+        .unwrap();
+    let acme = || request_with("acme", quotas(1_000));
+    assert_eq!(policy_of(&layer, acme()).await, r#""minute";q=1000;w=60"#);
+    percent.store(50, Ordering::Relaxed);
+    assert_eq!(policy_of(&layer, acme()).await, r#""minute";q=500;w=60"#);
+    percent.store(100, Ordering::Relaxed);
+
+    let caller = layer.limiter().caller(&PartitionKey::new("x-user-id", "acme"));
+    caller.grant(7, Duration::from_secs(60)).unwrap();
+    assert_eq!(policy_of(&layer, acme()).await, r#""minute";q=1007;w=60"#);
+    let peeked = caller.clone().quotas(quotas(1_000)).peek().await.unwrap().unwrap();
+    assert_eq!(peeked.allowances().next().unwrap().policy().quota(), 1_007);
+    assert_eq!(policy_of(&layer, request("acme")).await, r#""minute";q=107;w=60"#);
+
+    let rules: RulesHandle = layer.limiter().rules();
+    let lower = || Rules::new().policy(QuotaPolicy::per_minute("minute", 100).with_caller_quotas(1..=600));
+    rules.roll_out(100, lower()).unwrap();
+    assert_eq!(policy_of(&layer, acme()).await, r#""minute";q=607;w=60"#);
+    rules
+        .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 100)))
+        .unwrap();
+    assert_eq!(policy_of(&layer, acme()).await, r#""minute";q=107;w=60"#);
+}
+
+#[tokio::test]
+async fn callers_with_the_same_numbers_share_what_is_prepared_and_any_number_of_them_is_bounded() {
+    let layer = limits(memory(&clock()))
+        .policy(MINUTE.with_caller_quotas(1..=100_000))
+        .build()
+        .unwrap();
+    for number in 0..5_000_u64 {
+        let response = send(&layer, request_with("acme", quotas(1 + number * 7 % 9_000))).await;
+        assert_eq!(
+            response.decision().allowances().next().unwrap().policy().quota(),
+            1 + number * 7 % 9_000
+        );
+    }
+}
+
+const ALGORITHMS: [Algorithm; 5] = [
+    Algorithm::TokenBucket,
+    Algorithm::FixedWindow,
+    Algorithm::SlidingWindowCounter,
+    Algorithm::SlidingWindowLog,
+    Algorithm::LeakyBucketMeter,
+];
+
+proptest! {
+    /// Two instances may know different numbers for a while.
+    #[test]
+    fn instances_that_know_different_numbers_of_a_caller_admit_no_more_than_the_larger_one(
+        algorithm in prop::sample::select(ALGORITHMS.to_vec()),
+        requests in prop::collection::vec((any::<bool>(), 0_u64..8), 1..120),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let policy = QuotaPolicy::per_minute("minute", 5).with_algorithm(algorithm).with_caller_quotas(1..=100);
+            let scene = || {
+                let clock = clock();
+                let limiter = || Limiter::builder(memory(&clock));
+                (limits_of(limiter()).policy(policy.clone()).build().unwrap(), clock)
+            };
+            let ((mixed, clock), (alone, other_clock)) = (scene(), scene());
+            let (mut admitted, mut admitted_alone) = (0, 0);
+            for (is_larger, seconds) in requests {
+                clock.advance(Duration::from_secs(seconds));
+                other_clock.advance(Duration::from_secs(seconds));
+                let of = |quota| request_with("acme", quotas(quota));
+                admitted += usize::from(send(&mixed, of(if is_larger { 20 } else { 5 })).await.code() == 200);
+                admitted_alone += usize::from(send(&alone, of(20)).await.code() == 200);
+                prop_assert!(admitted <= admitted_alone, "{admitted} of {admitted_alone}");
+            }
+            Ok(())
+        })?;
+    }
+}
