@@ -61,24 +61,46 @@ static NEIGHBOURS: Mutex<LayerRegistry> = Mutex::new(LayerRegistry {
 });
 
 struct LayerRegistry {
-    by_place: BTreeMap<Place, Vec<Weak<RegisteredLayer>>>,
+    by_place: BTreeMap<Place, Neighbours>,
     /// With so many places, those whose layers are gone are removed.
     swept_at: usize,
 }
 
+/// The layers at one place.
+#[derive(Default)]
+struct Neighbours {
+    layers: Vec<Weak<RegisteredLayer>>,
+    /// True once it was said that they count together.
+    is_told: bool,
+}
+
+/// A finding about the layers at one place.
+pub(super) enum Neighbourhood {
+    /// This policy has other numbers in another layer.
+    Differs(String),
+    /// This policy is counted together with that of another limiter, as is seen for the first time.
+    CountsTogether(String),
+}
+
 impl LayerRegistry {
-    /// The layers at a place before this one.
-    fn add(&mut self, place: Place, layer: &Arc<RegisteredLayer>) -> Vec<Arc<RegisteredLayer>> {
+    /// Puts a layer beside the others at its place.
+    fn add(&mut self, place: Place, layer: &Arc<RegisteredLayer>) -> Option<Neighbourhood> {
         let is_alive = |layer: &Weak<RegisteredLayer>| layer.strong_count() > 0;
         if self.by_place.len() >= self.swept_at {
-            self.by_place.retain(|_, layers| layers.iter().any(is_alive));
+            self.by_place
+                .retain(|_, neighbours| neighbours.layers.iter().any(is_alive));
             self.swept_at = 64.max(2 * self.by_place.len());
         }
         let here = self.by_place.entry(place).or_default();
-        here.retain(is_alive);
-        let others = here.iter().filter_map(Weak::upgrade).collect();
-        here.push(Arc::downgrade(layer));
-        others
+        here.layers.retain(is_alive);
+        let others: Vec<_> = here.layers.iter().filter_map(Weak::upgrade).collect();
+        here.layers.push(Arc::downgrade(layer));
+        if let Some(differing) = others.iter().find_map(|other| layer.differs_from(other)) {
+            return Some(Neighbourhood::Differs(differing));
+        }
+        let shared = others.iter().find_map(|other| layer.counts_with(other));
+        let news = shared.filter(|_| !std::mem::replace(&mut here.is_told, true));
+        news.map(Neighbourhood::CountsTogether)
     }
 }
 
@@ -102,10 +124,16 @@ impl RegisteredLayer {
         })
     }
 
-    /// Puts the layer beside the others. Returns the name of a policy that one of them has with other numbers.
-    pub(super) fn register(self: &Arc<Self>) -> Option<String> {
-        let others = NEIGHBOURS.lock().add(self.place?, self);
-        others.iter().find_map(|other| self.differs_from(other))
+    /// Puts the layer beside the others.
+    pub(super) fn register(self: &Arc<Self>) -> Option<Neighbourhood> {
+        NEIGHBOURS.lock().add(self.place?, self)
+    }
+
+    /// The name of a policy that a layer of another limiter has, too.
+    fn counts_with(&self, other: &Self) -> Option<String> {
+        let is_shared = |policy: &&Numbers| other.policies.iter().any(|other| other.shares_units_with(policy));
+        let shared = self.policies.iter().find(is_shared)?;
+        (self.limiter != other.limiter).then(|| shared.name.clone())
     }
 
     /// The name of a policy that both have, with other numbers.

@@ -220,6 +220,17 @@ pub(crate) fn two_quotas(scope: &str, policy: &str) {
     );
 }
 
+/// Most often it is meant, so it is no mistake.
+pub(crate) fn counts_together(scope: &str, policy: &str) {
+    event!(
+        INFO,
+        scope = %scope,
+        policy = %policy,
+        "two limiters of this process have the same scope, store and policy, and count together; give them different scopes \
+         if each is to have a quota of its own"
+    );
+}
+
 #[cfg(feature = "redis")]
 pub(crate) fn connection_failed(error: &dyn std::fmt::Display) {
     meters::connection_failed();

@@ -598,11 +598,47 @@ fn one_scope_and_policy_name_with_two_quotas_on_one_store_is_told_when_the_secon
         (store.clone(), "mails", hour(11)),
         (MemoryStore::new(), "api", hour(11)),
     ] {
-        assert_eq!(layer(store, scope, policy).1, NOTHING);
+        let lines = layer(store, scope, policy).1;
+        assert!(lines.iter().all(|line| line.contains("count together")), "{lines:?}");
     }
     // A layer that is gone has no quota.
     drop(first);
     assert_eq!(layer(store, "api", hour(12)).1, NOTHING);
+}
+
+/// As after a move from a store in each process to one for all.
+#[test]
+fn limiters_of_one_scope_and_store_with_the_same_numbers_are_said_once_to_count_together() {
+    let layer = |store: &MemoryStore, scope| {
+        let layer = RateLimitLayer::builder(store.clone())
+            .scope(scope)
+            .key(key::header("x-user-id"))
+            .policy(QuotaPolicy::per_hour("hour", 10));
+        layer.build().unwrap()
+    };
+    let (store, mut layers) = (MemoryStore::new(), Vec::new());
+    assert_eq!(lines_while(|| layers.push(layer(&store, "api"))), NOTHING);
+    let lines = lines_while(|| layers.push(layer(&store, "api")));
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for part in ["INFO", "count together", "scope=api", "policy=hour"] {
+        assert!(lines[0].contains(part), "{lines:?}");
+    }
+    assert_eq!(lines_while(|| layers.push(layer(&store, "api"))), NOTHING);
+    // With another scope or store they count apart, and layers of one limiter are meant to count together.
+    assert_eq!(lines_while(|| layers.push(layer(&store, "mails"))), NOTHING);
+    assert_eq!(lines_while(|| layers.push(layer(&MemoryStore::new(), "api"))), NOTHING);
+    let limiter = Limiter::builder(MemoryStore::new())
+        .scope("api")
+        .policy(QuotaPolicy::per_hour("hour", 10));
+    let limiter = limiter.build().unwrap();
+    for _ in 0..2 {
+        let layer = || {
+            RateLimitLayer::with_limiter(limiter.clone())
+                .key(key::header("x-user-id"))
+                .build()
+        };
+        assert_eq!(lines_while(|| layers.push(layer().unwrap())), NOTHING);
+    }
 }
 
 #[test]
@@ -619,7 +655,8 @@ fn tiers_of_one_layer_may_have_the_quotas_that_they_like() {
             .unwrap()
     };
     let mut layers = Vec::new();
-    assert_eq!(lines_while(|| layers.extend([tiers(100), tiers(100)])), NOTHING);
+    let lines = lines_while(|| layers.extend([tiers(100), tiers(100)]));
+    assert!(lines.iter().all(|line| line.contains("count together")), "{lines:?}");
     assert_told(&lines_while(|| layers.push(tiers(101))), "two-quotas", &["policy=hour"]);
 }
 

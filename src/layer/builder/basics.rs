@@ -13,7 +13,7 @@ use crate::{
         RateLimitLayer,
         admission::Limits,
         attribution::{Extractor, Extractors},
-        registry::RegisteredLayer,
+        registry::{Neighbourhood, RegisteredLayer},
     },
     limiter::{FailureMode, Limiter},
     policy::QuotaPolicy,
@@ -212,8 +212,10 @@ fn registered(limiter: &Limiter, keys: &Extractors, fields: &ResponseFields) -> 
     let (inner, scope) = (&*limiter.0, limiter.scope());
     let store = inner.guard.store().traits().identity();
     let neighbour = RegisteredLayer::new(store, &inner.keys, keys, &inner.policies);
-    if let Some(policy) = neighbour.register() {
-        telemetry::two_quotas(scope, &policy);
+    match neighbour.register() {
+        Some(Neighbourhood::Differs(policy)) => telemetry::two_quotas(scope, &policy),
+        Some(Neighbourhood::CountsTogether(policy)) => telemetry::counts_together(scope, &policy),
+        None => {}
     }
     let shows_address = |named| !inner.keys.has_digest_key && keys.may_be_address(named);
     let shown = inner.policies.showing_key(shows_address);

@@ -65,6 +65,7 @@ use crate::{
 pub struct ResponseFields {
     form: Form,
     adds_draft06_limit: bool,
+    shows_capacity_as_limit: bool,
     tightest_only: bool,
     emit_when: EmitWhen,
     without_limits: bool,
@@ -156,6 +157,7 @@ impl ResponseFields {
         Self {
             form,
             adds_draft06_limit: false,
+            shows_capacity_as_limit: false,
             tightest_only: false,
             emit_when: EmitWhen::Always,
             without_limits: false,
@@ -302,6 +304,30 @@ impl ResponseFields {
     /// ```
     pub const fn with_draft06_limit(mut self) -> Self {
         self.adds_draft06_limit = true;
+        self
+    }
+
+    /// Shows the [burst capacity](crate::QuotaPolicy::with_burst_capacity) as `X-RateLimit-Limit`: the most that
+    /// `X-RateLimit-Remaining` can be, as clients know it from `tower_governor`. Default: the quota. `build()` rejects it beside
+    /// other dialects.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_second("second", 1).with_burst_capacity(5))
+    ///     .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds).with_capacity_as_limit())
+    ///     .build()?;
+    ///
+    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// assert_eq!(response.headers()["x-ratelimit-limit"], "5");
+    /// assert_eq!(response.headers()["x-ratelimit-remaining"], "4");
+    /// # Ok(()) });
+    /// ```
+    pub const fn with_capacity_as_limit(mut self) -> Self {
+        self.shows_capacity_as_limit = true;
         self
     }
 
@@ -549,6 +575,8 @@ impl ResponseFields {
         let (form, jitter, longest) = (self.form, self.jitter, Self::MAX_JITTER);
         let problem = if self.adds_draft06_limit && form != Form::Dialect(Dialect::Draft11) {
             format!("the limit of draft-06 is added to {form}; it goes with draft-11 only")
+        } else if self.shows_capacity_as_limit && !matches!(form, Form::Legacy(_)) {
+            format!("the burst capacity is shown as the limit in {form}; it goes with the legacy fields only")
         } else if jitter > longest {
             format!("jitter {jitter:?} is above {longest:?}")
         } else if jitter.subsec_nanos() > 0 {

@@ -13,6 +13,8 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
     policy: &'a QuotaPolicy,
+    /// The quota, or the capacity where that is shown as the limit.
+    limit: u64,
     remaining: u64,
     /// Whole seconds.
     reset: Option<u64>,
@@ -22,7 +24,7 @@ pub(super) struct Shown<'a> {
 impl<'a> Shown<'a> {
     pub(super) fn report(self) -> ReportedLimit<'a> {
         let policy = self.policy;
-        let mut limit = ReportedLimit::new(policy.name(), policy.quota(), self.remaining);
+        let mut limit = ReportedLimit::new(policy.name(), self.limit, self.remaining);
         if let Some(reset) = self.reset {
             limit = limit.with_reset(reset);
         } else if let Some(window) = policy.usual_window() {
@@ -90,6 +92,10 @@ impl ResponseFields {
         }
         Shown {
             policy,
+            limit: match self.shows_capacity_as_limit {
+                true => policy.burst_capacity(),
+                false => policy.quota(),
+            },
             remaining,
             reset: reset.map(|seconds| seconds.saturating_add(jitter)),
             is_violated,

@@ -360,6 +360,39 @@ fn the_numbers_of_draft_06_are_added_to_no_other_dialect() {
     );
 }
 
+/// As tower_governor shows them.
+#[tokio::test]
+async fn the_legacy_fields_alone_can_show_the_burst_capacity_as_the_limit() {
+    let second = QuotaPolicy::per_second("second", 1).with_burst_capacity(5);
+    let legacy = || ResponseFields::legacy(LegacyReset::DeltaSeconds).with_capacity_as_limit();
+    let names = ["x-ratelimit-limit", "x-ratelimit-remaining"];
+    let layer = Scene::new().layer(legacy(), [second.clone(), minute(90)]);
+    for left in ["4", "3"] {
+        assert_eq!(take(&layer, 1).await.fields(names), ["5", left]);
+    }
+    // Without a burst capacity it is the quota.
+    assert_eq!(
+        take(&Scene::new().layer(legacy(), [minute(9)]), 1).await.fields(names),
+        ["9", "8"]
+    );
+
+    for fields in [
+        ResponseFields::draft11(),
+        ResponseFields::draft06(),
+        ResponseFields::none(),
+    ] {
+        let builder = Scene::new().builder([second.clone()]);
+        let error = builder
+            .response_fields(fields.with_capacity_as_limit())
+            .build()
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("it goes with the legacy fields only"),
+            "{error}"
+        );
+    }
+}
+
 /// A20, B9, J13, K10: fields in a trailer section of the inner service are not read, and none of ours is put there.
 #[tokio::test]
 async fn in_no_dialect_is_a_field_in_a_trailer_section_read_or_written() {
