@@ -156,7 +156,7 @@ pub use self::{
     },
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     layer::{
-        ActualCost, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RequestContent,
+        ActualCost, Explanation, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RequestContent,
         RequestContentBody, RequestContentLayer, ResponseFuture,
     },
     limiter::{

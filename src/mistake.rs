@@ -54,11 +54,13 @@ mistakes! {
     UnknownTier "unknown-tier";
 }
 
-/// The mistakes in a key that one request shows. An extractor notes them here.
+/// The facts that one request shows about a key, and the mistakes in it. An extractor notes them here.
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     pub(crate) found: Vec<Finding>,
     pub(crate) parts: Vec<KeyPart>,
+    /// The way to each address, for people who want to know.
+    pub(crate) walks: Option<Vec<String>>,
 }
 
 /// A mistake that one request shows.

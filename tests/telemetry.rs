@@ -49,12 +49,19 @@ fn lines_of_method(layer: &RateLimitLayer, method: Method, requests: usize) -> V
     })
 }
 
-/// The lines that are logged while something is done.
+/// The lines that are logged while something is done, without explanations of requests.
 fn lines_while(action: impl FnOnce()) -> Vec<String> {
+    let all = all_lines_while(Level::TRACE, action).into_iter();
+    all.filter(|line| !line.contains(EXPLAINED)).collect()
+}
+
+const EXPLAINED: &str = "what is decided about a request, and why";
+
+fn all_lines_while(level: Level, action: impl FnOnce()) -> Vec<String> {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
-        .with_max_level(Level::TRACE)
+        .with_max_level(level)
         .with_ansi(false)
         .without_time()
         .with_writer(move || writer.clone())
@@ -450,4 +457,30 @@ fn a_request_waits_for_its_store_in_a_span_of_its_own() {
                      error=store timed out: no decision within 50ms suppressed=0";
     assert_eq!(lines[1], undecided);
     assert!(lines[2].contains("quota.outcome=\"failed_open\""), "{}", lines[2]);
+}
+
+/// A flood of requests makes no flood of lines.
+#[test]
+fn at_level_debug_one_request_in_ten_seconds_is_explained_and_at_level_info_none() {
+    for (level, lines) in [(Level::DEBUG, 1), (Level::INFO, 0)] {
+        let log = all_lines_while(level, || {
+            let layer = RateLimitLayer::builder(MemoryStore::new())
+                .scope("explained")
+                .key(key::header("x-user-id"))
+                .policy(QuotaPolicy::per_hour("hour", 10))
+                .build()
+                .unwrap();
+            tokio_test::block_on(async {
+                for _ in 0..5 {
+                    test_kit::send(&layer, test_kit::request("alice")).await;
+                }
+            });
+        });
+        let explained: Vec<_> = log.iter().filter(|line| line.contains(EXPLAINED)).collect();
+        assert_eq!(explained.len(), lines, "{log:?}");
+        for line in explained {
+            let text = r#"explanation=scope "explained": its policies decide; key: x-user-id, partition "#;
+            assert!(line.contains(text) && !line.contains("alice"), "{line}");
+        }
+    }
 }

@@ -104,6 +104,36 @@ impl Screening {
         }
     }
 
+    /// The same with the reason, for people.
+    pub(crate) fn explain(
+        &self,
+        caller: &KeyedRequest<'_>,
+        access_list: Option<&AccessList>,
+        is_on: bool,
+    ) -> (Option<Screened>, String) {
+        let screened = self.screen(caller, access_list, is_on);
+        let access = access_list.map(|list| list.access(caller));
+        let exemption = || self.exemptions.iter().find(|exemption| exemption.matches(caller));
+        let reason = match (&screened, access) {
+            (None, _) => "all limits are switched off".to_owned(),
+            (Some(Screened::Decided(Outcome::Blocked, _)), _) => "a rule of the access list blocks it".to_owned(),
+            (Some(Screened::Decided(Outcome::Unlimited, _)), Some(Access::Allow)) => {
+                "a rule of the access list allows it".to_owned()
+            }
+            (Some(Screened::Decided(Outcome::Unlimited, _)), _) => match exemption() {
+                Some(exemption) => format!("it is exempt by {exemption:?}"),
+                None => "it is a preflight of CORS".to_owned(),
+            },
+            (Some(Screened::Decided(..)), _) => "the service has no capacity left".to_owned(),
+            (Some(Screened::Abnormal(_)), _) => "the application finds it abnormal".to_owned(),
+            (Some(Screened::Counted(100)), _) => "no rule or exemption is about it".to_owned(),
+            (Some(Screened::Counted(percent)), _) => {
+                format!("no rule or exemption is about it; the capacity of the service is {percent} %")
+            }
+        };
+        (screened, reason)
+    }
+
     fn is_exempt(&self, caller: &KeyedRequest<'_>) -> bool {
         self.skips_cors_preflight && is_cors_preflight(caller.request)
             || self.exemptions.iter().any(|exemption| exemption.matches(caller))

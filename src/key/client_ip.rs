@@ -325,12 +325,12 @@ impl ClientIp {
     /// # Ok::<_, std::net::AddrParseError>(())
     /// ```
     pub fn resolve(&self, request: &Parts) -> Option<IpAddr> {
-        self.walk_of(request).map(|(address, _)| address)
+        self.walk_of(request, |_| ()).map(|(address, _)| address)
     }
 
     /// The client's address where it may open or close a door: not one at which the walk stopped early.
     pub(crate) fn believed(&self, request: &Parts) -> Option<IpAddr> {
-        let (address, is_believed) = self.walk_of(request)?;
+        let (address, is_believed) = self.walk_of(request, |_| ())?;
         is_believed.then_some(address)
     }
 
@@ -378,15 +378,50 @@ impl ClientIp {
         Some(IpNet::new(address, prefix).ok()?.trunc())
     }
 
-    fn walk_of(&self, request: &Parts) -> Option<(IpAddr, bool)> {
+    /// `note` gets each hop that is read.
+    fn walk_of(&self, request: &Parts, note: impl FnMut(&Option<IpAddr>)) -> Option<(IpAddr, bool)> {
         let peer = address::canonical(peer::address(&request.extensions)?.ip());
         // The nearest proxy has written the right end of the last line.
         let lines = request.headers.get_all(&self.name).iter().rev();
         let lines = lines.map(HeaderValue::as_bytes);
         match self.field {
-            ForwardingField::Forwarded => self.walk(peer, lines.flat_map(forwarded::hops)),
-            ForwardingField::XForwardedFor => self.walk(peer, lines.flat_map(x_forwarded_for::hops)),
-            ForwardingField::SingleAddress(_) => self.walk(peer, one_address::hop(lines, self.name == VIEWER_ADDRESS)),
+            ForwardingField::Forwarded => self.walk(peer, lines.flat_map(forwarded::hops).inspect(note)),
+            ForwardingField::XForwardedFor => self.walk(peer, lines.flat_map(x_forwarded_for::hops).inspect(note)),
+            ForwardingField::SingleAddress(_) => {
+                self.walk(peer, one_address::hop(lines, self.name == VIEWER_ADDRESS).inspect(note))
+            }
+        }
+    }
+
+    /// The way to the client's address, for people.
+    fn walk_as_text(&self, request: &Parts) -> String {
+        let Some(peer) = peer::address(&request.extensions) else {
+            return "no client address: the request does not say who its peer is".to_owned();
+        };
+        let (name, has_field) = (&self.name, request.headers.contains_key(&self.name));
+        let mut passed = vec![address::canonical(peer.ip())];
+        let walk = self.walk_of(request, |hop| passed.extend(hop));
+        let is_trusted = self.any_peer || self.trusts(passed[0]);
+        let Some((client, is_believed)) = walk else {
+            return format!(
+                "no client address: {name} has no address where it is to be read, after {}",
+                text_of(&passed)
+            );
+        };
+        match (passed.len(), is_trusted) {
+            _ if !is_believed => format!(
+                "client {client}, from {name}, where the walk stopped after {} hops",
+                address::MAX_HOPS
+            ),
+            (2.., _) => {
+                let proxies = text_of(&passed[..passed.len() - 1]);
+                format!("client {client}, from {name}, through the trusted proxies {proxies}")
+            }
+            (_, true) => format!("client {client}: the peer, a trusted proxy that has sent no {name}"),
+            (_, false) if has_field => {
+                format!("client {client}: the peer, which is no trusted proxy; its {name} is not read")
+            }
+            (_, false) => format!("client {client}: the peer"),
         }
     }
 
@@ -458,6 +493,11 @@ impl ClientIp {
     }
 }
 
+fn text_of(addresses: &[IpAddr]) -> String {
+    let texts: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    texts.join(", ")
+}
+
 impl KeyExtractor for ClientIp {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
         Some(self.network_of(self.resolve(request)?)?.addr().to_partition_key())
@@ -469,6 +509,9 @@ impl KeyExtractor for ClientIp {
 
     fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         findings.found.extend(self.finding(request));
+        if let Some(walks) = &mut findings.walks {
+            walks.push(self.walk_as_text(request));
+        }
     }
 
     fn check(&self) -> Result<(), ConfigError> {

@@ -18,10 +18,17 @@ use crate::{
     limiter::{DecisionState, Limiter, OpenCharge, WeakPermit, WithPermit},
     mistake::Diagnostics,
     partition::PartitionId,
+    policy::CallerQuotas,
     response::rejection::{Rejection, Responder},
     rules::{Active, FollowUp, QuotaSet, ResolvedTier, Selection, TierSource, ViewClaim},
     telemetry::LayerTelemetry,
 };
+
+/// The quotas that a request's caller has of its own.
+pub(super) fn own_quotas(request: &Parts) -> Option<&CallerQuotas> {
+    let resolved = || request.extensions.get::<ResolvedTier>()?.quotas();
+    request.extensions.get().or_else(resolved)
+}
 
 /// The part that all services of one layer share.
 pub(crate) struct Limits {
@@ -60,6 +67,10 @@ pub(super) struct Admitted {
 impl Limits {
     /// Screening → rules → attribution → plan → guard.
     pub(super) fn ask(&self, request: &Parts) -> (DecisionState, Selection) {
+        if LayerTelemetry::explains() {
+            let explain = || self.explain(request);
+            self.log.explained(Clock::system().now(), explain);
+        }
         let (question, selection) = self.question(request);
         let deciding = match question {
             Ok(plan) => self.limiter.0.guard.decide(plan),
@@ -123,11 +134,7 @@ impl Limits {
         if selection.is_unknown {
             self.log.unknown_tier(self.scope_name());
         }
-        let quotas = || {
-            let resolved = || request.extensions.get::<ResolvedTier>()?.quotas();
-            request.extensions.get().or_else(resolved)
-        };
-        selection.set = selection.set.map(|set| active.for_caller(set, quotas));
+        selection.set = selection.set.map(|set| active.for_caller(set, || own_quotas(request)));
         selection
     }
 
@@ -178,7 +185,7 @@ impl Limits {
     }
 
     /// The plan with the costs of a request in custom units and in bytes.
-    fn with_units(&self, plan: Plan, set: &QuotaSet, request: &Parts) -> Plan {
+    pub(super) fn with_units(&self, plan: Plan, set: &QuotaSet, request: &Parts) -> Plan {
         let units = &set.view(self.view.position).units;
         let plan = self.cost.in_units(plan, units, request);
         match set.follow_up.counts_request_bytes {

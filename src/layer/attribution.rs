@@ -10,6 +10,7 @@ use crate::{
     key::KeyExtractor,
     limiter::{Attributed, Limiter},
     mistake::Diagnostics,
+    partition::PartitionKey,
     telemetry::LayerTelemetry,
 };
 
@@ -129,6 +130,39 @@ impl Extractors {
             Some(holder) => Ok(Some(holder)),
             None => keys.missing(named, log),
         }
+    }
+
+    /// The same without an event, or a trace in what is watched.
+    pub(super) fn attribute_quietly(
+        &self,
+        limiter: &Limiter,
+        caller: &KeyedRequest<'_>,
+        named: Option<usize>,
+    ) -> Attributed {
+        let keys = &limiter.0.keys;
+        match self.extract(caller, named) {
+            Some(key) => Ok(Some(keys.holder(&key))),
+            None => keys.without(named),
+        }
+    }
+
+    /// The kinds of the values in a key.
+    pub(super) fn kinds(&self, caller: &KeyedRequest<'_>, named: Option<usize>) -> Option<String> {
+        self.extract(caller, named).map(|key| key.kinds())
+    }
+
+    fn extract(&self, caller: &KeyedRequest<'_>, named: Option<usize>) -> Option<PartitionKey> {
+        match named {
+            None => caller.key().cloned(),
+            Some(_) => self.key(named).extractor.extract(caller.request),
+        }
+    }
+
+    pub(super) fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
+        let named = self.named.iter();
+        std::iter::once(&self.main)
+            .chain(named)
+            .for_each(|key| key.extractor.diagnose(request, findings));
     }
 
     fn key(&self, named: Option<usize>) -> &Extractor {

@@ -9,12 +9,14 @@ mod body;
 mod builder;
 mod content;
 mod cost;
+mod explanation;
 mod future;
 mod registry;
 mod service;
 
 use std::fmt;
 
+use http::request::Parts;
 use tower_layer::Layer;
 
 use self::admission::Limits;
@@ -25,6 +27,7 @@ pub use self::{
     builder::RateLimitLayerBuilder,
     content::{RequestContent, RequestContentBody, RequestContentLayer},
     cost::ActualCost,
+    explanation::Explanation,
     future::ResponseFuture,
     service::RateLimit,
 };
@@ -64,6 +67,44 @@ impl RateLimitLayer {
     /// [rules](Limiter::rules) while requests are in progress.
     pub fn limiter(&self) -> &Limiter {
         &self.0.limiter
+    }
+
+    /// Explains what the layer would decide about a request, and why: the client's address and the proxies through which it
+    /// was found, the keys, exemption or access rule, the tier, and the policies.
+    ///
+    /// You want it while you set up proxies, keys and tiers, in a test or on a page that only operators reach. It charges
+    /// nothing and does not ask the store; [`with_remaining`](Explanation::with_remaining) does. Closures of the
+    /// application are called as for a request: those of [keys](crate::key::from_fn), [tiers](crate::Tiers::from_fn),
+    /// [costs](crate::RateLimitLayerBuilder::cost_by), [exemptions](crate::Exemption::when),
+    /// [capacity](crate::RateLimitLayerBuilder::capacity) and
+    /// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage).
+    ///
+    /// Nothing in a request turns it on. The text has the client's address, and digests in place of keys. With the feature
+    /// `tracing` and events of level `DEBUG`, each layer also explains one request in ten seconds at most.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use std::net::SocketAddr;
+    /// use tower_quota::key::{ForwardingField, PeerAddress};
+    ///
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/8"]))
+    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .build()?;
+    ///
+    /// let request = Request::get("/")
+    ///     .extension(PeerAddress("10.0.0.1:4711".parse::<SocketAddr>()?))
+    ///     .header("x-forwarded-for", "203.0.113.9, 10.0.0.2");
+    /// let explanation = layer.explain(&parts(request)).with_remaining().await?;
+    /// let text = explanation.to_string();
+    /// assert!(text.contains("client 203.0.113.9, from x-forwarded-for, through the trusted proxies 10.0.0.1, 10.0.0.2"));
+    /// assert!(text.contains(r#""minute": 60 of 60 left"#), "{text}");
+    /// # Ok(()) });
+    /// ```
+    pub fn explain(&self, request: &Parts) -> Explanation {
+        self.0.whole().explain(request)
     }
 }
 

@@ -210,6 +210,11 @@ impl Keys {
     /// The attribution of a caller without the main key, or without the named one at this position.
     pub(crate) fn missing(&self, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
         log.no_key(&self.scope_name);
+        self.without(named)
+    }
+
+    /// The same, without a word.
+    pub(crate) fn without(&self, named: Option<usize>) -> Attributed {
         match self.missing_key {
             MissingKey::Allow => Ok(None),
             MissingKey::Reject => Err(Outcome::MissingKey),

@@ -47,6 +47,11 @@ impl Active {
         set.at_capacity(percent, &self.config)
     }
 
+    /// Returns `true` if new rules are tried on this caller.
+    pub(crate) fn is_trial(&self, partition: Option<PartitionId>) -> bool {
+        !std::ptr::eq(self.rules.sets(partition), &*self.rules.current)
+    }
+
     /// The policies of a caller that may have quotas of its own.
     #[inline]
     pub(crate) fn for_caller<'a>(

@@ -28,6 +28,7 @@ pub(crate) struct LayerTelemetry {
     told_private: OnceFlags,
     watch: Watch,
     queue: EventThrottle,
+    explanations: EventThrottle,
     shadow: EventThrottle,
     meters: LayerMeters,
 }
@@ -272,6 +273,25 @@ impl LayerTelemetry {
                 policy = %policy,
                 suppressed = %suppressed,
                 "a policy in shadow mode would have rejected a request"
+            );
+        });
+    }
+
+    /// Returns `true` if explanations of requests go anywhere.
+    #[inline]
+    pub(crate) fn explains() -> bool {
+        is_debugged!()
+    }
+
+    /// A request that is about to be decided.
+    pub(crate) fn explained<T: std::fmt::Display>(&self, now: Timestamp, explain: impl FnOnce() -> T) {
+        self.explanations.record(now, |suppressed| {
+            let explanation = explain().to_string().replace('\n', "; ");
+            event!(
+                DEBUG,
+                explanation = %explanation,
+                suppressed = %suppressed,
+                "what is decided about a request, and why"
             );
         });
     }

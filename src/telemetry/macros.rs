@@ -14,6 +14,21 @@ macro_rules! event {
     }};
 }
 
+/// True if events of level `DEBUG` go anywhere.
+#[cfg(feature = "tracing")]
+macro_rules! is_debugged {
+    () => {
+        tracing::enabled!(target: "tower_quota", tracing::Level::DEBUG)
+    };
+}
+
+#[cfg(not(feature = "tracing"))]
+macro_rules! is_debugged {
+    () => {
+        false
+    };
+}
+
 /// True if events are sent at all.
 pub(crate) const EVENTS: bool = cfg!(feature = "tracing");
 

@@ -9,6 +9,7 @@ mod closed;
 mod content;
 mod contract;
 mod costs;
+mod explanation;
 mod floods;
 mod limiter;
 mod lockout;

@@ -1,0 +1,212 @@
+//! Explanations of requests.
+
+use std::net::SocketAddr;
+
+use http::request::Parts;
+use test_kit::{Answered, TestStore, limits_by, limits_of, memory, request, send};
+use tower_quota::{
+    Access, AccessList, CallerQuotas, Capacity, Exemption, MissingKey, Outcome, ResolvedTier, Rules, Tiers,
+    key::{ForwardingField, KeyExtractor, PeerAddress},
+};
+
+use super::*;
+
+const MINUTE: QuotaPolicy = QuotaPolicy::per_minute("minute", 5).with_caller_quotas(1..=10);
+
+fn clock() -> Clock {
+    Clock::manual(Timestamp::from_micros(1_700_000_000_000_000))
+}
+
+fn parts(request: Request<()>) -> Parts {
+    request.into_parts().0
+}
+
+fn from(peer: &str, fields: &[(&'static str, &'static str)]) -> Parts {
+    let mut request = request("alice");
+    for (name, value) in fields {
+        request
+            .headers_mut()
+            .append(*name, http::HeaderValue::from_static(value));
+    }
+    if let Ok(peer) = format!("{peer}:4711").parse::<SocketAddr>() {
+        request.extensions_mut().insert(PeerAddress(peer));
+    }
+    parts(request)
+}
+
+/// A line of the text that begins like this.
+fn line(layer: &RateLimitLayer, request: &Parts, start: &str) -> String {
+    let text = layer.explain(request).to_string();
+    let line = text.lines().find(|line| line.starts_with(start));
+    line.unwrap_or_else(|| panic!("no {start} in {text}")).to_owned()
+}
+
+#[tokio::test]
+async fn it_says_by_which_proxies_the_address_was_found_or_why_it_was_not() {
+    let key = || key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/8"]);
+    let layer = limits_by(key(), memory(&clock())).policy(MINUTE).build().unwrap();
+    let forwarded = |list| from("10.0.0.1", &[("x-forwarded-for", list)]);
+    for (request, expected) in [
+        (
+            forwarded("6.6.6.6, 192.0.2.1, 10.0.0.2"),
+            "client 192.0.2.1, from x-forwarded-for, through the trusted proxies 10.0.0.1, 10.0.0.2",
+        ),
+        (
+            from("10.0.0.1", &[]),
+            "client 10.0.0.1: the peer, a trusted proxy that has sent no x-forwarded-for",
+        ),
+        (
+            from("192.0.2.9", &[("x-forwarded-for", "6.6.6.6")]),
+            "client 192.0.2.9: the peer, which is no trusted proxy; its x-forwarded-for is not read",
+        ),
+        (from("192.0.2.9", &[]), "client 192.0.2.9: the peer"),
+        (
+            forwarded("192.0.2.1, unknown, 10.0.0.2"),
+            "no client address: x-forwarded-for has no address where it is to be read, after 10.0.0.1, 10.0.0.2",
+        ),
+        (
+            from("", &[]),
+            "no client address: the request does not say who its peer is",
+        ),
+    ] {
+        let text = layer.explain(&request).to_string();
+        assert!(
+            text.lines().any(|line| line == expected),
+            "{expected} is not in\n{text}"
+        );
+    }
+}
+
+fn of(user: &str, path: &str, tier: Option<&str>) -> Request<()> {
+    let mut request = request(user);
+    *request.uri_mut() = path.parse().unwrap();
+    if let Some(tier) = tier {
+        request.extensions_mut().insert(ResolvedTier::new(tier));
+    }
+    request
+}
+
+/// Its lines contain this one and no name; with what remains, it says what the layer then decides.
+async fn assert_explained(layer: &RateLimitLayer, request: impl Fn() -> Request<()>, expected: &str) {
+    let explanation = layer.explain(&parts(request()));
+    let text = explanation.to_string();
+    assert!(
+        text.lines().any(|line| line == expected),
+        "{expected} is not in\n{text}"
+    );
+    assert!(!text.contains("alice") && !text.contains("mallory"), "{text}");
+
+    let read = explanation.clone().with_remaining().await.unwrap();
+    let first = |decision: &tower_quota::Decision| decision.allowances().next().unwrap().remaining();
+    let decided = send(layer, request()).await;
+    match explanation.outcome() {
+        Some(outcome) => assert_eq!(outcome, decided.outcome()),
+        None => assert_eq!(first(read.decision().unwrap()), first(decided.decision()) + 1),
+    }
+}
+
+/// The key, its partition and the outcome are those of the request.
+#[tokio::test]
+async fn it_agrees_with_the_decision_and_charges_nothing() {
+    let access = AccessList::new(key::client_ip());
+    access
+        .update(|rules| rules.set_key(PartitionKey::new("x-user-id", "mallory"), Access::Block))
+        .unwrap();
+    let tiers = Tiers::resolved()
+        .tier("free", [MINUTE])
+        .tier("premium", [QuotaPolicy::per_minute("minute", 50)]);
+    let layer = limits_of(Limiter::builder(memory(&clock())).access_list(access))
+        .tiers(tiers.unlimited("admin"))
+        .exempt(Exemption::path("/health"))
+        .build()
+        .unwrap();
+    for (user, path, tier, expected) in [
+        ("alice", "/", None, "tier \"free\", the first one: the request has none"),
+        ("alice", "/", Some("premium"), "tier \"premium\""),
+        (
+            "alice",
+            "/",
+            Some("gold"),
+            "tier \"free\", the first one: there is no \"gold\"",
+        ),
+        ("alice", "/", Some("admin"), "tier \"admin\""),
+        ("alice", "/health", None, "access: it is exempt by path \"/health\""),
+        (
+            "mallory",
+            "/health",
+            None,
+            "access: a rule of the access list blocks it",
+        ),
+    ] {
+        assert_explained(&layer, || of(user, path, tier), expected).await;
+    }
+}
+
+#[tokio::test]
+async fn it_asks_the_store_only_when_it_is_told_to_read_what_remains() {
+    let store = TestStore::new(memory(&clock()), test_kit::Timing::default());
+    let layer = limits_of(Limiter::builder(store.clone()))
+        .policy(MINUTE)
+        .build()
+        .unwrap();
+    let explanation = layer.explain(&parts(request("alice")));
+    assert_eq!((store.calls(), explanation.outcome()), (0, None));
+    assert!(explanation.decision().is_none() && explanation.to_string().ends_with("policy \"minute\": quota 5"));
+    let read = explanation.with_remaining().await.unwrap();
+    assert!(read.to_string().ends_with("policy \"minute\": 5 of 5 left"), "{read}");
+}
+
+#[tokio::test]
+async fn it_says_if_a_key_is_missing_and_what_happens_to_such_requests() {
+    for (missing, expected) in [
+        (MissingKey::Share, "key: missing; such requests share the partition "),
+        (
+            MissingKey::Allow,
+            "key: missing; policies that count by it do not apply",
+        ),
+        (MissingKey::Reject, "key: missing; the request is rejected"),
+    ] {
+        let limiter = Limiter::builder(memory(&clock())).on_missing_key(missing);
+        let layer = limits_of(limiter).policy(MINUTE).build().unwrap();
+        assert!(line(&layer, &parts(Request::new(())), "key").starts_with(expected));
+    }
+}
+
+#[tokio::test]
+async fn it_has_named_keys_own_quotas_reduced_capacity_and_the_switch() {
+    let layer = limits_of(Limiter::builder(memory(&clock())))
+        .named_key("team", key::header("x-team"))
+        .policy(MINUTE)
+        .policy(QuotaPolicy::per_day("of team", 9).keyed_by("team"))
+        .capacity(|_| Capacity::reduced_to(50).unwrap())
+        .build()
+        .unwrap();
+    let mut request = request("alice");
+    request.headers_mut().insert("x-team", "red".parse().unwrap());
+    request.extensions_mut().insert(CallerQuotas::new().quota("minute", 8));
+    let request = parts(request);
+    let scope = tower_quota::Scope::new("test");
+    let digest = scope.partition(&key::header("x-team").extract(&request).unwrap());
+    assert_eq!(
+        line(&layer, &request, "key \"team\""),
+        format!("key \"team\": x-team, partition {digest}")
+    );
+    assert!(line(&layer, &request, "access").ends_with("the capacity of the service is 50 %"));
+    assert!(line(&layer, &request, "quotas").contains("its own"));
+    let read = layer.explain(&request).with_remaining().await.unwrap().to_string();
+    assert!(
+        read.ends_with("policy \"minute\": 4 of 4 left\npolicy \"of team\": 4 of 4 left"),
+        "{read}"
+    );
+    assert!(read.starts_with("scope \"test\": allowed by its policies\n"), "{read}");
+
+    layer
+        .limiter()
+        .rules()
+        .roll_out(100, Rules::new().policy(QuotaPolicy::per_minute("minute", 1)))
+        .unwrap();
+    assert!(line(&layer, &request, "rules").contains("being tried"));
+    layer.limiter().rules().disable();
+    assert_eq!(line(&layer, &request, "access"), "access: all limits are switched off");
+    assert_eq!(layer.explain(&request).outcome(), Some(Outcome::Unlimited));
+}
