@@ -166,7 +166,7 @@
 //! A client that is a little too fast is slowed down: while its messages are not read, TCP holds them back. One that is
 //! far too fast, or does not slow down, is disconnected with close code 1008 (policy violation). If the store does not respond,
 //! messages pass, as requests do by default. To limit how many connections a user has open, see
-//! [`WeakPermit`](crate::WeakPermit), whose permit keeps a slot after the upgrade.
+//! [`WeakPermit`](crate::WeakPermit), whose permit keeps a slot after the upgrade. The example `websocket` is a program with both.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

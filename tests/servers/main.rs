@@ -27,6 +27,7 @@ mod secrets;
 mod stacks;
 mod state_lost;
 mod tokens;
+mod websocket;
 
 use std::{convert::Infallible, future::IntoFuture, net::SocketAddr, time::Duration};
 
