@@ -9,6 +9,7 @@ mod bodies;
 mod disconnects;
 mod full_store;
 mod grpc;
+mod grpc_example;
 mod handlers;
 #[path = "../../crates/tower-quota-anonymous/tests/privacy_pass/holder.rs"]
 mod holder;
