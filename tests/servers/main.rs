@@ -15,6 +15,7 @@ mod handlers;
 mod holder;
 mod hostile;
 mod hyper_server;
+mod lambda;
 mod late_batches;
 mod llm_gateway;
 mod login;
