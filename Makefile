@@ -1,4 +1,4 @@
-.PHONY: help check test servers browser-test browser-soak ops-test release-check bench outages soak
+.PHONY: help check test servers browser-test browser-soak ops-test release-check bench outages soak mutants
 
 help:
 	@echo 'make check  while you work: format, lints, and the tests that need no server'
@@ -9,6 +9,7 @@ help:
 	@echo 'make bench  the benchmarks'
 	@echo 'make release-check  the package, the licences of its dependencies, its interface since the last release or BASELINE'
 	@echo 'make outages   what faults cost, in one table: some minutes in real time, on a machine that does nothing else'
+	@echo 'make mutants   80 changes of the code that decides, each of which a test must notice: hours; it goes on where it stopped'
 	@echo 'make browser-soak  a quarter of an hour of load that the pages show: their memory may not grow'
 	@echo 'make soak   ten minutes of load with a fault every 20 seconds; SOAK_SECONDS for more or less,'
 	@echo '            ARGS="--json FILE --svg FILE" for what was seen'
@@ -45,3 +46,6 @@ outages:
 
 soak:
 	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo test --all-features --test soak -- $(ARGS)
+
+mutants:
+	@scripts/mutants $(ARGS)
