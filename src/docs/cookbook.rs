@@ -1,6 +1,7 @@
 //! Recipes for what people limit most often. Documentation only; every example is compiled and run.
 //!
 //! - [Per route and per method](#per-route-and-per-method)
+//! - [Only failures, only some requests, other answers](#only-failures-only-some-requests-other-answers)
 //! - [GraphQL: what a query costs](#graphql-what-a-query-costs)
 //! - [WebSocket messages](#websocket-messages)
 //! - [Uploads](#uploads)
@@ -90,6 +91,55 @@
 //!
 //! For the same quota on each of many routes, count by caller and route: `key::client_ip().and(key::matched_path())`, with
 //! the feature `axum`.
+//!
+//! # Only failures, only some requests, other answers
+//!
+//! Each is one expression of the builder. Attempts are charged when they come and refunded if they succeed, so that a hundred
+//! attempts at once are not a hundred for the price of none. A rejection by a layer inside of this one is a failure.
+//!
+//! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+//! use axum::{Router, http::header::ACCEPT, response::Html, routing::post};
+//! use tower_quota::{Exemption, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+//!
+//! # run(async {
+//! let limits = RateLimitLayer::builder(MemoryStore::new())
+//!     .scope("login")
+//!     .key(key::header("x-user-id"))
+//!     .policy(QuotaPolicy::per_hour("failures", 3))
+//!     // Only failures count.
+//!     .actual_cost(|response| (response.status.as_u16() < 400).then_some(0))
+//!     // Some requests do not count.
+//!     .exempt(Exemption::when(|request| request.headers.contains_key("x-health-check")))
+//!     // A page for browsers, and the problem document for programs.
+//!     .respond_with_axum(|rejection| {
+//!         let accept = rejection.request().headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+//!         match accept.is_some_and(|accept| accept.contains("text/html")) {
+//!             true => (rejection.status(), Html("<h1>Please try again later</h1>")).into_response(),
+//!             false => rejection.to_response().map(Body::from),
+//!         }
+//!     })
+//!     .build()?;
+//! # use axum::{body::Body, response::IntoResponse};
+//! let check = async |password: String| if password == "secret" { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+//! let app: Router = Router::new().route("/login", post(check).layer(limits));
+//!
+//! # let login = |password: &str, field: (&'static str, &'static str)| {
+//! #     let request = http::Request::post("/login").header("x-user-id", "alice").header(field.0, field.1);
+//! #     app.clone().oneshot(request.body(password.to_owned()).unwrap())
+//! # };
+//! let (program, browser) = (("accept", "application/json"), ("accept", "text/html,*/*"));
+//! for _ in 0..5 {
+//!     assert_eq!(login("secret", program).await?.status(), 200);
+//! }
+//! for _ in 0..3 {
+//!     assert_eq!(login("guess", program).await?.status(), 401);
+//! }
+//! assert_eq!(login("guess", program).await?.headers()["content-type"], "application/problem+json");
+//! assert_eq!(login("guess", browser).await?.headers()["content-type"], "text/html; charset=utf-8");
+//! assert_eq!(login("guess", ("x-health-check", "1")).await?.status(), 401);
+//! # Ok(()) });
+//! ```
 //!
 //! # GraphQL: what a query costs
 //!

@@ -15,14 +15,21 @@ impl ResponseFields {
 
     /// Serializes the policies, and finds what the dialect cannot express. `None` for no fields.
     pub(crate) fn prepare(&self, policies: &PolicySet) -> Result<Option<Prepared>, ConfigError> {
+        self.prepare_each(policies.iter().map(|policy| policy.policy()))
+    }
+
+    pub(super) fn prepare_each<'a>(
+        &self,
+        policies: impl IntoIterator<Item = &'a QuotaPolicy>,
+    ) -> Result<Option<Prepared>, ConfigError> {
         let Form::Dialect(dialect) = self.form else {
             return Ok(self.unprepared());
         };
         let has_units = self.can_show_partition_keys();
-        let policies = policies.iter().map(|policy| policy.policy());
         // A dialect without units leaves the others out, whatever they have that it cannot express.
-        let shown =
-            policies.filter(|policy| !policy.is_hidden() && (has_units || policy.unit() == QuotaUnit::Requests));
+        let shown = policies
+            .into_iter()
+            .filter(|policy| !policy.is_hidden() && (has_units || policy.unit() == QuotaUnit::Requests));
         let items = shown.map(|policy| prepared_policy(policy).map_err(|error| unsayable(policy, &error)));
         let items = items.collect::<Result<Vec<_>, _>>()?;
         let prepared = Prepared::new(dialect, items).map_err(|error| {

@@ -12,6 +12,7 @@ use crate::{
     clock::Clock,
     decision::{Decision, Outcome},
     fields::{EXPOSED, LimitReport, MAX_INTEGER, Prepared, ReportedLimit, RetryAfter},
+    policy::QuotaPolicy,
     sync::random,
 };
 
@@ -32,6 +33,39 @@ impl Times {
 }
 
 impl ResponseFields {
+    /// Returns the fields that say this decision, for responses that no layer of this crate sends: those of a framework without
+    /// Tower, a gateway, or the first message of a stream. `Retry-After` is among them if it is a rejection.
+    ///
+    /// A layer prepares fields once for its policies; here they are prepared for each decision, which takes some microseconds.
+    /// Policies that the dialect cannot express are left out.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::Limiter;
+    ///
+    /// # run(async {
+    /// let limiter = Limiter::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .policy(QuotaPolicy::per_minute("minute", 1))
+    ///     .build()?;
+    /// let alice = limiter.caller("alice");
+    ///
+    /// let headers = ResponseFields::draft11().to_headers(&alice.check().await);
+    /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=1;w=60"#);
+    /// assert_eq!(headers["ratelimit"], r#""minute";r=0;t=60"#);
+    /// let rejected = ResponseFields::draft11().to_headers(&alice.check().await);
+    /// assert_eq!(rejected["retry-after"], "60");
+    /// # Ok(()) });
+    /// ```
+    pub fn to_headers(&self, decision: &Decision) -> HeaderMap {
+        let policies: Vec<&QuotaPolicy> = decision.allowances().map(|allowance| allowance.policy()).collect();
+        // Where two policies do not fit together, the fields of limits remain.
+        let prepared = self.prepare_each(policies).ok().flatten();
+        let mut response = Response::new(());
+        self.tell(decision, prepared.as_ref(), self.times(decision), &mut response);
+        response.into_parts().0.headers
+    }
+
     /// Tells the client about a decision; `prepared` are the fields of the policies that it was made by.
     pub(crate) fn tell<B>(
         &self,

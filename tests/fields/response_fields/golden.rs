@@ -129,3 +129,16 @@ async fn each_outcome_has_the_fields_of_the_golden_table_in_each_dialect_with_ea
     }
     assert_eq!(rows.lines().count(), golden.lines().count());
 }
+
+/// A redirect apart, of which a decision knows nothing.
+#[tokio::test]
+async fn a_decision_has_the_fields_of_the_response_without_a_layer_too() {
+    for (dialect, fields) in dialects() {
+        for outcome in OUTCOMES.into_iter().filter(|outcome| *outcome != "redirect") {
+            let answer = answer(fields.clone(), outcome).await;
+            let mut expected = answer.headers().clone();
+            expected.remove("content-type");
+            assert_eq!(fields.to_headers(answer.decision()), expected, "{dialect}, {outcome}");
+        }
+    }
+}
