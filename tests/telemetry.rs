@@ -179,6 +179,19 @@ fn what_a_shadow_would_have_rejected_is_told_once_in_ten_seconds() {
     );
 }
 
+#[test]
+fn a_request_above_a_quota_with_an_overage_is_told_once_in_ten_seconds() {
+    let policy = QuotaPolicy::per_hour("hour", 2).with_algorithm(Algorithm::FixedWindow);
+    let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log");
+    let layer = builder
+        .key(key::header("x-user-id"))
+        .policy(policy.with_overage(10_000))
+        .build()
+        .unwrap();
+    let expected = "INFO tower_quota: a request was admitted above the quota, within its overage scope=log policy=hour suppressed=0";
+    assert_eq!(lines_of(&layer, 50), [expected]);
+}
+
 /// D11: the other tests have windows of an hour, because `tracing` might disable for good an event that one of them met
 /// first, without a subscriber.
 #[test]

@@ -70,7 +70,8 @@ impl<'a> Allowance<'a> {
 
     /// Whole units left, this request's charge taken off if it passed.
     ///
-    /// 0 during a [lockout](QuotaPolicy::with_lockout), and in a [cached](crate::Decision::is_cached) rejection with a
+    /// 0 above the quota of a policy with an [overage](QuotaPolicy::with_overage), during a
+    /// [lockout](QuotaPolicy::with_lockout), and in a [cached](crate::Decision::is_cached) rejection with a
     /// [wait](Self::retry_after): fewer than the request costs are left, and others may have used those since.
     pub fn remaining(&self) -> u64 {
         self.left().0
@@ -101,7 +102,24 @@ impl<'a> Allowance<'a> {
             Known::Rejection(ChargeRejection::For(_)) => (0, wait),
             Known::Rejection(ChargeRejection::Never { remaining, reset }) => (remaining, reset),
         };
+        let remaining = match self.policy().overage {
+            None => remaining,
+            Some(_) => remaining.saturating_sub(self.policy().ceiling() - self.policy().quota()),
+        };
         (remaining, micros.map(Duration::from_micros))
+    }
+
+    /// Units that are used above the quota of a policy with an [overage](QuotaPolicy::with_overage), this request's charge among
+    /// them if it passed; at most the overage. 0 without one, and in a [cached](crate::Decision::is_cached) rejection.
+    pub fn over_quota(&self) -> u64 {
+        match self.known {
+            Known::Measured { measured, charged } if self.policy().overage.is_some() => {
+                let now = measured.moment.now.as_micros();
+                let (remaining, _) = self.limit().left_after(measured.reading, now, charged);
+                (self.policy().ceiling() - self.policy().quota()).saturating_sub(remaining)
+            }
+            _ => 0,
+        }
     }
 
     /// Returns `true` if this policy rejects the request, or would if it were not a [shadow](QuotaPolicy::shadow).

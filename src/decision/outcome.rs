@@ -486,6 +486,11 @@ impl Decision {
         violated.filter(|allowance| allowance.policy().is_shadow())
     }
 
+    /// The allowances of policies whose quota is exceeded within its [overage](crate::QuotaPolicy::with_overage).
+    pub fn over_quota(&self) -> impl Iterator<Item = Allowance<'_>> {
+        self.allowances().filter(|allowance| allowance.over_quota() > 0)
+    }
+
     /// The time until the same request passes if no other request comes: the longest wait of all violated policies, or the
     /// one that the application has named when it rejected the request.
     ///

@@ -118,12 +118,16 @@ impl Inner {
         plan.ok_or(Outcome::Unlimited)
     }
 
-    /// Counts a decision, and what shadows would have rejected of an admitted one.
+    /// Counts a decision, and of an admitted one what shadows would have rejected and which quotas it exceeds.
     pub(crate) fn log_decision(&self, log: &LayerTelemetry, decision: &Decision, selection: &Selection) {
         log.decided(self.scope(), selection.tier(), decision);
-        let has_shadows = selection.set.as_ref().is_some_and(|set| set.has_shadows);
-        if !has_shadows || !decision.outcome().is_admitted() {
+        let tells_more = selection.set.as_ref().is_some_and(|set| set.has_shadows_or_overages);
+        if !tells_more || !decision.outcome().is_admitted() {
             return;
+        }
+        for over in decision.over_quota() {
+            let (now, policy) = (Clock::system().now(), over.policy().name());
+            log.over_quota(now, self.scope(), selection.tier(), policy);
         }
         for would_reject in decision.shadow_violated() {
             let (now, policy) = (Clock::system().now(), would_reject.policy().name());

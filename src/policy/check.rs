@@ -19,8 +19,39 @@ pub(super) fn check(policy: &QuotaPolicy) -> Result<Limit, ConfigError> {
     let counter = counter(policy)?;
     check_prefetch(policy)?;
     let lockout = lockout(policy)?;
+    check_overage(policy)?;
     check_caller_quotas(policy)?;
     Ok(Limit { counter, lockout })
+}
+
+fn check_overage(policy: &QuotaPolicy) -> Result<(), ConfigError> {
+    let Some(percent) = policy.overage else {
+        return Ok(());
+    };
+    let other = match policy.algorithm {
+        _ if policy.is_shadow => Some("a shadow"),
+        _ if policy.lockout.is_some() => Some("a policy with a lockout"),
+        _ if policy.prefetch.is_some() => Some("prefetched units"),
+        Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => None,
+        _ if !policy.is_timed() => None,
+        _ => Some("buckets, only to windows and concurrent requests"),
+    };
+    if let Some(other) = other {
+        let message = format!("an overage of {percent} % does not apply to {other}");
+        return Err(ConfigError::new(ConfigErrorKind::Quota, message));
+    }
+    ConfigError::check_range(
+        ConfigErrorKind::Quota,
+        "overage in percent",
+        u64::from(percent),
+        1..=10_000,
+    )?;
+    ConfigError::check_range(
+        ConfigErrorKind::Quota,
+        "quota with its overage",
+        policy.ceiling(),
+        0..=MAX_QUOTA,
+    )
 }
 
 /// The policy is to be valid with the quotas that callers may have.
@@ -35,18 +66,19 @@ fn check_caller_quotas(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     }
     ConfigError::check_range(ConfigErrorKind::Quota, "largest caller quota", most, 0..=MAX_QUOTA)?;
     [least, most].into_iter().try_for_each(|quota| {
-        let counted = counter(&QuotaPolicy {
+        let policy = QuotaPolicy {
             quota,
             ..policy.clone()
-        });
-        counted.map(drop).map_err(|error| error.within(&bounds))
+        };
+        let sound = check_overage(&policy).and_then(|()| counter(&policy));
+        sound.map(drop).map_err(|error| error.within(&bounds))
     })
 }
 
 fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
     use ConfigErrorKind::{self as Kind, BurstCapacity};
 
-    let quota = policy.quota;
+    let quota = policy.ceiling();
     let Some(window) = policy.window else {
         return without_length(policy);
     };
@@ -84,7 +116,7 @@ fn without_length(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
         }
         None => None,
     };
-    Ok(match (policy.quota, borders) {
+    Ok(match (policy.ceiling(), borders) {
         (0, _) => Counter::Closed(Closed),
         (quota, Some(borders)) => Counter::Calendar(Calendar::new(quota, borders)),
         (limit, None) => Counter::Concurrency(Concurrency { limit }),

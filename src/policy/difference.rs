@@ -39,6 +39,9 @@ impl QuotaPolicy {
                 or_none(policy.lockout.map(|time| seconds(time.as_secs())))
             }),
             of("prefetch", |policy| or_none(policy.prefetch)),
+            of("overage", |policy| {
+                or_none(policy.overage.map(|percent| format!("{percent} %")))
+            }),
             of("caller quotas", |policy| {
                 or_none(
                     policy

@@ -95,7 +95,7 @@ use crate::fields::ExtensionValue;
 /// what else it needs of `window_seconds`, `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin"}`), `burst_capacity`,
 /// `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`, `"concurrent_requests"`, `"content_bytes"`,
 /// `"request_content_bytes"`, `"response_content_bytes"`, or a name of [your own](Self::with_unit)), `key`,
-/// `caller_quotas` (such as `[10, 10000]`), `lockout_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
+/// `caller_quotas` (such as `[10, 10000]`), `overage_percent`, `lockout_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -129,6 +129,7 @@ pub struct QuotaPolicy {
     pub(crate) is_shadow: bool,
     pub(crate) shows_partition_key: bool,
     pub(crate) caller_quotas: Option<CallerQuotaBounds>,
+    pub(crate) overage: Option<u32>,
     /// The name of the layer's key by which it counts, if that is not the main one.
     pub(crate) key: Option<Cow<'static, str>>,
     pub(crate) extensions: Vec<(Cow<'static, str>, ExtensionValue)>,
@@ -236,6 +237,7 @@ impl QuotaPolicy {
             is_shadow: false,
             shows_partition_key: false,
             caller_quotas: None,
+            overage: None,
             key: None,
             extensions: Vec::new(),
         }
@@ -309,6 +311,52 @@ impl QuotaPolicy {
             most: *quotas.end(),
         });
         self
+    }
+
+    /// Lets requests pass above the quota, up to so many percent more, and counts them exactly: a soft limit below a hard one.
+    ///
+    /// You want it where a customer is to be told, or billed, before it is stopped. A request above the quota is allowed.
+    /// The fields show `r=0`, the allowance says [by how many units](crate::Allowance::over_quota) it is over, the metric
+    /// `tower_quota_over_quota_total` counts it, and an event of level `INFO` tells of it from time to time. At the ceiling,
+    /// the quota and its overage, requests are rejected.
+    ///
+    /// For fixed windows, sliding windows, calendars and concurrent requests; a bucket has no amount of a window that could be
+    /// exceeded. Caller quotas, grants and reduced capacity change quota and ceiling in proportion. Counters can be lost with
+    /// the store, and are no invoice: bill by what your own database has recorded.
+    ///
+    /// [`build`](crate::RateLimitLayerBuilder::build) fails if `percent` is not in 1..=10,000, if the ceiling is above
+    /// 999,999,999,999,999, and for policies that are shadows, buckets, prefetched, or have a lockout.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::{Algorithm, Limiter};
+    ///
+    /// # run(async {
+    /// let limiter = Limiter::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .policy(QuotaPolicy::per_day("day", 10).with_algorithm(Algorithm::FixedWindow).with_overage(20))
+    ///     .build()?;
+    ///
+    /// let acme = limiter.caller("acme");
+    /// for (left, over) in (0..10).rev().map(|left| (left, 0)).chain([(0, 1), (0, 2)]) {
+    ///     let decision = acme.check().await;
+    ///     let day = decision.allowances().next().unwrap();
+    ///     assert_eq!((decision.outcome(), day.remaining(), day.over_quota()), (Outcome::Allowed, left, over));
+    /// }
+    /// assert_eq!(acme.check().await.outcome(), Outcome::Rejected);
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub const fn with_overage(mut self, percent: u32) -> Self {
+        self.overage = Some(percent);
+        self
+    }
+
+    /// The most that is ever admitted: the quota with its [overage](Self::with_overage).
+    pub(crate) fn ceiling(&self) -> u64 {
+        let overage = u128::from(self.overage.unwrap_or(0));
+        let ceiling = u128::from(self.quota) * (100 + overage) / 100;
+        u64::try_from(ceiling).unwrap_or(u64::MAX)
     }
 
     /// Counts time in another way than a token bucket: [`Algorithm`] shows each. Not for limits of concurrent requests.

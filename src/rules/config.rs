@@ -34,7 +34,7 @@ impl LayerView {
     pub(super) fn check(&self, policies: &PolicySet) -> Result<(), ConfigError> {
         let is_asked = |policy: &&QuotaPolicy| policy.unit() == QuotaUnit::Requests && !policy.is_closed();
         for policy in policies.iter().map(Policy::policy).filter(is_asked) {
-            let (name, capacity) = (policy.name(), policy.burst_capacity());
+            let (name, capacity) = (policy.name(), policy.burst_capacity().max(policy.ceiling()));
             if let Some(cost) = self.fixed_cost.filter(|cost| *cost > capacity) {
                 let message = format!("policy {name:?}: cost {cost} of every request is above its capacity {capacity}");
                 return Err(ConfigError::new(ConfigErrorKind::Cost, message));

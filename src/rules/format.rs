@@ -113,6 +113,9 @@ struct PolicyForm {
     #[serde(default, deserialize_with = "field::caller_quotas")]
     #[serde(skip_serializing_if = "Option::is_none")]
     caller_quotas: Option<[Whole<MAX_QUOTA, 0>; 2]>,
+    #[serde(default, deserialize_with = "field::overage_percent")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overage_percent: Option<Whole<10_000>>,
     #[serde(default, deserialize_with = "field::lockout_seconds")]
     #[serde(skip_serializing_if = "Option::is_none")]
     lockout_seconds: Option<Whole<MAX_WINDOW>>,
@@ -139,7 +142,7 @@ mod field {
         Deserialize::deserialize =>
             quota: Whole<MAX_QUOTA, 0>,
             burst_capacity: Option<Whole<MAX_QUOTA>>, prefetch: Option<Whole<MAX_QUOTA>>,
-            caller_quotas: Option<[Whole<MAX_QUOTA, 0>; 2]>,
+            caller_quotas: Option<[Whole<MAX_QUOTA, 0>; 2]>, overage_percent: Option<Whole<10_000>>,
             lockout_seconds: Option<Whole<MAX_WINDOW>>, window_seconds: Option<Whole<MAX_WINDOW>>,
             calendar: Option<CalendarForm>, hidden: Option<bool>, partition_key: bool, shadow: bool, unlimited: bool,
             key: Option<String>, name: String, extensions: BTreeMap<String, ExtensionForm>;
@@ -187,6 +190,7 @@ impl PolicyForm {
             caller_quotas: policy
                 .caller_quotas
                 .map(|bounds| [Whole(bounds.least), Whole(bounds.most)]),
+            overage_percent: policy.overage.map(|percent| Whole(percent.into())),
             lockout_seconds: whole_seconds("lockout", policy.lockout())?,
             // A shadow is hidden unless it is shown.
             hidden: (policy.is_hidden() != policy.is_shadow()).then_some(policy.is_hidden()),
@@ -218,6 +222,9 @@ impl PolicyForm {
             caller_quotas: self
                 .caller_quotas
                 .map(|[Whole(least), Whole(most)]| CallerQuotaBounds { least, most }),
+            overage: self
+                .overage_percent
+                .and_then(|Whole(percent)| u32::try_from(percent).ok()),
             lockout: self.lockout_seconds.map(Whole::seconds),
             is_hidden: self.hidden.unwrap_or(self.shadow),
             is_shadow: self.shadow,

@@ -29,7 +29,7 @@ pub(crate) struct QuotaSet {
     pub(crate) follow_up: FollowUp,
     /// The part of each layer, at the positions of their views.
     views: SmallVec<[SetView; 1]>,
-    pub(crate) has_shadows: bool,
+    pub(crate) has_shadows_or_overages: bool,
     /// True if these are other policies with a part of their quotas.
     pub(crate) is_reduced: bool,
     /// The same policies with 1 to 99 percent of their quotas, made when they are first needed.
@@ -177,7 +177,10 @@ impl QuotaSet {
             parts,
             views,
             follow_up: FollowUp::of(&policies),
-            has_shadows: policies.iter().any(|policy| policy.policy().is_shadow()),
+            has_shadows_or_overages: policies
+                .iter()
+                .map(Policy::policy)
+                .any(|policy| policy.is_shadow() || policy.overage.is_some()),
             policies,
             is_reduced: false,
             reduced: Arc::default(),

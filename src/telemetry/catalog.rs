@@ -30,6 +30,7 @@ catalog! {
         NEVER_FITS "tower_quota_never_fits_total" "Requests that cost more than a policy ever lets pass";
         REFUNDS "tower_quota_refunds_total" "Refunds through the admin handle, by what became of them";
         SERVER_EVICTIONS "tower_quota_server_evictions_total" "Keys that Redis servers have evicted, those of other programs included";
+        OVER_QUOTA "tower_quota_over_quota_total" "Requests that were admitted above a quota, within its overage";
         SHADOW_REJECTIONS "tower_quota_shadow_rejections_total" "Requests that a policy in shadow mode would have rejected";
         STATE_LOST "tower_quota_state_lost_total" "Exhausted partitions whose state the store has lost";
         TIER_UNRESOLVED "tower_quota_tier_unresolved_total" "Requests that went on while the tier of their user was unknown";

@@ -30,6 +30,7 @@ pub(crate) struct LayerTelemetry {
     queue: EventThrottle,
     explanations: EventThrottle,
     shadow: EventThrottle,
+    overages: EventThrottle,
     meters: LayerMeters,
 }
 
@@ -292,6 +293,20 @@ impl LayerTelemetry {
                 explanation = %explanation,
                 suppressed = %suppressed,
                 "what is decided about a request, and why"
+            );
+        });
+    }
+
+    /// A request was admitted above the quota of a policy, within its overage.
+    pub(crate) fn over_quota(&self, now: Timestamp, scope: &str, tier: &str, policy: &str) {
+        self.meters.over_quota(scope, tier, policy);
+        self.overages.record(now, |suppressed| {
+            event!(
+                INFO,
+                scope = %scope,
+                policy = %policy,
+                suppressed = %suppressed,
+                "a request was admitted above the quota, within its overage"
             );
         });
     }

@@ -14,8 +14,8 @@ use std::{
 use super::{
     catalog::{
         CIRCUIT_OPEN, DECISIONS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BATCHES, LIMITS_OFF, NEVER_FITS,
-        NEW_PARTITIONS, QUEUE_WAIT, REFUNDS, REJECTION_CACHE_HITS, SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE,
-        UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER, register,
+        NEW_PARTITIONS, OVER_QUOTA, QUEUE_WAIT, REFUNDS, REJECTION_CACHE_HITS, SHADOW_REJECTIONS, SLOTS_HELD,
+        STATE_LOST, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER, register,
     },
     facade::{Counter, Gauge, Histogram, Label, METRICS, counter, gauge, histogram},
     labels::{LateBatch, LayerCount, Unresolved, outcome_name, rejecting_policy},
@@ -99,6 +99,7 @@ struct LayerHandles {
     failed: Each<Outcome, 2>,
     queue_wait: Histogram,
     shadow_rejections: Series,
+    over_quota: Series,
 }
 
 impl LayerHandles {
@@ -118,6 +119,7 @@ impl LayerHandles {
             failed: by_mode(FAILED, scope),
             queue_wait: histogram!(QUEUE_WAIT, labels(scope, [])),
             shadow_rejections: Series::default(),
+            over_quota: Series::default(),
         }
     }
 }
@@ -165,6 +167,13 @@ impl LayerMeters {
         let rejections = &self.handles(scope).shadow_rejections;
         rejections.increment(names, |[tier, policy, _]| {
             counter!(SHADOW_REJECTIONS, labels(scope, [("tier", tier), ("policy", policy)]))
+        });
+    }
+
+    pub(super) fn over_quota(&self, scope: &str, tier: &str, policy: &str) {
+        let names = [tier, policy, "over"];
+        self.handles(scope).over_quota.increment(names, |[tier, policy, _]| {
+            counter!(OVER_QUOTA, labels(scope, [("tier", tier), ("policy", policy)]))
         });
     }
 }

@@ -33,6 +33,7 @@
 //! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters that are not asked because their circuit is open, by each store of the process; one also while a store knows no node at all. Which ones it is says the event: addresses come and go, so they are no label |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests that hold a slot of a limit of concurrent requests, in this process |
 //! | `tower_quota_queue_wait_seconds` | histogram | `scope` | for requests that are told to wait in a leaky bucket, how long; others are left out |
+//! | `tower_quota_over_quota_total` | counter | `scope`, `tier`, `policy` | requests that were admitted above the quota of a policy, within its [overage](crate::QuotaPolicy::with_overage) |
 //! | `tower_quota_shadow_rejections_total` | counter | `scope`, `tier`, `policy` | requests that a policy in [shadow mode](crate::QuotaPolicy::shadow) would have rejected; what is rejected without asking the store is not held against shadows |
 //! | `tower_quota_unattributed_total` | counter | `scope` | requests without a key, whatever becomes of them |
 //! | `tower_quota_unknown_tier_total` | counter | `scope` | requests of a tier that is not configured |

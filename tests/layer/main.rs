@@ -15,6 +15,7 @@ mod limiter;
 mod lockout;
 mod mistakes;
 mod nested;
+mod overage;
 mod overlays;
 mod queue;
 mod rejection_cache;

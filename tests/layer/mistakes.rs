@@ -103,6 +103,11 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     ("prefetch", "0", r#"policy "a": prefetch 0 is outside 1..=10"#),
     ("prefetch", "11", r#"policy "a": prefetch 11 is outside 1..=10"#),
     (
+        "overage_percent",
+        "5",
+        r#"policy "a": an overage of 5 % does not apply to buckets"#,
+    ),
+    (
         "caller_quotas",
         "[5, 1]",
         r#"policy "a": caller quotas 5..=1: the first is above the last"#,

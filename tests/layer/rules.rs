@@ -769,6 +769,7 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
              "lockout_seconds": 900},
             {"name": "bytes", "quota": 1000, "window_seconds": 60, "unit": "response_content_bytes",
              "algorithm": "fixed_window", "shadow": true},
+            {"name": "soft", "quota": 10, "window_seconds": 60, "algorithm": "fixed_window", "overage_percent": 20},
             {"name": "slots", "quota": 3, "unit": "concurrent_requests", "shadow": true, "hidden": false,
              "key": "everybody", "caller_quotas": [0, 30]}
         ]}"#,
@@ -791,6 +792,9 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
             .with_content_bytes(Direction::Response)
             .with_algorithm(Algorithm::FixedWindow)
             .shadow(),
+        QuotaPolicy::per_minute("soft", 10)
+            .with_algorithm(Algorithm::FixedWindow)
+            .with_overage(20),
         QuotaPolicy::concurrent("slots", 3)
             .shadow()
             .visible()

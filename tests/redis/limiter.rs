@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use test_kit::{shared_cluster, shared_server};
 use tower_quota::{
-    Caller, CallerQuotas, ChargeTime, Decision, Limiter, Outcome, Permit, QuotaPolicy, RedisStore, RedisStoreBuilder,
-    Refund, RefundOutcome,
+    Algorithm, Caller, CallerQuotas, ChargeTime, Decision, Limiter, Outcome, Permit, QuotaPolicy, RedisStore,
+    RedisStoreBuilder, Refund, RefundOutcome,
     clock::{Clock, Timestamp},
 };
 
@@ -123,5 +123,36 @@ async fn instances_that_know_different_quotas_of_a_caller_count_what_both_have_a
         }
         assert_eq!(admitted, 20);
         assert_eq!((left(&here).await, left(&there).await), (vec![0, 10], vec![0, 10]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_admit_a_quota_with_its_overage_together_and_say_who_is_over_it() {
+    let limiter = |builder: RedisStoreBuilder| {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_010_000_000_000));
+        let store = builder.key_prefix("overage").clock(clock).connection_timeout(HANG);
+        Limiter::builder(store.build().unwrap())
+            .scope("overage")
+            .policy(
+                QuotaPolicy::per_day("day", 10)
+                    .with_algorithm(Algorithm::FixedWindow)
+                    .with_overage(20),
+            )
+            .deadline(HANG)
+            .build()
+            .unwrap()
+    };
+    let single = || limiter(RedisStore::builder(shared_server().url()));
+    let cluster = || limiter(RedisStore::cluster_builder(shared_cluster().urls()));
+    for instances in [[single(), single()], [cluster(), cluster()]] {
+        let mut over = Vec::new();
+        for number in 0..14 {
+            let decision = instances[number % 2].caller("acme").check().await;
+            over.push(match decision.outcome() {
+                Outcome::Allowed => Some(decision.over_quota().map(|day| day.over_quota()).sum::<u64>()),
+                _ => None,
+            });
+        }
+        assert_eq!(over, [vec![Some(0); 10], vec![Some(1), Some(2), None, None]].concat());
     }
 }

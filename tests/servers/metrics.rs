@@ -156,6 +156,23 @@ async fn what_a_shadow_would_reject_is_counted_by_its_policy() {
     assert_eq!(value(&page.render(), series), 3.0);
 }
 
+fn window(name: &'static str, quota: u64) -> QuotaPolicy {
+    QuotaPolicy::per_day(name, quota).with_algorithm(tower_quota::Algorithm::FixedWindow)
+}
+
+#[tokio::test]
+async fn a_request_above_a_quota_is_counted_by_the_policy_that_admits_it() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let policy = window("day", 2).with_overage(100);
+    let layer = builder(MemoryStore::new()).policy(policy).build().unwrap();
+    for _ in 0..6 {
+        send(&layer, request("alice")).await;
+    }
+    let series = r#"tower_quota_over_quota_total{scope="test",tier="",policy="day"}"#;
+    assert_eq!(value(&page.render(), series), 2.0);
+}
+
 /// Why a store gives no decision.
 const REASONS: [&str; 7] = [
     "circuit_open",
@@ -837,6 +854,7 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     let layer = builder(MemoryStore::new())
         .policy(QuotaPolicy::per_day("day", 9))
         .policy(QuotaPolicy::per_day("planned", 1).shadow())
+        .policy(window("soft", 1).with_overage(900))
         .policy(QuotaPolicy::per_day("tokens", 9).with_unit("tokens"))
         .unit_cost("tokens", |_| 1)
         .build()
@@ -867,6 +885,7 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
         "tower_quota_connection_failures_total",
         "tower_quota_failed_while_closed_total",
         "tower_quota_late_batches_total",
+        "tower_quota_over_quota_total",
         "tower_quota_refunds_total",
         "tower_quota_rejection_cache_hits_total",
         "tower_quota_rules_overridden",

@@ -273,6 +273,8 @@ fn faults_of_requests() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
         let planned = QuotaPolicy::per_day("planned", 1).shadow();
         Tiers::from_fn(move |_| Some(name)).tier("free", [day(quota), planned])
     };
+    let soft = QuotaPolicy::per_second("soft", 1).with_algorithm(Algorithm::FixedWindow);
+    let soft = soft.with_overage(10_000);
     let mut upload = request("alice");
     *upload.method_mut() = Method::POST;
     let bytes = day(1_000_000).with_content_bytes(Direction::Request);
@@ -282,6 +284,7 @@ fn faults_of_requests() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
         (memory().tiers(free("gold", 1)), request("alice")),
         (memory().tiers(free("free", 1_000_000)), request("alice")),
         (memory().cost_by(|_| 7).policy(day(5)), request("alice")),
+        (memory().policy(soft), request("alice")),
         (memory().policy(bytes), upload),
     ]
 }
