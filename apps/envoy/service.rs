@@ -1,0 +1,163 @@
+//! The service: decisions within the caller's time, and their form in the protocol.
+
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+
+use envoy_types::pb::{
+    envoy::config::core::v3::HeaderValue,
+    envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse,
+        rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit::Unit},
+        rate_limit_service_server::RateLimitService,
+    },
+    google::protobuf,
+};
+use tokio::time::{Instant, timeout_at};
+use tonic::{Request, Response, Status, metadata::MetadataMap};
+use tower_quota::{
+    Allowance, Decision, FailureMode, Outcome, PartitionId, QuotaPolicy,
+    fields::{FieldError, RetryAfter, draft11},
+};
+
+use super::domain::Domain;
+
+/// The longest deadline of a limiter.
+const LONGEST: Duration = Duration::from_secs(60);
+
+pub(crate) struct RateLimits {
+    pub(crate) domains: BTreeMap<String, Domain>,
+    pub(crate) mode: FailureMode,
+}
+
+type Answer = Result<Response<RateLimitResponse>, Status>;
+
+#[tonic::async_trait]
+impl RateLimitService for RateLimits {
+    async fn should_rate_limit(&self, request: Request<RateLimitRequest>) -> Answer {
+        let deadline = request.extensions().get().copied().unwrap_or_else(Instant::now);
+        let domain = self.domains.get(&request.get_ref().domain);
+        let domain = domain.ok_or_else(|| Status::not_found("the domain has no rules"))?;
+        let (partitions, plan) = domain.plan(request.get_ref())?;
+        let (mut decision, mut is_admitted) = (None, plan.is_none() || self.mode != FailureMode::Closed);
+        if let Some(plan) = plan
+            && let Ok(held) = timeout_at(deadline, domain.limiter.hold_plan(plan)).await
+        {
+            // The charge stands when the permit is dropped.
+            let made = held.map_or_else(|rejected| rejected, |permit| permit.decision().clone());
+            is_admitted = made.outcome().is_admitted();
+            decision = Some(made);
+        }
+        let decision = decision.as_ref();
+        let status = |partition: &_| status(*partition, decision, is_admitted);
+        Ok(Response::new(RateLimitResponse {
+            overall_code: code(is_admitted),
+            statuses: partitions.iter().map(status).collect(),
+            response_headers_to_add: decision.and_then(|decision| headers(decision).ok()).unwrap_or_default(),
+            ..RateLimitResponse::default()
+        }))
+    }
+}
+
+/// Sets the deadline of a call: three quarters of the client's timeout, because the rest is for the network.
+///
+/// It starts with the headers, as the timer of tonic does, and not when the message has been read.
+pub(crate) fn set_deadline(mut request: Request<()>) -> Result<Request<()>, Status> {
+    let time = timeout_of(request.metadata()).unwrap_or(Duration::MAX);
+    let deadline = Instant::now() + (time / 4 * 3).min(LONGEST);
+    request.extensions_mut().insert(deadline);
+    Ok(request)
+}
+
+fn timeout_of(metadata: &MetadataMap) -> Option<Duration> {
+    let timeout = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (number, unit) = timeout.split_at(timeout.len().checked_sub(1)?);
+    let nanos: u64 = match unit {
+        "H" => 3_600_000_000_000,
+        "M" => 60_000_000_000,
+        "S" => 1_000_000_000,
+        "m" => 1_000_000,
+        "u" => 1_000,
+        _ => 1,
+    };
+    Some(Duration::from_nanos(nanos.saturating_mul(number.parse().ok()?)))
+}
+
+fn code(is_admitted: bool) -> i32 {
+    if is_admitted { Code::Ok } else { Code::OverLimit }.into()
+}
+
+fn status(partition: Option<PartitionId>, decision: Option<&Decision>, is_admitted: bool) -> DescriptorStatus {
+    let is_own = |allowance: &Allowance<'_>| Some(allowance.partition()) == partition;
+    let is_over = match decision.filter(|decision| decision.outcome() == Outcome::Rejected) {
+        Some(rejected) => rejected.violated().any(|allowance| is_own(&allowance)),
+        None => partition.is_some() && !is_admitted,
+    };
+    let tightest = decision.and_then(|decision| tightest(decision.allowances().filter(is_own)));
+    let remaining = tightest.map_or(0, |allowance| allowance.remaining());
+    let reset = tightest.and_then(|allowance| allowance.effective_window());
+    DescriptorStatus {
+        code: code(!is_over),
+        current_limit: tightest.map(|allowance| limit(allowance.policy())),
+        limit_remaining: remaining.try_into().unwrap_or(u32::MAX),
+        duration_until_reset: reset.map(|reset| protobuf::Duration {
+            seconds: reset.as_secs().cast_signed(),
+            nanos: reset.subsec_nanos().cast_signed(),
+        }),
+        ..DescriptorStatus::default()
+    }
+}
+
+/// The violated policy with the longest wait, or else the one with the fewest remaining units.
+fn tightest<'a>(allowances: impl Iterator<Item = Allowance<'a>>) -> Option<Allowance<'a>> {
+    let visible = allowances.filter(|allowance| !allowance.policy().is_hidden());
+    visible.min_by_key(|allowance| {
+        let wait = allowance
+            .is_violated()
+            .then(|| allowance.retry_after().unwrap_or(Duration::MAX));
+        (Reverse(wait), allowance.remaining())
+    })
+}
+
+fn limit(policy: &QuotaPolicy) -> RateLimit {
+    let unit = match policy.window().map_or(0, |window| window.as_secs()) {
+        1 => Unit::Second,
+        60 => Unit::Minute,
+        3_600 => Unit::Hour,
+        86_400 => Unit::Day,
+        604_800 => Unit::Week,
+        _ => Unit::Unknown,
+    };
+    RateLimit {
+        name: policy.name().to_owned(),
+        requests_per_unit: policy.quota().try_into().unwrap_or(u32::MAX),
+        unit: unit.into(),
+    }
+}
+
+/// The fields of the tightest policy: policies of several descriptors can have the same name.
+fn headers(decision: &Decision) -> Result<Vec<HeaderValue>, FieldError> {
+    let mut fields = Vec::new();
+    if let Some(allowance) = tightest(decision.allowances()) {
+        let policy = allowance.policy();
+        let mut limit = draft11::LimitItem::new(policy.name(), allowance.remaining())?;
+        if let Some(reset) = allowance.effective_window() {
+            limit = limit.with_reset(reset);
+        }
+        let mut item = draft11::PolicyItem::new(policy.name(), policy.quota())?;
+        if let Some(window) = policy.window() {
+            item = item.with_window(window)?;
+        }
+        fields.push(("ratelimit", draft11::RateLimit::new([limit])?.to_header_value()));
+        fields.push((
+            "ratelimit-policy",
+            draft11::RateLimitPolicy::new([item])?.to_header_value(),
+        ));
+    }
+    let retry_after = decision.retry_after().map(RetryAfter::after);
+    fields.extend(retry_after.map(|field| ("retry-after", field.to_header_value())));
+    let headers = fields.iter().map(|(key, value)| HeaderValue {
+        key: (*key).to_owned(),
+        value: value.to_str().unwrap_or_default().to_owned(),
+        raw_value: Vec::new(),
+    });
+    Ok(headers.collect())
+}
