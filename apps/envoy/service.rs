@@ -13,10 +13,7 @@ use envoy_types::pb::{
 };
 use tokio::time::{Instant, timeout_at};
 use tonic::{Request, Response, Status, metadata::MetadataMap};
-use tower_quota::{
-    Allowance, Decision, FailureMode, Outcome, PartitionId, QuotaPolicy,
-    fields::{FieldError, RetryAfter, draft11},
-};
+use tower_quota::{Allowance, Decision, FailureMode, Outcome, PartitionId, QuotaPolicy, ResponseFields};
 
 use super::domain::Domain;
 
@@ -51,7 +48,7 @@ impl RateLimitService for RateLimits {
         Ok(Response::new(RateLimitResponse {
             overall_code: code(is_admitted),
             statuses: partitions.iter().map(status).collect(),
-            response_headers_to_add: decision.and_then(|decision| headers(decision).ok()).unwrap_or_default(),
+            response_headers_to_add: decision.map(headers).unwrap_or_default(),
             ..RateLimitResponse::default()
         }))
     }
@@ -134,30 +131,12 @@ fn limit(policy: &QuotaPolicy) -> RateLimit {
 }
 
 /// The fields of the tightest policy: policies of several descriptors can have the same name.
-fn headers(decision: &Decision) -> Result<Vec<HeaderValue>, FieldError> {
-    let mut fields = Vec::new();
-    if let Some(allowance) = tightest(decision.allowances()) {
-        let policy = allowance.policy();
-        let mut limit = draft11::LimitItem::new(policy.name(), allowance.remaining())?;
-        if let Some(reset) = allowance.effective_window() {
-            limit = limit.with_reset(reset);
-        }
-        let mut item = draft11::PolicyItem::new(policy.name(), policy.quota())?;
-        if let Some(window) = policy.window() {
-            item = item.with_window(window)?;
-        }
-        fields.push(("ratelimit", draft11::RateLimit::new([limit])?.to_header_value()));
-        fields.push((
-            "ratelimit-policy",
-            draft11::RateLimitPolicy::new([item])?.to_header_value(),
-        ));
-    }
-    let retry_after = decision.retry_after().map(RetryAfter::after);
-    fields.extend(retry_after.map(|field| ("retry-after", field.to_header_value())));
-    let headers = fields.iter().map(|(key, value)| HeaderValue {
-        key: (*key).to_owned(),
+fn headers(decision: &Decision) -> Vec<HeaderValue> {
+    let fields = ResponseFields::draft11().tightest_only().to_headers(decision);
+    let headers = fields.iter().map(|(name, value)| HeaderValue {
+        key: name.to_string(),
         value: value.to_str().unwrap_or_default().to_owned(),
         raw_value: Vec::new(),
     });
-    Ok(headers.collect())
+    headers.collect()
 }

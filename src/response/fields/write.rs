@@ -58,7 +58,13 @@ impl ResponseFields {
     /// # Ok(()) });
     /// ```
     pub fn to_headers(&self, decision: &Decision) -> HeaderMap {
-        let policies: Vec<&QuotaPolicy> = decision.allowances().map(|allowance| allowance.policy()).collect();
+        let mut policies: Vec<&QuotaPolicy> = Vec::new();
+        for policy in decision.allowances().map(|allowance| allowance.policy()) {
+            // A plan may have a policy for several partitions.
+            if policies.iter().all(|other| other.name() != policy.name()) {
+                policies.push(policy);
+            }
+        }
         // Where two policies do not fit together, the fields of limits remain.
         let prepared = self.prepare_each(policies).ok().flatten();
         let mut response = Response::new(());
