@@ -14,7 +14,7 @@ use crate::{
     rules::{Active, Selection},
 };
 
-/// The decision of a layer about a request, and the reasons. See [`RateLimitLayer::explain`].
+/// The decision of a layer about a request, and the reasons. See [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).
 ///
 /// Its text has a line for each step. It is for people: its words may change.
 #[derive(Clone)]
