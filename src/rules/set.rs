@@ -42,7 +42,7 @@ pub(crate) struct QuotaSet {
 type OwnSets = IndexMap<OwnNumbers, PerThread<Arc<QuotaSet>>, foldhash::fast::RandomState>;
 type OwnNumbers = SmallVec<[(u8, Numbers); 1]>;
 
-/// Maximum number of different numbers that are kept: about 4 MB for each tier.
+/// Maximum number of different numbers that are kept for each tier.
 const MAX_OWN_SETS: usize = 4_096;
 
 /// The part of a set that follows from the settings of a layer. It is empty for a layer that is gone.
