@@ -313,7 +313,7 @@ impl ClientIp {
     /// trusted peer has sent a field that does not show the client: see [`trusted_proxies`](Self::trusted_proxies).
     ///
     /// IPv4-mapped addresses are returned as IPv4. The address identifies a person in many places; the crate itself
-    /// never logs it.
+    /// logs it only in [explanations](crate::RateLimitLayer::explain), at level `DEBUG`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -80,7 +80,8 @@ impl RateLimitLayer {
     /// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage).
     ///
     /// Nothing in a request turns it on. The text has the client's address, and digests in place of keys. With the feature
-    /// `tracing` and events of level `DEBUG`, each layer also explains one request in ten seconds at most.
+    /// `tracing`, events of level `DEBUG` and target `tower_quota::explain` also explain one request of each layer in ten
+    /// seconds at most.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

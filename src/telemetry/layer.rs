@@ -281,19 +281,14 @@ impl LayerTelemetry {
     /// Returns `true` if explanations of requests go anywhere.
     #[inline]
     pub(crate) fn explains() -> bool {
-        is_debugged!()
+        is_explained!()
     }
 
     /// A request that is about to be decided.
     pub(crate) fn explained<T: std::fmt::Display>(&self, now: Timestamp, explain: impl FnOnce() -> T) {
         self.explanations.record(now, |suppressed| {
             let explanation = explain().to_string().replace('\n', "; ");
-            event!(
-                DEBUG,
-                explanation = %explanation,
-                suppressed = %suppressed,
-                "what is decided about a request, and why"
-            );
+            explanation!(explanation, suppressed);
         });
     }
 

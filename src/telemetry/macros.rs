@@ -14,19 +14,40 @@ macro_rules! event {
     }};
 }
 
-/// True if events of level `DEBUG` go anywhere.
+/// True if explanations of requests go anywhere.
 #[cfg(feature = "tracing")]
-macro_rules! is_debugged {
+macro_rules! is_explained {
     () => {
-        tracing::enabled!(target: "tower_quota", tracing::Level::DEBUG)
+        tracing::enabled!(target: "tower_quota::explain", tracing::Level::DEBUG)
     };
 }
 
 #[cfg(not(feature = "tracing"))]
-macro_rules! is_debugged {
+macro_rules! is_explained {
     () => {
         false
     };
+}
+
+/// The event of an explanation, whose target can be turned off by itself: it shows addresses.
+#[cfg(feature = "tracing")]
+macro_rules! explanation {
+    ($explanation:expr, $suppressed:expr) => {
+        tracing::event!(
+            target: "tower_quota::explain",
+            tracing::Level::DEBUG,
+            explanation = %$explanation,
+            suppressed = %$suppressed,
+            "what is decided about a request, and why"
+        )
+    };
+}
+
+#[cfg(not(feature = "tracing"))]
+macro_rules! explanation {
+    ($explanation:expr, $suppressed:expr) => {{
+        let _ = (&$explanation, &$suppressed);
+    }};
 }
 
 /// True if events are sent at all.

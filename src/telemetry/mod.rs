@@ -1,6 +1,8 @@
 //! Telemetry for operators: events and span fields (feature `tracing`), and metrics (feature `metrics`).
 //!
-//! This module has documentation only. No event, span or metric shows a caller or a request: no key, address, path or field value.
+//! This module has documentation only. No event, span or metric shows a caller or a request: no key, address, path or field value. The one
+//! exception is the [explanation](crate::RateLimitLayer::explain) of a request, with its client's address: an event of target
+//! `tower_quota::explain` and level `DEBUG`, for those who set up proxies. `RUST_LOG=debug,tower_quota::explain=off` is without it.
 //! Names of scopes, tiers and policies are those of your configuration.
 //!
 //! The packages above have metrics, alerts and events of their own, in the guides of
