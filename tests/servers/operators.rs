@@ -274,7 +274,7 @@ fn faults_of_requests() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
         Tiers::from_fn(move |_| Some(name)).tier("free", [day(quota), planned])
     };
     let soft = QuotaPolicy::per_second("soft", 1).with_algorithm(Algorithm::FixedWindow);
-    let soft = soft.with_overage(10_000);
+    let soft = Tiers::from_fn(|_| Some("free")).tier("free", [soft.with_overage(10_000)]);
     let mut upload = request("alice");
     *upload.method_mut() = Method::POST;
     let bytes = day(1_000_000).with_content_bytes(Direction::Request);
@@ -284,7 +284,7 @@ fn faults_of_requests() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
         (memory().tiers(free("gold", 1)), request("alice")),
         (memory().tiers(free("free", 1_000_000)), request("alice")),
         (memory().cost_by(|_| 7).policy(day(5)), request("alice")),
-        (memory().policy(soft), request("alice")),
+        (memory().tiers(soft), request("alice")),
         (memory().policy(bytes), upload),
     ]
 }
