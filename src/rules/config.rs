@@ -34,7 +34,11 @@ impl LayerView {
     pub(super) fn check(&self, policies: &PolicySet) -> Result<(), ConfigError> {
         let is_asked = |policy: &&QuotaPolicy| policy.unit() == QuotaUnit::Requests && !policy.is_closed();
         for policy in policies.iter().map(Policy::policy).filter(is_asked) {
-            let (name, capacity) = (policy.name(), policy.burst_capacity().max(policy.ceiling()));
+            let name = policy.name();
+            let capacity = match policy.overage {
+                Some(_) => policy.ceiling(),
+                None => policy.burst_capacity(),
+            };
             if let Some(cost) = self.fixed_cost.filter(|cost| *cost > capacity) {
                 let message = format!("policy {name:?}: cost {cost} of every request is above its capacity {capacity}");
                 return Err(ConfigError::new(ConfigErrorKind::Cost, message));

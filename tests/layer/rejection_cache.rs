@@ -562,12 +562,10 @@ async fn a_request_that_charged_nothing_because_of_a_circuit_or_of_memory_reject
         exhaust(&layer, &clock).await;
         store.set(Timing::FailingLater(kind));
         clock.advance(Duration::from_millis(600));
-        for _ in 0..3 {
-            assert_eq!(
-                send(&layer, request("alice")).await.outcome(),
-                Outcome::FailedOpen,
-                "{kind:?}"
-            );
+        // Without memory a fallback decides, and admits two.
+        for _ in 0..2 {
+            let response = send(&layer, request("alice")).await;
+            assert!(response.outcome().is_admitted() && !is_cached(&response), "{kind:?}");
         }
     }
 }
