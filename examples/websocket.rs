@@ -11,8 +11,8 @@
 //! seq 20 | websocat -n -H 'authorization: Bearer alice' ws://127.0.0.1:3000/echo
 //! ```
 //!
-//! The second command sends too fast: the server closes the connection with code 1008 and the reason. While two connections
-//! of alice are open, a third one is rejected with 429.
+//! The second command sends too fast: the server closes the connection with code 1008 and a reason. While alice has two open
+//! connections, the server rejects a third with 429.
 //!
 //! With `REDIS_URL`, the limits are in Redis and apply to all processes together. `PORT` sets the port; 0 takes a free one.
 

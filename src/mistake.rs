@@ -59,7 +59,7 @@ mistakes! {
 pub struct Diagnostics {
     pub(crate) found: Vec<Finding>,
     pub(crate) parts: Vec<KeyPart>,
-    /// The way to each address, for people who want to know.
+    /// Descriptions of how addresses were found, if they are wanted.
     pub(crate) walks: Option<Vec<String>>,
 }
 

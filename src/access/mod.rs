@@ -104,7 +104,7 @@ impl Screening {
         }
     }
 
-    /// The same with the reason, for people.
+    /// Screens a request and describes the result.
     pub(crate) fn explain(
         &self,
         caller: &KeyedRequest<'_>,
@@ -115,20 +115,20 @@ impl Screening {
         let access = access_list.map(|list| list.access(caller));
         let exemption = || self.exemptions.iter().find(|exemption| exemption.matches(caller));
         let reason = match (&screened, access) {
-            (None, _) => "all limits are switched off".to_owned(),
-            (Some(Screened::Decided(Outcome::Blocked, _)), _) => "a rule of the access list blocks it".to_owned(),
+            (None, _) => "all limits are disabled".to_owned(),
+            (Some(Screened::Decided(Outcome::Blocked, _)), _) => "blocked by the access list".to_owned(),
             (Some(Screened::Decided(Outcome::Unlimited, _)), Some(Access::Allow)) => {
-                "a rule of the access list allows it".to_owned()
+                "allowed by the access list".to_owned()
             }
             (Some(Screened::Decided(Outcome::Unlimited, _)), _) => match exemption() {
-                Some(exemption) => format!("it is exempt by {exemption:?}"),
-                None => "it is a preflight of CORS".to_owned(),
+                Some(exemption) => format!("exempt by {exemption:?}"),
+                None => "a CORS preflight is exempt".to_owned(),
             },
-            (Some(Screened::Decided(..)), _) => "the service has no capacity left".to_owned(),
-            (Some(Screened::Abnormal(_)), _) => "the application finds it abnormal".to_owned(),
-            (Some(Screened::Counted(100)), _) => "no rule or exemption is about it".to_owned(),
+            (Some(Screened::Decided(..)), _) => "the service has no capacity".to_owned(),
+            (Some(Screened::Abnormal(_)), _) => "the application reports abnormal usage".to_owned(),
+            (Some(Screened::Counted(100)), _) => "no rule or exemption applies".to_owned(),
             (Some(Screened::Counted(percent)), _) => {
-                format!("no rule or exemption is about it; the capacity of the service is {percent} %")
+                format!("no rule or exemption applies; the service has {percent} % of its capacity")
             }
         };
         (screened, reason)

@@ -102,21 +102,19 @@ impl<'a> Allowance<'a> {
             Known::Rejection(ChargeRejection::For(_)) => (0, wait),
             Known::Rejection(ChargeRejection::Never { remaining, reset }) => (remaining, reset),
         };
-        let remaining = match self.policy().overage {
-            None => remaining,
-            Some(_) => remaining.saturating_sub(self.policy().ceiling() - self.policy().quota()),
-        };
+        let remaining = remaining.saturating_sub(self.policy().overage_units());
         (remaining, micros.map(Duration::from_micros))
     }
 
-    /// Units that are used above the quota of a policy with an [overage](QuotaPolicy::with_overage), this request's charge among
-    /// them if it passed; at most the overage. 0 without one, and in a [cached](crate::Decision::is_cached) rejection.
+    /// Returns the units used above the quota, including this request's charge: at most the policy's
+    /// [overage](QuotaPolicy::with_overage). Returns 0 for a policy without an overage, and for a
+    /// [cached](crate::Decision::is_cached) rejection.
     pub fn over_quota(&self) -> u64 {
-        match self.known {
-            Known::Measured { measured, charged } if self.policy().overage.is_some() => {
+        match (self.policy().overage_units(), self.known) {
+            (1.., Known::Measured { measured, charged }) => {
                 let now = measured.moment.now.as_micros();
                 let (remaining, _) = self.limit().left_after(measured.reading, now, charged);
-                (self.policy().ceiling() - self.policy().quota()).saturating_sub(remaining)
+                self.policy().overage_units().saturating_sub(remaining)
             }
             _ => 0,
         }

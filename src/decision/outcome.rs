@@ -486,7 +486,8 @@ impl Decision {
         violated.filter(|allowance| allowance.policy().is_shadow())
     }
 
-    /// The allowances of policies whose quota is exceeded within its [overage](crate::QuotaPolicy::with_overage).
+    /// Returns the allowances of policies whose quota is exceeded within the
+    /// [overage](crate::QuotaPolicy::with_overage).
     pub fn over_quota(&self) -> impl Iterator<Item = Allowance<'_>> {
         self.allowances().filter(|allowance| allowance.over_quota() > 0)
     }

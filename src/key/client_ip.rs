@@ -378,7 +378,7 @@ impl ClientIp {
         Some(IpNet::new(address, prefix).ok()?.trunc())
     }
 
-    /// `note` gets each hop that is read.
+    /// Calls `note` for each hop that is read.
     fn walk_of(&self, request: &Parts, note: impl FnMut(&Option<IpAddr>)) -> Option<(IpAddr, bool)> {
         let peer = address::canonical(peer::address(&request.extensions)?.ip());
         // The nearest proxy has written the right end of the last line.
@@ -393,10 +393,10 @@ impl ClientIp {
         }
     }
 
-    /// The way to the client's address, for people.
+    /// Describes how the client's address was found.
     fn walk_as_text(&self, request: &Parts) -> String {
         let Some(peer) = peer::address(&request.extensions) else {
-            return "no client address: the request does not say who its peer is".to_owned();
+            return "no client address: the request has no peer address".to_owned();
         };
         let (name, has_field) = (&self.name, request.headers.contains_key(&self.name));
         let mut passed = vec![address::canonical(peer.ip())];
@@ -404,22 +404,22 @@ impl ClientIp {
         let is_trusted = self.any_peer || self.trusts(passed[0]);
         let Some((client, is_believed)) = walk else {
             return format!(
-                "no client address: {name} has no address where it is to be read, after {}",
+                "no client address: the next entry of {name} after {} is not an address",
                 text_of(&passed)
             );
         };
         match (passed.len(), is_trusted) {
             _ if !is_believed => format!(
-                "client {client}, from {name}, where the walk stopped after {} hops",
+                "client {client}, from {name}, truncated after {} hops",
                 address::MAX_HOPS
             ),
             (2.., _) => {
                 let proxies = text_of(&passed[..passed.len() - 1]);
                 format!("client {client}, from {name}, through the trusted proxies {proxies}")
             }
-            (_, true) => format!("client {client}: the peer, a trusted proxy that has sent no {name}"),
+            (_, true) => format!("client {client}: the peer, a trusted proxy without {name}"),
             (_, false) if has_field => {
-                format!("client {client}: the peer, which is no trusted proxy; its {name} is not read")
+                format!("client {client}: the peer, not a trusted proxy; its {name} is ignored")
             }
             (_, false) => format!("client {client}: the peer"),
         }

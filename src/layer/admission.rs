@@ -24,10 +24,30 @@ use crate::{
     telemetry::LayerTelemetry,
 };
 
-/// The quotas that a request's caller has of its own.
-pub(super) fn own_quotas(request: &Parts) -> Option<&CallerQuotas> {
+/// The individual quotas of a request's caller.
+pub(super) fn caller_quotas(request: &Parts) -> Option<&CallerQuotas> {
     let resolved = || request.extensions.get::<ResolvedTier>()?.quotas();
     request.extensions.get().or_else(resolved)
+}
+
+/// The name of a request's tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TierName<'a> {
+    /// The rules have no tiers.
+    Unused,
+    Missing,
+    /// The lookup is in progress, and the request passes uncounted.
+    Pending,
+    Of(&'a str),
+}
+
+impl<'a> TierName<'a> {
+    fn get(self) -> Option<&'a str> {
+        match self {
+            Self::Of(name) => Some(name),
+            _ => None,
+        }
+    }
 }
 
 /// The part that all services of one layer share.
@@ -113,7 +133,7 @@ impl Limits {
         };
         let plan = |set: &QuotaSet| {
             let plan = limiter.plan(set, self.cost.of(request), holder)?;
-            Ok(self.with_units(plan, set, request))
+            Ok(self.with_units(plan, set, request, |request| self.watched_bytes(request)))
         };
         let question = limiter.question(&active, &mut selection, percent, partition, plan);
         (question, selection)
@@ -121,21 +141,35 @@ impl Limits {
 
     /// The policies for a request; `partition` matters while new rules are tried.
     fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
-        let has_tiers = active.has_tiers(partition);
-        let name = has_tiers.then(|| self.tiers.tier_of(request)).flatten();
-        let has_no_name = has_tiers && name.is_none();
-        if has_no_name && self.tiers.is_uncounted(request) {
-            return Selection::default();
-        }
-        if has_no_name && self.tiers.has_not_asked(request) {
+        let (selection, name) = self.choose(active, request, partition);
+        if name == TierName::Missing && self.tiers.has_not_asked(request) {
             self.log.unresolved_tier(self.scope_name());
         }
-        let mut selection = active.select_tier(name, partition);
         if selection.is_unknown {
             self.log.unknown_tier(self.scope_name());
         }
-        selection.set = selection.set.map(|set| active.for_caller(set, || own_quotas(request)));
         selection
+    }
+
+    /// Selects the policies without an event.
+    pub(super) fn choose<'a>(
+        &self,
+        active: &Active,
+        request: &'a Parts,
+        partition: Option<PartitionId>,
+    ) -> (Selection, TierName<'a>) {
+        let name = match active.has_tiers(partition) {
+            false => TierName::Unused,
+            true => self.tiers.tier_of(request).map_or(TierName::Missing, TierName::Of),
+        };
+        if name == TierName::Missing && self.tiers.is_uncounted(request) {
+            return (Selection::default(), TierName::Pending);
+        }
+        let mut selection = active.select_tier(name.get(), partition);
+        selection.set = selection
+            .set
+            .map(|set| active.for_caller(set, || caller_quotas(request)));
+        (selection, name)
     }
 
     /// Looks at one of the first requests for mistakes in how layers stand around each other, and in how the screening finds
@@ -184,25 +218,30 @@ impl Limits {
         self.limiter.scope()
     }
 
-    /// The plan with the costs of a request in custom units and in bytes.
-    pub(super) fn with_units(&self, plan: Plan, set: &QuotaSet, request: &Parts) -> Plan {
+    /// The plan with the costs of a request in custom units and in bytes, of which `announced` returns the number.
+    pub(super) fn with_units(
+        &self,
+        plan: Plan,
+        set: &QuotaSet,
+        request: &Parts,
+        announced: impl FnOnce(&Parts) -> Option<u64>,
+    ) -> Plan {
         let units = &set.view(self.view.position).units;
         let plan = self.cost.in_units(plan, units, request);
         match set.follow_up.counts_request_bytes {
-            true => plan.with_content_bytes(self.announced_bytes(request), 0),
+            true => plan.with_content_bytes(announced(request).unwrap_or(0), 0),
             false => plan,
         }
     }
 
-    /// The length that a request says its content has.
-    fn announced_bytes(&self, request: &Parts) -> u64 {
-        let length = request.headers.get(header::CONTENT_LENGTH);
-        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    /// The length of a request's content. Reports content whose length is unknown and which no layer counts.
+    fn watched_bytes(&self, request: &Parts) -> Option<u64> {
+        let length = announced_bytes(request);
         let has_content = !request.method.is_safe() || request.headers.contains_key(header::TRANSFER_ENCODING);
         if length.is_none() && has_content && request.extensions.get::<Reader>().is_none() {
             self.log.uncounted_content(self.scope_name());
         }
-        length.unwrap_or(0)
+        length
     }
 
     /// Keeps the charge open if anything of it may still change.
@@ -254,4 +293,9 @@ impl Limits {
         self.tell(decision, selection.set.as_deref(), times, &mut response);
         response
     }
+}
+
+/// The length of a request's content, as its header says.
+pub(super) fn announced_bytes(request: &Parts) -> Option<u64> {
+    request.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

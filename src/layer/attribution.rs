@@ -1,6 +1,6 @@
 //! Attribution: the keys whose quota a request uses.
 
-use std::any::type_name_of_val;
+use std::{any::type_name_of_val, borrow::Cow};
 
 use http::request::Parts;
 
@@ -116,53 +116,32 @@ impl Extractors {
             extractor.diagnose(caller.request, &mut findings);
             log.found(limiter.scope(), findings);
         }
-        let keys = &limiter.0.keys;
-        let holder = match named {
-            None => caller.key().map(|key| {
-                if log.is_watching() {
-                    keys.note(key);
-                }
-                keys.holder(key)
-            }),
-            Some(_) => extractor.extract(caller.request).map(|key| keys.holder(&key)),
-        };
-        match holder {
-            Some(holder) => Ok(Some(holder)),
+        let (keys, key) = (&limiter.0.keys, self.extract(caller, named));
+        if let (None, Some(key), true) = (named, &key, log.is_watching()) {
+            keys.note(key);
+        }
+        match key {
+            Some(key) => Ok(Some(keys.holder(&key))),
             None => keys.missing(named, log),
         }
     }
 
-    /// The same without an event, or a trace in what is watched.
-    pub(super) fn attribute_quietly(
+    /// Extracts the main key, which is extracted once, or a named one.
+    pub(super) fn extract<'a>(
         &self,
-        limiter: &Limiter,
-        caller: &KeyedRequest<'_>,
+        caller: &'a KeyedRequest<'_>,
         named: Option<usize>,
-    ) -> Attributed {
-        let keys = &limiter.0.keys;
-        match self.extract(caller, named) {
-            Some(key) => Ok(Some(keys.holder(&key))),
-            None => keys.without(named),
-        }
-    }
-
-    /// The kinds of the values in a key.
-    pub(super) fn kinds(&self, caller: &KeyedRequest<'_>, named: Option<usize>) -> Option<String> {
-        self.extract(caller, named).map(|key| key.kinds())
-    }
-
-    fn extract(&self, caller: &KeyedRequest<'_>, named: Option<usize>) -> Option<PartitionKey> {
+    ) -> Option<Cow<'a, PartitionKey>> {
         match named {
-            None => caller.key().cloned(),
-            Some(_) => self.key(named).extractor.extract(caller.request),
+            None => caller.key().map(Cow::Borrowed),
+            Some(_) => self.key(named).extractor.extract(caller.request).map(Cow::Owned),
         }
     }
 
+    /// Notes the facts about the addresses in the keys.
     pub(super) fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
-        let named = self.named.iter();
-        std::iter::once(&self.main)
-            .chain(named)
-            .for_each(|key| key.extractor.diagnose(request, findings));
+        let keys = std::iter::once(&self.main).chain(&self.named);
+        keys.for_each(|key| key.extractor.diagnose(request, findings));
     }
 
     fn key(&self, named: Option<usize>) -> &Extractor {

@@ -1,24 +1,23 @@
-//! The explanation of a request: the decision about it, and the reasons.
+//! Explanations of decisions.
 
 use std::fmt;
 
 use http::request::Parts;
 
-use super::admission::{Limits, own_quotas};
+use super::admission::{Limits, TierName, announced_bytes, caller_quotas};
 use crate::{
     access::{KeyedRequest, Screened},
     decision::{Decision, Outcome, Plan},
-    limiter::{Limiter, LimiterError},
+    limiter::{Attributed, Limiter, LimiterError},
     mistake::Diagnostics,
-    partition::PartitionId,
-    rules::{Active, Selection},
+    rules::Selection,
 };
 
-/// The decision of a layer about a request, and the reasons. See [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).
+/// An explanation of a layer's decision about a request. See [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).
 ///
-/// Its text has a line for each step. It is for people: its words may change.
+/// The text has a line for each step. Do not parse it: the wording may change.
 #[derive(Clone)]
-#[must_use = "it says something only when it is shown"]
+#[must_use = "an explanation has no effect by itself"]
 pub struct Explanation {
     limiter: Limiter,
     lines: Vec<String>,
@@ -28,19 +27,19 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The outcome if the store is not asked: the request is blocked, exempt or has no key, say. `None` if its policies
-    /// decide, or those of the [decision](Self::decision) have.
+    /// Returns the outcome of a request that does not reach the store: it is blocked or exempt, or it lacks a key. Returns
+    /// `None` if the policies decide.
     pub fn outcome(&self) -> Option<Outcome> {
         self.question.as_ref().err().copied()
     }
 
-    /// The decision that was read, without a charge; `None` before [`with_remaining`](Self::with_remaining), or if no
-    /// policy limits the request.
+    /// Returns the decision that [`with_remaining`](Self::with_remaining) has read. Returns `None` before, and for a request
+    /// that no policy limits.
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
     }
 
-    /// Reads what remains of each policy from the store, without a charge.
+    /// Reads the remaining units of each policy from the store, without a charge.
     ///
     /// # Errors
     ///
@@ -59,7 +58,12 @@ impl Limits {
         let limiter = &*self.limiter.0;
         let active = limiter.policies.active();
         let caller = self.keys.caller(request);
-        let attribute = |named| self.keys.attribute_quietly(&self.limiter, &caller, named);
+        let attribute = |named| -> Attributed {
+            match self.keys.extract(&caller, named) {
+                Some(key) => Ok(Some(limiter.keys.holder(&key))),
+                None => limiter.keys.without(named),
+            }
+        };
         let mut lines = self.addresses(request);
         lines.extend(self.key_lines(&caller));
         let access_list = limiter.access_list.as_ref();
@@ -72,17 +76,19 @@ impl Limits {
             Some(Screened::Abnormal(_)) => Err(Outcome::Abnormal),
         };
         let main = attribute(None).ok().flatten().map(|main| main.partition);
-        let (mut selection, tier) = self.select_quietly(&active, request, main);
-        lines.extend(tier);
+        let (mut selection, name) = self.choose(&active, request, main);
+        lines.extend(tier_line(&selection, name));
         if active.is_trial(main) {
-            lines.push("rules: those that are being tried on a share of the callers".to_owned());
+            lines.push("rules: the new rules of a rollout".to_owned());
         }
-        if own_quotas(request).is_some() {
-            lines.push("quotas: the caller has its own, for policies that allow them".to_owned());
+        if caller_quotas(request).is_some() {
+            lines.push("quotas: individual ones, for policies that allow them".to_owned());
         }
         let question = percent.and_then(|percent| {
-            let plan =
-                |set: &_| Ok(self.with_units(limiter.plan(set, self.cost.of(request), attribute)?, set, request));
+            let plan = |set: &_| {
+                let plan = limiter.plan(set, self.cost.of(request), attribute)?;
+                Ok(self.with_units(plan, set, request, announced_bytes))
+            };
             let question = limiter.question(&active, &mut selection, percent, main, plan);
             question.map_err(|decision| decision.outcome())
         });
@@ -94,51 +100,26 @@ impl Limits {
         }
     }
 
-    /// The policies, and a line about the tier if the rules have any.
-    fn select_quietly(
-        &self,
-        active: &Active,
-        request: &Parts,
-        main: Option<PartitionId>,
-    ) -> (Selection, Option<String>) {
-        let has_tiers = active.has_tiers(main);
-        let name = has_tiers.then(|| self.tiers.tier_of(request)).flatten();
-        if has_tiers && name.is_none() && self.tiers.is_uncounted(request) {
-            let line = "tier: not known yet, and not counted until it is";
-            return (Selection::default(), Some(line.to_owned()));
-        }
-        let mut selection = active.select_tier(name, main);
-        selection.set = selection.set.map(|set| active.for_caller(set, || own_quotas(request)));
-        let line = match (name, selection.tier()) {
-            (Some(name), tier) if selection.is_unknown => format!("tier {tier:?}, the first one: there is no {name:?}"),
-            (None, tier) => format!("tier {tier:?}, the first one: the request has none"),
-            (Some(_), tier) => format!("tier {tier:?}"),
-        };
-        (selection, has_tiers.then_some(line))
-    }
-
     /// The main key and the named ones.
     fn key_lines(&self, caller: &KeyedRequest<'_>) -> Vec<String> {
         let named = self.limiter.0.policies.keys().iter().enumerate();
         let named = named.map(|(index, name)| (Some(index), format!("key {name:?}")));
-        let lines = std::iter::once((None, "key".to_owned()))
-            .chain(named)
-            .map(|(named, name)| {
-                let attributed = self.keys.attribute_quietly(&self.limiter, caller, named);
-                let attribution = match (attributed, self.keys.kinds(caller, named)) {
-                    (Ok(Some(holder)), Some(kinds)) => format!("{kinds}, partition {}", holder.partition),
-                    (Ok(Some(holder)), None) => {
-                        format!("missing; such requests share the partition {}", holder.partition)
-                    }
-                    (Ok(None), _) => "missing; policies that count by it do not apply".to_owned(),
-                    (Err(_), _) => "missing; the request is rejected".to_owned(),
-                };
-                format!("{name}: {attribution}")
-            });
-        lines.collect()
+        let all = std::iter::once((None, "key".to_owned())).chain(named);
+        let keys = &self.limiter.0.keys;
+        all.map(
+            |(named, name)| match (self.keys.extract(caller, named), keys.without(named)) {
+                (Some(key), _) => format!("{name}: {}, partition {}", key.kinds(), keys.holder(&key).partition),
+                (None, Ok(Some(shared))) => {
+                    format!("{name}: missing; such requests share partition {}", shared.partition)
+                }
+                (None, Ok(None)) => format!("{name}: missing; its policies do not apply"),
+                (None, Err(_)) => format!("{name}: missing; the request is rejected"),
+            },
+        )
+        .collect()
     }
 
-    /// The way to the client's address, by each setting that needs one.
+    /// The client's address, as found by each setting that needs it.
     fn addresses(&self, request: &Parts) -> Vec<String> {
         let mut findings = Diagnostics {
             walks: Some(Vec::new()),
@@ -155,12 +136,25 @@ impl Limits {
     }
 }
 
+fn tier_line(selection: &Selection, name: TierName<'_>) -> Option<String> {
+    let tier = selection.tier();
+    Some(match name {
+        TierName::Unused => return None,
+        TierName::Pending => "tier: the lookup is in progress; until then the request passes uncounted".to_owned(),
+        TierName::Missing => format!("tier {tier:?}: the first one, because the request has none"),
+        TierName::Of(name) if selection.is_unknown => {
+            format!("tier {tier:?}: the first one, because {name:?} is unknown")
+        }
+        TierName::Of(_) => format!("tier {tier:?}"),
+    })
+}
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "scope {:?}: ", self.limiter.scope())?;
         match (&self.question, &self.decision) {
             (Err(Outcome::Unlimited), _) => f.write_str("passes uncounted")?,
-            (Err(_), _) => f.write_str("rejected without its policies")?,
+            (Err(_), _) => f.write_str("rejected before its policies")?,
             (Ok(_), Some(decision)) if decision.violated().next().is_some() => {
                 f.write_str("rejected by its policies")?
             }

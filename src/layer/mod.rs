@@ -69,19 +69,19 @@ impl RateLimitLayer {
         &self.0.limiter
     }
 
-    /// Explains what the layer would decide about a request, and why: the client's address and the proxies through which it
-    /// was found, the keys, exemption or access rule, the tier, and the policies.
+    /// Explains the layer's decision about a request: the client's address and the trusted proxies behind which it was
+    /// found, the keys, the access rule or exemption, the tier, and the policies.
     ///
-    /// You want it while you set up proxies, keys and tiers, in a test or on a page that only operators reach. It charges
-    /// nothing and does not ask the store; [`with_remaining`](Explanation::with_remaining) does. Closures of the
-    /// application are called as for a request: those of [keys](crate::key::from_fn), [tiers](crate::Tiers::from_fn),
+    /// Use this while configuring proxies, keys and tiers, in tests or on a page for operators. It charges nothing and does
+    /// not call the store, except by [`with_remaining`](Explanation::with_remaining). The application's closures run as for a
+    /// request: [keys](crate::key::from_fn), [tiers](crate::Tiers::from_fn),
     /// [costs](crate::RateLimitLayerBuilder::cost_by), [exemptions](crate::Exemption::when),
     /// [capacity](crate::RateLimitLayerBuilder::capacity) and
     /// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage).
     ///
-    /// Nothing in a request turns it on. The text has the client's address, and digests in place of keys. With the feature
-    /// `tracing`, events of level `DEBUG` and target `tower_quota::explain` also explain one request of each layer in ten
-    /// seconds at most.
+    /// No header, query or body of a request enables explanations. The text contains the client's address, and digests instead
+    /// of keys. With the feature `tracing`, an event of target `tower_quota::explain` and level `DEBUG` explains at most one
+    /// request per layer every ten seconds.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -70,7 +70,7 @@ struct LayerRegistry {
 #[derive(Default)]
 struct Neighbours {
     layers: Vec<Weak<RegisteredLayer>>,
-    /// True once it was said that they count together.
+    /// True once a shared quota was reported.
     is_told: bool,
 }
 
@@ -78,7 +78,7 @@ struct Neighbours {
 pub(super) enum Neighbourhood {
     /// This policy has other numbers in another layer.
     Differs(String),
-    /// This policy is counted together with that of another limiter, as is seen for the first time.
+    /// Another limiter counts against the same quota of this policy, which was not reported before.
     CountsTogether(String),
 }
 
@@ -129,7 +129,7 @@ impl RegisteredLayer {
         NEIGHBOURS.lock().add(self.place?, self)
     }
 
-    /// The name of a policy that a layer of another limiter has, too.
+    /// The name of a policy whose counts both share, if their limiters differ.
     fn counts_with(&self, other: &Self) -> Option<String> {
         let is_shared = |policy: &&Numbers| other.policies.iter().any(|other| other.shares_units_with(policy));
         let shared = self.policies.iter().find(is_shared)?;

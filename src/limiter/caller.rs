@@ -89,8 +89,8 @@ impl Caller {
         self
     }
 
-    /// Sets the caller's own quotas, for policies that [allow them](crate::QuotaPolicy::with_caller_quotas). Default: those of
-    /// the tier.
+    /// Sets individual quotas for the policies that [allow them](crate::QuotaPolicy::with_caller_quotas). Default: the quotas
+    /// of the tier.
     pub fn quotas(mut self, quotas: CallerQuotas) -> Self {
         self.quotas = Some(quotas);
         self

@@ -213,7 +213,7 @@ impl Keys {
         self.without(named)
     }
 
-    /// The same, without a word.
+    /// The attribution without an event or a count.
     pub(crate) fn without(&self, named: Option<usize>) -> Attributed {
         match self.missing_key {
             MissingKey::Allow => Ok(None),

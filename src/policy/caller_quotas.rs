@@ -1,22 +1,22 @@
-//! The quotas that one caller has in place of those of its tier.
+//! Individual quotas of callers.
 
 use std::{borrow::Cow, sync::Arc};
 
 use super::{QuotaPolicy, set::PolicySet};
 
-/// Quotas of one caller: what its contract says, in place of the numbers of its tier.
+/// Individual quotas for a caller, such as those of its contract, instead of those of its tier.
 ///
-/// Authentication leaves them in the request's extensions, or a [`ResolvedTier`](crate::ResolvedTier) has them beside the
-/// name of the tier; for work outside HTTP there is [`Caller::quotas`](crate::Caller::quotas). They are numbers for policies
-/// of the rules, by name. A policy takes them only if it says so
-/// ([`with_caller_quotas`](crate::QuotaPolicy::with_caller_quotas)), and each is brought within the bounds that it sets.
-/// Names that no policy has change nothing.
+/// Authentication inserts them into the request's extensions, or the source of tiers returns them in a
+/// [`ResolvedTier`](crate::ResolvedTier); outside HTTP, pass them to [`Caller::quotas`](crate::Caller::quotas). Each number
+/// is for a policy of the rules, by name, and applies only if the policy
+/// [allows it](crate::QuotaPolicy::with_caller_quotas). A number outside the policy's bounds is replaced by the nearest
+/// bound. Unknown names have no effect.
 ///
-/// Used units belong to the caller and the policy's name: they stay used when its numbers change. Fields, problem details
-/// and [decisions](crate::Decision) show the caller's own numbers; metrics carry the name of the policy and the tier.
+/// Units are used by a caller and a policy's name, so they stay used when the numbers change. Fields, problem details and
+/// [decisions](crate::Decision) show the caller's numbers. Metrics carry the policy's name and the tier.
 ///
-/// Callers with the same numbers share what is prepared for them; the 4,096 most recent sets of numbers of each tier
-/// are kept, and others are prepared for each request anew, which takes some microseconds.
+/// Callers with equal numbers share one prepared set of policies. For each tier, up to 4,096 such sets are kept, and a new
+/// one then evicts any other. Preparing a set takes a few microseconds.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -35,7 +35,7 @@ use super::{QuotaPolicy, set::PolicySet};
 /// let response = send(&layer, request).await;
 /// assert_eq!(response.headers()["ratelimit-policy"], r#""minute";q=5000;w=60"#);
 /// assert_eq!(response.headers()["ratelimit"], r#""minute";r=4999;t=60"#);
-/// // A typing error gives no caller more than the bounds.
+/// // A typo admits no more than the upper bound.
 /// let request = Request::get("/").header("x-user-id", "4712").extension(CallerQuotas::new().quota("minute", 50_000_000));
 /// assert_eq!(send(&layer, request).await.headers()["ratelimit-policy"], r#""minute";q=10000;w=60"#);
 /// # Ok(()) });
@@ -51,7 +51,7 @@ pub(crate) struct Numbers {
 }
 
 impl CallerQuotas {
-    /// None: each policy has the numbers of the tier.
+    /// Creates an empty set: each policy has the numbers of the tier.
     pub fn new() -> Self {
         Self::default()
     }
@@ -79,7 +79,7 @@ impl CallerQuotas {
         self
     }
 
-    /// The numbers for a policy, within its bounds; `None` if it has no others than before.
+    /// The numbers for a policy, within its bounds; `None` if they equal those of the policy.
     pub(crate) fn of(&self, policy: &QuotaPolicy) -> Option<Numbers> {
         let bounds = policy.caller_quotas?;
         let (_, numbers) = self.0.iter().find(|(name, _)| name == policy.name())?;
@@ -96,8 +96,7 @@ impl CallerQuotas {
 }
 
 impl QuotaPolicy {
-    /// The same policy with a caller's numbers. It stays as it is if they cannot be counted, and keeps its burst capacity if only
-    /// the caller's does not apply.
+    /// The policy with a caller's numbers. An invalid burst capacity is ignored, and so are numbers that cannot be counted.
     pub(crate) fn with_numbers(&self, numbers: Numbers) -> Self {
         let quota = Self {
             quota: numbers.quota.unwrap_or(self.quota),
@@ -114,7 +113,7 @@ impl QuotaPolicy {
         sound.next().unwrap_or_else(|| self.clone())
     }
 
-    /// No more can be prefetched than there is.
+    /// A batch is at most the burst capacity.
     fn with_fitting_prefetch(mut self) -> Self {
         if !self.is_closed() {
             self.prefetch = self.prefetch.map(|units| units.min(self.burst_capacity()));

@@ -278,15 +278,14 @@ impl QuotaPolicy {
         self
     }
 
-    /// Lets callers have quotas of their own, from the first to the last of these: what their contracts say, in place of the
-    /// number of their tier. Without it, all callers of a tier have the same.
+    /// Allows individual quotas within `quotas`, such as those of contracts. By default, all callers of a tier have the same
+    /// quota.
     ///
-    /// The numbers come as [`CallerQuotas`](crate::CallerQuotas) with the request or from the source of the tiers. Those
-    /// outside of the bounds count as the nearest bound, so that a wrong number does no harm. A bound of 0 lets a caller's
-    /// policy be closed.
+    /// [`CallerQuotas`](crate::CallerQuotas) carries the numbers, in the request or from the source of tiers. A number
+    /// outside the bounds is replaced by the nearest bound. With a lower bound of 0, a caller's policy can be closed.
     ///
-    /// [`build`](crate::RateLimitLayerBuilder::build) fails if the first is above the last, or if one of them is no valid
-    /// quota of the policy.
+    /// [`build`](crate::RateLimitLayerBuilder::build) fails if the lower bound is above the upper one, or if either is not a
+    /// valid quota of the policy.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -313,16 +312,16 @@ impl QuotaPolicy {
         self
     }
 
-    /// Lets requests pass above the quota, up to so many percent more, and counts them exactly: a soft limit below a hard one.
+    /// Admits requests up to `percent` percent above the quota and counts them exactly: a soft limit below a hard ceiling.
     ///
-    /// You want it where a customer is to be told, or billed, before it is stopped. A request above the quota is allowed.
-    /// The fields show `r=0`, the allowance says [by how many units](crate::Allowance::over_quota) it is over, the metric
-    /// `tower_quota_over_quota_total` counts it, and an event of level `INFO` tells of it from time to time. At the ceiling,
-    /// the quota and its overage, requests are rejected.
+    /// Use this to notify or bill a customer before rejecting its requests. For a request above the quota, the `RateLimit`
+    /// field shows `r=0`, [`Allowance::over_quota`](crate::Allowance::over_quota) returns the excess units, the metric
+    /// `tower_quota_over_quota_total` increments, and a sampled event of level `INFO` names the policy. Requests above the
+    /// ceiling are rejected.
     ///
-    /// For fixed windows, sliding windows, calendars and concurrent requests; a bucket has no amount of a window that could be
-    /// exceeded. Caller quotas, grants and reduced capacity change quota and ceiling in proportion. Counters can be lost with
-    /// the store, and are no invoice: bill by what your own database has recorded.
+    /// An overage applies to fixed windows, sliding windows, calendar windows and concurrency limits, not to buckets. Caller
+    /// quotas, grants and reduced capacity change quota and ceiling in proportion. Counters are lost with the store's data:
+    /// they are not an invoice.
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) fails if `percent` is not in 1..=10,000, if the ceiling is above
     /// 999,999,999,999,999, and for policies that are shadows, buckets, prefetched, or have a lockout.
@@ -352,11 +351,16 @@ impl QuotaPolicy {
         self
     }
 
-    /// The most that is ever admitted: the quota with its [overage](Self::with_overage).
+    /// The units above the quota that the [overage](Self::with_overage) admits; 0 without one.
+    pub(crate) fn overage_units(&self) -> u64 {
+        let Some(percent) = self.overage else { return 0 };
+        let units = u128::from(self.quota) * u128::from(percent) / 100;
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+
+    /// The most that is ever admitted: the quota with its overage.
     pub(crate) fn ceiling(&self) -> u64 {
-        let overage = u128::from(self.overage.unwrap_or(0));
-        let ceiling = u128::from(self.quota) * (100 + overage) / 100;
-        u64::try_from(ceiling).unwrap_or(u64::MAX)
+        self.quota.saturating_add(self.overage_units())
     }
 
     /// Counts time in another way than a token bucket: [`Algorithm`] shows each. Not for limits of concurrent requests.

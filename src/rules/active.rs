@@ -47,19 +47,19 @@ impl Active {
         set.at_capacity(percent, &self.config)
     }
 
-    /// Returns `true` if new rules are tried on this caller.
+    /// Returns `true` if this caller has the new rules of a rollout.
     pub(crate) fn is_trial(&self, partition: Option<PartitionId>) -> bool {
         !std::ptr::eq(self.rules.sets(partition), &*self.rules.current)
     }
 
-    /// The policies of a caller that may have quotas of its own.
+    /// The policies of a caller that may have individual quotas.
     #[inline]
     pub(crate) fn for_caller<'a>(
         &self,
         set: Arc<QuotaSet>,
         quotas: impl FnOnce() -> Option<&'a CallerQuotas>,
     ) -> Arc<QuotaSet> {
-        match set.may_be_own().then(quotas).flatten() {
+        match set.allows_individual().then(quotas).flatten() {
             Some(quotas) => set.for_caller(quotas, &self.config),
             None => set,
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    policy::{Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
+    policy::{Policy, PolicySet, QuotaUnit, UnitName},
     response::fields::ResponseFields,
 };
 
@@ -32,13 +32,9 @@ pub(crate) struct LayerView {
 impl LayerView {
     /// Finds a policy that leaves no room for what every request costs.
     pub(super) fn check(&self, policies: &PolicySet) -> Result<(), ConfigError> {
-        let is_asked = |policy: &&QuotaPolicy| policy.unit() == QuotaUnit::Requests && !policy.is_closed();
-        for policy in policies.iter().map(Policy::policy).filter(is_asked) {
-            let name = policy.name();
-            let capacity = match policy.overage {
-                Some(_) => policy.ceiling(),
-                None => policy.burst_capacity(),
-            };
+        let is_asked = |policy: &&Policy| policy.policy().unit() == QuotaUnit::Requests && !policy.policy().is_closed();
+        for policy in policies.iter().filter(is_asked) {
+            let (name, capacity) = (policy.policy().name(), policy.counter().units());
             if let Some(cost) = self.fixed_cost.filter(|cost| *cost > capacity) {
                 let message = format!("policy {name:?}: cost {cost} of every request is above its capacity {capacity}");
                 return Err(ConfigError::new(ConfigErrorKind::Cost, message));

@@ -11,8 +11,8 @@ use std::{
 
 use crate::policy::CallerQuotas;
 
-/// The tier of a request's caller, and its own quotas if it has any, in the request's extensions, where [`Tiers::resolved`](crate::Tiers::resolved)
-/// reads it.
+/// The tier of a request's caller, and its [individual quotas](Self::with_quotas) if it has any, in the request's extensions,
+/// where [`Tiers::resolved`](crate::Tiers::resolved) reads it.
 ///
 /// A [`TierLayer`](crate::tier::TierLayer) puts it there when its source has named a tier. You want to make one yourself if
 /// authentication learns the tier by the way, from the claims of a token, say. It is only a name: the layer that limits
@@ -53,8 +53,8 @@ impl ResolvedTier {
         }
     }
 
-    /// The same tier for a caller with quotas of its own, as a source that knows plan and contract answers. A layer prefers
-    /// [`CallerQuotas`] that are in the request's extensions themselves.
+    /// Adds the caller's individual quotas, so that one lookup returns both plan and contract. [`CallerQuotas`] in the
+    /// request's extensions take precedence.
     ///
     /// ```
     /// use tower_quota::{CallerQuotas, ResolvedTier, tier::TierLayer};
@@ -88,7 +88,7 @@ impl ResolvedTier {
         &self.name
     }
 
-    /// The caller's own quotas.
+    /// The caller's individual quotas.
     pub(crate) fn quotas(&self) -> Option<&CallerQuotas> {
         self.quotas.as_ref().inspect(|_| self.read())
     }

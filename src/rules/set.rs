@@ -34,16 +34,16 @@ pub(crate) struct QuotaSet {
     pub(crate) is_reduced: bool,
     /// The same policies with 1 to 99 percent of their quotas, made when they are first needed.
     reduced: Arc<OnceLock<Box<Reduced>>>,
-    /// Those of callers who have quotas of their own, for all copies of this set; `None` if none can have any.
-    own: Option<Arc<Mutex<OwnSets>>>,
+    /// The sets of callers with individual quotas, for all copies of this set; `None` if no policy allows them.
+    individual: Option<Arc<Mutex<IndividualSets>>>,
 }
 
-/// The policies of callers by their numbers, each with the place of its policy.
-type OwnSets = IndexMap<OwnNumbers, PerThread<Arc<QuotaSet>>, foldhash::fast::RandomState>;
-type OwnNumbers = SmallVec<[(u8, Numbers); 1]>;
+/// Sets by the numbers in them, each with the index of its policy.
+type IndividualSets = IndexMap<IndividualNumbers, PerThread<Arc<QuotaSet>>, foldhash::fast::RandomState>;
+type IndividualNumbers = SmallVec<[(usize, Numbers); 1]>;
 
-/// Maximum number of different numbers that are kept for each tier.
-const MAX_OWN_SETS: usize = 4_096;
+/// Maximum number of individual sets of each tier.
+const MAX_INDIVIDUAL_SETS: usize = 4_096;
 
 /// The part of a set that follows from the settings of a layer. It is empty for a layer that is gone.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +57,7 @@ impl SetView {
     fn new(policies: &PolicySet, layer: &LayerView) -> Result<Self, ConfigError> {
         Ok(Self {
             units: units(policies, &layer.units)?,
-            fields: layer.fields.prepare(policies)?.map(Arc::new),
+            fields: layer.fields.prepare(policies.iter().map(Policy::policy))?.map(Arc::new),
         })
     }
 
@@ -172,7 +172,7 @@ impl QuotaSet {
     }
 
     fn of(policies: PolicySet, parts: SmallVec<[SetPart; 1]>, views: SmallVec<[SetView; 1]>) -> Self {
-        let own = policies.iter().any(|policy| policy.policy().caller_quotas.is_some());
+        let has_individual = policies.iter().any(|policy| policy.policy().caller_quotas.is_some());
         Self {
             parts,
             views,
@@ -184,7 +184,7 @@ impl QuotaSet {
             policies,
             is_reduced: false,
             reduced: Arc::default(),
-            own: own.then(Arc::default),
+            individual: has_individual.then(Arc::default),
         }
     }
 
@@ -199,7 +199,7 @@ impl QuotaSet {
             parts: parts.collect(),
             views: self.views.iter().map(SetView::with_own_count).collect(),
             reduced: Arc::clone(&self.reduced),
-            own: self.own.clone(),
+            individual: self.individual.clone(),
             ..*self
         }
     }
@@ -259,44 +259,47 @@ impl QuotaSet {
         Ok(raised)
     }
 
-    /// Returns `true` if callers may have quotas of their own.
+    /// Returns `true` if a policy allows individual quotas.
     #[inline]
-    pub(crate) fn may_be_own(&self) -> bool {
-        self.own.is_some()
+    pub(crate) fn allows_individual(&self) -> bool {
+        self.individual.is_some()
     }
 
-    /// The policies of a caller with quotas of its own: the same for all callers with the same numbers.
+    /// The policies of a caller with individual quotas, which callers with equal numbers share.
     pub(super) fn for_caller(self: Arc<Self>, quotas: &CallerQuotas, config: &RulesConfig) -> Arc<Self> {
-        let Some(own) = &self.own else {
+        let Some(individual) = &self.individual else {
             return self;
         };
-        let numbers = (0..)
-            .zip(self.policies())
-            .filter_map(|(place, policy)| Some((place, quotas.of(policy)?)));
-        let numbers: OwnNumbers = numbers.collect();
+        let numbers = self.policies().enumerate();
+        let numbers = numbers.filter_map(|(index, policy)| Some((index, quotas.of(policy)?)));
+        let numbers: IndividualNumbers = numbers.collect();
         if numbers.is_empty() {
             return self;
         }
         let local = |set: &PerThread<Arc<Self>>| Arc::clone(set.local(|set| Arc::new(set.with_own_count())));
-        if let Some(known) = own.lock().get(&numbers) {
+        if let Some(known) = individual.lock().get(&numbers) {
             return local(known);
         }
-        let policies = (0..).zip(self.policies()).map(|(place, policy)| {
-            let numbers = numbers.iter().find(|(of, _)| *of == place);
-            numbers.map_or_else(|| policy.clone(), |(_, numbers)| policy.with_numbers(*numbers))
-        });
-        let Ok(set) = self.changed_to(policies.collect(), config) else {
+        let mut policies: Vec<QuotaPolicy> = self.policies().cloned().collect();
+        for (index, numbers) in &numbers {
+            policies[*index] = policies[*index].with_numbers(*numbers);
+        }
+        let Ok(set) = self.changed_to(policies, config) else {
             return self;
         };
-        let mut own = own.lock();
-        if own.len() >= MAX_OWN_SETS {
-            let any = random::number() as usize % own.len();
-            own.swap_remove_index(any);
+        let mut individual = individual.lock();
+        if individual.len() >= MAX_INDIVIDUAL_SETS {
+            let evicted = random::number() as usize % individual.len();
+            individual.swap_remove_index(evicted);
         }
-        local(own.entry(numbers).or_insert_with(|| PerThread::new(Arc::new(set))))
+        local(
+            individual
+                .entry(numbers)
+                .or_insert_with(|| PerThread::new(Arc::new(set))),
+        )
     }
 
-    /// The set with other numbers.
+    /// A set of these policies, which are those of this set with other numbers.
     fn changed_to(&self, policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
         Self::new(policies.clone(), config).or_else(|_| {
             // The fields of a layer cannot say these policies, and show those of the rules.
@@ -338,5 +341,25 @@ impl QuotaSet {
         // A limit of concurrent requests has no window, and is less than all others.
         let shortest = self.policies().map(QuotaPolicy::usual_window).min()?;
         shortest.filter(|window| *window > Duration::from_secs(3_600))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_with_equal_numbers_share_one_set_and_the_number_of_sets_is_bounded() {
+        let minute = QuotaPolicy::per_minute("minute", 100).with_caller_quotas(1..=100_000);
+        let config = RulesConfig::default();
+        let set = Arc::new(QuotaSet::new(vec![minute], &config).unwrap());
+        let of = |quota| Arc::clone(&set).for_caller(&CallerQuotas::new().quota("minute", quota), &config);
+        assert!(of(5_000).is_same(&of(5_000)) && !of(5_000).is_same(&of(5_001)));
+        assert!(of(100).is_same(&set), "the numbers of the rules");
+        assert!(of(100_001).is_same(&of(100_000)), "the same within the bounds");
+        for quota in 1..=MAX_INDIVIDUAL_SETS as u64 + 100 {
+            assert_eq!(of(quota).policies().next().unwrap().quota(), quota);
+        }
+        assert_eq!(set.individual.as_ref().unwrap().lock().len(), MAX_INDIVIDUAL_SETS);
     }
 }

@@ -278,17 +278,23 @@ impl LayerTelemetry {
         });
     }
 
-    /// Returns `true` if explanations of requests go anywhere.
+    /// Returns `true` if a subscriber listens for explanations of requests.
     #[inline]
     pub(crate) fn explains() -> bool {
         is_explained!()
     }
 
-    /// A request that is about to be decided.
+    /// Explains a request, if the last explanation is old enough.
     pub(crate) fn explained<T: std::fmt::Display>(&self, now: Timestamp, explain: impl FnOnce() -> T) {
         self.explanations.record(now, |suppressed| {
             let explanation = explain().to_string().replace('\n', "; ");
-            explanation!(explanation, suppressed);
+            event!(
+                target: "tower_quota::explain",
+                DEBUG,
+                explanation = %explanation,
+                suppressed = %suppressed,
+                "what is decided about a request, and why"
+            );
         });
     }
 

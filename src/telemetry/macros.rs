@@ -2,19 +2,25 @@
 
 #[cfg(feature = "tracing")]
 macro_rules! event {
-    ($level:ident, $($name:ident = %$value:expr,)* $message:literal) => {
-        tracing::event!(target: "tower_quota", tracing::Level::$level, $($name = %$value,)* $message)
+    (target: $target:literal, $level:ident, $($name:ident = %$value:expr,)* $message:literal) => {
+        tracing::event!(target: $target, tracing::Level::$level, $($name = %$value,)* $message)
+    };
+    ($level:ident, $($rest:tt)*) => {
+        event!(target: "tower_quota", $level, $($rest)*)
     };
 }
 
 #[cfg(not(feature = "tracing"))]
 macro_rules! event {
+    (target: $target:literal, $($rest:tt)*) => {
+        event!($($rest)*)
+    };
     ($level:ident, $($name:ident = %$value:expr,)* $message:literal) => {{
         $(let _ = &$value;)*
     }};
 }
 
-/// True if explanations of requests go anywhere.
+/// True if a subscriber listens for explanations. They have a target of their own, because they show addresses.
 #[cfg(feature = "tracing")]
 macro_rules! is_explained {
     () => {
@@ -27,27 +33,6 @@ macro_rules! is_explained {
     () => {
         false
     };
-}
-
-/// The event of an explanation, whose target can be turned off by itself: it shows addresses.
-#[cfg(feature = "tracing")]
-macro_rules! explanation {
-    ($explanation:expr, $suppressed:expr) => {
-        tracing::event!(
-            target: "tower_quota::explain",
-            tracing::Level::DEBUG,
-            explanation = %$explanation,
-            suppressed = %$suppressed,
-            "what is decided about a request, and why"
-        )
-    };
-}
-
-#[cfg(not(feature = "tracing"))]
-macro_rules! explanation {
-    ($explanation:expr, $suppressed:expr) => {{
-        let _ = (&$explanation, &$suppressed);
-    }};
 }
 
 /// True if events are sent at all.

@@ -1,4 +1,4 @@
-//! Callers who have quotas of their own.
+//! Individual quotas of callers.
 
 use std::sync::{
     Arc,
@@ -24,7 +24,7 @@ fn quotas(quota: u64) -> CallerQuotas {
     CallerQuotas::new().quota("minute", quota)
 }
 
-/// A request of a user with quotas of its own.
+/// A request of a user with individual quotas.
 fn request_with(user: &str, quotas: CallerQuotas) -> Request<()> {
     let mut request = request(user);
     request.extensions_mut().insert(quotas);
@@ -278,21 +278,6 @@ async fn reduced_capacity_grants_new_rules_and_a_trial_apply_to_the_quotas_of_a_
         .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 100)))
         .unwrap();
     assert_eq!(policy_of(&layer, acme()).await, r#""minute";q=107;w=60"#);
-}
-
-#[tokio::test]
-async fn callers_with_the_same_numbers_share_what_is_prepared_and_any_number_of_them_is_bounded() {
-    let layer = limits(memory(&clock()))
-        .policy(MINUTE.with_caller_quotas(1..=100_000))
-        .build()
-        .unwrap();
-    for number in 0..5_000_u64 {
-        let response = send(&layer, request_with("acme", quotas(1 + number * 7 % 9_000))).await;
-        assert_eq!(
-            response.decision().allowances().next().unwrap().policy().quota(),
-            1 + number * 7 % 9_000
-        );
-    }
 }
 
 const ALGORITHMS: [Algorithm; 5] = [

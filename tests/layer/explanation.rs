@@ -53,21 +53,18 @@ async fn it_says_by_which_proxies_the_address_was_found_or_why_it_was_not() {
         ),
         (
             from("10.0.0.1", &[]),
-            "client 10.0.0.1: the peer, a trusted proxy that has sent no x-forwarded-for",
+            "client 10.0.0.1: the peer, a trusted proxy without x-forwarded-for",
         ),
         (
             from("192.0.2.9", &[("x-forwarded-for", "6.6.6.6")]),
-            "client 192.0.2.9: the peer, which is no trusted proxy; its x-forwarded-for is not read",
+            "client 192.0.2.9: the peer, not a trusted proxy; its x-forwarded-for is ignored",
         ),
         (from("192.0.2.9", &[]), "client 192.0.2.9: the peer"),
         (
             forwarded("192.0.2.1, unknown, 10.0.0.2"),
-            "no client address: x-forwarded-for has no address where it is to be read, after 10.0.0.1, 10.0.0.2",
+            "no client address: the next entry of x-forwarded-for after 10.0.0.1, 10.0.0.2 is not an address",
         ),
-        (
-            from("", &[]),
-            "no client address: the request does not say who its peer is",
-        ),
+        (from("", &[]), "no client address: the request has no peer address"),
     ] {
         let text = layer.explain(&request).to_string();
         assert!(
@@ -121,22 +118,22 @@ async fn it_agrees_with_the_decision_and_charges_nothing() {
         .build()
         .unwrap();
     for (user, path, tier, expected) in [
-        ("alice", "/", None, "tier \"free\", the first one: the request has none"),
+        (
+            "alice",
+            "/",
+            None,
+            "tier \"free\": the first one, because the request has none",
+        ),
         ("alice", "/", Some("premium"), "tier \"premium\""),
         (
             "alice",
             "/",
             Some("gold"),
-            "tier \"free\", the first one: there is no \"gold\"",
+            "tier \"free\": the first one, because \"gold\" is unknown",
         ),
         ("alice", "/", Some("admin"), "tier \"admin\""),
-        ("alice", "/health", None, "access: it is exempt by path \"/health\""),
-        (
-            "mallory",
-            "/health",
-            None,
-            "access: a rule of the access list blocks it",
-        ),
+        ("alice", "/health", None, "access: exempt by path \"/health\""),
+        ("mallory", "/health", None, "access: blocked by the access list"),
     ] {
         assert_explained(&layer, || of(user, path, tier), expected).await;
     }
@@ -159,11 +156,8 @@ async fn it_asks_the_store_only_when_it_is_told_to_read_what_remains() {
 #[tokio::test]
 async fn it_says_if_a_key_is_missing_and_what_happens_to_such_requests() {
     for (missing, expected) in [
-        (MissingKey::Share, "key: missing; such requests share the partition "),
-        (
-            MissingKey::Allow,
-            "key: missing; policies that count by it do not apply",
-        ),
+        (MissingKey::Share, "key: missing; such requests share partition "),
+        (MissingKey::Allow, "key: missing; its policies do not apply"),
         (MissingKey::Reject, "key: missing; the request is rejected"),
     ] {
         let limiter = Limiter::builder(memory(&clock())).on_missing_key(missing);
@@ -191,8 +185,8 @@ async fn it_has_named_keys_own_quotas_reduced_capacity_and_the_switch() {
         line(&layer, &request, "key \"team\""),
         format!("key \"team\": x-team, partition {digest}")
     );
-    assert!(line(&layer, &request, "access").ends_with("the capacity of the service is 50 %"));
-    assert!(line(&layer, &request, "quotas").contains("its own"));
+    assert!(line(&layer, &request, "access").ends_with("the service has 50 % of its capacity"));
+    assert!(line(&layer, &request, "quotas").contains("individual"));
     let read = layer.explain(&request).with_remaining().await.unwrap().to_string();
     assert!(
         read.ends_with("policy \"minute\": 4 of 4 left\npolicy \"of team\": 4 of 4 left"),
@@ -205,8 +199,8 @@ async fn it_has_named_keys_own_quotas_reduced_capacity_and_the_switch() {
         .rules()
         .roll_out(100, Rules::new().policy(QuotaPolicy::per_minute("minute", 1)))
         .unwrap();
-    assert!(line(&layer, &request, "rules").contains("being tried"));
+    assert!(line(&layer, &request, "rules").contains("rollout"));
     layer.limiter().rules().disable();
-    assert_eq!(line(&layer, &request, "access"), "access: all limits are switched off");
+    assert_eq!(line(&layer, &request, "access"), "access: all limits are disabled");
     assert_eq!(layer.explain(&request).outcome(), Some(Outcome::Unlimited));
 }

@@ -37,9 +37,9 @@ impl RateLimitLayerBuilder {
 
     /// Sets the cost of each request, in the units of policies that count requests. Default: 1.
     ///
-    /// A request that costs 0 is charged in no unit and shows what is left; only an [`ActualCost`](crate::ActualCost) above 0
-    /// charges it. A cost above what a policy can ever
-    /// hold is an error of [`build`](Self::build) and of [new rules](crate::RulesHandle::replace): no request would pass.
+    /// A request with cost 0 is not charged in any unit, unless its [`ActualCost`](crate::ActualCost) is above 0. The fields
+    /// show the remaining units. [`build`](Self::build) and [new rules](crate::RulesHandle::replace) fail if the cost is
+    /// above what a policy ever admits.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

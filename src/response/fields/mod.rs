@@ -629,7 +629,6 @@ mod tests {
     }
 
     fn policies_of(policies: Vec<QuotaPolicy>) -> String {
-        let policies = PolicySet::new(policies).unwrap();
         let prepared = ResponseFields::default().prepare(&policies).unwrap().unwrap();
         let mut response = Response::new(());
         prepared.write(&mut response, &[][..]);

@@ -4,7 +4,7 @@ use super::{Form, ResponseFields};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     fields::{Dialect, FieldError, Prepared, PreparedPolicy, draft11::PolicyItem},
-    policy::{PolicySet, QuotaPolicy, QuotaUnit},
+    policy::{QuotaPolicy, QuotaUnit},
 };
 
 impl ResponseFields {
@@ -14,11 +14,7 @@ impl ResponseFields {
     }
 
     /// Serializes the policies, and finds what the dialect cannot express. `None` for no fields.
-    pub(crate) fn prepare(&self, policies: &PolicySet) -> Result<Option<Prepared>, ConfigError> {
-        self.prepare_each(policies.iter().map(|policy| policy.policy()))
-    }
-
-    pub(super) fn prepare_each<'a>(
+    pub(crate) fn prepare<'a>(
         &self,
         policies: impl IntoIterator<Item = &'a QuotaPolicy>,
     ) -> Result<Option<Prepared>, ConfigError> {

@@ -33,11 +33,11 @@ impl Times {
 }
 
 impl ResponseFields {
-    /// Returns the fields that say this decision, for responses that no layer of this crate sends: those of a framework without
-    /// Tower, a gateway, or the first message of a stream. `Retry-After` is among them if it is a rejection.
+    /// Returns the header fields for `decision`, including `Retry-After` for a rejection.
     ///
-    /// A layer prepares fields once for its policies; here they are prepared for each decision, which takes some microseconds.
-    /// Policies that the dialect cannot express are left out.
+    /// Use this for responses that no layer of this crate sends: in a framework without Tower, in a gateway, or at the start
+    /// of a stream. A layer prepares its fields once; this method prepares them for each call, which takes a few
+    /// microseconds. If the dialect cannot express a policy, `RateLimit-Policy` is missing.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -60,13 +60,12 @@ impl ResponseFields {
     pub fn to_headers(&self, decision: &Decision) -> HeaderMap {
         let mut policies: Vec<&QuotaPolicy> = Vec::new();
         for policy in decision.allowances().map(|allowance| allowance.policy()) {
-            // A plan may have a policy for several partitions.
+            // A plan may charge one policy for several partitions.
             if policies.iter().all(|other| other.name() != policy.name()) {
                 policies.push(policy);
             }
         }
-        // Where two policies do not fit together, the fields of limits remain.
-        let prepared = self.prepare_each(policies).ok().flatten();
+        let prepared = self.prepare(policies).ok().flatten();
         let mut response = Response::new(());
         self.tell(decision, prepared.as_ref(), self.times(decision), &mut response);
         response.into_parts().0.headers

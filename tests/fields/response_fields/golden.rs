@@ -142,3 +142,13 @@ async fn a_decision_has_the_fields_of_the_response_without_a_layer_too() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_policy_that_a_dialect_cannot_express_leaves_the_other_fields_of_a_decision() {
+    let policies = [minute(10), QuotaPolicy::per_hour("hour", 10)];
+    let layer = Scene::new().layer(ResponseFields::draft11(), policies);
+    let answer = send(&layer, costing(1), ok()).await;
+    let headers = ResponseFields::draft06().to_headers(answer.decision());
+    assert_eq!(headers["ratelimit-remaining"], "9");
+    assert!(!headers.contains_key("ratelimit-policy"));
+}
