@@ -9,7 +9,7 @@ help:
 	@echo 'make bench  the benchmarks'
 	@echo 'make release-check  the package, the licences of its dependencies, its interface since the last release or BASELINE'
 	@echo 'make outages   what faults cost, in one table: some minutes in real time, on a machine that does nothing else'
-	@echo 'make mutants   80 changes of the code that decides, each of which a test must notice: hours; it goes on where it stopped'
+	@echo 'make mutants   80 mutants of the decision code, each of which a test must catch: hours; a stopped run resumes'
 	@echo 'make browser-soak  a quarter of an hour of load that the pages show: their memory may not grow'
 	@echo 'make soak   ten minutes of load with a fault every 20 seconds; SOAK_SECONDS for more or less,'
 	@echo '            ARGS="--json FILE --svg FILE" for what was seen'
