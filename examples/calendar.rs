@@ -23,7 +23,7 @@ use tower_quota::{CalendarPeriod, CalendarWindow, MemoryStore, QuotaPolicy, Rate
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let time_zone = env::var("TIME_ZONE").unwrap_or_else(|_| "Europe/Berlin".to_owned());
-    let month = CalendarWindow::new(CalendarPeriod::Month, time_zone.clone());
+    let month = CalendarWindow::new(CalendarPeriod::MONTH, time_zone.clone());
 
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("calendar")

@@ -81,8 +81,6 @@ pub enum ConfigErrorKind {
     Exemption,
     /// A second claim of the rules of one limiter: see [`RulesHandle::claim`](crate::RulesHandle::claim).
     Claim,
-    /// More for one caller than the rules say.
-    Grant,
     /// The attribution of requests: a missing key, an unreadable network, a prefix length, a header name.
     Key,
     /// The name of a policy.

@@ -60,7 +60,6 @@ pub(crate) fn router<S>(admin: Admin) -> Result<Router<S>, ConfigError> {
         .route("/state", get(state::state))
         .route("/history", get(state::history))
         .route("/caller", get(callers::look_up).delete(callers::reset))
-        .route("/caller/grant", post(callers::grant))
         .route("/caller/give-back", post(callers::give_back))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .layer(middleware::from_fn_with_state(admin.clone(), authorize))

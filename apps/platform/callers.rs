@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tower_quota::{ChargeTime, Decision, PartitionKey, Refund, RefundOutcome, ToPartitionKey, key::ClientIp};
 
 use super::{
-    admin::{Admin, Failure, answer, unavailable, unprocessable},
+    admin::{Admin, Failure, answer, unavailable},
     users::{self, User},
 };
 
@@ -119,24 +119,6 @@ pub(crate) async fn reset(State(admin): State<Admin>, Query(caller): Query<Calle
     }
     answer(caller.of(&admin).reset()).await?;
     tracing::info!("an administrator has given a caller the whole quota back");
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// `{"units": 500, "seconds": 3600}`
-#[derive(Deserialize)]
-pub(crate) struct Grant {
-    units: u64,
-    seconds: u64,
-}
-
-/// Gives a caller more for some time.
-pub(crate) async fn grant(
-    State(admin): State<Admin>,
-    Query(caller): Query<Caller>,
-    Json(Grant { units, seconds }): Json<Grant>,
-) -> Result<StatusCode, Failure> {
-    let time = Duration::from_secs(seconds);
-    caller.of(&admin).grant(units, time).map_err(unprocessable)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

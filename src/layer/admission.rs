@@ -114,7 +114,7 @@ impl Limits {
         };
         let attribute = |key| self.keys.attribute(&self.limiter, &caller, key, &self.log);
         let main = LazyCell::new(|| attribute(None));
-        // While new rules are tried or grants given, policies depend on the caller.
+        // While new rules are tried, policies depend on the caller.
         let partition_of_main = || Some(main.as_ref().ok()?.as_ref()?.partition);
         let partition = active.depends_on_caller().then(partition_of_main).flatten();
         let mut selection = self.select(&active, request, partition);
@@ -135,7 +135,7 @@ impl Limits {
             let plan = limiter.plan(set, self.cost.of(request), holder)?;
             Ok(self.with_units(plan, set, request, |request| self.watched_bytes(request)))
         };
-        let question = limiter.question(&active, &mut selection, percent, partition, plan);
+        let question = limiter.question(&active, &mut selection, percent, plan);
         (question, selection)
     }
 
@@ -168,7 +168,7 @@ impl Limits {
         let mut selection = active.select_tier(name.get(), partition);
         selection.set = selection
             .set
-            .map(|set| active.for_caller(set, || caller_quotas(request)));
+            .map(|set| active.for_caller(set, || caller_quotas(request), || self.limiter.0.guard.now()));
         (selection, name)
     }
 

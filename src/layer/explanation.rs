@@ -89,7 +89,7 @@ impl Limits {
                 let plan = limiter.plan(set, self.cost.of(request), attribute)?;
                 Ok(self.with_units(plan, set, request, announced_bytes))
             };
-            let question = limiter.question(&active, &mut selection, percent, main, plan);
+            let question = limiter.question(&active, &mut selection, percent, plan);
             question.map_err(|decision| decision.outcome())
         });
         Explanation {

@@ -219,7 +219,7 @@ impl LimiterBuilder {
     /// - Nothing is remembered for longer than a second. What *other* instances give back, by a
     ///   [refund](crate::Settlement) or a [reset](crate::Caller::reset), may be seen that late; so is what a program
     ///   gives back by a [`Store::settle`](crate::Store::settle) of its own. What this limiter gives back,
-    ///   [grants](crate::Caller::grant) and new [rules](crate::RulesHandle) count for each request that comes
+    ///   new [individual quotas](crate::CallerQuotas) and new [rules](crate::RulesHandle) count for each request that comes
     ///   afterwards.
     /// - The *hold*: for 10 to 20 ms after the store has rejected a cost, as much or more is rejected without a question
     ///   although it might pass; for less, where the whole quota comes back in less than 40 ms. And where so much has
@@ -311,8 +311,8 @@ impl LimiterBuilder {
     }
 
     /// The clock by which the circuit breaker waits before it tries again, by which rejections are
-    /// [remembered](Self::rejection_cache), and by which [grants](crate::Caller::grant) end. Default:
-    /// [`Clock::system`].
+    /// [remembered](Self::rejection_cache), and by which [individual quotas](crate::CallerQuotas::until) end.
+    /// Default: [`Clock::system`].
     ///
     /// You want another one in tests only, the one of the store most often. Stores have clocks of their own, and
     /// deadlines are kept by Tokio's timer.
@@ -324,10 +324,10 @@ impl LimiterBuilder {
     /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock.clone()).build()?)
     ///     .clock(clock.clone())
     ///     .scope("api")
-    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .policy(QuotaPolicy::per_hour("hour", 10).with_caller_quotas(1..=100))
     ///     .build()?;
-    /// let alice = limiter.caller("alice");
-    /// alice.grant(90, Duration::from_secs(600))?;
+    /// let end = clock.now().saturating_add(Duration::from_secs(600));
+    /// let alice = limiter.caller("alice").quotas(CallerQuotas::new().top_up("hour", 90, end));
     ///
     /// let remaining = |decision: &Decision| decision.allowances().next().map(|hour| hour.remaining());
     /// assert_eq!(remaining(&alice.check().await), Some(99));

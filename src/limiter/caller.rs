@@ -14,10 +14,9 @@ use super::{
 use crate::{
     access::Access,
     decision::{Decision, Outcome, Plan},
-    error::ConfigError,
     partition::{PartitionId, PartitionKey, ToPartitionKey},
     policy::{CallerQuotas, MAX_UNITS, Policy, QuotaUnit, UnitName},
-    rules::{Grant, Policies, QuotaSet, Selection},
+    rules::{Policies, QuotaSet, Selection},
     sync::sleep::sleep,
 };
 
@@ -303,42 +302,6 @@ impl Caller {
         Ok(())
     }
 
-    /// Grants so many units more than the rules say, for as long as this: in each window of those policies that count
-    /// requests by the main key.
-    ///
-    /// Used units stay used, before and afterwards. A policy with quota 0 stays closed. A grant replaces an earlier one of
-    /// the same caller, so that one of 0 units ends it, and up to 10,000 callers may have one. It ends by the limiter's
-    /// [clock](crate::LimiterBuilder::clock). It belongs to this process and is not kept when that ends: give it in
-    /// each instance, as you do with [rules](crate::RulesHandle). A caller without the main key gets nothing.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 100))
-    ///     .build()?;
-    /// let alice = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice"));
-    /// alice.grant(500, Duration::from_secs(3_600))?;
-    ///
-    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
-    /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=599;t=3594"#);
-    /// # Ok(()) });
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// If 10,000 callers have a grant already.
-    pub fn grant(&self, units: u64, time: Duration) -> Result<(), ConfigError> {
-        let Some(main) = &self.main else {
-            return Ok(());
-        };
-        let now = self.limiter.guard.now();
-        let grant = Grant::new(units, now.saturating_add(time));
-        self.limiter.policies.grant(main.partition, grant, now)
-    }
-
     /// The plan for the store, or the decision that needs none.
     fn question(&self) -> (Result<Plan, Decision>, Selection) {
         let limiter = &*self.limiter;
@@ -357,8 +320,9 @@ impl Caller {
             limiter.log.unknown_tier(limiter.scope());
         }
         let quotas = || self.quotas.as_ref();
-        selection.set = selection.set.map(|set| active.for_caller(set, quotas));
-        let question = limiter.question(&active, &mut selection, 100, main, |set| self.plan_of_all(set));
+        let now = || limiter.guard.now();
+        selection.set = selection.set.map(|set| active.for_caller(set, quotas, now));
+        let question = limiter.question(&active, &mut selection, 100, |set| self.plan_of_all(set));
         (question, selection)
     }
 
@@ -393,7 +357,7 @@ impl Caller {
             known,
         })?;
         let Some(set) = set else { return Ok(None) };
-        let set = limiter.granted(&active, active.for_caller(set, || self.quotas.as_ref()), main);
+        let set = active.for_caller(set, || self.quotas.as_ref(), || limiter.guard.now());
         let holder = |key| Ok(self.holder(key).cloned());
         Ok(limiter.plan(&set, self.cost, holder).ok())
     }

@@ -10,7 +10,6 @@ use crate::{
     access::AccessList,
     clock::Clock,
     decision::{Decision, Outcome, Plan},
-    partition::PartitionId,
     rules::{Active, Policies, QuotaSet, Selection},
     telemetry::LayerTelemetry,
 };
@@ -78,28 +77,20 @@ impl Inner {
         &self.keys.scope_name
     }
 
-    /// The plan for a caller, or the decision that needs no store. `main` matters where the caller may have a grant.
+    /// The plan for a caller, or the decision that needs no store.
     pub(crate) fn question(
         &self,
         active: &Active,
         selection: &mut Selection,
         percent: u8,
-        main: Option<PartitionId>,
         plan: impl FnOnce(&QuotaSet) -> Result<Plan, Outcome>,
     ) -> Result<Plan, Decision> {
         let at_once = |outcome| Decision::without_policies(outcome, None);
         let set = selection.set.take().ok_or_else(|| at_once(Outcome::Unlimited))?;
-        let set = self.granted(active, active.at_capacity(set, percent), main);
+        let set = active.at_capacity(set, percent);
         let plan = plan(&set);
         selection.set = Some(set);
         plan.map_err(at_once)
-    }
-
-    pub(super) fn granted(&self, active: &Active, set: Arc<QuotaSet>, main: Option<PartitionId>) -> Arc<QuotaSet> {
-        match main {
-            Some(main) => self.policies.granted(active, set, main, || self.guard.now()),
-            None => set,
-        }
     }
 
     /// A plan of all policies, without custom units, for the holder of each key.

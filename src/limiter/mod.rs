@@ -86,7 +86,7 @@ impl Limiter {
     /// [`Plan`] specifies the policies, the partition and the cost, as for a [`Store`](crate::Store). Take the partition from a
     /// [`Scope`](crate::Scope) of another name than the limiter's, so that no caller has it.
     ///
-    /// Rules, kill switch, access list and grants do not apply, and the decision is not in the metrics. The permit works as that of
+    /// Rules, kill switch and access list do not apply, and the decision is not in the metrics. The permit works as that of
     /// [`Caller::hold`]: the charge stands unless it is settled or refunded. A cost of 0 reads and charges nothing.
     ///
     /// ```
@@ -98,7 +98,7 @@ impl Limiter {
     /// #     .policy(QuotaPolicy::per_day("day", 10))
     /// #     .build()?;
     /// # let exports_of_contract = 2;
-    /// // The contract of this customer grants two more.
+    /// // The contract of this customer includes two more.
     /// let contract = PolicySet::new([QuotaPolicy::per_day("contract", exports_of_contract)])?;
     /// let acme = Scope::new("contracts").partition(&PartitionKey::new("customer", "acme"));
     /// let plan = Plan::new(contract, acme, 1);

@@ -21,7 +21,7 @@ use crate::{
 /// # #[cfg(feature = "calendar")] {
 /// use tower_quota::{CalendarPeriod, CalendarWindow, Weekday, clock::Timestamp};
 ///
-/// let month = CalendarWindow::new(CalendarPeriod::Month, "Europe/Berlin");
+/// let month = CalendarWindow::new(CalendarPeriod::MONTH, "Europe/Berlin");
 /// let moment = Timestamp::from_micros(1_774_000_000_000_000); // 20 March 2026
 /// let [start, end] = month.around(moment)?;
 /// // It ends at midnight in Berlin, where clocks are changed in March: one hour less than 31 days.

@@ -2,7 +2,8 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{QuotaPolicy, set::PolicySet};
+use super::{CalendarPeriod, CalendarWindow, QuotaPolicy, set::PolicySet};
+use crate::clock::Timestamp;
 
 /// Individual quotas for a caller, such as those of its contract, instead of those of its tier.
 ///
@@ -14,6 +15,10 @@ use super::{QuotaPolicy, set::PolicySet};
 ///
 /// Units are used by a caller and a policy's name, so they stay used when the numbers change. Fields, problem details and
 /// [decisions](crate::Decision) show the caller's numbers. Metrics carry the policy's name and the tier.
+///
+/// With the feature `serde` it can be kept as JSON, with ends in seconds since 1970:
+/// `{"policies": {"minute": {"quota": 5000, "burst_capacity": 100}}, "month_begins": 15, "until": 1798761600,
+/// "top_ups": [{"policy": "minute", "units": 500, "until": 1796083200}]}`. All fields are optional.
 ///
 /// Callers with equal numbers share one prepared set of policies. For each tier, up to 4,096 such sets are kept, and a new
 /// one then evicts any other. Preparing a set takes a few microseconds.
@@ -41,13 +46,30 @@ use super::{QuotaPolicy, set::PolicySet};
 /// # Ok(()) });
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CallerQuotas(Arc<Vec<(Cow<'static, str>, Numbers)>>);
+pub struct CallerQuotas(Arc<IndividualQuotas>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IndividualQuotas {
+    pub(crate) numbers: Vec<(Cow<'static, str>, Numbers)>,
+    pub(crate) month_begins: Option<u8>,
+    /// The end of all that is above.
+    pub(crate) until: Option<Timestamp>,
+    pub(crate) top_ups: Vec<TopUp>,
+}
 
 /// The numbers for one policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Numbers {
-    quota: Option<u64>,
-    burst_capacity: Option<u64>,
+    pub(crate) quota: Option<u64>,
+    pub(crate) burst_capacity: Option<u64>,
+    month_begins: Option<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TopUp {
+    pub(crate) policy: Cow<'static, str>,
+    pub(crate) units: u64,
+    pub(crate) until: Timestamp,
 }
 
 impl CallerQuotas {
@@ -59,18 +81,97 @@ impl CallerQuotas {
     /// Sets the quota of a policy, in its unit and window. 0 closes the policy if its bounds begin with 0.
     #[must_use]
     pub fn quota(self, policy: impl Into<Cow<'static, str>>, quota: u64) -> Self {
-        self.with(policy.into(), |numbers| numbers.quota = Some(quota))
+        self.with_numbers(policy.into(), |numbers| numbers.quota = Some(quota))
     }
 
     /// Sets the burst capacity of a policy with one of the [bucket algorithms](crate::QuotaPolicy::with_burst_capacity),
     /// at most the upper bound of the policy's quotas. It has no effect on other policies.
     #[must_use]
     pub fn burst_capacity(self, policy: impl Into<Cow<'static, str>>, capacity: u64) -> Self {
-        self.with(policy.into(), |numbers| numbers.burst_capacity = Some(capacity))
+        self.with_numbers(policy.into(), |numbers| numbers.burst_capacity = Some(capacity))
     }
 
-    fn with(mut self, policy: Cow<'static, str>, set: impl FnOnce(&mut Numbers)) -> Self {
-        let all = Arc::make_mut(&mut self.0);
+    /// Sets the day on which the caller's months begin, from 1 to 31, such as its billing day. It applies to policies with
+    /// [calendar months](crate::QuotaPolicy::per_calendar_month). A month without that day begins on its last day. A day
+    /// outside the range is replaced by the nearest one.
+    ///
+    /// Units stay used when the day changes if the new month began nearer to the old one's start than to its own previous
+    /// start. Otherwise a month with a full quota begins, once on all instances together.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::{CallerQuotas, Limiter};
+    ///
+    /// # #[cfg(feature = "calendar")] run(async {
+    /// let clock = Clock::manual(Timestamp::from_micros(1_774_000_000_000_000)); // 20 March 2026, 09:46:40 UTC
+    /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock).build()?)
+    ///     .scope("api")
+    ///     .policy(QuotaPolicy::per_calendar_month("month", 10_000, "UTC").with_caller_quotas(1..=1_000_000))
+    ///     .build()?;
+    /// let acme = limiter.caller("acme").quotas(CallerQuotas::new().month_begins(25));
+    /// assert!(acme.clone().cost(10_000).check().await.outcome().is_admitted());
+    /// // Until 25 March, 00:00 UTC.
+    /// assert_eq!(acme.check().await.retry_after(), Some(Duration::from_secs(396_800)));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn month_begins(mut self, day: u8) -> Self {
+        self.own().month_begins = Some(day.clamp(1, 31));
+        self
+    }
+
+    /// Ends all numbers but [top-ups](Self::top_up) at this moment by the limiter's [clock](crate::LimiterBuilder::clock):
+    /// those of the tier apply then. Default: they do not end.
+    #[must_use]
+    pub fn until(mut self, end: Timestamp) -> Self {
+        self.own().until = Some(end);
+        self
+    }
+
+    /// Adds units to each window of a policy until the given moment by the limiter's [clock](crate::LimiterBuilder::clock),
+    /// and as many to its burst capacity if it has one. Top-ups of one policy add up, within the policy's bounds.
+    /// They do not open a closed policy.
+    ///
+    /// For units that are used once, choose the end of the current window: see
+    /// [`CalendarWindow::around`](crate::CalendarWindow::around). Units that were used stay used when a top-up ends.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::{CallerQuotas, Limiter};
+    ///
+    /// # run(async {
+    /// let clock = Clock::manual(Timestamp::from_micros(0));
+    /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock.clone()).build()?)
+    ///     .scope("api")
+    ///     .policy(QuotaPolicy::per_hour("hour", 100).with_caller_quotas(1..=10_000))
+    ///     .clock(clock.clone())
+    ///     .build()?;
+    /// let in_a_day = clock.now().saturating_add(Duration::from_secs(86_400));
+    /// let acme = limiter.caller("acme").quotas(CallerQuotas::new().top_up("hour", 500, in_a_day));
+    /// let quota = async || acme.check().await.allowances().next().map(|hour| hour.policy().quota());
+    /// assert_eq!(quota().await, Some(600));
+    /// clock.advance(Duration::from_secs(86_400));
+    /// assert_eq!(quota().await, Some(100));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn top_up(mut self, policy: impl Into<Cow<'static, str>>, units: u64, until: Timestamp) -> Self {
+        let policy = policy.into();
+        self.own().top_ups.push(TopUp { policy, units, until });
+        self
+    }
+
+    fn own(&mut self) -> &mut IndividualQuotas {
+        Arc::make_mut(&mut self.0)
+    }
+
+    #[cfg_attr(not(feature = "serde"), allow(dead_code, reason = "to write them"))]
+    pub(crate) fn all(&self) -> &IndividualQuotas {
+        &self.0
+    }
+
+    fn with_numbers(mut self, policy: Cow<'static, str>, set: impl FnOnce(&mut Numbers)) -> Self {
+        let all = &mut self.own().numbers;
         let position = all.iter().position(|(name, _)| *name == policy).unwrap_or_else(|| {
             all.push((policy, Numbers::default()));
             all.len() - 1
@@ -79,17 +180,45 @@ impl CallerQuotas {
         self
     }
 
-    /// The numbers for a policy, within its bounds; `None` if they equal those of the policy.
-    pub(crate) fn of(&self, policy: &QuotaPolicy) -> Option<Numbers> {
-        let bounds = policy.caller_quotas?;
-        let (_, numbers) = self.0.iter().find(|(name, _)| name == policy.name())?;
-        let quota = numbers.quota.map(|quota| quota.max(bounds.least).min(bounds.most));
-        let burst_capacity = numbers
-            .burst_capacity
-            .map(|capacity| capacity.clamp(1, bounds.most.max(1)));
+    /// Returns `true` if the numbers depend on the time.
+    pub(crate) fn end(&self) -> bool {
+        self.0.until.is_some() || !self.0.top_ups.is_empty()
+    }
+
+    /// The numbers for a policy at a moment, within its bounds; `None` if they equal those of the policy.
+    pub(crate) fn of(&self, policy: &QuotaPolicy, now: Timestamp) -> Option<Numbers> {
+        let (own, bounds) = (&*self.0, policy.caller_quotas?);
+        let is_over = own.until.is_some_and(|end| end <= now);
+        let given = own.numbers.iter().filter(|(name, _)| !is_over && name == policy.name());
+        let given = given.map(|(_, numbers)| *numbers).next().unwrap_or_default();
+
+        let top_ups = own
+            .top_ups
+            .iter()
+            .filter(|top_up| top_up.until > now && top_up.policy == policy.name());
+        let more = top_ups.fold(0_u64, |sum, top_up| sum.saturating_add(top_up.units));
+        let topped_up = |number: Option<u64>, usual: Option<u64>| match more {
+            0 => number,
+            more => number.or(usual).map(|number| number.saturating_add(more)),
+        };
+        let closed = given.quota.unwrap_or(policy.quota) == 0;
+        let (quota, burst_capacity) = match closed {
+            true => (given.quota, given.burst_capacity),
+            false => (
+                topped_up(given.quota, Some(policy.quota)),
+                topped_up(given.burst_capacity, policy.burst_capacity),
+            ),
+        };
+        let quota = quota.map(|quota| quota.max(bounds.least).min(bounds.most));
+        let burst_capacity = burst_capacity.map(|capacity| capacity.clamp(1, bounds.most.max(1)));
+        let month = policy.calendar.as_ref().map(CalendarWindow::period);
         let within = Numbers {
             quota: quota.filter(|quota| *quota != policy.quota),
             burst_capacity: burst_capacity.filter(|capacity| Some(*capacity) != policy.burst_capacity),
+            month_begins: own.month_begins.filter(|day| {
+                let differs = |period| matches!(period, CalendarPeriod::Month { begins } if begins != *day);
+                !is_over && month.is_some_and(differs)
+            }),
         };
         (within != Numbers::default()).then_some(within)
     }
@@ -98,10 +227,13 @@ impl CallerQuotas {
 impl QuotaPolicy {
     /// The policy with a caller's numbers. An invalid burst capacity is ignored, and so are numbers that cannot be counted.
     pub(crate) fn with_numbers(&self, numbers: Numbers) -> Self {
-        let quota = Self {
+        let mut quota = Self {
             quota: numbers.quota.unwrap_or(self.quota),
             ..self.clone()
         };
+        if let (Some(window), Some(begins)) = (&mut quota.calendar, numbers.month_begins) {
+            window.period = CalendarPeriod::Month { begins };
+        }
         let both = Self {
             burst_capacity: numbers.burst_capacity.or(self.burst_capacity),
             ..quota.clone()

@@ -18,9 +18,9 @@ impl QuotaPolicy {
     }
 
     /// `quota` units from the first to the last day of a month in a time zone (`"Europe/Berlin"`). See
-    /// [`per_calendar`](Self::per_calendar).
+    /// [`per_calendar`](Self::per_calendar), also for months that begin on another day.
     pub const fn per_calendar_month(name: &'static str, quota: u64, time_zone: &'static str) -> Self {
-        Self::dated(name, quota, CalendarPeriod::Month, time_zone)
+        Self::dated(name, quota, CalendarPeriod::MONTH, time_zone)
     }
 
     /// `quota` units in each window of a calendar: plans such as "10 000 a month, from the first". Needs the feature
@@ -41,7 +41,9 @@ impl QuotaPolicy {
     ///   window has its quota twice.
     /// - **Not for** other algorithms, a burst capacity, and [prefetching](Self::with_prefetch). `build()`
     ///   rejects them.
-    /// - A change of the period or the time zone begins with a full quota. A change of the quota keeps what was used.
+    /// - A change of the period or the time zone begins with a full quota. A change of the quota keeps what was used, and so
+    ///   does a change of the day on which months begin, if both windows began near each other: see
+    ///   [`CallerQuotas::month_begins`](crate::CallerQuotas::month_begins).
     /// - A change of a charge comes too late once the window has ended.
     ///
     /// ```

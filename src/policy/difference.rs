@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::{QuotaPolicy, set::policy_id};
+use super::{CalendarPeriod, QuotaPolicy, set::policy_id};
 
 impl QuotaPolicy {
     /// Returns `true` if stores continue the counts of `other` for this policy: both have the same place in the state of
@@ -59,7 +59,13 @@ impl QuotaPolicy {
 
     fn window_text(&self) -> String {
         match (&self.calendar, self.window) {
-            (Some(calendar), _) => format!("{:?} of {}", calendar.period(), calendar.time_zone()),
+            (Some(calendar), _) => {
+                let period = match calendar.period() {
+                    CalendarPeriod::MONTH => "Month".to_owned(),
+                    period => format!("{period:?}"),
+                };
+                format!("{period} of {}", calendar.time_zone())
+            }
             (None, Some(window)) => seconds(window.as_secs()),
             (None, None) => "none".to_owned(),
         }

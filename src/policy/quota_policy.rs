@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
 
-use super::{Algorithm, CalendarWindow, Direction, MAX_QUOTA, QuotaUnit, UnitName};
+use super::{Algorithm, CalendarWindow, Direction, QuotaUnit, UnitName};
 use crate::fields::ExtensionValue;
 
 /// A named limit: so many units per time window, or so many at a time, for each partition.
@@ -68,7 +68,7 @@ use crate::fields::ExtensionValue;
 /// that is unavailable. There is no `Retry-After`: the request never passes while the policy holds. The fields say `q=0`
 /// and `r=0` (draft-11, section "Quota Parameter", allows that), and no `t`; the problem says that the limit is closed.
 /// You want it to close a tier or a route, most often by [rules that change](crate::RulesHandle). Units that were used
-/// before stay used when it is opened again. Neither a [grant](crate::Caller::grant) nor
+/// before stay used when it is opened again. Neither a [top-up](crate::CallerQuotas::top_up) nor
 /// [capacity](crate::Capacity) opens it. Its other settings (a burst capacity, prefetch, a lockout) have no effect until it
 /// is opened, and a [shadow](Self::shadow) rejects nothing.
 ///
@@ -92,7 +92,8 @@ use crate::fields::ExtensionValue;
 /// # In files
 ///
 /// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, within the bounds above, and
-/// what else it needs of `window_seconds`, `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin"}`), `burst_capacity`,
+/// what else it needs of `window_seconds`, `calendar` (such as
+/// `{"period": "month", "time_zone": "Europe/Berlin", "month_begins": 15}`), `burst_capacity`,
 /// `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`, `"concurrent_requests"`, `"content_bytes"`,
 /// `"request_content_bytes"`, `"response_content_bytes"`, or a name of [your own](Self::with_unit)), `key`,
 /// `caller_quotas` (such as `[10, 10000]`), `overage_percent`, `lockout_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
@@ -320,7 +321,7 @@ impl QuotaPolicy {
     /// ceiling are rejected.
     ///
     /// An overage applies to fixed windows, sliding windows, calendar windows and concurrency limits, not to buckets. Caller
-    /// quotas, grants and reduced capacity change quota and ceiling in proportion. Counters are lost with the store's data:
+    /// quotas, top-ups and reduced capacity change quota and ceiling in proportion. Counters are lost with the store's data:
     /// they are not an invoice.
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) fails if `percent` is not in 1..=10,000, if the ceiling is above
@@ -826,20 +827,6 @@ impl QuotaPolicy {
         self.prefetch = self.prefetch.map(reduced);
         if let Algorithm::LeakyBucketQueue { max_waiting } = &mut self.algorithm {
             *max_waiting = reduced(*max_waiting);
-        }
-        self
-    }
-
-    /// The same policy with so many units more. One that is closed stays so.
-    pub(crate) fn raised_by(mut self, units: u64) -> Self {
-        if self.is_closed() {
-            return self;
-        }
-        let raised = |number: u64| number.saturating_add(units).min(MAX_QUOTA);
-        self.quota = raised(self.quota);
-        self.burst_capacity = self.burst_capacity.map(raised);
-        if let Algorithm::LeakyBucketQueue { max_waiting } = &mut self.algorithm {
-            *max_waiting = raised(*max_waiting);
         }
         self
     }

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::{Algorithm, Direction, QuotaPolicy, QuotaUnit, UnitName, check};
+use super::{Algorithm, CalendarPeriod, Direction, QuotaPolicy, QuotaUnit, UnitName, check};
 use crate::{
     algorithm::{Counter, Form, Limit, Lockout},
     error::{ConfigError, ConfigErrorKind},
@@ -339,15 +339,16 @@ pub(crate) const MAX_POLICIES: usize = 16;
 /// The maximum number of units of the program's own in one decision. A plan has room for so many without an allocation.
 pub(crate) const MAX_UNITS: usize = 3;
 
-/// The name of a time zone has the separator, and no space.
+/// The name of a time zone has the separator, and no space. Months share used units whatever the day on which they begin, so
+/// that a caller whose billing day changes has no second count.
 fn calendar(policy: &QuotaPolicy) -> String {
     let window = policy.calendar.as_ref();
     window.map_or_else(String::new, |window| {
-        format!(
-            "calendar {:?} {}",
-            window.period(),
-            window.time_zone().replace('/', " ")
-        )
+        let time_zone = window.time_zone().replace('/', " ");
+        match window.period() {
+            CalendarPeriod::Month { .. } => format!("calendar Month {time_zone}"),
+            period => format!("calendar {period:?} {time_zone}"),
+        }
     })
 }
 

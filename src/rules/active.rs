@@ -1,11 +1,12 @@
-//! The rules, the switch and the grants of one moment.
+//! The rules and the switch of one moment.
 
 use std::{borrow::Cow, sync::Arc};
 
 use smallvec::SmallVec;
 
-use super::{applied::AppliedRules, config::RulesConfig, grants::Grants, set::QuotaSet, switch::Switch};
+use super::{applied::AppliedRules, config::RulesConfig, set::QuotaSet, switch::Switch};
 use crate::{
+    clock::Timestamp,
     decision::Outcome,
     partition::PartitionId,
     policy::{CallerQuotas, QuotaPolicy},
@@ -19,7 +20,6 @@ pub(crate) struct Active {
     /// `None` while no source has claimed the rules.
     pub(super) claim: Option<ClaimState>,
     pub(super) rules: AppliedRules,
-    pub(super) grants: Arc<Grants>,
 }
 
 /// The state of a claim beside the rules in force.
@@ -58,9 +58,10 @@ impl Active {
         &self,
         set: Arc<QuotaSet>,
         quotas: impl FnOnce() -> Option<&'a CallerQuotas>,
+        now: impl FnOnce() -> Timestamp,
     ) -> Arc<QuotaSet> {
         match set.allows_individual().then(quotas).flatten() {
-            Some(quotas) => set.for_caller(quotas, &self.config),
+            Some(quotas) => set.for_caller(quotas, now, &self.config),
             None => set,
         }
     }
@@ -91,7 +92,7 @@ impl Active {
 
     /// Returns `true` if the rules depend on the caller.
     pub(crate) fn depends_on_caller(&self) -> bool {
-        self.rules.candidate.is_some() || !self.grants.is_empty()
+        self.rules.candidate.is_some()
     }
 }
 

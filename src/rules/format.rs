@@ -2,6 +2,7 @@
 //! their range are found where rules take effect.
 
 mod calendar;
+mod caller_quotas;
 mod named;
 mod values;
 

@@ -9,7 +9,6 @@ mod data;
 mod diff;
 #[cfg(feature = "serde")]
 mod format;
-mod grants;
 mod handle;
 mod policies;
 mod resolved;
@@ -23,7 +22,6 @@ mod view;
 pub(crate) use self::{
     active::{Active, Selection},
     config::LayerView,
-    grants::Grant,
     policies::Policies,
     resolved::NoTier,
     set::{FollowUp, QuotaSet},

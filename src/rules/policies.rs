@@ -8,15 +8,8 @@ use std::{
 
 use arc_swap::ArcSwap;
 
-use super::{
-    active::Active,
-    grants::{self, Grant},
-    set::QuotaSet,
-};
-use crate::{
-    clock::Timestamp, error::ConfigError, partition::PartitionId, policy::Policy, sync::mutex::Mutex,
-    telemetry::SwitchMeter,
-};
+use super::{active::Active, set::QuotaSet};
+use crate::{partition::PartitionId, policy::Policy, sync::mutex::Mutex, telemetry::SwitchMeter};
 
 /// The rules of a limiter, which may be replaced while requests are under way.
 pub(crate) struct Policies {
@@ -32,32 +25,6 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// The policies of a caller, raised if there is a grant that is not over.
-    pub(crate) fn granted(
-        &self,
-        active: &Active,
-        set: Arc<QuotaSet>,
-        partition: PartitionId,
-        now: impl FnOnce() -> Timestamp,
-    ) -> Arc<QuotaSet> {
-        let raised = active.grants.get(&partition).and_then(|grant| {
-            let raise = |set: &QuotaSet, units| set.raised_by(units, &active.config).ok();
-            grant.raise(&set, now(), raise)
-        });
-        raised.unwrap_or(set)
-    }
-
-    /// Gives a caller more than the rules say.
-    pub(crate) fn grant(&self, partition: PartitionId, grant: Grant, now: Timestamp) -> Result<(), ConfigError> {
-        let (grant, mut result) = (Arc::new(grant), Ok(()));
-        self.change(|active| {
-            let given = grants::give(&active.grants, partition, &grant, now);
-            // The result of the last attempt holds.
-            result = given.map(|grants| active.grants = Arc::new(grants));
-        });
-        result
-    }
-
     /// Two changes at once both happen: `change` runs again if another one came between.
     pub(super) fn change(&self, mut change: impl FnMut(&mut Active)) {
         self.active.rcu(|active| {

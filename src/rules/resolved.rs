@@ -30,6 +30,8 @@ use crate::policy::CallerQuotas;
 pub struct ResolvedTier {
     name: Arc<str>,
     quotas: Option<CallerQuotas>,
+    /// The reason why the source of the quotas did not answer.
+    quotas_problem: Option<Arc<str>>,
     /// All clones share it: a layer sees whether a layer inside of it has read the name.
     is_read: Arc<AtomicBool>,
 }
@@ -49,6 +51,7 @@ impl ResolvedTier {
         Self {
             name: name.as_ref().into(),
             quotas: None,
+            quotas_problem: None,
             is_read: Arc::default(),
         }
     }
@@ -79,6 +82,45 @@ impl ResolvedTier {
     #[must_use]
     pub fn with_quotas(mut self, quotas: CallerQuotas) -> Self {
         self.quotas = Some(quotas);
+        self
+    }
+
+    /// Adds the individual quotas that a source has returned, which may be another one than that of the plan. If it failed,
+    /// the caller keeps the last quotas that the [`TierLayer`](crate::tier::TierLayer) knows of it, for as long as
+    /// [`stale_for`](crate::tier::TierLayerBuilder::stale_for) allows, and has those of the tier afterwards. The error is
+    /// logged: keep users' names out of it.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::CallerQuotas;
+    ///
+    /// # run(async {
+    /// # async fn plan_of(_customer: u64) -> Result<&'static str, Infallible> { Ok("premium") }
+    /// # async fn contract_of(_customer: u64) -> Result<Option<CallerQuotas>, &'static str> { Err("connection refused") }
+    /// let tiers = TierLayer::by_extension(|customer: u64| async move {
+    ///     let plan = plan_of(customer).await?;
+    ///     Ok::<_, Infallible>(Some(ResolvedTier::new(plan).with_quotas_or_last(contract_of(customer).await)))
+    /// })
+    /// .build()?;
+    /// assert_eq!(tier_of(&tiers, 4711).await.as_deref(), Some("premium"));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn with_quotas_or_last<E: fmt::Display>(mut self, quotas: Result<Option<CallerQuotas>, E>) -> Self {
+        match quotas {
+            Ok(quotas) => self.quotas = quotas,
+            Err(error) => self.quotas_problem = Some(format!("individual quotas: {error}").into()),
+        }
+        self
+    }
+
+    pub(crate) fn quotas_problem(&self) -> Option<&str> {
+        self.quotas_problem.as_deref()
+    }
+
+    /// The same tier with the individual quotas of an earlier answer.
+    pub(crate) fn with_quotas_of(mut self, earlier: Option<&Self>) -> Self {
+        self.quotas = earlier.and_then(|tier| tier.quotas.clone());
         self
     }
 

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::config::{LayerView, RulesConfig};
 use crate::{
+    clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
     fields::Prepared,
     policy::{
@@ -226,7 +227,8 @@ impl QuotaSet {
     }
 
     /// Returns `true` if both are the same set, in whichever lanes.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    #[cfg(test)]
+    fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.reduced, &other.reduced)
     }
 
@@ -245,20 +247,6 @@ impl QuotaSet {
         Arc::clone(reduced.local(|set| Arc::new(set.with_own_count())))
     }
 
-    /// The same policies with so many units more for the caller of the main key, of those that count requests over time.
-    pub(super) fn raised_by(&self, units: u64, config: &RulesConfig) -> Result<Self, ConfigError> {
-        let policies = self.policies().map(|policy| {
-            let raised = policy.clone().raised_by(units);
-            let is_meant = policy.key_name().is_none() && policy.unit() == QuotaUnit::Requests;
-            // A policy that cannot be raised so far stays as it is.
-            let is_sound = is_meant && PolicySet::new([raised.clone()]).is_ok();
-            if is_sound { raised } else { policy.clone() }
-        });
-        let mut raised = self.changed_to(policies.collect(), config)?;
-        raised.is_reduced = self.is_reduced;
-        Ok(raised)
-    }
-
     /// Returns `true` if a policy allows individual quotas.
     #[inline]
     pub(crate) fn allows_individual(&self) -> bool {
@@ -266,12 +254,18 @@ impl QuotaSet {
     }
 
     /// The policies of a caller with individual quotas, which callers with equal numbers share.
-    pub(super) fn for_caller(self: Arc<Self>, quotas: &CallerQuotas, config: &RulesConfig) -> Arc<Self> {
+    pub(super) fn for_caller(
+        self: Arc<Self>,
+        quotas: &CallerQuotas,
+        now: impl FnOnce() -> Timestamp,
+        config: &RulesConfig,
+    ) -> Arc<Self> {
         let Some(individual) = &self.individual else {
             return self;
         };
+        let now = if quotas.end() { now() } else { Timestamp::default() };
         let numbers = self.policies().enumerate();
-        let numbers = numbers.filter_map(|(index, policy)| Some((index, quotas.of(policy)?)));
+        let numbers = numbers.filter_map(|(index, policy)| Some((index, quotas.of(policy, now)?)));
         let numbers: IndividualNumbers = numbers.collect();
         if numbers.is_empty() {
             return self;
@@ -353,7 +347,8 @@ mod tests {
         let minute = QuotaPolicy::per_minute("minute", 100).with_caller_quotas(1..=100_000);
         let config = RulesConfig::default();
         let set = Arc::new(QuotaSet::new(vec![minute], &config).unwrap());
-        let of = |quota| Arc::clone(&set).for_caller(&CallerQuotas::new().quota("minute", quota), &config);
+        let quotas = |quota| CallerQuotas::new().quota("minute", quota);
+        let of = |quota| Arc::clone(&set).for_caller(&quotas(quota), Timestamp::default, &config);
         assert!(of(5_000).is_same(&of(5_000)) && !of(5_000).is_same(&of(5_001)));
         assert!(of(100).is_same(&set), "the numbers of the rules");
         assert!(of(100_001).is_same(&of(100_000)), "the same within the bounds");

@@ -64,7 +64,6 @@ impl RulesSettings {
                 current: Arc::new(sets),
                 candidate: None,
             },
-            grants: Arc::default(),
         };
         Ok(Policies {
             scope: scope.into(),

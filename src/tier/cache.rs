@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    partition::{PartitionKey, Scope, ToPartitionKey},
+    partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     rules::{NoTier, ResolvedTier},
     sync::sharded::Sharded,
     telemetry::{TierTelemetry, Unresolved},
@@ -87,7 +87,12 @@ impl TierCache {
     /// is not used after it, but by requests that came before. If the source does not answer then, the tier of the user is
     /// [unknown](crate::tier::OnUnknownTier): a tier that was forgotten does not come back.
     pub fn forget<U: ToPartitionKey + ?Sized>(&self, user: &U) {
-        let user = self.0.scope.partition(&user.to_partition_key());
+        self.forget_digest(self.0.scope.partition(&user.to_partition_key()));
+    }
+
+    /// Forgets a user as [`forget`](Self::forget) does, by the digest of its key in the scope `tiers`:
+    /// `Scope::new("tiers").partition(&key)`. For a source that announces changes without naming users.
+    pub fn forget_digest(&self, user: PartitionId) {
         self.0.shards.lock(user).forget(user);
     }
 

@@ -12,7 +12,7 @@ use super::{
     shard::{Shard, Times},
     shared::Shared,
 };
-use crate::{clock::Timestamp, partition::PartitionId};
+use crate::{clock::Timestamp, partition::PartitionId, rules::ResolvedTier};
 
 /// The place of a look-up, until it is dropped: among those that may ask at the same time, or among those that wait for such a
 /// place.
@@ -87,8 +87,10 @@ impl Ongoing {
         let now = shared.clock.now();
         let answer = match answer {
             Ok(tier) => {
-                shard.learn(self.user, tier.clone(), began, now, &shared.settings.times);
-                Some(tier)
+                if let Some(problem) = tier.as_ref().and_then(ResolvedTier::quotas_problem) {
+                    shared.log.failed(now, &problem);
+                }
+                Some(shard.learn(self.user, tier, began, now, &shared.settings.times))
             }
             Err(error) => {
                 shard.fail(self.user, now, &shared.settings.times);

@@ -29,12 +29,17 @@ pub(super) enum Age {
 }
 
 impl Times {
+    /// Returns `true` if what was known at a moment is of use, if only as a stale answer.
+    fn keep(&self, since: Timestamp, now: Timestamp) -> bool {
+        Duration::from_micros(now.micros_since(since)) < self.time_to_live + self.stale_for
+    }
+
     fn age(&self, known: &Known, now: Timestamp) -> Age {
         let age = Duration::from_micros(now.micros_since(known.since));
         match age {
             age if age < self.time_to_live / 4 * 3 => Age::Fresh,
             age if age < self.time_to_live => Age::Ageing,
-            age if age < self.time_to_live + self.stale_for => Age::Stale,
+            _ if self.keep(known.since, now) => Age::Stale,
             _ => Age::Unknown,
         }
     }
@@ -50,6 +55,8 @@ struct Known {
     answer: Answer,
     /// The moment at which the source was asked: its answer may have changed since.
     since: Timestamp,
+    /// The same for the individual quotas, which may be older.
+    quotas_since: Timestamp,
 }
 
 #[derive(Default)]
@@ -145,11 +152,31 @@ impl Shard {
         self.running.remove(&user);
     }
 
-    pub(super) fn learn(&mut self, user: PartitionId, answer: Answer, since: Timestamp, now: Timestamp, times: &Times) {
+    /// Keeps an answer, and returns it with the last individual quotas of the user if their source did not answer.
+    pub(super) fn learn(
+        &mut self,
+        user: PartitionId,
+        mut answer: Answer,
+        since: Timestamp,
+        now: Timestamp,
+        times: &Times,
+    ) -> Answer {
         let user = self.user(user, now, times);
-        user.known = Some(Known { answer, since });
+        let mut quotas_since = since;
+        if let Some(tier) = answer.as_mut().filter(|tier| tier.quotas_problem().is_some())
+            && let Some(last) = user.known.take().filter(|last| times.keep(last.quotas_since, now))
+        {
+            quotas_since = last.quotas_since;
+            *tier = tier.clone().with_quotas_of(last.answer.as_ref());
+        }
+        user.known = Some(Known {
+            answer: answer.clone(),
+            since,
+            quotas_since,
+        });
         user.failures = 0;
         user.retry_at = Timestamp::default();
+        answer
     }
 
     pub(super) fn fail(&mut self, user: PartitionId, now: Timestamp, times: &Times) {

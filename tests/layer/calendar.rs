@@ -93,7 +93,8 @@ fn rules_from_a_file_have_windows_of_a_calendar() {
             {"name": "day", "quota": 500, "algorithm": "fixed_window", "unit": "content_bytes",
              "calendar": {"period": "day", "time_zone": "UTC"}},
             {"name": "iso", "quota": 1, "calendar": {"period": "week", "time_zone": "UTC"}},
-            {"name": "week", "quota": 1, "calendar": {"period": "week", "week_begins": "sunday", "time_zone": "UTC"}}
+            {"name": "week", "quota": 1, "calendar": {"period": "week", "week_begins": "sunday", "time_zone": "UTC"}},
+            {"name": "billed", "quota": 1, "calendar": {"period": "month", "month_begins": 15, "time_zone": "UTC"}}
         ]}"#,
     )
     .unwrap();
@@ -104,8 +105,32 @@ fn rules_from_a_file_have_windows_of_a_calendar() {
         .policy(month(10_000))
         .policy(QuotaPolicy::per_calendar_day("day", 500, "UTC").with_content_bytes(tower_quota::Direction::Both))
         .policy(QuotaPolicy::per_calendar_week("iso", 1, "UTC"))
-        .policy(QuotaPolicy::per_calendar("week", 1, CalendarWindow::new(sunday, "UTC")));
+        .policy(QuotaPolicy::per_calendar("week", 1, CalendarWindow::new(sunday, "UTC")))
+        .policy(QuotaPolicy::per_calendar(
+            "billed",
+            1,
+            CalendarWindow::new(CalendarPeriod::Month { begins: 15 }, "UTC"),
+        ));
     assert_eq!(read, expected);
+    assert_eq!(
+        serde_json::from_str::<Rules>(&serde_json::to_string(&read).unwrap()).unwrap(),
+        read
+    );
+    for day in [0, 32, 257] {
+        let json = format!(
+            r#"{{"policies": [{{"name": "a", "quota": 1,
+                "calendar": {{"period": "month", "month_begins": {day}, "time_zone": "UTC"}}}}]}}"#
+        );
+        let error = match serde_json::from_str::<Rules>(&json) {
+            Ok(rules) => built(rules).unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert!(error.contains("is outside 1..=31"), "{error}");
+    }
+}
+
+fn built(rules: Rules) -> Result<RateLimitLayer, tower_quota::ConfigError> {
+    test_kit::limits(MemoryStore::new()).rules(rules).build()
 }
 
 #[test]
@@ -122,6 +147,10 @@ fn mistakes_in_a_calendar_of_a_file_are_named() {
         (
             calendar(r#""period": "day", "time_zone": "UTC", "week_begins": "monday""#),
             r#"policy "a": calendar: only a week has `week_begins`"#,
+        ),
+        (
+            calendar(r#""period": "week", "time_zone": "UTC", "month_begins": 1"#),
+            r#"policy "a": calendar: only a month has `month_begins`"#,
         ),
         (
             policy(r#""calendar": "month""#),

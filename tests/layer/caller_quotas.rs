@@ -7,9 +7,10 @@ use std::sync::{
 
 use proptest::prelude::*;
 use test_kit::{Answered, limits, limits_of, memory, request, send};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    Algorithm, CallerQuotas, Capacity, ConfigErrorKind, Outcome, ResolvedTier, Rules, RulesHandle, Tiers,
-    tier::TierLayer,
+    Algorithm, CallerQuotas, Capacity, ConfigErrorKind, Outcome, ResolvedTier, Rules, RulesHandle, Scope, Tiers,
+    ToPartitionKey, tier::TierLayer,
 };
 
 use super::*;
@@ -246,7 +247,7 @@ async fn organisation_team_and_user_have_their_own_numbers_in_one_decision() {
 }
 
 #[tokio::test]
-async fn reduced_capacity_grants_new_rules_and_a_trial_apply_to_the_quotas_of_a_caller() {
+async fn reduced_capacity_top_ups_new_rules_and_a_trial_apply_to_the_quotas_of_a_caller() {
     let percent = Arc::new(AtomicU8::new(100));
     let capacity = Arc::clone(&percent);
     let layer = limits(memory(&clock()))
@@ -264,20 +265,69 @@ async fn reduced_capacity_grants_new_rules_and_a_trial_apply_to_the_quotas_of_a_
     percent.store(100, Ordering::Relaxed);
 
     let caller = layer.limiter().caller(&PartitionKey::new("x-user-id", "acme"));
-    caller.grant(7, Duration::from_secs(60)).unwrap();
+    let topped_up = |quotas: CallerQuotas| quotas.top_up("minute", 7, Timestamp::from_micros(u64::MAX));
+    let acme = || request_with("acme", topped_up(quotas(1_000)));
     assert_eq!(policy_of(&layer, acme()).await, r#""minute";q=1007;w=60"#);
-    let peeked = caller.clone().quotas(quotas(1_000)).peek().await.unwrap().unwrap();
+    let peeked = caller.quotas(topped_up(quotas(1_000))).peek().await.unwrap().unwrap();
     assert_eq!(peeked.allowances().next().unwrap().policy().quota(), 1_007);
-    assert_eq!(policy_of(&layer, request("acme")).await, r#""minute";q=107;w=60"#);
+    let other = || request_with("acme", topped_up(CallerQuotas::new()));
+    assert_eq!(policy_of(&layer, other()).await, r#""minute";q=107;w=60"#);
 
     let rules: RulesHandle = layer.limiter().rules();
     let lower = || Rules::new().policy(QuotaPolicy::per_minute("minute", 100).with_caller_quotas(1..=600));
     rules.roll_out(100, lower()).unwrap();
-    assert_eq!(policy_of(&layer, acme()).await, r#""minute";q=607;w=60"#);
+    // Top-ups, too, stay within the bounds.
+    assert_eq!(policy_of(&layer, acme()).await, r#""minute";q=600;w=60"#);
     rules
         .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 100)))
         .unwrap();
-    assert_eq!(policy_of(&layer, acme()).await, r#""minute";q=107;w=60"#);
+    assert_eq!(policy_of(&layer, acme()).await, r#""minute";q=100;w=60"#);
+}
+
+#[tokio::test]
+async fn quotas_and_top_ups_end_at_their_moment_and_what_was_used_stays_used() {
+    let clock = clock();
+    let layer = limits_of(Limiter::builder(memory(&clock)).clock(clock.clone()))
+        .policy(
+            QuotaPolicy::per_day("day", 3)
+                .with_algorithm(Algorithm::FixedWindow)
+                .with_caller_quotas(1..=100),
+        )
+        .build()
+        .unwrap();
+    let after = |seconds| clock.now().saturating_add(Duration::from_secs(seconds));
+    let own = CallerQuotas::new().quota("day", 10).until(after(20));
+    let own = own
+        .top_up("day", 4, after(10))
+        .top_up("day", 2, after(30))
+        .top_up("other", 50, after(30));
+    let remaining = async || {
+        let response = send(&layer, request_with("acme", own.clone())).await;
+        response
+            .decision()
+            .allowances()
+            .next()
+            .map(|day| (day.policy().quota(), day.remaining()))
+    };
+    assert_eq!(remaining().await, Some((16, 15)));
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(remaining().await, Some((12, 10)));
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(remaining().await, Some((5, 2)));
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(remaining().await, Some((3, 0)), "the fourth is rejected");
+}
+
+#[tokio::test]
+async fn a_top_up_raises_a_burst_capacity_too() {
+    let policy = QuotaPolicy::per_minute("minute", 60)
+        .with_burst_capacity(5)
+        .with_caller_quotas(1..=1_000);
+    let layer = limits(memory(&clock())).policy(policy).build().unwrap();
+    let top_up = CallerQuotas::new().top_up("minute", 60, Timestamp::from_micros(u64::MAX));
+    let response = send(&layer, request_with("acme", top_up)).await;
+    let minute = response.decision().allowances().next().unwrap();
+    assert_eq!((minute.policy().quota(), minute.policy().burst_capacity()), (120, 65));
 }
 
 const ALGORITHMS: [Algorithm; 5] = [
@@ -316,4 +366,132 @@ proptest! {
             Ok(())
         })?;
     }
+}
+
+#[tokio::test]
+async fn months_begin_on_the_day_of_the_caller_and_other_windows_do_not() {
+    let clock = Clock::manual(Timestamp::from_micros(1_774_000_000_000_000)); // 20 March 2026, 09:46:40 UTC
+    let layer = limits(memory(&clock))
+        .policy(QuotaPolicy::per_calendar_month("month", 5, "UTC").with_caller_quotas(1..=100))
+        .policy(QuotaPolicy::per_calendar_week("week", 5, "UTC").with_caller_quotas(1..=100))
+        .policy(QuotaPolicy::per_calendar_month("fixed", 9, "UTC"))
+        .build()
+        .unwrap();
+    let wait = async |quotas: CallerQuotas| {
+        let rejected = send(&layer, request_with("acme", quotas)).await;
+        let mut windows = rejected
+            .decision()
+            .allowances()
+            .map(|allowance| allowance.full_after().map(|time| time.as_secs()));
+        std::array::from_fn::<_, 3, _>(|_| windows.next().flatten())
+    };
+    for _ in 0..2 {
+        assert_eq!(
+            send(&layer, request_with("acme", CallerQuotas::new())).await.code(),
+            200
+        );
+    }
+    let usual = wait(CallerQuotas::new()).await;
+    let billed = wait(CallerQuotas::new().month_begins(25)).await;
+    let last = wait(CallerQuotas::new().month_begins(31)).await;
+    assert_eq!(
+        [usual, billed, last].map(|[month, ..]| month),
+        [Some(1_001_600), Some(396_800), Some(915_200)]
+    );
+    assert_eq!((usual[1], usual[2]), (billed[1], billed[2]));
+    let clamped = [0, 1, 200, 31].map(|day| CallerQuotas::new().month_begins(day));
+    assert!(clamped[0] == clamped[1] && clamped[2] == clamped[3]);
+}
+
+#[test]
+fn quotas_are_read_and_written_as_json() {
+    let text = r#"{"policies":{"hour":{"burst_capacity":7},"minute":{"quota":5000}},"month_begins":15,"until":9,"top_ups":[{"policy":"minute","units":5,"until":8}]}"#;
+    let moment = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
+    let quotas = CallerQuotas::new()
+        .burst_capacity("hour", 7)
+        .quota("minute", 5_000)
+        .month_begins(15);
+    let quotas = quotas.until(moment(9)).top_up("minute", 5, moment(8));
+    assert_eq!(serde_json::to_string(&quotas).unwrap(), text);
+    assert_eq!(serde_json::from_str::<CallerQuotas>(text).unwrap(), quotas);
+    assert_eq!(serde_json::from_str::<CallerQuotas>("{}").unwrap(), CallerQuotas::new());
+    for wrong in [
+        r#"{"quota": 5}"#,
+        r#"{"month_begins": "15"}"#,
+        r#"{"policies": {"a": {"quota": -1}}}"#,
+    ] {
+        assert!(serde_json::from_str::<CallerQuotas>(wrong).is_err(), "{wrong}");
+    }
+}
+
+/// Its own source may fail while that of the plans answers.
+#[tokio::test]
+async fn quotas_whose_source_fails_stay_for_ten_minutes_and_are_those_of_the_plan_afterwards() {
+    let (clock, is_down) = (clock(), Arc::new(AtomicU8::new(0)));
+    let down = Arc::clone(&is_down);
+    let contract = move || match down.load(Ordering::Relaxed) {
+        0 => Ok(Some(quotas(5_000))),
+        _ => Err("connection refused"),
+    };
+    let user = |request: &http::request::Parts| request.headers.get("x-user-id")?.to_str().ok().map(str::to_owned);
+    let tiers = TierLayer::from_fn(user, move |_| {
+        let contract = contract();
+        async move { Ok::<_, Infallible>(Some(ResolvedTier::new("premium").with_quotas_or_last(contract))) }
+    });
+    let tiers = tiers.clock(clock.clone()).build().unwrap();
+    let limits = limits(memory(&clock))
+        .tiers(Tiers::resolved().tier("free", [MINUTE]).tier(
+            "premium",
+            [QuotaPolicy::per_minute("minute", 200).with_caller_quotas(10..=10_000)],
+        ))
+        .build()
+        .unwrap();
+    let policy = async |user: &str| {
+        let service = tiers.layer(limits.layer(service_fn(async |_: Request<()>| {
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+        })));
+        let response = service.oneshot(request(user)).await.unwrap();
+        response.headers()["ratelimit-policy"].to_str().unwrap().to_owned()
+    };
+    assert_eq!(policy("acme").await, r#""minute";q=5000;w=60"#);
+    is_down.store(1, Ordering::Relaxed);
+    for (seconds, quota) in [(61, 5_000), (300, 5_000), (298, 5_000), (61, 200)] {
+        clock.advance(Duration::from_secs(seconds));
+        assert_eq!(
+            policy("acme").await,
+            format!(r#""minute";q={quota};w=60"#),
+            "after {seconds} s"
+        );
+    }
+    // A new customer has the plan at once.
+    assert_eq!(policy("other").await, r#""minute";q=200;w=60"#);
+    is_down.store(0, Ordering::Relaxed);
+    clock.advance(Duration::from_secs(61));
+    for user in ["acme", "other"] {
+        assert_eq!(policy(user).await, r#""minute";q=5000;w=60"#);
+    }
+}
+
+#[tokio::test]
+async fn a_digest_of_the_key_is_enough_to_forget_a_user() {
+    let calls = Arc::new(AtomicU8::new(0));
+    let seen = Arc::clone(&calls);
+    let tiers = TierLayer::by_extension(move |_: u64| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<_, Infallible>(Some("premium")) }
+    });
+    let tiers = tiers.build().unwrap();
+    let service = tiers.layer(service_fn(async |_| Ok::<_, Infallible>(Response::new(()))));
+    let ask = async || {
+        let mut request = Request::new(());
+        request.extensions_mut().insert(7_u64);
+        service.clone().oneshot(request).await.unwrap();
+        calls.load(Ordering::Relaxed)
+    };
+    let digest = |user: u64| Scope::new("tiers").partition(&user.to_partition_key());
+    assert_eq!((ask().await, ask().await), (1, 1));
+    tiers.cache().forget_digest(digest(8));
+    assert_eq!(ask().await, 1);
+    tiers.cache().forget_digest(digest(7));
+    assert_eq!(ask().await, 2);
 }

@@ -2,7 +2,7 @@
 
 use http::{StatusCode, header::RETRY_AFTER};
 use tower_quota::{
-    Algorithm, Capacity, Decision, Outcome, Rules, StoreErrorKind,
+    Algorithm, CallerQuotas, Capacity, Decision, Outcome, Rules, StoreErrorKind,
     test_util::{Answer, ScriptedStore},
 };
 
@@ -114,19 +114,16 @@ async fn what_was_used_before_a_policy_was_closed_is_used_after_it_is_opened_aga
 }
 
 #[tokio::test]
-async fn neither_a_grant_nor_reduced_capacity_opens_a_policy_and_neither_closes_one() {
+async fn neither_a_top_up_nor_reduced_capacity_opens_a_policy_and_neither_closes_one() {
     let reduced = |scene: &Scene| {
         let builder = scene.builder().capacity(|_| Capacity::reduced_to(1).unwrap());
         builder.build().unwrap()
     };
-    let closed = Scene::new([minute(0)]);
-    let granted = closed.layer();
-    granted
-        .limiter()
-        .caller(&everybody())
-        .grant(100, Duration::from_secs(60))
-        .unwrap();
-    assert_eq!(send(&granted, request()).await.outcome(), Outcome::Rejected);
+    let closed = Scene::new([minute(0).with_caller_quotas(0..=1_000)]);
+    let mut topped_up = request();
+    let top_up = CallerQuotas::new().top_up("minute", 100, Timestamp::from_micros(u64::MAX));
+    topped_up.extensions_mut().insert(top_up);
+    assert_eq!(send(&closed.layer(), topped_up).await.outcome(), Outcome::Rejected);
 
     let rejected = send(&reduced(&closed), request()).await;
     assert_eq!(rejected.status(), 429, "capacity is not the reason");

@@ -96,7 +96,7 @@ async fn costs_and_actual_costs_count_above_the_quota_as_below_it() {
 }
 
 #[tokio::test]
-async fn quotas_of_callers_grants_and_reduced_capacity_move_the_ceiling_with_the_quota() {
+async fn quotas_of_callers_top_ups_and_reduced_capacity_move_the_ceiling_with_the_quota() {
     async fn admitted(layer: &RateLimitLayer, request: impl Fn() -> Request<()>) -> u64 {
         let mut admitted = 0;
         while send(layer, request()).await.code() == 200 {
@@ -112,9 +112,13 @@ async fn quotas_of_callers_grants_and_reduced_capacity_move_the_ceiling_with_the
     let policy = || DAY.with_caller_quotas(1..=100);
     let layer = limits(memory(&clock())).policy(policy()).build().unwrap();
     assert_eq!(admitted(&layer, own).await, 60);
-    let bob = layer.limiter().caller(&PartitionKey::new("x-user-id", "bob"));
-    bob.grant(10, Duration::from_secs(60)).unwrap();
-    assert_eq!(admitted(&layer, || request("bob")).await, 24);
+    let topped_up = || {
+        let mut request = request("bob");
+        let top_up = CallerQuotas::new().top_up("day", 10, Timestamp::from_micros(u64::MAX));
+        request.extensions_mut().insert(top_up);
+        request
+    };
+    assert_eq!(admitted(&layer, topped_up).await, 24);
     let reduced = limits(memory(&clock())).capacity(|_| Capacity::reduced_to(50).unwrap());
     let reduced = reduced.policy(policy()).build().unwrap();
     assert_eq!(

@@ -15,9 +15,11 @@ use http_body_util::{BodyExt, Full};
 use test_kit::{Answered, TestStore, Timing, clock, cost, costing, memory, request, send};
 use tower::{Layer, ServiceExt, service_fn, util::MapRequest};
 use tower_quota::{
-    Algorithm, Capacity, ConfigErrorKind, Decision, FailureMode, LegacyReset, Limiter, LimiterBuilder, MemoryStore,
-    Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Rules, Store, StoreErrorKind,
-    ToPartitionKey, clock::Clock, key,
+    Algorithm, CallerQuotas, Capacity, ConfigErrorKind, Decision, FailureMode, LegacyReset, Limiter, LimiterBuilder,
+    MemoryStore, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Rules, Store,
+    StoreErrorKind, ToPartitionKey,
+    clock::{Clock, Timestamp},
+    key,
 };
 
 /// A memory store whose decisions come later, as those of a server.
@@ -397,17 +399,19 @@ async fn new_rules_and_grants_count_at_once() {
     layer
         .limiter()
         .rules()
-        .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 2)))
+        .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 2).with_caller_quotas(1..=9)))
         .unwrap();
     assert_eq!(send(&layer, request("alice")).await.status(), StatusCode::OK);
     assert!(is_cached(&send(&layer, request("alice")).await));
-    layer
-        .limiter()
-        .caller("alice")
-        .grant(1, Duration::from_secs(60))
-        .unwrap();
-    assert_eq!(send(&layer, request("alice")).await.status(), StatusCode::OK);
-    assert!(is_cached(&send(&layer, request("alice")).await));
+    let topped_up = || {
+        let end = Timestamp::from_micros(u64::MAX);
+        let mut request = request("alice");
+        let top_up = CallerQuotas::new().top_up("minute", 1, end);
+        request.extensions_mut().insert(top_up);
+        request
+    };
+    assert_eq!(send(&layer, topped_up()).await.status(), StatusCode::OK);
+    assert!(is_cached(&send(&layer, topped_up()).await));
     layer
         .limiter()
         .rules()

@@ -552,57 +552,6 @@ async fn support_staff_see_what_a_caller_has_left_and_give_it_back() {
 }
 
 #[tokio::test]
-async fn a_grant_gives_one_caller_more_until_its_time_is_over() {
-    let scene = Scene::new();
-    let layer = scene
-        .builder_with(|limiter| limiter.clock(scene.clock.clone()))
-        .policy(hour(3))
-        .build()
-        .unwrap();
-    let (admin, alice) = (layer.limiter(), PartitionKey::new("x-user-id", "alice"));
-    for _ in 0..3 {
-        send(&layer, "alice").await;
-    }
-    assert_eq!(send(&layer, "alice").await, "Rejected");
-    admin.caller(&alice).grant(2, Duration::from_secs(600)).unwrap();
-    let left = admin.caller(&alice).peek().await.unwrap().unwrap();
-    assert_eq!(left.allowances().next().unwrap().remaining(), 2);
-    assert!(send(&layer, "alice").await.starts_with(r#""hour";r=1;"#));
-    // Rules that change meanwhile are raised, too, and no other caller has more.
-    layer.limiter().rules().replace(rules([hour(4)])).unwrap();
-    assert!(send(&layer, "alice").await.starts_with(r#""hour";r=1;"#));
-    assert!(send(&layer, "bob").await.starts_with(r#""hour";r=3;"#));
-    scene.clock.advance(Duration::from_secs(600));
-    assert_eq!(
-        send(&layer, "alice").await,
-        "Rejected",
-        "a full quota and one unit are used"
-    );
-}
-
-#[tokio::test]
-async fn grants_are_bounded_and_those_that_are_over_make_room() {
-    let scene = Scene::new();
-    let layer = scene
-        .builder_with(|limiter| limiter.clock(scene.clock.clone()))
-        .policy(hour(3))
-        .build()
-        .unwrap();
-    let grant = |user: u64| layer.limiter().caller(&user).grant(u64::MAX, Duration::from_secs(60));
-    for user in 0..10_000 {
-        grant(user).unwrap();
-    }
-    let error = grant(10_000).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "grants: there are 10000 already, and no more can be given"
-    );
-    grant(1).unwrap();
-    scene.clock.advance(Duration::from_secs(60));
-    grant(10_000).unwrap();
-}
-
-#[tokio::test]
 async fn support_staff_see_the_policies_of_a_tier_and_reset_all_of_them() {
     let scene = Scene::new();
     let tiers = Tiers::from_fn(|_| Some("premium"))

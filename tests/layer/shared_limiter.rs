@@ -7,8 +7,8 @@ use test_kit::{TestStore, Timing};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Access, AccessList, ActualCost, Algorithm, ConfigError, Direction, FailureMode, MissingKey, RateLimitBody,
-    ResponseFields, Rules, RulesHandle, Tiers,
+    Access, AccessList, ActualCost, Algorithm, CallerQuotas, ConfigError, Direction, FailureMode, MissingKey,
+    RateLimitBody, ResponseFields, Rules, RulesHandle, Tiers,
 };
 
 use self::Word::{Actual, Refund, Settle};
@@ -40,6 +40,14 @@ fn message<T: std::fmt::Debug>(result: Result<T, ConfigError>) -> String {
     result.unwrap_err().to_string()
 }
 
+/// A request of a caller who has so many units more.
+fn topped_up(units: u64) -> Request<Full<Bytes>> {
+    let mut request = request();
+    let top_up = CallerQuotas::new().top_up("hour", units, Timestamp::from_micros(u64::MAX));
+    request.extensions_mut().insert(top_up);
+    request
+}
+
 #[tokio::test]
 async fn layers_of_one_limiter_share_its_rules_and_its_counts() {
     let limiter = limiter(Rules::new().policy(per_hour(10)));
@@ -57,16 +65,16 @@ async fn layers_of_one_limiter_share_its_rules_and_its_counts() {
     replaced(&rules, per_hour(20)).unwrap();
     assert_eq!(ratelimit(&sent(&plain, request()).await), r#""hour";r=16;t=2880"#);
     assert!(ratelimit(&sent(&old, request()).await).starts_with("limit=20, remaining=14,"));
-    // A roll-out, a reduced capacity and a grant have sets of their own, with the fields of each layer.
-    rules.roll_out(100, Rules::new().policy(per_hour(40))).unwrap();
-    limiter.caller(&everybody()).grant(10, Duration::from_secs(60)).unwrap();
+    // A roll-out, a reduced capacity and a top-up have sets of their own, with the fields of each layer.
+    let rolled_out = per_hour(40).with_caller_quotas(1..=100);
+    rules.roll_out(100, Rules::new().policy(rolled_out)).unwrap();
     let half = on(&limiter)
         .capacity(|_| tower_quota::Capacity::reduced_to(50).unwrap())
         .response_fields(ResponseFields::draft07())
         .build()
         .unwrap();
-    assert!(ratelimit(&sent(&plain, request()).await).starts_with(r#""hour";r=43;"#));
-    assert!(ratelimit(&sent(&half, request()).await).starts_with("limit=30, remaining=22,"));
+    assert!(ratelimit(&sent(&plain, topped_up(10)).await).starts_with(r#""hour";r=43;"#));
+    assert!(ratelimit(&sent(&half, topped_up(10)).await).starts_with("limit=25, remaining=17,"));
 }
 
 #[tokio::test]
@@ -363,22 +371,21 @@ async fn a_layer_like_one_that_runs_can_be_built_after_rules_have_changed() {
 }
 
 #[tokio::test]
-async fn fields_that_cannot_say_a_grant_do_not_end_it() {
+async fn fields_that_cannot_say_a_top_up_do_not_end_it() {
     let team = QuotaPolicy::per_day("team", 150).keyed_by("team");
     let limiter = Limiter::builder(MemoryStore::new())
         .scope("layer")
-        .policy(per_hour(100))
+        .policy(per_hour(100).with_caller_quotas(1..=200))
         .policy(team)
         .named_key("team")
         .build()
         .unwrap();
     let layer = || on(&limiter).named_key("team", key::header("x-team"));
-    limiter.caller(&everybody()).grant(50, Duration::from_secs(60)).unwrap();
     let plain = layer().build().unwrap();
     // Two policies of one quota are one to this dialect.
     let old = layer().response_fields(ResponseFields::draft07()).build().unwrap();
-    assert!(ratelimit(&sent(&plain, request()).await).starts_with(r#""hour";r=149;"#));
-    assert!(ratelimit(&sent(&old, request()).await).starts_with("limit=150, remaining=148,"));
+    assert!(ratelimit(&sent(&plain, topped_up(50)).await).starts_with(r#""hour";r=149;"#));
+    assert!(ratelimit(&sent(&old, topped_up(50)).await).starts_with("limit=150, remaining=148,"));
 }
 
 #[tokio::test]

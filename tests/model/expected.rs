@@ -6,11 +6,13 @@ use std::{
 };
 
 use proptest::{prelude::*, test_runner::TestCaseError};
-use tower_quota::{Access, Algorithm, Decision, Outcome, QuotaPolicy, QuotaUnit, StoreErrorKind};
+use tower_quota::{
+    Access, Algorithm, CallerQuotas, Decision, Outcome, QuotaPolicy, QuotaUnit, StoreErrorKind, clock::Timestamp,
+};
 
 use super::{
     accounts::{Kept, Partition, Progress, Receipt, Request, Told, Verdict},
-    settings::{RuleSet, Setting},
+    settings::{NAMES, RuleSet, Setting},
     steps::{Ask, Fault, Report},
 };
 
@@ -56,7 +58,7 @@ pub struct Model {
     pub access: HashMap<u8, Access>,
     pub limiters: Vec<LimiterState>,
     sets: Vec<Rc<[QuotaPolicy]>>,
-    /// By limiter, rules, tier and granted units.
+    /// By limiter, rules, tier and the units of a top-up.
     policies: HashMap<(usize, usize, usize, u64), Rc<Policies>>,
     partitions: HashMap<(StoreId, Holder), Partition>,
     /// Holders that were charged since the store has last rejected them.
@@ -69,8 +71,8 @@ pub struct Model {
 pub struct LimiterState {
     pub rules: usize,
     pub is_off: bool,
-    /// Units and the end of a grant.
-    grants: HashMap<u8, (u64, i128)>,
+    /// The units and the end of the last top-up of each caller.
+    top_ups: HashMap<u8, (u64, i128)>,
     /// Failures of the store in a row, and the moment of the last one.
     failures: u32,
     failed_at: i128,
@@ -188,24 +190,24 @@ impl Model {
         }
     }
 
-    /// The policies for a caller, with what was granted; `None` if it is not limited.
+    /// The policies for a caller, with its top-up; `None` if it is not limited.
     fn policies(&mut self, limiter: usize, caller: Option<u8>, tier: Option<&str>) -> Option<Rc<Policies>> {
         let state = &self.limiters[limiter];
-        let grant = caller.and_then(|caller| state.grants.get(&caller));
-        let granted = grant
+        let top_up = caller.and_then(|caller| state.top_ups.get(&caller));
+        let topped_up = top_up
             .filter(|(_, until)| *until > self.now)
             .map_or(0, |(units, _)| *units);
         let tier = self.setting.limiters[limiter].rules[state.rules].position(tier)?;
-        Some(self.policies_of(limiter, tier, granted))
+        Some(self.policies_of(limiter, tier, topped_up))
     }
 
-    fn policies_of(&mut self, limiter: usize, tier: usize, granted: u64) -> Rc<Policies> {
+    fn policies_of(&mut self, limiter: usize, tier: usize, topped_up: u64) -> Rc<Policies> {
         let rules = self.limiters[limiter].rules;
-        if let Some(known) = self.policies.get(&(limiter, rules, tier, granted)) {
+        if let Some(known) = self.policies.get(&(limiter, rules, tier, topped_up)) {
             return Rc::clone(known);
         }
         let specs = &self.setting.limiters[limiter].rules[rules].tiers()[tier];
-        let all: Vec<_> = specs.iter().map(|spec| spec.policy(granted)).collect();
+        let all: Vec<_> = specs.iter().map(|spec| spec.policy(topped_up)).collect();
         let is_team = |policy: &QuotaPolicy| policy.key_name().is_some();
         // Each holder in the place of its first policy.
         let holders = [is_team(&all[0]), !is_team(&all[0])];
@@ -219,7 +221,7 @@ impl Model {
         let all = parts.iter().flat_map(|(.., part)| part.iter().cloned()).collect();
         let policies = Rc::new(Policies { all, parts });
         self.policies
-            .insert((limiter, rules, tier, granted), Rc::clone(&policies));
+            .insert((limiter, rules, tier, topped_up), Rc::clone(&policies));
         policies
     }
 
@@ -654,9 +656,19 @@ impl Model {
         }
     }
 
-    pub fn grant(&mut self, limiter: usize, caller: u8, units: u64, until: i128) {
-        self.limiters[limiter].grants.insert(caller, (units, until));
+    pub fn top_up(&mut self, limiter: usize, caller: u8, units: u64, until: i128) {
+        self.limiters[limiter].top_ups.insert(caller, (units, until));
         self.limiters[limiter].has_several_rules = true;
+    }
+
+    /// The top-ups that the application has for a caller.
+    pub fn quotas(&self, caller: u8) -> CallerQuotas {
+        let limiters = self.limiters.iter().zip(NAMES);
+        let all = limiters.filter_map(|(limiter, names)| Some((limiter.top_ups.get(&caller)?, names)));
+        all.flat_map(|((units, until), names)| names.map(|name| (name, *units, *until)))
+            .fold(CallerQuotas::new(), |quotas, (name, units, until)| {
+                quotas.top_up(name, units, Timestamp::from_micros(until as u64))
+            })
     }
 }
 

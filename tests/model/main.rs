@@ -2,7 +2,7 @@
 //!
 //! The model (`expected`) is written from the documentation. It knows each decision, what is left of every policy, what
 //! clients are told, and what becomes of each charge: actual costs, reports, cancelled requests, permits, refunds, resets,
-//! grants, new rules. The algorithms are those of the model of the stores (`tests/redis/model`), which shares no formula with
+//! top-ups, new rules. The algorithms are those of the model of the stores (`tests/redis/model`), which shares no formula with
 //! the crate.
 //!
 //! Where documents leave room, the model takes what it sees if that is within the room: a rejection that the cache gives

@@ -186,16 +186,14 @@ impl Scene {
                 ago,
             } => self.refund(limiter(*number), ask, *ago).await?,
             Step::Reset { limiter: number, ask } => self.reset(limiter(*number), ask).await?,
-            Step::Grant {
+            Step::TopUp {
                 limiter: number,
                 caller,
                 units,
                 seconds,
             } => {
-                let caller_of = self.limiters[limiter(*number)].caller(&user(*caller));
-                caller_of.grant(*units, Duration::from_secs(*seconds)).unwrap();
                 let until = self.model.now + i128::from(*seconds) * 1_000_000;
-                self.model.grant(limiter(*number), *caller, *units, until);
+                self.model.top_up(limiter(*number), *caller, *units, until);
             }
             Step::Replace { limiter: number, rules } => {
                 let number = limiter(*number);
@@ -282,7 +280,7 @@ impl Scene {
         let before = self.calls();
         self.passed.lock().unwrap().clear();
         let mut service = self.service.clone();
-        let call = service.ready().await.unwrap().call(request(sent, &order));
+        let call = service.ready().await.unwrap().call(self.request(sent, &order));
         let seen = self.drive(call, sent.polls).await;
         let passed = std::mem::take(&mut *self.passed.lock().unwrap());
         let (mut charges, mut answers, mut asked) = (vec![], vec![], before);
@@ -487,8 +485,32 @@ impl Scene {
         }
     }
 
+    fn request(&self, sent: &Sent, order: &Order) -> Request<()> {
+        let ask = &sent.ask;
+        let mut request = Request::get(if sent.is_exempt { "/health" } else { "/" })
+            .header("x-team", ask.team.to_string())
+            .header("x-cost", ask.cost)
+            .header("x-tokens", ask.tokens)
+            .extension(order.clone());
+        if let Some(caller) = ask.caller {
+            request = request
+                .header("x-user-id", caller.to_string())
+                .extension(self.model.quotas(caller));
+        }
+        if let Some(tier) = ask.tier {
+            request = request.header("x-tier", tier);
+        }
+        if uses_permit(sent) {
+            request = request.extension(WithPermit);
+        }
+        request.body(()).unwrap()
+    }
+
     fn caller(&self, limiter: usize, ask: &Ask) -> Caller {
-        let caller = self.limiters[limiter].caller(&user(ask.caller.unwrap_or(0)));
+        let number = ask.caller.unwrap_or(0);
+        let caller = self.limiters[limiter]
+            .caller(&user(number))
+            .quotas(self.model.quotas(number));
         let caller = caller.keyed_by("team", &team(ask.team)).tier(ask.tier);
         caller.cost(ask.cost).units("tokens", ask.tokens)
     }
@@ -638,25 +660,6 @@ fn with_key(ask: &Ask) -> Ask {
         caller: Some(ask.caller.unwrap_or(0)),
         ..ask.clone()
     }
-}
-
-fn request(sent: &Sent, order: &Order) -> Request<()> {
-    let ask = &sent.ask;
-    let mut request = Request::get(if sent.is_exempt { "/health" } else { "/" })
-        .header("x-team", ask.team.to_string())
-        .header("x-cost", ask.cost)
-        .header("x-tokens", ask.tokens)
-        .extension(order.clone());
-    if let Some(caller) = ask.caller {
-        request = request.header("x-user-id", caller.to_string());
-    }
-    if let Some(tier) = ask.tier {
-        request = request.header("x-tier", tier);
-    }
-    if uses_permit(sent) {
-        request = request.extension(WithPermit);
-    }
-    request.body(()).unwrap()
 }
 
 /// Compares what the client is told by all layers, from the outermost to the one that has rejected.

@@ -10,7 +10,7 @@ use proptest::{
 use tower_quota::{Algorithm, PolicySet, QuotaPolicy, ResponseFields, Rules};
 
 /// The names of the policies of each limiter.
-const NAMES: [[&str; 3]; 2] = [["a", "b", "c"], ["x", "y", "z"]];
+pub const NAMES: [[&str; 3]; 2] = [["a", "b", "c"], ["x", "y", "z"]];
 
 #[derive(Clone, Debug)]
 pub struct Setting {
@@ -116,10 +116,13 @@ pub struct PolicySpec {
 }
 
 impl PolicySpec {
-    /// The policy with so many units more, which are granted to a caller.
-    pub fn policy(&self, granted: u64) -> QuotaPolicy {
-        let is_granted = self.unit == Unit::Requests && !self.is_team && self.quota > 0;
-        let more = |number: u64| if is_granted { number + granted } else { number };
+    /// The policy with so many units more, by which a caller is topped up.
+    pub fn policy(&self, topped_up: u64) -> QuotaPolicy {
+        let may_be_topped_up = self.unit == Unit::Requests && !self.is_team;
+        let more = |number: u64| match may_be_topped_up && self.quota > 0 {
+            true => number + topped_up,
+            false => number,
+        };
         let plain = match self.unit {
             Unit::Slots => QuotaPolicy::concurrent(self.name, self.quota),
             _ => QuotaPolicy::new(self.name, more(self.quota), Duration::from_secs(self.window)),
@@ -129,12 +132,11 @@ impl PolicySpec {
             _ => plain,
         };
         let plain = if self.is_team { plain.keyed_by("team") } else { plain };
-        let algorithm = match self.algorithm {
-            Algorithm::LeakyBucketQueue { max_waiting } => Algorithm::LeakyBucketQueue {
-                max_waiting: more(max_waiting),
-            },
-            other => other,
+        let plain = match may_be_topped_up {
+            true => plain.with_caller_quotas(0..=1_000_000),
+            false => plain,
         };
+        let algorithm = self.algorithm;
         let is_leaky = matches!(
             algorithm,
             Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }

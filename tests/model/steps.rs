@@ -32,7 +32,7 @@ pub enum Step {
         limiter: usize,
         ask: Ask,
     },
-    Grant {
+    TopUp {
         limiter: usize,
         caller: u8,
         units: u64,
@@ -241,7 +241,7 @@ pub fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
         2 => (limiter(), asks(), ago).prop_map(|(limiter, ask, ago)| Step::Refund { limiter, ask, ago }),
         1 => (limiter(), asks()).prop_map(|(limiter, ask)| Step::Reset { limiter, ask }),
         1 => (limiter(), 0..3_u8, 0..4_u64, 1..30_u64)
-            .prop_map(|(limiter, caller, units, seconds)| Step::Grant { limiter, caller, units, seconds }),
+            .prop_map(|(limiter, caller, units, seconds)| Step::TopUp { limiter, caller, units, seconds }),
         2 => (limiter(), 0..3_usize).prop_map(|(limiter, rules)| Step::Replace { limiter, rules }),
         1 => (limiter(), any::<bool>()).prop_map(|(limiter, is_on)| Step::Switch { limiter, is_on }),
         1 => (0..3_u8, access).prop_map(|(caller, access)| Step::Access { caller, access }),

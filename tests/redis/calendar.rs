@@ -107,7 +107,7 @@ impl OtherClock {
 #[tokio::test]
 async fn a_quota_resets_when_its_window_ends_and_not_a_microsecond_earlier() {
     let day = |zone| CalendarWindow::new(CalendarPeriod::Day, zone);
-    let month = |zone| CalendarWindow::new(CalendarPeriod::Month, zone);
+    let month = |zone| CalendarWindow::new(CalendarPeriod::MONTH, zone);
     let week = CalendarWindow::new(CalendarPeriod::WEEK, "Europe/Berlin");
     let cases = [
         (day("Europe/Berlin"), "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"),
@@ -356,5 +356,28 @@ async fn a_count_that_only_another_plan_knows_is_kept_until_its_window_ends() {
         clock.set(moment("2026-11-30T23:00:00Z"));
         decide(&*store, &hour, 1).await;
         assert_eq!(remaining(&decide(&*store, &month, 0).await), 5, "{store:?}");
+    }
+}
+
+/// On 20 November, a window that began on the 1st is nearer to one of 20 October than to one of the 19th, and one that began
+/// on the 19th is nearer to one of the 15th.
+#[tokio::test]
+async fn months_that_begin_on_different_days_have_one_count_and_a_month_begins_once() {
+    let server = RedisServer::start();
+    let (_, stores) = stores(&server, "2026-11-20T12:00:00Z");
+    for store in &stores {
+        let month = |begins| {
+            let period = CalendarPeriod::Month { begins };
+            QuotaPolicy::per_calendar("month", 10, CalendarWindow::new(period, "UTC"))
+        };
+        assert_eq!(remaining(&decide(&**store, &month(1), 10).await), 0);
+        assert_eq!(decide(&**store, &month(5), 1).await.outcome(), Outcome::Rejected);
+        // Two instances have different days for a while.
+        for (begins, left) in [(19, 9), (1, 8), (19, 7), (15, 6), (1, 5), (19, 4)] {
+            let decision = decide(&**store, &month(begins), 1).await;
+            assert_eq!(remaining(&decision), left, "day {begins}");
+        }
+        let ends = decide(&**store, &month(15), 5).await.retry_after();
+        assert_eq!(ends, Some(Duration::from_secs(24 * 86_400 + 43_200)));
     }
 }

@@ -57,7 +57,8 @@ fn dated(name: &'static str) -> impl Strategy<Value = QuotaPolicy> {
         CalendarPeriod::Week {
             begins: Weekday::Saturday,
         },
-        CalendarPeriod::Month,
+        CalendarPeriod::MONTH,
+        CalendarPeriod::Month { begins: 31 },
     ];
     let time_zones = vec![
         "UTC",

@@ -42,7 +42,7 @@ fn policies(name: &str, quota: u64) -> Vec<QuotaPolicy> {
     policies.push(timed().with_lockout(Duration::from_secs(60)));
     policies.push(QuotaPolicy::concurrent("", quota).with_name(name.to_owned()));
     for zone in ["Europe/Berlin", "Asia/Tokyo"] {
-        for period in [CalendarPeriod::Day, CalendarPeriod::Month] {
+        for period in [CalendarPeriod::Day, CalendarPeriod::MONTH] {
             let window = CalendarWindow::new(period, zone);
             policies.push(QuotaPolicy::per_calendar(name.to_owned(), quota, window));
         }

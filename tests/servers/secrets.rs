@@ -19,10 +19,10 @@ use http_body_util::{BodyExt, Full};
 use test_kit::{RedisServer, ScriptedServer, load::HANG};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    AbnormalUsage, Access, AccessList, ChargeTime, CircuitState, Decision, FailureMode, LegacyReset, Limiter,
-    LimiterBuilder, LimiterError, MemoryStore, MissingKey, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
-    RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, Refund, ResponseFields, Rules, Scope, Store, Tiers,
-    ToPartitionKey,
+    AbnormalUsage, Access, AccessList, CallerQuotas, ChargeTime, CircuitState, Decision, FailureMode, LegacyReset,
+    Limiter, LimiterBuilder, LimiterError, MemoryStore, MissingKey, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    RateLimitLayer, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, Refund, ResponseFields, Rules, Scope, Store,
+    Tiers, ToPartitionKey,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor, PeerAddress},
     tier::TierLayer,

@@ -578,14 +578,6 @@ async fn administrators_see_what_a_user_has_left_without_a_charge_and_give_it_ba
     assert_eq!(platform.shown("seen").await.1, full);
     assert_eq!(platform.get("/", "seen").await.left()[0].1, 2);
     assert_eq!(platform.shown("premium-seen").await.1[0].1, 99);
-
-    let more = r#"{"units": 5, "seconds": 3600}"#;
-    let answer = platform
-        .admin(Method::POST, "/admin/caller/grant?user=seen", more)
-        .await;
-    assert_eq!(answer.status, StatusCode::NO_CONTENT);
-    assert_eq!(platform.get("/", "seen").await.left()[0].1, 6);
-    assert_eq!(platform.shown("unseen").await.1[0].1, 3);
 }
 
 #[tokio::test]

@@ -32,6 +32,13 @@ impl Borders {
 
     /// The borders of a period in a time zone. The error says why there are none.
     pub(crate) fn find(period: CalendarPeriod, time_zone: &str) -> Result<&'static Self, String> {
+        if let CalendarPeriod::Month { begins } = period
+            && !(1..=31).contains(&begins)
+        {
+            return Err(format!(
+                "a month that begins on day {begins}: the day is outside 1..=31"
+            ));
+        }
         let mut known = KNOWN.lock();
         let is_it = |borders: &&&Self| borders.period == period && borders.name == time_zone;
         if let Some(borders) = known.iter().find(is_it) {

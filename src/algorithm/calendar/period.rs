@@ -9,6 +9,7 @@ use std::time::Duration;
 ///
 /// assert_eq!(CalendarPeriod::WEEK, CalendarPeriod::Week { begins: Weekday::Monday });
 /// assert_ne!(CalendarPeriod::WEEK, CalendarPeriod::Week { begins: Weekday::Sunday });
+/// assert_eq!(CalendarPeriod::MONTH, CalendarPeriod::Month { begins: 1 });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -16,8 +17,11 @@ pub enum CalendarPeriod {
     /// From midnight to midnight: 24 hours, and 23 or 25 where clocks are changed. A day without a midnight begins at its
     /// first moment.
     Day,
-    /// From the midnight that begins the first and the last month's day: 28 to 31 days.
-    Month,
+    /// 28 to 31 days.
+    Month {
+        /// The day whose midnight begins the month, from 1 to 31. A month that has no such day begins on its last one.
+        begins: u8,
+    },
     /// Seven days.
     Week {
         /// The day whose midnight begins the week.
@@ -26,6 +30,9 @@ pub enum CalendarPeriod {
 }
 
 impl CalendarPeriod {
+    /// The calendar month, which begins on the 1st.
+    pub const MONTH: Self = Self::Month { begins: 1 };
+
     /// The week of ISO 8601, which begins on Monday.
     pub const WEEK: Self = Self::Week {
         begins: Weekday::Monday,
@@ -35,7 +42,7 @@ impl CalendarPeriod {
     pub(crate) fn usual_length(self) -> Duration {
         let days = match self {
             Self::Day => 1,
-            Self::Month => 31,
+            Self::Month { .. } => 31,
             Self::Week { .. } => 7,
         };
         Duration::from_secs(days * 86_400)

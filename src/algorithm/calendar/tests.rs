@@ -79,19 +79,20 @@ fn days_begin_at_midnight_also_where_clocks_are_changed() {
 
 #[test]
 fn months_have_28_to_31_days_and_weeks_begin_as_they_are_told_to() {
-    use CalendarPeriod::Month;
-
     for (at, days) in [
         ("2026-02-10", 28),
         ("2024-02-10", 29),
         ("2026-04-30", 30),
         ("2026-12-31", 31),
     ] {
-        let [_, start, end, _] = borders(Month, "UTC").near(moment(&format!("{at}T23:59:59Z")));
+        let [_, start, end, _] = borders(CalendarPeriod::MONTH, "UTC").near(moment(&format!("{at}T23:59:59Z")));
         assert_eq!(end - start, days * DAY, "{at}");
     }
     let expected = ["2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z"];
-    assert_eq!(window(Month, "Europe/Berlin", "2026-02-28T23:00:00Z"), expected);
+    assert_eq!(
+        window(CalendarPeriod::MONTH, "Europe/Berlin", "2026-02-28T23:00:00Z"),
+        expected
+    );
 
     let sunday = CalendarPeriod::Week {
         begins: Weekday::Sunday,
@@ -161,8 +162,26 @@ fn every_day_of_every_time_zone_begins_at_its_first_moment() {
 
 /// Borders are computed a year or so at a time.
 #[test]
+fn months_begin_on_their_day_or_on_the_last_one() {
+    let on_day = |begins| CalendarPeriod::Month { begins };
+    for (begins, at, expected) in [
+        (15, "2026-11-14T23:59:59Z", ["2026-10-15", "2026-11-15"]),
+        (15, "2026-11-15T00:00:00Z", ["2026-11-15", "2026-12-15"]),
+        (31, "2026-02-27T23:59:59Z", ["2026-01-31", "2026-02-28"]),
+        (31, "2024-02-29T00:00:00Z", ["2024-02-29", "2024-03-31"]),
+        (31, "2026-04-30T12:00:00Z", ["2026-04-30", "2026-05-31"]),
+        (30, "2026-03-01T00:00:00Z", ["2026-02-28", "2026-03-30"]),
+        (29, "2027-01-05T00:00:00Z", ["2026-12-29", "2027-01-29"]),
+    ] {
+        let expected = expected.map(|date| format!("{date}T00:00:00Z"));
+        assert_eq!(window(on_day(begins), "UTC", at), expected, "{begins} {at}");
+    }
+}
+
+#[test]
 fn windows_follow_each_other_from_the_first_moment_that_doubles_count_to_the_last() {
-    let periods = [CalendarPeriod::Day, CalendarPeriod::WEEK, CalendarPeriod::Month];
+    let months = [1, 2, 15, 28, 29, 30, 31].map(|begins| CalendarPeriod::Month { begins });
+    let periods = [CalendarPeriod::Day, CalendarPeriod::WEEK].into_iter().chain(months);
     for period in periods {
         let borders = borders(period, "America/Sao_Paulo");
         for_many(200, |random| {
@@ -188,7 +207,7 @@ fn a_time_zone_is_named_as_the_data_name_it() {
         r#"time zone "europe/berlin" is written "Europe/Berlin""#
     );
     assert!(error("").starts_with(r#"time zone "" is unknown"#));
-    let find = || borders(CalendarPeriod::Month, "Europe/Berlin");
+    let find = || borders(CalendarPeriod::MONTH, "Europe/Berlin");
     assert!(std::ptr::eq(find(), find()), "computed once");
 }
 
@@ -265,7 +284,7 @@ fn what_a_clock_has_written_that_stood_later_belongs_to_now() {
 
 #[test]
 fn a_ledger_keeps_a_count_until_its_window_ends_without_the_calendar() {
-    let own = Calendar::new(10, borders(CalendarPeriod::Month, "Asia/Tokyo"));
+    let own = Calendar::new(10, borders(CalendarPeriod::MONTH, "Asia/Tokyo"));
     let now = moment("2026-11-22T00:00:00Z");
     let (mut count, times) = (Box::new(Count::default()), Times { last: now, now });
     let used = own.read(&count, times, 4, 0);

@@ -73,7 +73,14 @@ impl TimeZone {
 fn first_day(period: CalendarPeriod, date: Date) -> Date {
     match period {
         CalendarPeriod::Day => date,
-        CalendarPeriod::Month => date.first_of_month(),
+        CalendarPeriod::Month { begins } => {
+            let of_this_month = day_of_month(date, begins);
+            if of_this_month > date {
+                earlier(period, date, 1)
+            } else {
+                of_this_month
+            }
+        }
         CalendarPeriod::Week { begins } => {
             let begins = weekday(begins);
             date.saturating_sub(Span::new().days(begins.until(date.weekday())))
@@ -82,19 +89,31 @@ fn first_day(period: CalendarPeriod, date: Date) -> Date {
 }
 
 fn later(period: CalendarPeriod, date: Date) -> Date {
-    date.saturating_add(span(period, 1))
+    moved(period, date, 1)
 }
 
 fn earlier(period: CalendarPeriod, date: Date, count: i64) -> Date {
-    date.saturating_sub(span(period, count))
+    moved(period, date, -count)
 }
 
-fn span(period: CalendarPeriod, count: i64) -> Span {
+fn moved(period: CalendarPeriod, date: Date, count: i64) -> Date {
     match period {
-        CalendarPeriod::Day => Span::new().days(count),
-        CalendarPeriod::Month => Span::new().months(count),
-        CalendarPeriod::Week { .. } => Span::new().weeks(count),
+        CalendarPeriod::Day => date.saturating_add(Span::new().days(count)),
+        CalendarPeriod::Month { begins } => {
+            let month = date.first_of_month().saturating_add(Span::new().months(count));
+            day_of_month(month, begins)
+        }
+        CalendarPeriod::Week { .. } => date.saturating_add(Span::new().weeks(count)),
     }
+}
+
+/// The day of this number in the month of a date, or the month's last one.
+fn day_of_month(date: Date, number: u8) -> Date {
+    let last = date.last_of_month();
+    let first = date.first_of_month();
+    first
+        .saturating_add(Span::new().days(i64::from(number.max(1)) - 1))
+        .min(last)
 }
 
 fn weekday(weekday: Weekday) -> civil::Weekday {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::values::Whole;
 use crate::policy::{CalendarPeriod, CalendarWindow, Weekday};
 
 #[derive(Deserialize, Serialize)]
@@ -11,6 +12,8 @@ pub(super) struct CalendarForm {
     time_zone: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     week_begins: Option<WeekdayForm>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    month_begins: Option<Whole<31>>,
 }
 
 #[derive(Clone, Copy, Deserialize, Serialize)]
@@ -38,26 +41,34 @@ enum WeekdayName {
 
 impl CalendarForm {
     pub(super) fn of(window: &CalendarWindow) -> Self {
-        let (period, week_begins) = match window.period() {
-            CalendarPeriod::Day => (PeriodForm::Day, None),
-            CalendarPeriod::Month => (PeriodForm::Month, None),
-            CalendarPeriod::Week { begins } => (PeriodForm::Week, Some(WeekdayForm(begins))),
+        let (period, week_begins, month_begins) = match window.period() {
+            CalendarPeriod::Day => (PeriodForm::Day, None, None),
+            CalendarPeriod::MONTH => (PeriodForm::Month, None, None),
+            CalendarPeriod::Month { begins } => (PeriodForm::Month, None, Some(Whole(begins.into()))),
+            CalendarPeriod::Week { begins } => (PeriodForm::Week, Some(WeekdayForm(begins)), None),
         };
         Self {
             period,
             time_zone: window.time_zone().to_owned(),
             week_begins,
+            month_begins,
         }
     }
 
     pub(super) fn into_window(self) -> Result<CalendarWindow, String> {
-        let period = match (self.period, self.week_begins) {
-            (PeriodForm::Day, None) => CalendarPeriod::Day,
-            (PeriodForm::Month, None) => CalendarPeriod::Month,
-            (PeriodForm::Week, None) => CalendarPeriod::WEEK,
-            (PeriodForm::Week, Some(WeekdayForm(begins))) => CalendarPeriod::Week { begins },
-            (PeriodForm::Day | PeriodForm::Month, Some(_)) => {
+        let period = match (self.period, self.week_begins, self.month_begins) {
+            (PeriodForm::Day, None, None) => CalendarPeriod::Day,
+            (PeriodForm::Month, None, None) => CalendarPeriod::MONTH,
+            (PeriodForm::Month, None, Some(Whole(day))) => CalendarPeriod::Month {
+                begins: u8::try_from(day).map_err(|_| format!("calendar: `month_begins` {day} is outside 1..=31"))?,
+            },
+            (PeriodForm::Week, None, None) => CalendarPeriod::WEEK,
+            (PeriodForm::Week, Some(WeekdayForm(begins)), None) => CalendarPeriod::Week { begins },
+            (PeriodForm::Day | PeriodForm::Month, Some(_), _) => {
                 return Err("calendar: only a week has `week_begins`".to_owned());
+            }
+            (PeriodForm::Day | PeriodForm::Week, _, Some(_)) => {
+                return Err("calendar: only a month has `month_begins`".to_owned());
             }
         };
         Ok(CalendarWindow::new(period, self.time_zone))

@@ -83,7 +83,10 @@ fn number(period: CalendarPeriod, time_zone: &TimeZone, moment: i128) -> i128 {
         match period {
             CalendarPeriod::Day => days,
             CalendarPeriod::Week { begins } => (days + days_from_thursday(begins)).div_euclid(7),
-            CalendarPeriod::Month => i128::from(today.year()) * 12 + i128::from(today.month()),
+            CalendarPeriod::Month { begins } => {
+                let is_before = today.day() < (begins as i8).min(today.days_in_month());
+                i128::from(today.year()) * 12 + i128::from(today.month()) - i128::from(is_before)
+            }
             other => panic!("{other:?} has no model"),
         }
     };

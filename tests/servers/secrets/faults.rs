@@ -27,7 +27,8 @@ async fn administer(layer: &RateLimitLayer) -> String {
     }
     noted(&mut shown, admin.caller(&user).reset().await);
     noted(&mut shown, admin.keyed_by("no key", &user).reset().await);
-    shown += &format!("{:?}", admin.caller(&user).grant(u64::MAX, HANG));
+    let top_up = CallerQuotas::new().top_up("day", u64::MAX, Clock::system().now().saturating_add(HANG));
+    noted(&mut shown, admin.caller(&user).quotas(top_up).peek().await);
     match admin.flush(HANG).await {
         Ok(()) => shown,
         Err(error) => shown + &said_by(&error),
