@@ -23,6 +23,6 @@
 //! # Ok::<_, RedisError>(())
 //! ```
 pub use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisConnectionInfo, RedisError,
-    Value, aio::MultiplexedConnection, cmd, from_redis_value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, RedisConnectionInfo,
+    RedisError, Value, aio::MultiplexedConnection, cmd, from_redis_value,
 };

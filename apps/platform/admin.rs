@@ -16,6 +16,8 @@ use tower_quota::{
     key::ClientIp, tier::TierCache,
 };
 
+use tower_quota_fleet::Contracts;
+
 use super::{
     blocks::{self, Blocks},
     callers,
@@ -35,6 +37,7 @@ pub(crate) struct Admin {
     pub(crate) handle: RulesHandle,
     pub(crate) limits: Limiter,
     pub(crate) tiers: TierCache,
+    pub(crate) contracts: Contracts,
     pub(crate) blocks: Blocks,
     pub(crate) rejected: Rejected,
     pub(crate) numbers: Numbers,
@@ -61,6 +64,7 @@ pub(crate) fn router<S>(admin: Admin) -> Result<Router<S>, ConfigError> {
         .route("/history", get(state::history))
         .route("/caller", get(callers::look_up).delete(callers::reset))
         .route("/caller/give-back", post(callers::give_back))
+        .route("/caller/top-up", post(callers::top_up))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .layer(middleware::from_fn_with_state(admin.clone(), authorize))
         .layer(wrong_tokens(admin.client_ip.clone())?)

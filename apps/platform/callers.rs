@@ -9,10 +9,14 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tower_quota::{ChargeTime, Decision, PartitionKey, Refund, RefundOutcome, ToPartitionKey, key::ClientIp};
+use tower_quota::{
+    CallerQuotas, ChargeTime, Decision, PartitionKey, Refund, RefundOutcome, ToPartitionKey, clock::Clock,
+    key::ClientIp,
+};
+use tower_quota_fleet::{FleetErrorKind, TopUp};
 
 use super::{
-    admin::{Admin, Failure, answer, unavailable},
+    admin::{Admin, Failure, answer, unavailable, unprocessable},
     users::{self, User},
 };
 
@@ -70,10 +74,22 @@ impl Caller {
     }
 }
 
+/// The individual quotas of a user; an address has none.
+async fn quotas(caller: &Caller, admin: &Admin) -> Result<CallerQuotas, Failure> {
+    match caller {
+        Caller::Address(_) => Ok(CallerQuotas::new()),
+        Caller::User(name) => {
+            let quotas = admin.contracts.quotas(&User(name.clone())).await;
+            Ok(quotas.map_err(unavailable)?.unwrap_or_default())
+        }
+    }
+}
+
 /// Returns the units that a caller has left, without a charge.
 pub(crate) async fn look_up(State(admin): State<Admin>, Query(caller): Query<Caller>) -> Result<Json<Value>, Failure> {
     let (tier, key) = (caller.tier().await?, caller.key(&admin.client_ip));
-    let decision = answer(caller.of(&admin).tier(tier).peek()).await?;
+    let quotas = quotas(&caller, &admin).await?;
+    let decision = answer(caller.of(&admin).tier(tier).quotas(quotas).peek()).await?;
     let address = match &caller {
         Caller::Address(address) => Some(*address),
         Caller::User(_) => None,
@@ -120,6 +136,35 @@ pub(crate) async fn reset(State(admin): State<Admin>, Query(caller): Query<Calle
     answer(caller.of(&admin).reset()).await?;
     tracing::info!("an administrator has given a caller the whole quota back");
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// `{"id": "order 12", "policy": "day", "units": 500, "seconds": 3600}`
+#[derive(Deserialize)]
+pub(crate) struct MoreUnits {
+    id: String,
+    policy: String,
+    units: u64,
+    seconds: u64,
+}
+
+/// Gives a user more in each window of a policy for some time, on all instances, and once for each id.
+pub(crate) async fn top_up(
+    State(admin): State<Admin>,
+    Query(caller): Query<Caller>,
+    Json(more): Json<MoreUnits>,
+) -> Result<Json<Value>, Failure> {
+    let Caller::User(name) = caller else {
+        return Err(unprocessable("only users have contracts"));
+    };
+    let end = Clock::system().now().as_micros() / 1_000_000;
+    let top_up = TopUp::new(more.id, more.policy, more.units, end.saturating_add(more.seconds));
+    let given = admin.contracts.top_up(&User(name), &top_up).await;
+    let given = given.map_err(|error| match error.kind() {
+        FleetErrorKind::Unavailable => unavailable(error),
+        _ => unprocessable(error),
+    })?;
+    tracing::info!("an administrator has topped up a user: {given}");
+    Ok(Json(json!({ "given": given })))
 }
 
 /// `{"units": 5, "id": "ticket 4711"}`: with the same id, a request that is sent again gives nothing more back.

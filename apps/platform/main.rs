@@ -53,7 +53,7 @@ use tower_quota::{
     key::{self, ClientIp, KeyExtractor},
     tier::{OnUnknownTier, TierLayer},
 };
-use tower_quota_fleet::FleetError;
+use tower_quota_fleet::{Contracts, FleetError};
 
 use self::{
     admin::{Admin, RulesOf},
@@ -119,9 +119,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
     let access = AccessList::new(settings.client_ip.clone());
     let (file, json) = RulesFile::open(settings.rules.clone()).await?;
     let limits = limits(&settings, &json, &access)?;
-    let tiers = TierLayer::by_extension(users::tier_of)
-        .on_unknown_tier(OnUnknownTier::wait(settings.tier_wait))
-        .build()?;
+    let (contracts, tiers) = tiers(&settings)?;
 
     let rules = match &settings.rule_set {
         Some(set) => RulesOf::Fleet(follow(set, &settings, &limits, &access)?),
@@ -137,6 +135,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         handle: limits.limiter().rules(),
         limits: limits.limiter().clone(),
         tiers: tiers.cache().clone(),
+        contracts,
         blocks,
         rejected: rejected.clone(),
         numbers: numbers.clone(),
@@ -164,6 +163,19 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         .merge(page::router(admin.token.is_some()))
         .nest("/admin", admin::router(admin)?)
         .route("/metrics", get(async move || prometheus.render())))
+}
+
+/// The plans of users, and the contracts of those who have numbers of their own, on all instances that share the Redis.
+fn tiers(settings: &Settings) -> Result<(Contracts, TierLayer), Box<dyn Error>> {
+    let contracts = Contracts::new(RedisStore::builder(&settings.redis_url), SCOPE)?;
+    let contracts = contracts.with_author("the operators' page");
+    let table = contracts.clone();
+    let tiers = TierLayer::by_extension(move |user| users::plan_of(user, table.clone()))
+        .on_unknown_tier(OnUnknownTier::wait(settings.tier_wait))
+        .build()?;
+    let (table, cache) = (contracts.clone(), tiers.cache().clone());
+    tokio::spawn(async move { table.follow(&cache).await });
+    Ok((contracts, tiers))
 }
 
 fn follow(set: &str, settings: &Settings, limits: &RateLimitLayer, access: &AccessList) -> Result<Fleet, FleetError> {

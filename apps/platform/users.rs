@@ -4,9 +4,10 @@ use std::{io, time::Duration};
 
 use axum::extract::Request;
 use tower_quota::{
-    PartitionKey, ToPartitionKey,
+    PartitionKey, ResolvedTier, ToPartitionKey,
     key::{self, ClientIp, ForwardingField, KeyExtractor},
 };
+use tower_quota_fleet::Contracts;
 
 #[derive(Clone)]
 pub(crate) struct User(pub(crate) String);
@@ -46,6 +47,13 @@ pub(crate) fn client_ip(variable: impl Fn(&str) -> Option<String>) -> Result<Cli
     let checked = client_ip.check();
     checked.map_err(|error| format!("TRUSTED_PROXIES or FORWARDING_FIELD: {error}"))?;
     Ok(client_ip)
+}
+
+/// The plan of a user and its contract, of which one may be read while the other is unavailable.
+pub(crate) async fn plan_of(user: User, contracts: Contracts) -> io::Result<Option<ResolvedTier>> {
+    let (plan, contract) = tokio::join!(tier_of(user.clone()), contracts.quotas(&user));
+    let plan = ResolvedTier::new(plan?.unwrap_or("free"));
+    Ok(Some(plan.with_quotas_or_last(contract)))
 }
 
 /// A stand-in for a database that takes its time. Users without a plan are of the first tier.

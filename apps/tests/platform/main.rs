@@ -56,10 +56,12 @@ const TOO_MUCH: u64 = 1_000_000_000_000_000;
 /// By the day, so that no unit comes back while a test runs.
 fn rules(premium: u64) -> String {
     let day = |name: &str, quota: u64| json!({"name": name, "quota": quota, "window_seconds": 86_400});
+    let mut free = day("day", 3);
+    free["caller_quotas"] = json!([1, 1_000]);
     let planned = json!({"name": "planned", "quota": 1, "window_seconds": 86_400, "shadow": true});
     let address = json!({"name": "address", "quota": 5, "window_seconds": 86_400, "key": "address"});
     let rules = json!({"tiers": [
-        {"name": "free", "policies": [day("day", 3), planned, address]},
+        {"name": "free", "policies": [free, planned, address]},
         {"name": "premium", "policies": [day("day", premium), day("month", 500)]},
         {"name": "admin", "unlimited": true},
     ]});
@@ -578,6 +580,32 @@ async fn administrators_see_what_a_user_has_left_without_a_charge_and_give_it_ba
     assert_eq!(platform.shown("seen").await.1, full);
     assert_eq!(platform.get("/", "seen").await.left()[0].1, 2);
     assert_eq!(platform.shown("premium-seen").await.1[0].1, 99);
+}
+
+#[tokio::test]
+async fn administrators_top_up_a_user_once_for_each_id() {
+    let platform = Platform::start(shared_server(), 22).await;
+    let user = format!("topped-up-{}", std::process::id());
+    platform.get("/", &user).await;
+    let top_up = async |json: &str| {
+        let path = format!("/admin/caller/top-up?user={user}");
+        platform.admin(Method::POST, &path, json).await
+    };
+    let more = r#"{"id": "order 12", "policy": "day", "units": 5, "seconds": 3600}"#;
+    for given in [true, false] {
+        assert_eq!(top_up(more).await.body, json!({ "given": given }).to_string());
+    }
+    assert_eq!(platform.shown(&user).await.1[0].1, 7);
+    let followed = async {
+        // Each costs a unit of the address, which has five.
+        while platform.get("/", &user).await.left()[0].1 < 3 {
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    timeout(HANG, followed).await.unwrap();
+    assert_eq!(platform.shown("unseen").await.1[0].1, 3);
+    let wrong = more.replace("3600", "0");
+    assert_eq!(top_up(&wrong).await.status, StatusCode::UNPROCESSABLE_ENTITY);
 }
 
 #[tokio::test]

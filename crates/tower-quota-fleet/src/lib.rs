@@ -7,10 +7,13 @@
 //! A [`RulesDocument`] says by which [`Rules`](tower_quota::Rules) all instances limit, on which part of the callers new ones are
 //! tried, whether limits are on at all, and whom all instances block. Its [`RulesVersion`] is a number and a digest.
 //!
+//! [`Contracts`] has the individual quotas of callers.
+//!
 //! You do not want it where the rules are part of the program, or where one process is all there is: see
 //! [`RulesHandle`](tower_quota::RulesHandle).
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod contracts;
 mod controls;
 mod date;
 mod document;
@@ -30,6 +33,7 @@ mod version;
 pub mod guide {}
 
 pub use self::{
+    contracts::{Contract, Contracts, TopUp},
     controls::{Change, Control, Controls, SwitchOrder},
     document::{AccessEntry, Rollout, RulesDocument},
     error::{FleetError, FleetErrorKind},

@@ -51,7 +51,7 @@ const RULES: &str =
     r#"{"tiers": [{"name": "free", "policies": [{"name": "day", "quota": 9, "window_seconds": 86400}]}]}"#;
 
 /// The work of an operator, done well or badly.
-const ADMIN: [(&str, &str, &str); 20] = [
+const ADMIN: [(&str, &str, &str); 21] = [
     ("POST", "/admin/rules?by=alice&confirmed=true", RULES),
     (
         "POST",
@@ -79,6 +79,11 @@ const ADMIN: [(&str, &str, &str); 20] = [
         "POST",
         "/admin/caller/give-back?user=alice",
         r#"{"units": 1, "id": "job 7"}"#,
+    ),
+    (
+        "POST",
+        "/admin/caller/top-up?user=alice",
+        r#"{"id": "a", "policy": "day", "units": 1, "seconds": 60}"#,
     ),
 ];
 

@@ -25,15 +25,18 @@ pub(crate) struct RulesKeys {
     pub(crate) changes: String,
 }
 
+pub(crate) fn check_name(of: &str, name: &str) -> Result<(), FleetError> {
+    let is_usual = |byte| matches!(byte, b'!'..=b'~') && !matches!(byte, b'{' | b'}');
+    if (1..=64).contains(&name.len()) && name.bytes().all(is_usual) {
+        return Ok(());
+    }
+    let message = format!("{of} {name:?}: a name has 1 to 64 printable ASCII characters other than spaces and braces");
+    Err(FleetError::new(FleetErrorKind::Config, message))
+}
+
 impl RulesKeys {
     pub(crate) fn new(prefix: &str, name: &str) -> Result<Self, FleetError> {
-        let is_usual = |byte| matches!(byte, b'!'..=b'~') && !matches!(byte, b'{' | b'}');
-        if !(1..=64).contains(&name.len()) || !name.bytes().all(is_usual) {
-            let message = format!(
-                "rule set {name:?}: a name has 1 to 64 printable ASCII characters other than spaces and braces"
-            );
-            return Err(FleetError::new(FleetErrorKind::Config, message));
-        }
+        check_name("rule set", name)?;
         let key = |kind| format!("rules:{{{prefix}{name}}}:{kind}");
         Ok(Self {
             document: key("document"),

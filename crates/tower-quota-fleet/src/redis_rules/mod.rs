@@ -4,7 +4,7 @@ mod keys;
 
 use std::{error::Error, fmt, sync::Arc};
 
-pub(super) use self::keys::RulesKeys;
+pub(super) use self::keys::{RulesKeys, check_name};
 use super::{
     controls::SwitchOrder,
     document::{RulesDocument, check_length},

@@ -17,7 +17,11 @@ const VERSION: &str = "tower_quota_rules_version";
 
 fn describe() {
     let count = Unit::Count;
-    describe_counter!(UNREAD, count, "Polls that the source of the rules did not answer");
+    describe_counter!(
+        UNREAD,
+        count,
+        "Polls that the source of the rules or contracts did not answer"
+    );
     for (name, description) in [
         (
             CONTROLS_UNREAD,
@@ -37,6 +41,23 @@ fn describe() {
         (VERSION, "The version of the rules that are followed"),
     ] {
         describe_gauge!(name, count, description);
+    }
+}
+
+/// The counter of one table of contracts.
+#[derive(Debug)]
+pub(super) struct ContractsMeter(Counter);
+
+impl ContractsMeter {
+    pub(super) fn new(name: &str) -> Self {
+        describe();
+        let unread = counter!(UNREAD, "rules" => format!("contracts:{name}"));
+        unread.increment(0);
+        Self(unread)
+    }
+
+    pub(super) fn unread(&self) {
+        self.0.increment(1);
     }
 }
 

@@ -10,7 +10,10 @@ mod throttle;
 
 use std::fmt::Display;
 
-use self::{meters::FleetMeters, throttle::EventThrottle};
+use self::{
+    meters::{ContractsMeter, FleetMeters},
+    throttle::EventThrottle,
+};
 use tower_quota::clock::Timestamp;
 
 #[cfg(feature = "tracing")]
@@ -34,6 +37,38 @@ pub(crate) struct FleetTelemetry {
     unread: EventThrottle,
     unreported: EventThrottle,
     meters: FleetMeters,
+}
+
+/// Telemetry of one table of contracts.
+#[derive(Debug)]
+pub(crate) struct ContractsTelemetry {
+    name: Box<str>,
+    unread: EventThrottle,
+    meter: ContractsMeter,
+}
+
+impl ContractsTelemetry {
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            unread: EventThrottle::default(),
+            meter: ContractsMeter::new(name),
+        }
+    }
+
+    /// The changes could not be read.
+    pub(crate) fn unread(&self, now: Timestamp, error: &dyn Display) {
+        self.meter.unread();
+        self.unread.record(now, |suppressed| {
+            event!(
+                WARN,
+                contracts = %self.name,
+                error = %error,
+                suppressed = %suppressed,
+                "changes of contracts cannot be read; callers keep the quotas that this instance knows"
+            );
+        });
+    }
 }
 
 /// Says so if the task that holds it panics.

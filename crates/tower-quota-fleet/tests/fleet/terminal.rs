@@ -204,7 +204,7 @@ const SLIPS: &[(&str, u8, &str)] = &[
     ),
     ("block ::/0 --for 1m", 2, "There is no terminal to ask; add --yes"),
     ("restore 60.json", 3, "missing field `format`"),
-    ("on --for 1h", 2, "--for is for block, off"),
+    ("on --for 1h", 2, "--for is for block, contract, off, top-up"),
 ];
 
 #[tokio::test]
@@ -345,4 +345,67 @@ async fn what_cannot_be_read_is_said_with_the_way_out() {
     }
     let (code, text) = terminal.types("rollback --overwrite --yes").await;
     assert!(code == 0 && text.contains("published version 2"), "{text}");
+}
+
+/// The typed arguments, the exit code, and a part of the output.
+const CONTRACTS: &[(&str, u8, &str)] = &[
+    ("contract customer 4711", 0, "no contract"),
+    (
+        "contract customer 4711 minute=5000 day=9 --burst minute=50 --month-begins 15 --because offer",
+        0,
+        "set; ",
+    ),
+    ("top-up customer 4711 day=3 --for 30d --id order-12", 0, "given; "),
+    (
+        "top-up customer 4711 day=3 --for 30d --id order-12",
+        0,
+        "nothing changes",
+    ),
+    (
+        "contract customer 4711",
+        0,
+        "day: quota 9\nminute: quota 5000, burst capacity 50\nmonths begin on day 15\n",
+    ),
+    ("contract customer 4711", 0, "top-up order-12: day + 3 until "),
+    ("contract customer 4711", 0, " by alice: offer\n"),
+    ("contract customer 4711 minute=x", 2, "not a policy and a number"),
+    ("contract customer 4711 --month-begins 32", 2, "not a day from 1 to 31"),
+    (
+        "contract customer 4711 --remove minute=5",
+        2,
+        "--remove goes with no quotas",
+    ),
+    ("contract customer 4711 --for 1d", 2, "--for needs quotas"),
+    ("contract customer", 2, "needs the KIND and the VALUE"),
+    ("top-up customer 4711 day=3 --for 30d", 2, "needs --id and --for"),
+    ("top-up customer 4711 day=0 --for 30d --id a", 3, "it has no units"),
+    ("block 203.0.113.9 --id a", 2, "--id is for top-up"),
+];
+
+#[tokio::test]
+async fn contracts_are_set_topped_up_shown_and_removed() {
+    let terminal = Terminal::new("contracts-of-the-terminal");
+    for (line, code, part) in CONTRACTS {
+        let (done, printed) = terminal.types(line).await;
+        assert!(done == *code && printed.contains(part), "{line}: {done} {printed}");
+    }
+    let shown = terminal.json("contract customer 4711").await;
+    assert_eq!(
+        shown["quotas"]["policies"]["minute"],
+        json!({"quota": 5_000, "burst_capacity": 50})
+    );
+    assert_eq!(
+        (&shown["top_ups"][0]["id"], &shown["author"]),
+        (&json!("order-12"), &json!("alice"))
+    );
+    assert_eq!(
+        terminal.json("contract customer 4711 --remove").await,
+        json!({"changed": true})
+    );
+    assert_eq!(terminal.json("contract customer 4711").await, Value::Null);
+    assert_eq!(
+        terminal.json("contract customer 4711 minute=1 --for 1h").await,
+        json!({"changed": true})
+    );
+    assert!(terminal.types("contract customer 4711").await.1.contains("until "));
 }

@@ -12,6 +12,7 @@
 //! `tower-quota-rules --help` has all commands, options and exit codes. README.md beside this file shows a night on call.
 
 mod changes;
+mod contracts;
 mod files;
 mod fleet;
 pub(crate) mod options;
@@ -66,6 +67,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report, Failure> {
         Command::History => show::history(options).await,
         Command::Diff(publication) => changes::diff(options, publication.clone()).await,
         Command::Change { publication } => changes::change(options, publication.clone()).await,
+        Command::Contract { caller, edit } => contracts::run(options, caller, edit).await,
         Command::Control { control, asks } => changes::control(options, control.clone(), *asks).await,
     }
 }

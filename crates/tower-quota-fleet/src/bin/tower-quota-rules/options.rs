@@ -2,8 +2,10 @@
 
 use std::{env, ffi::OsString, time::Duration};
 
-use tower_quota::{Access, PartitionId, RedisStore, RedisStoreBuilder};
-use tower_quota_fleet::{AccessEntry, Control, FleetError, Publication, RedisRules, RulesPublisher};
+use tower_quota::{Access, CallerQuotas, PartitionId, PartitionKey, RedisStore, RedisStoreBuilder, clock::Clock};
+use tower_quota_fleet::{
+    AccessEntry, Contract, Contracts, Control, FleetError, Publication, RedisRules, RulesPublisher, TopUp,
+};
 
 use super::{
     files::{read_document, read_rules},
@@ -32,6 +34,14 @@ tower-quota-rules COMMAND [OPTIONS]   the rules of all instances of a service
   block ADDRESS             reject a network or an address on all instances
     --for 10m               ... for this time; without it until `unblock`
   unblock ADDRESS | unblock --all
+  contract KIND VALUE       the contract of the caller with this key, such as `customer 4711`
+    minute=5000 ...         ... is now these quotas of policies, in place of earlier ones
+    --burst minute=50       ... and this burst capacity
+    --month-begins 15       ... and this billing day
+    --for 365d              ... for this time
+    --remove                ... is none, and there are no top-ups
+  top-up KIND VALUE POLICY=UNITS --for 30d --id ID
+                            units in addition for this time, given once by their id
     `off`, `on`, `block` and `unblock` need no published rules, and work on a Redis that has lost its data.
 
   --redis URL               where Redis is; several with commas are nodes of a cluster  [RULES_REDIS]
@@ -59,6 +69,10 @@ pub(crate) enum Command {
     Check {
         file: String,
     },
+    Contract {
+        caller: PartitionKey,
+        edit: ContractEdit,
+    },
     Control {
         control: Control,
         /// True if a person has to confirm it first.
@@ -69,6 +83,13 @@ pub(crate) enum Command {
     Show {
         whole: bool,
     },
+}
+
+pub(crate) enum ContractEdit {
+    Remove,
+    Set(Contract),
+    Show,
+    TopUp(TopUp),
 }
 
 pub(crate) struct Options {
@@ -96,6 +117,10 @@ struct Words {
     percent: Option<u8>,
     partitions: Vec<PartitionId>,
     to: Option<u64>,
+    bursts: Vec<String>,
+    month_begins: Option<u8>,
+    id: Option<String>,
+    remove: bool,
     lasts: Option<Duration>,
     restart_counts: bool,
     overwrite: bool,
@@ -141,17 +166,24 @@ impl Options {
         }))
     }
 
-    pub(crate) fn rules(&self) -> Result<RedisRules, FleetError> {
+    fn servers(&self) -> RedisStoreBuilder {
         let servers: RedisStoreBuilder = match (&self.sentinel, &*self.urls) {
             (Some(name), urls) => RedisStore::sentinel_builder(urls, name),
             (None, [url]) => RedisStore::builder(url),
             (None, urls) => RedisStore::cluster_builder(urls),
         };
-        let servers = match &self.prefix {
+        match &self.prefix {
             Some(prefix) => servers.key_prefix(prefix),
             None => servers,
-        };
-        RedisRules::new(servers, &self.set)
+        }
+    }
+
+    pub(crate) fn contracts(&self) -> Result<Contracts, FleetError> {
+        Ok(Contracts::new(self.servers(), &self.set)?.with_author(&self.author))
+    }
+
+    pub(crate) fn rules(&self) -> Result<RedisRules, FleetError> {
+        RedisRules::new(self.servers(), &self.set)
     }
 
     pub(crate) fn publisher(&self) -> Result<RulesPublisher, FleetError> {
@@ -176,6 +208,10 @@ impl Words {
                 Long("percent") => words.percent = Some(parser.value()?.parse_with(percent)?),
                 Long("partition") => words.partitions.push(parser.value()?.parse()?),
                 Long("to") => words.to = Some(parser.value()?.parse()?),
+                Long("burst") => words.bursts.push(parser.value()?.string()?),
+                Long("month-begins") => words.month_begins = Some(parser.value()?.parse_with(day)?),
+                Long("id") => words.id = Some(parser.value()?.string()?),
+                Long("remove") => words.remove = true,
                 Long("for") => words.lasts = Some(parser.value()?.parse_with(duration)?),
                 Long("restart-counts") => words.restart_counts = true,
                 Long("overwrite") => words.overwrite = true,
@@ -229,6 +265,7 @@ impl Words {
                 let entry = AccessEntry::network(*address, Access::Block);
                 control(Control::remove_access(entry), false)
             }
+            ["contract" | "top-up", ..] => self.contract_command(&values)?,
             [command @ ("check" | "diff" | "publish" | "restore"), ..] => {
                 return Err(usage(format!("`{command}` needs one FILE")));
             }
@@ -257,7 +294,11 @@ impl Words {
                 &["diff", "publish", "restore", "rollback"],
             ),
             (self.to.is_some(), "--to", &["rollback"]),
-            (self.lasts.is_some(), "--for", &["block", "off"]),
+            (self.lasts.is_some(), "--for", &["block", "contract", "off", "top-up"]),
+            (!self.bursts.is_empty(), "--burst", &["contract"]),
+            (self.month_begins.is_some(), "--month-begins", &["contract"]),
+            (self.remove, "--remove", &["contract"]),
+            (self.id.is_some(), "--id", &["top-up"]),
             (self.without_end, "--without-end", &["off"]),
             (self.all, "--all", &["unblock"]),
             (self.document, "--document", &["show"]),
@@ -270,6 +311,59 @@ impl Words {
             }
         }
         Ok(())
+    }
+
+    fn contract_command(&self, values: &[&str]) -> Result<Command, Failure> {
+        let (kind, value, edit) = match values {
+            ["contract", kind, value, policies @ ..] => (kind, value, self.contract(policies)?),
+            ["top-up", kind, value, policy] => (kind, value, ContractEdit::TopUp(self.top_up(policy)?)),
+            ["contract", ..] => return Err(usage("`contract` needs the KIND and the VALUE of a key")),
+            _ => return Err(usage("`top-up` needs KIND, VALUE and POLICY=UNITS")),
+        };
+        let caller = PartitionKey::new(*kind, value);
+        Ok(Command::Contract { caller, edit })
+    }
+
+    fn contract(&self, policies: &[&str]) -> Result<ContractEdit, Failure> {
+        let changes = !policies.is_empty() || !self.bursts.is_empty() || self.month_begins.is_some();
+        match (self.remove, changes) {
+            (true, true) => return Err(usage("--remove goes with no quotas")),
+            (true, false) => return Ok(ContractEdit::Remove),
+            (false, false) if self.lasts.is_some() => return Err(usage("--for needs quotas")),
+            (false, false) => return Ok(ContractEdit::Show),
+            (false, true) => {}
+        }
+        let mut quotas = CallerQuotas::new();
+        for policy in policies {
+            let (name, quota) = assignment(policy)?;
+            quotas = quotas.quota(name, quota);
+        }
+        for burst in &self.bursts {
+            let (name, capacity) = assignment(burst)?;
+            quotas = quotas.burst_capacity(name, capacity);
+        }
+        if let Some(day) = self.month_begins {
+            quotas = quotas.month_begins(day);
+        }
+        if let Some(time) = self.lasts {
+            quotas = quotas.until(Clock::system().now().saturating_add(time));
+        }
+        let reason = self.because.clone().unwrap_or_default();
+        Ok(ContractEdit::Set(Contract::new(quotas).because(reason)))
+    }
+
+    fn top_up(&self, policy: &str) -> Result<TopUp, Failure> {
+        let (name, units) = assignment(policy)?;
+        let (Some(id), Some(time)) = (&self.id, self.lasts) else {
+            return Err(usage("`top-up` needs --id and --for"));
+        };
+        let end = Clock::system()
+            .now()
+            .saturating_add(time)
+            .as_micros()
+            .div_ceil(1_000_000);
+        let reason = self.because.clone().unwrap_or_default();
+        Ok(TopUp::new(id, name, units, end).because(reason))
     }
 
     fn publication(&self, file: &str) -> Result<Publication, Failure> {
@@ -306,6 +400,18 @@ fn is_large(network: &str) -> bool {
 
 fn usage(message: impl Into<String>) -> Failure {
     Failure::Usage(message.into())
+}
+
+/// Such as `minute=5000`.
+fn assignment(text: &str) -> Result<(String, u64), Failure> {
+    let parts = text.rsplit_once('=').filter(|(name, _)| !name.is_empty());
+    let parts = parts.and_then(|(name, number)| Some((name.to_owned(), number.parse().ok()?)));
+    parts.ok_or_else(|| usage(format!("{text:?} is not a policy and a number, such as minute=5000")))
+}
+
+fn day(text: &str) -> Result<u8, String> {
+    let day = text.parse().ok().filter(|day| (1..=31).contains(day));
+    day.ok_or_else(|| format!("{text:?} is not a day from 1 to 31"))
 }
 
 fn percent(text: &str) -> Result<u8, String> {

@@ -203,7 +203,7 @@ fn now() -> u64 {
 }
 
 /// Up to the year 9999.
-fn date(seconds: u64) -> String {
+pub(crate) fn date(seconds: u64) -> String {
     match seconds {
         0 => "at an unknown time".to_owned(),
         1..253_402_300_800 => httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds)),

@@ -1,0 +1,98 @@
+//! The contract of one caller.
+
+use serde_json::{Value, json};
+use tower_quota::PartitionKey;
+use tower_quota_fleet::Contract;
+
+use super::{
+    options::{ContractEdit, Options},
+    outcome::{Failure, Report},
+    show::date,
+};
+
+pub(crate) async fn run(options: &Options, caller: &PartitionKey, edit: &ContractEdit) -> Result<Report, Failure> {
+    let contracts = options.contracts()?;
+    let report = |text: &str, is_changed| Report::new(format!("{text}\n"), json!({"changed": is_changed}));
+    Ok(match edit {
+        ContractEdit::Show => match contracts.get(caller).await? {
+            Some(contract) => {
+                let json = json_of(&contract)?;
+                Report::new(text_of(&contract, &json["quotas"]), json)
+            }
+            None => Report::new("no contract\n", Value::Null),
+        },
+        ContractEdit::Set(contract) => {
+            contracts.set(caller, contract).await?;
+            report("set; instances apply it within two seconds", true)
+        }
+        ContractEdit::TopUp(top_up) => match contracts.top_up(caller, top_up).await? {
+            true => report("given; instances apply it within two seconds", true),
+            false => report("a top-up with this id was given before; nothing changes", false),
+        },
+        ContractEdit::Remove => match contracts.remove(caller).await? {
+            true => report("removed; instances follow within two seconds", true),
+            false => report("no contract; nothing changes", false),
+        },
+    })
+}
+
+fn json_of(contract: &Contract) -> Result<Value, Failure> {
+    let quotas = serde_json::to_value(contract.quotas()).map_err(|error| Failure::Broken(error.to_string()))?;
+    let top_ups = contract.top_ups().iter().map(|top_up| {
+        json!({
+            "id": top_up.id(), "policy": top_up.policy(), "units": top_up.units(), "until": top_up.until(),
+            "author": top_up.author(), "reason": top_up.reason(),
+        })
+    });
+    Ok(json!({
+        "quotas": quotas,
+        "top_ups": top_ups.collect::<Vec<_>>(),
+        "author": contract.author(),
+        "reason": contract.reason(),
+        "time": contract.time(),
+    }))
+}
+
+fn text_of(contract: &Contract, quotas: &Value) -> String {
+    let mut text = String::new();
+    for (policy, numbers) in quotas["policies"].as_object().into_iter().flatten() {
+        let numbers = [
+            ("quota", &numbers["quota"]),
+            ("burst capacity", &numbers["burst_capacity"]),
+        ];
+        let numbers = numbers.into_iter().filter(|(_, number)| !number.is_null());
+        let numbers: Vec<String> = numbers.map(|(name, number)| format!("{name} {number}")).collect();
+        text += &format!("{policy}: {}\n", numbers.join(", "));
+    }
+    if let Some(day) = quotas["month_begins"].as_u64() {
+        text += &format!("months begin on day {day}\n");
+    }
+    if let Some(end) = quotas["until"].as_u64() {
+        text += &format!("until {}\n", date(end));
+    }
+    for top_up in contract.top_ups() {
+        let (policy, units, end) = (top_up.policy(), top_up.units(), date(top_up.until()));
+        text += &format!(
+            "top-up {}: {policy} + {units} until {end}{}\n",
+            top_up.id(),
+            signed(top_up.author(), top_up.reason())
+        );
+    }
+    match contract.time() {
+        0 => text,
+        time => text + &format!("since {}{}\n", date(time), signed(contract.author(), contract.reason())),
+    }
+}
+
+fn signed(author: &str, reason: &str) -> String {
+    let by = if author.is_empty() {
+        String::new()
+    } else {
+        format!(" by {author}")
+    };
+    if reason.is_empty() {
+        by
+    } else {
+        format!("{by}: {reason}")
+    }
+}

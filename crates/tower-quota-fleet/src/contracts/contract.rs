@@ -1,0 +1,193 @@
+//! The contract of one caller.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    document::check_text,
+    error::{FleetError, FleetErrorKind},
+};
+use tower_quota::CallerQuotas;
+
+/// The individual quotas of a caller, with who has agreed to them and why. [`Contracts`](crate::Contracts) keeps it.
+///
+/// ```
+/// use tower_quota::CallerQuotas;
+/// use tower_quota_fleet::Contract;
+///
+/// let contract = Contract::new(CallerQuotas::new().quota("minute", 5_000)).because("offer 2026-117");
+/// assert_eq!((contract.reason(), contract.author()), ("offer 2026-117", ""));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contract {
+    pub(super) form: ContractForm,
+    pub(super) top_ups: Vec<TopUp>,
+}
+
+/// The contract without its top-ups, as JSON in Redis.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct ContractForm {
+    pub(super) quotas: CallerQuotas,
+    #[serde(default)]
+    pub(super) author: String,
+    #[serde(default)]
+    pub(super) reason: String,
+    #[serde(default)]
+    pub(super) time: u64,
+    /// The end of the quotas, where the script finds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) until: Option<u64>,
+}
+
+impl Contract {
+    /// Creates a contract of these quotas, which end when [they say](CallerQuotas::until).
+    pub fn new(quotas: CallerQuotas) -> Self {
+        let form = ContractForm {
+            quotas,
+            ..ContractForm::default()
+        };
+        Self {
+            form,
+            top_ups: Vec::new(),
+        }
+    }
+
+    /// Sets the reason: at most 256 bytes without control characters.
+    #[must_use]
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.form.reason = reason.into();
+        self
+    }
+
+    /// Returns the quotas, with all top-ups of the entry.
+    pub fn quotas(&self) -> CallerQuotas {
+        let quotas = self.form.quotas.clone();
+        self.top_ups.iter().fold(quotas, |quotas, top_up| {
+            quotas.top_up(top_up.policy.clone(), top_up.units, top_up.end())
+        })
+    }
+
+    /// Returns the author, or an empty string.
+    pub fn author(&self) -> &str {
+        &self.form.author
+    }
+
+    /// Returns the reason, or an empty string.
+    pub fn reason(&self) -> &str {
+        &self.form.reason
+    }
+
+    /// Returns when the contract was written, in seconds since the Unix epoch; 0 for a caller who has top-ups only.
+    pub fn time(&self) -> u64 {
+        self.form.time
+    }
+
+    /// Returns the top-ups, some of which may have ended.
+    pub fn top_ups(&self) -> &[TopUp] {
+        &self.top_ups
+    }
+
+    pub(super) fn signed(&self, author: &str, time: u64) -> Result<ContractForm, FleetError> {
+        check_text("author", author)?;
+        check_text("reason", &self.form.reason)?;
+        let quotas = serde_json::to_value(&self.form.quotas)?;
+        Ok(ContractForm {
+            author: author.to_owned(),
+            time,
+            until: quotas["until"].as_u64(),
+            ..self.form.clone()
+        })
+    }
+}
+
+/// Additional units for a caller until a moment, given once by their id.
+///
+/// ```
+/// use tower_quota_fleet::TopUp;
+///
+/// let top_up = TopUp::new("order 4711", "month", 10_000, 1_798_761_600).because("paid by invoice 815");
+/// assert_eq!((top_up.id(), top_up.units()), ("order 4711", 10_000));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct TopUp {
+    #[serde(skip)]
+    pub(super) id: String,
+    policy: String,
+    units: u64,
+    until: u64,
+    #[serde(default)]
+    author: String,
+    #[serde(default)]
+    reason: String,
+}
+
+impl TopUp {
+    /// Creates a top-up of a policy's quota: so many units more in each window until the given second since the Unix epoch. See
+    /// [`CallerQuotas::top_up`].
+    pub fn new(id: impl Into<String>, policy: impl Into<String>, units: u64, until: u64) -> Self {
+        Self {
+            id: id.into(),
+            policy: policy.into(),
+            units,
+            until,
+            author: String::new(),
+            reason: String::new(),
+        }
+    }
+
+    /// Sets the reason: at most 256 bytes without control characters.
+    #[must_use]
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    /// Returns the id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the name of the policy.
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// Returns the additional units of each window.
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// Returns the end, in seconds since the Unix epoch.
+    pub fn until(&self) -> u64 {
+        self.until
+    }
+
+    /// Returns the author, or an empty string.
+    pub fn author(&self) -> &str {
+        &self.author
+    }
+
+    /// Returns the reason, or an empty string.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    fn end(&self) -> tower_quota::clock::Timestamp {
+        tower_quota::clock::Timestamp::from_micros(self.until.saturating_mul(1_000_000))
+    }
+
+    pub(super) fn signed(&self, author: &str, now: u64) -> Result<Self, FleetError> {
+        for (field, text) in [("author", author), ("reason", &self.reason), ("id", &self.id)] {
+            check_text(field, text)?;
+        }
+        let invalid = |message| Err(FleetError::new(FleetErrorKind::Invalid, format!("top-up: {message}")));
+        match self {
+            Self { id, .. } if id.is_empty() => invalid("it has no id".to_owned()),
+            Self { units: 0, .. } => invalid("it has no units".to_owned()),
+            Self { until, .. } if *until <= now => invalid(format!("its end {until} is not after {now}")),
+            _ => Ok(Self {
+                author: author.to_owned(),
+                ..self.clone()
+            }),
+        }
+    }
+}

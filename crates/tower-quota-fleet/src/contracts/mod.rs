@@ -1,0 +1,365 @@
+//! Contracts of callers in Redis: an entry for each caller, and a stream that names those whose entry has changed.
+
+mod contract;
+
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use serde::Serialize;
+use tokio::time::timeout;
+
+use self::contract::ContractForm;
+pub use self::contract::{Contract, TopUp};
+use super::{
+    document::check_text,
+    error::{FleetError, FleetErrorKind},
+    pause::between_polls,
+    redis_rules::check_name,
+    telemetry::ContractsTelemetry,
+};
+use tower_quota::{
+    CallerQuotas, PartitionId, RedisStore, RedisStoreBuilder, Scope, StoreError, StoreErrorKind, ToPartitionKey,
+    clock::Clock,
+    redis::{Cmd, FromRedisValue, cmd, from_redis_value},
+    tier::TierCache,
+};
+
+const WRITE: &str = include_str!("write.lua");
+
+/// The longest wait for one reply.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The stream keeps about as many changes: those of the last 100 seconds, if there are a thousand a second.
+const CHANGES: usize = 100_000;
+
+/// The most changes that are read at once.
+const PAGE: usize = 10_000;
+
+/// The most top-ups of an entry.
+const TOP_UPS: usize = 100;
+
+const CONTRACT: &str = "contract";
+const TOP_UP: &str = "top-up:";
+
+/// A table of contracts in Redis: individual quotas for callers, which all instances apply within two seconds of a change.
+///
+/// Each caller with a contract has an entry under its own key, so that a change moves the bytes of one caller and there may
+/// be millions of them. A [`TierLayer`](tower_quota::tier::TierLayer) reads the entry of a caller when it is first seen,
+/// and caches it; [`follow`](Self::follow) has it read again when it changes. Quotas apply to policies that
+/// [allow them](tower_quota::QuotaPolicy::with_caller_quotas), within their bounds.
+///
+/// It has connections of its own, so that no decision waits behind an entry. Clones share them.
+///
+/// ```no_run
+/// use std::convert::Infallible;
+/// use tower_quota::{
+///     CallerQuotas, PartitionKey, QuotaPolicy, RateLimitLayer, RedisStore, ResolvedTier, Tiers, ToPartitionKey, key,
+///     tier::TierLayer,
+/// };
+/// use tower_quota_fleet::{Contract, Contracts, TopUp};
+///
+/// // Authentication puts it into the extensions of a request.
+/// #[derive(Clone)]
+/// struct Customer(String);
+///
+/// impl ToPartitionKey for Customer {
+///     fn to_partition_key(&self) -> PartitionKey {
+///         PartitionKey::new("customer", &self.0)
+///     }
+/// }
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let redis = RedisStore::builder("redis://127.0.0.1/");
+/// let contracts = Contracts::new(redis.clone(), "api")?;
+/// let minute = |quota| QuotaPolicy::per_minute("minute", quota).with_caller_quotas(1..=100_000);
+/// let limits = RateLimitLayer::builder(redis.build()?)
+///     .scope("api")
+///     .key(key::extension::<Customer>())
+///     .tiers(Tiers::resolved().tier("free", [minute(60)]).tier("premium", [minute(1_000)]))
+///     .build()?;
+///
+/// let table = contracts.clone();
+/// let tiers = TierLayer::by_extension(move |customer: Customer| {
+///     let table = table.clone();
+///     async move {
+///         // The plan may come from a database, and the contract from Redis.
+///         let plan = ResolvedTier::new("premium");
+///         Ok::<_, Infallible>(Some(plan.with_quotas_or_last(table.quotas(&customer).await)))
+///     }
+/// })
+/// .build()?;
+/// let cache = tiers.cache().clone();
+/// let follower = contracts.clone();
+/// tokio::spawn(async move { follower.follow(&cache).await });
+///
+/// // Elsewhere, where contracts are made:
+/// let sales = contracts.with_author("sales");
+/// let customer = Customer("4711".to_owned());
+/// let contract = Contract::new(CallerQuotas::new().quota("minute", 5_000)).because("offer 2026-117");
+/// sales.set(&customer, &contract).await?;
+/// sales.top_up(&customer, &TopUp::new("order 12", "minute", 500, 1_798_761_600)).await?;
+/// # let _ = limits;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # When Redis is unavailable
+///
+/// With [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last) a caller keeps its last known quotas for
+/// [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), and then has those of its tier. A caller that the instance
+/// has not seen before has those of its tier at once. Instances with different numbers for a while count in one place, so a
+/// caller gets at most the largest of its quotas.
+///
+/// The page [`guide`](crate::guide#contracts-a-quota-for-each-customer) has the ACL users, and the commands of a terminal.
+#[derive(Clone)]
+pub struct Contracts {
+    table: Arc<Table>,
+    author: String,
+}
+
+struct Table {
+    store: RedisStore,
+    /// All keys begin with it.
+    prefix: String,
+    scope: Scope,
+    log: ContractsTelemetry,
+}
+
+impl Contracts {
+    /// The table of this name on the servers of a store. It takes the settings of the store that
+    /// [`RedisRules::new`](crate::RedisRules::new) takes.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`FleetErrorKind::Config`] if a setting of the store or the name is invalid.
+    pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, FleetError> {
+        let store = servers.connections(2).build();
+        let store = store.map_err(|error| FleetError::from_config(FleetErrorKind::Config, "", error))?;
+        let name = name.into();
+        check_name("contracts", &name)?;
+        let table = Table {
+            prefix: format!("contracts:{}{name}:", store.key_prefix()),
+            store,
+            // The digests of the tier cache.
+            scope: Scope::new("tiers"),
+            log: ContractsTelemetry::new(&name),
+        };
+        Ok(Self {
+            table: Arc::new(table),
+            author: String::new(),
+        })
+    }
+
+    /// Sets the author of what is written: a person or a program, in at most 256 bytes without control characters. Default:
+    /// empty.
+    #[must_use]
+    pub fn with_author(mut self, author: impl Into<String>) -> Self {
+        self.author = author.into();
+        self
+    }
+
+    /// Returns the individual quotas of a caller, if it has any.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer, or the entry cannot be read.
+    pub async fn quotas<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<Option<CallerQuotas>, FleetError> {
+        let contract = self.get(caller).await?;
+        Ok(contract.map(|contract| contract.quotas()))
+    }
+
+    /// Returns the contract of a caller, if it has one, or top-ups.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer, or the entry cannot be read.
+    pub async fn get<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<Option<Contract>, FleetError> {
+        let key = self.key(self.digest(caller));
+        let fields: HashMap<String, Vec<u8>> = self.command(&key, cmd("HGETALL").arg(&key)).await?;
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let mut contract = Contract::default();
+        for (field, json) in fields {
+            let problem = |error: serde_json::Error| {
+                FleetError::new(FleetErrorKind::Malformed, format!("contract: {field:?}: {error}"))
+            };
+            if field == CONTRACT {
+                contract.form = serde_json::from_slice(&json).map_err(problem)?;
+            } else if let Some(id) = field.strip_prefix(TOP_UP) {
+                let mut top_up: TopUp = serde_json::from_slice(&json).map_err(problem)?;
+                top_up.id = id.to_owned();
+                contract.top_ups.push(top_up);
+            }
+        }
+        contract.top_ups.sort_by(|one, other| one.id.cmp(&other.id));
+        Ok(Some(contract))
+    }
+
+    /// Sets the contract of a caller, in place of an earlier one. Top-ups that were given stay.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`FleetErrorKind::Malformed`] if author or reason are too long. If Redis does not answer, the contract may have
+    /// been written, and instances that know the caller may see it only after the
+    /// [time to live](tower_quota::tier::TierLayerBuilder::time_to_live) of what they know: set it again.
+    pub async fn set<K: ToPartitionKey + ?Sized>(&self, caller: &K, contract: &Contract) -> Result<(), FleetError> {
+        let form: ContractForm = contract.signed(&self.author, now())?;
+        self.write(caller, CONTRACT, &form, form.until, false).await.map(drop)
+    }
+
+    /// Gives a caller a top-up once: returns `false` if a top-up with this id was given before and has not ended.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`FleetErrorKind::Invalid`] if the top-up has no id, no units or has ended, or if the caller has 100 top-ups, and
+    /// [`FleetErrorKind::Malformed`] if id, author or reason are too long. If Redis does not answer, the top-up may have been
+    /// given: give it again with the same id.
+    pub async fn top_up<K: ToPartitionKey + ?Sized>(&self, caller: &K, top_up: &TopUp) -> Result<bool, FleetError> {
+        let top_up = top_up.signed(&self.author, now())?;
+        let field = format!("{TOP_UP}{}", top_up.id);
+        self.write(caller, &field, &top_up, Some(top_up.until()), true).await
+    }
+
+    /// Removes the contract of a caller and its top-ups. Returns `false` if there was nothing.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer.
+    pub async fn remove<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<bool, FleetError> {
+        let digest = self.digest(caller);
+        let key = self.key(digest);
+        let removed: u64 = self.command(&key, cmd("DEL").arg(&key)).await?;
+        self.announce(digest).await?;
+        Ok(removed > 0)
+    }
+
+    /// Makes a tier cache forget callers whose entry changes, once a second, without end. Spawn it once for each cache.
+    ///
+    /// While Redis is unavailable, the cache stays as it is. If changes may have been missed since, the whole cache is
+    /// forgotten.
+    pub async fn follow(&self, cache: &TierCache) {
+        let mut position = None;
+        loop {
+            match self.poll(&mut position, cache).await {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => self.table.log.unread(Clock::system().now(), &error),
+            }
+            between_polls().await;
+        }
+    }
+
+    /// Reads the changes after a position. Returns `true` if there are more.
+    async fn poll(&self, position: &mut Option<String>, cache: &TierCache) -> Result<bool, FleetError> {
+        let stream = self.stream();
+        let Some(last) = position else {
+            let mut newest = cmd("XREVRANGE");
+            newest.arg(&stream).arg("+").arg("-").arg("COUNT").arg(1);
+            let newest: Changes = self.command(&stream, &newest).await?;
+            // Entries that were read before may be older than the position.
+            cache.forget_all();
+            *position = Some(newest.into_iter().next().map_or(String::new(), |(id, _)| id));
+            return Ok(false);
+        };
+        let mut range = cmd("XRANGE");
+        let from = if last.is_empty() { "-" } else { &**last };
+        range.arg(&stream).arg(from).arg("+").arg("COUNT").arg(PAGE);
+        let mut changes: Changes = self.command(&stream, &range).await?;
+        let has_more = changes.len() == PAGE;
+        if !last.is_empty() {
+            if changes.first().is_none_or(|(id, _)| id != last) {
+                // The last change that was seen is gone, and others may be.
+                *position = None;
+                return Ok(true);
+            }
+            changes.remove(0);
+        }
+        for (id, change) in changes {
+            match change.get("id").map(|digest| digest.parse::<PartitionId>()) {
+                Some(Ok(digest)) => cache.forget_digest(digest),
+                _ => cache.forget_all(),
+            }
+            *last = id;
+        }
+        Ok(has_more)
+    }
+
+    async fn write<K: ToPartitionKey + ?Sized>(
+        &self,
+        caller: &K,
+        field: &str,
+        value: &impl Serialize,
+        until: Option<u64>,
+        keeps: bool,
+    ) -> Result<bool, FleetError> {
+        check_text("author", &self.author)?;
+        let digest = self.digest(caller);
+        let key = self.key(digest);
+        let mut write = cmd("EVAL");
+        write.arg(WRITE).arg(1).arg(&key);
+        write.arg(field).arg(serde_json::to_string(value)?);
+        write.arg(until.map_or(String::new(), |until| until.to_string()));
+        write.arg(u8::from(keeps)).arg(TOP_UPS);
+        match self.command::<i64>(&key, &write).await? {
+            -1 => {
+                let message = format!("top-up: the caller has {TOP_UPS} already");
+                return Err(FleetError::new(FleetErrorKind::Invalid, message));
+            }
+            0 => return Ok(false),
+            _ => {}
+        }
+        self.announce(digest).await?;
+        Ok(true)
+    }
+
+    async fn announce(&self, digest: PartitionId) -> Result<(), FleetError> {
+        let stream = self.stream();
+        let mut add = cmd("XADD");
+        add.arg(&stream).arg("MAXLEN").arg("~").arg(CHANGES).arg("*");
+        add.arg("id").arg(digest.to_string());
+        self.command::<String>(&stream, &add).await.map(drop)
+    }
+
+    async fn command<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, FleetError> {
+        let late = |_| {
+            Err(StoreError::new(
+                StoreErrorKind::TimedOut,
+                format!("no reply within {PATIENCE:?}"),
+            ))
+        };
+        let reply = timeout(PATIENCE, self.table.store.command(key, command.clone()));
+        let reply = reply.await.unwrap_or_else(late)?;
+        from_redis_value(reply).map_err(|_| {
+            let message = "contracts: the reply is not what this package has written";
+            FleetError::new(FleetErrorKind::Malformed, message)
+        })
+    }
+
+    fn digest<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> PartitionId {
+        self.table.scope.partition(&caller.to_partition_key())
+    }
+
+    fn key(&self, digest: PartitionId) -> String {
+        format!("{}{digest}", self.table.prefix)
+    }
+
+    fn stream(&self) -> String {
+        format!("{}changes", self.table.prefix)
+    }
+}
+
+/// Entries of the stream, with their ids.
+type Changes = Vec<(String, HashMap<String, String>)>;
+
+fn now() -> u64 {
+    Clock::system().now().as_micros() / 1_000_000
+}
+
+impl fmt::Debug for Contracts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contracts")
+            .field("prefix", &self.table.prefix)
+            .field("author", &self.author)
+            .finish_non_exhaustive()
+    }
+}
