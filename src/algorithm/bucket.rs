@@ -420,6 +420,9 @@ mod tests {
         assert_eq!(convert(26, 10, 4, f64::ceil), 11);
         assert_eq!(convert(26, 10, 4, f64::floor), 10);
         assert_eq!(convert(u64::MAX, 1, 2, f64::ceil), u64::MAX);
+        // A product that doubles do not count.
+        assert_eq!(convert((1 << 30) - 1, 1 << 30, 1 << 29, f64::floor), (1 << 29) - 1);
+        assert_eq!(convert((1 << 30) - 1, 1 << 30, 1 << 29, f64::ceil), 1 << 29);
     }
 
     #[test]

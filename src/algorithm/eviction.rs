@@ -157,4 +157,11 @@ mod tests {
             assert_eq!(level, Some(EvictionPriority::EXHAUSTED / 2));
         }
     }
+
+    #[test]
+    fn a_shadow_is_worth_less_than_what_rejects_requests() {
+        let shadow = EvictionPriority { level: 8, until: 2 }.of_shadow();
+        assert!(shadow < EvictionPriority { level: 1, until: 1 });
+        assert_eq!(shadow.until, 2);
+    }
 }

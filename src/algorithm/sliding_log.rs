@@ -376,4 +376,45 @@ mod tests {
         assert_eq!(read(&policy, &log, 9, 1).used, 5);
         assert_eq!(read(&policy, &log, 5 + MINUTE, 1).used, 2);
     }
+
+    #[test]
+    fn an_empty_log_begins_with_the_number_that_it_is_given() {
+        let policy = SlidingLog::new(10, 60).unwrap();
+        let times = Times { last: 0, now: 0 };
+        assert_eq!(policy.read(&Box::default(), times, 1, 7).sequence, 7);
+    }
+
+    #[test]
+    fn a_charge_leaves_after_the_window_and_no_charge_changes_nothing() {
+        let policy = SlidingLog::new(10, 60).unwrap();
+        let first = policy.charged(LogReading::default(), 3);
+        assert_eq!(
+            (first.used, first.oldest_leaves, first.newest_leaves),
+            (3, MINUTE, MINUTE)
+        );
+        let earlier = LogReading {
+            used: 3,
+            oldest_leaves: 5,
+            newest_leaves: 9,
+            ..LogReading::default()
+        };
+        let more = policy.charged(earlier, 2);
+        assert_eq!((more.used, more.oldest_leaves, more.newest_leaves), (5, 5, MINUTE));
+        let same = policy.charged(earlier, 0);
+        assert_eq!((same.used, same.oldest_leaves, same.newest_leaves), (3, 5, 9));
+    }
+
+    #[test]
+    fn the_wait_of_a_dear_request_is_no_reset_while_cheap_ones_pass() {
+        let policy = SlidingLog::new(10, 60).unwrap();
+        let reading = LogReading {
+            used: 6,
+            wait: MINUTE / 2,
+            oldest_leaves: MINUTE / 4,
+            ..LogReading::default()
+        };
+        assert_eq!(policy.reset(reading, 0), Some(MINUTE / 4));
+        let exhausted = LogReading { used: 10, ..reading };
+        assert_eq!(policy.reset(exhausted, 0), Some(MINUTE / 2));
+    }
 }

@@ -188,6 +188,7 @@ fn windows_follow_each_other_from_the_first_moment_that_doubles_count_to_the_las
             let at = random.within(0..crate::algorithm::EXACT);
             let [first, before, start, end, after, last] = borders.around(at);
             assert!(first <= before && before <= start && start <= at && at < end && end < after && after < last);
+            assert!((1..=end - start).contains(&Calendar::new(1, borders).fill_micros()));
             assert_eq!(borders.near(end)[..2], [start, end], "{at}");
             if start > 0 {
                 assert_eq!(borders.near(start - 1)[2..], [start, end], "{at}");
@@ -292,6 +293,8 @@ fn a_ledger_keeps_a_count_until_its_window_ends_without_the_calendar() {
     let mut bytes = Writer::default();
     own.write(&count, &mut bytes);
     let (other, kept) = Calendar::parse(&mut Reader::new(&bytes.into_bytes())).unwrap();
+    assert_ne!(other, own);
+    assert_eq!(other.in_windows_of(&own), own);
 
     let end = moment("2026-11-30T15:00:00Z");
     assert_eq!((other.empty_at(&kept, now), own.empty_at(&kept, now)), (end, end));
