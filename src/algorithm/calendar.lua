@@ -57,7 +57,7 @@ end
         if charged_at < start and start <= clock then used = amount end
         if used > most then used = most end
         if used < amount then used = amount end
-      elseif age >= limit or charged_at < start or charged_birth ~= birth then
+      elseif age >= limit or charged_at < start or charged_at < own or charged_birth ~= birth then
         used = amount
       elseif used < 0 then
         used = 0

@@ -187,7 +187,7 @@ impl Arithmetic for Calendar {
 
     /// Units of another window do not come back.
     fn refund(&self, count: &mut Box<Count>, now: u64, refund: u64, settling: &Self, receipt: Receipt) {
-        if receipt.at >= settling.near(now).start {
+        if receipt.at >= settling.near(now).start.max(count.start) {
             count.used = count.used.saturating_sub(refund);
         }
     }

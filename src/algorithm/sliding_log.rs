@@ -402,6 +402,10 @@ mod tests {
         assert_eq!((more.used, more.oldest_leaves, more.newest_leaves), (5, 5, MINUTE));
         let same = policy.charged(earlier, 0);
         assert_eq!((same.used, same.oldest_leaves, same.newest_leaves), (3, 5, 9));
+        assert_eq!(
+            (policy.full_after(same, 0), policy.full_after(LogReading::default(), 0)),
+            (Some(9), None)
+        );
     }
 
     #[test]

@@ -96,7 +96,8 @@ impl CallerQuotas {
     /// outside the range is replaced by the nearest one.
     ///
     /// Units stay used when the day changes if the new month began nearer to the old one's start than to its own previous
-    /// start. Otherwise a month with a full quota begins, once on all instances together.
+    /// start. Otherwise a month with a full quota begins, once on all instances together: a day that changes often lets a
+    /// caller use up to twice the quota in a month.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -129,7 +130,7 @@ impl CallerQuotas {
     }
 
     /// Adds units to each window of a policy until the given moment by the limiter's [clock](crate::LimiterBuilder::clock),
-    /// and as many to its burst capacity if it has one. Top-ups of one policy add up, within the policy's bounds.
+    /// and as many to its burst capacity if it has one. Top-ups of one policy add up, up to the upper bound of the policy's quotas.
     /// They do not open a closed policy.
     ///
     /// For units that are used once, choose the end of the current window: see
@@ -181,7 +182,7 @@ impl CallerQuotas {
     }
 
     /// Returns `true` if the numbers depend on the time.
-    pub(crate) fn end(&self) -> bool {
+    pub(crate) fn has_end(&self) -> bool {
         self.0.until.is_some() || !self.0.top_ups.is_empty()
     }
 
@@ -192,28 +193,21 @@ impl CallerQuotas {
         let given = own.numbers.iter().filter(|(name, _)| !is_over && name == policy.name());
         let given = given.map(|(_, numbers)| *numbers).next().unwrap_or_default();
 
-        let top_ups = own
-            .top_ups
-            .iter()
-            .filter(|top_up| top_up.until > now && top_up.policy == policy.name());
+        let top_ups = own.top_ups.iter();
+        let top_ups = top_ups.filter(|top_up| top_up.until > now && top_up.policy == policy.name());
         let more = top_ups.fold(0_u64, |sum, top_up| sum.saturating_add(top_up.units));
-        let topped_up = |number: Option<u64>, usual: Option<u64>| match more {
-            0 => number,
-            more => number.or(usual).map(|number| number.saturating_add(more)),
-        };
-        let closed = given.quota.unwrap_or(policy.quota) == 0;
-        let (quota, burst_capacity) = match closed {
-            true => (given.quota, given.burst_capacity),
-            false => (
-                topped_up(given.quota, Some(policy.quota)),
-                topped_up(given.burst_capacity, policy.burst_capacity),
-            ),
-        };
-        let quota = quota.map(|quota| quota.max(bounds.least).min(bounds.most));
-        let burst_capacity = burst_capacity.map(|capacity| capacity.clamp(1, bounds.most.max(1)));
+        let base = given
+            .quota
+            .map_or(policy.quota, |quota| quota.max(bounds.least).min(bounds.most));
+        let more = if base == 0 { 0 } else { more };
+        let topped_up = |number: u64| number.saturating_add(more).min(bounds.most.max(number));
+        let burst_capacity = given
+            .burst_capacity
+            .map(|capacity| capacity.clamp(1, bounds.most.max(1)));
+        let burst_capacity = burst_capacity.or(policy.burst_capacity).map(topped_up);
         let month = policy.calendar.as_ref().map(CalendarWindow::period);
         let within = Numbers {
-            quota: quota.filter(|quota| *quota != policy.quota),
+            quota: Some(topped_up(base)).filter(|quota| *quota != policy.quota),
             burst_capacity: burst_capacity.filter(|capacity| Some(*capacity) != policy.burst_capacity),
             month_begins: own.month_begins.filter(|day| {
                 let differs = |period| matches!(period, CalendarPeriod::Month { begins } if begins != *day);
@@ -225,24 +219,28 @@ impl CallerQuotas {
 }
 
 impl QuotaPolicy {
-    /// The policy with a caller's numbers. An invalid burst capacity is ignored, and so are numbers that cannot be counted.
+    /// The policy with a caller's numbers. An invalid burst capacity is ignored. Numbers that cannot be counted exactly are
+    /// rounded down to some digits.
     pub(crate) fn with_numbers(&self, numbers: Numbers) -> Self {
-        let mut quota = Self {
-            quota: numbers.quota.unwrap_or(self.quota),
-            ..self.clone()
+        let with = |digits: u32, burst_capacity: Option<u64>| {
+            let rounded = |number| rounded_down(number, digits);
+            let mut policy = Self {
+                quota: numbers.quota.map_or(self.quota, rounded),
+                burst_capacity: burst_capacity.map(rounded).or(self.burst_capacity),
+                // The bounds are for the numbers of the rules.
+                caller_quotas: None,
+                ..self.clone()
+            };
+            if let (Some(window), Some(begins)) = (&mut policy.calendar, numbers.month_begins) {
+                window.period = CalendarPeriod::Month { begins };
+            }
+            policy.with_fitting_prefetch()
         };
-        if let (Some(window), Some(begins)) = (&mut quota.calendar, numbers.month_begins) {
-            window.period = CalendarPeriod::Month { begins };
-        }
-        let both = Self {
-            burst_capacity: numbers.burst_capacity.or(self.burst_capacity),
-            ..quota.clone()
-        };
-        let fitting = [both, quota].map(Self::with_fitting_prefetch);
-        let mut sound = fitting
-            .into_iter()
-            .filter(|policy| PolicySet::new([policy.clone()]).is_ok());
-        sound.next().unwrap_or_else(|| self.clone())
+        let is_sound = |policy: &Self| PolicySet::new([policy.clone()]).is_ok();
+        let tries = [20, 6, 3].into_iter();
+        let mut tries = tries.flat_map(|digits| [(digits, numbers.burst_capacity), (digits, None)]);
+        let sound = tries.find_map(|(digits, burst_capacity)| Some(with(digits, burst_capacity)).filter(is_sound));
+        sound.unwrap_or_else(|| self.clone())
     }
 
     /// A batch is at most the burst capacity.
@@ -252,4 +250,11 @@ impl QuotaPolicy {
         }
         self
     }
+}
+
+/// The number with so many of its first digits.
+fn rounded_down(number: u64, digits: u32) -> u64 {
+    let surplus = (number.checked_ilog10().unwrap_or_default() + 1).saturating_sub(digits);
+    let unit = 10_u64.pow(surplus);
+    number / unit * unit
 }

@@ -81,7 +81,7 @@ impl ResolvedTier {
     /// ```
     #[must_use]
     pub fn with_quotas(mut self, quotas: CallerQuotas) -> Self {
-        self.quotas = Some(quotas);
+        (self.quotas, self.quotas_problem) = (Some(quotas), None);
         self
     }
 
@@ -108,7 +108,7 @@ impl ResolvedTier {
     #[must_use]
     pub fn with_quotas_or_last<E: fmt::Display>(mut self, quotas: Result<Option<CallerQuotas>, E>) -> Self {
         match quotas {
-            Ok(quotas) => self.quotas = quotas,
+            Ok(quotas) => (self.quotas, self.quotas_problem) = (quotas, None),
             Err(error) => self.quotas_problem = Some(format!("individual quotas: {error}").into()),
         }
         self

@@ -1,7 +1,7 @@
 //! Policies that apply together, with all that follows from them.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
 
@@ -37,10 +37,19 @@ pub(crate) struct QuotaSet {
     reduced: Arc<OnceLock<Box<Reduced>>>,
     /// The sets of callers with individual quotas, for all copies of this set; `None` if no policy allows them.
     individual: Option<Arc<Mutex<IndividualSets>>>,
+    /// The place of this set among those.
+    place: Option<Arc<Place>>,
 }
 
-/// Sets by the numbers in them, each with the index of its policy.
-type IndividualSets = IndexMap<IndividualNumbers, PerThread<Arc<QuotaSet>>, foldhash::fast::RandomState>;
+/// The place of an individual set.
+#[derive(Debug)]
+struct Place {
+    sets: Weak<Mutex<IndividualSets>>,
+    numbers: IndividualNumbers,
+}
+
+/// Sets by the numbers in them, each with the index of its policy, and the percentage of the quotas.
+type IndividualSets = IndexMap<(IndividualNumbers, u8), PerThread<Arc<QuotaSet>>, foldhash::fast::RandomState>;
 type IndividualNumbers = SmallVec<[(usize, Numbers); 1]>;
 
 /// Maximum number of individual sets of each tier.
@@ -160,6 +169,25 @@ impl FollowUp {
     }
 }
 
+/// The set with these numbers, which a full collection makes room for.
+fn individual_set(
+    sets: &Mutex<IndividualSets>,
+    key: (IndividualNumbers, u8),
+    make: impl FnOnce() -> QuotaSet,
+) -> Arc<QuotaSet> {
+    let local = |set: &PerThread<Arc<QuotaSet>>| Arc::clone(set.local(|set| Arc::new(set.with_own_count())));
+    if let Some(known) = sets.lock().get(&key) {
+        return local(known);
+    }
+    let set = make();
+    let mut sets = sets.lock();
+    if sets.len() >= MAX_INDIVIDUAL_SETS {
+        let evicted = random::number() as usize % sets.len();
+        sets.swap_remove_index(evicted);
+    }
+    local(sets.entry(key).or_insert_with(|| PerThread::new(Arc::new(set))))
+}
+
 impl QuotaSet {
     pub(super) fn new(policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
         let policies = PolicySet::new(policies)?;
@@ -186,6 +214,7 @@ impl QuotaSet {
             is_reduced: false,
             reduced: Arc::default(),
             individual: has_individual.then(Arc::default),
+            place: None,
         }
     }
 
@@ -201,6 +230,7 @@ impl QuotaSet {
             views: self.views.iter().map(SetView::with_own_count).collect(),
             reduced: Arc::clone(&self.reduced),
             individual: self.individual.clone(),
+            place: self.place.clone(),
             ..*self
         }
     }
@@ -242,6 +272,12 @@ impl QuotaSet {
             100.. => return self,
             percent => usize::from(percent.max(1)) - 1,
         };
+        if let Some(place) = &self.place
+            && let Some(sets) = place.sets.upgrade()
+        {
+            let key = (place.numbers.clone(), percent.max(1));
+            return individual_set(&sets, key, || self.reduced_to(percent.max(1), config));
+        }
         let reduced = self.reduced.get_or_init(|| Box::new([const { OnceLock::new() }; 99]));
         let reduced = reduced[index].get_or_init(|| PerThread::new(Arc::new(self.reduced_to(percent.max(1), config))));
         Arc::clone(reduced.local(|set| Arc::new(set.with_own_count())))
@@ -263,34 +299,27 @@ impl QuotaSet {
         let Some(individual) = &self.individual else {
             return self;
         };
-        let now = if quotas.end() { now() } else { Timestamp::default() };
+        let now = if quotas.has_end() { now() } else { Timestamp::default() };
         let numbers = self.policies().enumerate();
         let numbers = numbers.filter_map(|(index, policy)| Some((index, quotas.of(policy, now)?)));
         let numbers: IndividualNumbers = numbers.collect();
         if numbers.is_empty() {
             return self;
         }
-        let local = |set: &PerThread<Arc<Self>>| Arc::clone(set.local(|set| Arc::new(set.with_own_count())));
-        if let Some(known) = individual.lock().get(&numbers) {
-            return local(known);
-        }
-        let mut policies: Vec<QuotaPolicy> = self.policies().cloned().collect();
-        for (index, numbers) in &numbers {
-            policies[*index] = policies[*index].with_numbers(*numbers);
-        }
-        let Ok(set) = self.changed_to(policies, config) else {
-            return self;
-        };
-        let mut individual = individual.lock();
-        if individual.len() >= MAX_INDIVIDUAL_SETS {
-            let evicted = random::number() as usize % individual.len();
-            individual.swap_remove_index(evicted);
-        }
-        local(
-            individual
-                .entry(numbers)
-                .or_insert_with(|| PerThread::new(Arc::new(set))),
-        )
+        individual_set(individual, (numbers.clone(), 100), || {
+            let mut policies: Vec<QuotaPolicy> = self.policies().cloned().collect();
+            for (index, numbers) in &numbers {
+                policies[*index] = policies[*index].with_numbers(*numbers);
+            }
+            let same = |_| Self::of(self.policies.clone(), self.parts.clone(), self.views.clone());
+            let mut set = self.changed_to(policies, config).unwrap_or_else(same);
+            let sets = Arc::downgrade(individual);
+            set.place = Some(Arc::new(Place {
+                sets,
+                numbers: numbers.clone(),
+            }));
+            set
+        })
     }
 
     /// A set of these policies, which are those of this set with other numbers.
@@ -355,6 +384,15 @@ mod tests {
         for quota in 1..=MAX_INDIVIDUAL_SETS as u64 + 100 {
             assert_eq!(of(quota).policies().next().unwrap().quota(), quota);
         }
-        assert_eq!(set.individual.as_ref().unwrap().lock().len(), MAX_INDIVIDUAL_SETS);
+        let number = || set.individual.as_ref().unwrap().lock().len();
+        assert_eq!(number(), MAX_INDIVIDUAL_SETS);
+        // Reduced ones are among them.
+        for percent in 1..100 {
+            let reduced = of(5_000).at_capacity(percent, &config);
+            assert_eq!(reduced.policies().next().unwrap().quota(), 50 * u64::from(percent));
+            assert!(reduced.is_reduced);
+        }
+        assert_eq!(number(), MAX_INDIVIDUAL_SETS);
+        assert!(of(5_000).reduced.get().is_none());
     }
 }

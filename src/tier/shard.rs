@@ -28,6 +28,23 @@ pub(super) enum Age {
     Unknown,
 }
 
+impl Known {
+    /// Returns `true` if the source of the individual quotas has failed, and is to be asked again.
+    fn lacks_quotas(&self) -> bool {
+        let tier = self.answer.as_ref();
+        tier.is_some_and(|tier| tier.quotas_problem().is_some())
+    }
+
+    /// The answer, without individual quotas that are too old.
+    fn answer(&self, now: Timestamp, times: &Times) -> Answer {
+        let answer = self.answer.clone();
+        match self.lacks_quotas() && !times.keep(self.quotas_since, now) {
+            true => answer.map(|tier| tier.with_quotas_of(None)),
+            false => answer,
+        }
+    }
+}
+
 impl Times {
     /// Returns `true` if what was known at a moment is of use, if only as a stale answer.
     fn keep(&self, since: Timestamp, now: Timestamp) -> bool {
@@ -37,7 +54,7 @@ impl Times {
     fn age(&self, known: &Known, now: Timestamp) -> Age {
         let age = Duration::from_micros(now.micros_since(known.since));
         match age {
-            age if age < self.time_to_live / 4 * 3 => Age::Fresh,
+            age if age < self.time_to_live / 4 * 3 && !known.lacks_quotas() => Age::Fresh,
             age if age < self.time_to_live => Age::Ageing,
             _ if self.keep(known.since, now) => Age::Stale,
             _ => Age::Unknown,
@@ -69,6 +86,15 @@ struct User {
 }
 
 impl User {
+    fn fail(&mut self, now: Timestamp, times: &Times) {
+        self.failures = self.failures.saturating_add(1);
+        self.pause(now, times);
+    }
+
+    fn pause(&mut self, now: Timestamp, times: &Times) {
+        self.retry_at = now.saturating_add(times.pause(self.failures.max(1)));
+    }
+
     fn age(&self, now: Timestamp, times: &Times) -> Age {
         self.known.as_ref().map_or(Age::Unknown, |known| times.age(known, now))
     }
@@ -124,7 +150,7 @@ impl Shard {
         let age = user.age(now, times);
         let known = user.known.as_ref().filter(|_| age != Age::Unknown);
         Seen {
-            known: known.map(|known| known.answer.clone()),
+            known: known.map(|known| known.answer(now, times)),
             age,
             may_ask: user.retry_at <= now,
         }
@@ -169,26 +195,26 @@ impl Shard {
             quotas_since = last.quotas_since;
             *tier = tier.clone().with_quotas_of(last.answer.as_ref());
         }
-        user.known = Some(Known {
+        let known = Known {
             answer: answer.clone(),
             since,
             quotas_since,
-        });
-        user.failures = 0;
-        user.retry_at = Timestamp::default();
+        };
+        match known.lacks_quotas() {
+            true => user.fail(now, times),
+            false => (user.failures, user.retry_at) = (0, Timestamp::default()),
+        }
+        user.known = Some(known);
         answer
     }
 
     pub(super) fn fail(&mut self, user: PartitionId, now: Timestamp, times: &Times) {
-        let failures = &mut self.user(user, now, times).failures;
-        *failures = failures.saturating_add(1);
-        self.pause(user, now, times);
+        self.user(user, now, times).fail(now, times);
     }
 
     /// The user's requests do not wait again at once. The pause grows with failures of the source only.
     pub(super) fn pause(&mut self, user: PartitionId, now: Timestamp, times: &Times) {
-        let user = self.user(user, now, times);
-        user.retry_at = now.saturating_add(times.pause(user.failures.max(1)));
+        self.user(user, now, times).pause(now, times);
     }
 
     pub(super) fn forget(&mut self, user: PartitionId) {

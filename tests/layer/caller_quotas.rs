@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use test_kit::{Answered, limits, limits_of, memory, request, send};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    Algorithm, CallerQuotas, Capacity, ConfigErrorKind, Outcome, ResolvedTier, Rules, RulesHandle, Scope, Tiers,
-    ToPartitionKey, tier::TierLayer,
+    Algorithm, CallerQuotas, Capacity, ChargeTime, ConfigErrorKind, Outcome, Refund, ResolvedTier, Rules, RulesHandle,
+    Scope, Tiers, ToPartitionKey, tier::TierLayer,
 };
 
 use super::*;
@@ -466,8 +466,11 @@ async fn quotas_whose_source_fails_stay_for_ten_minutes_and_are_those_of_the_pla
     // A new customer has the plan at once.
     assert_eq!(policy("other").await, r#""minute";q=200;w=60"#);
     is_down.store(0, Ordering::Relaxed);
-    clock.advance(Duration::from_secs(61));
+    // The source is asked again soon, beside the request.
+    clock.advance(Duration::from_secs(8));
     for user in ["acme", "other"] {
+        policy(user).await;
+        tokio::task::yield_now().await;
         assert_eq!(policy(user).await, r#""minute";q=5000;w=60"#);
     }
 }
@@ -494,4 +497,88 @@ async fn a_digest_of_the_key_is_enough_to_forget_a_user() {
     assert_eq!(ask().await, 1);
     tiers.cache().forget_digest(digest(7));
     assert_eq!(ask().await, 2);
+}
+
+/// A number outside the bounds is replaced by the nearest one first, and no top-up lowers anything.
+#[tokio::test]
+async fn top_ups_are_added_to_what_a_caller_has_without_them() {
+    let policy = |quota, bounds| QuotaPolicy::per_minute("minute", quota).with_caller_quotas(bounds);
+    let top_up = |quotas: CallerQuotas, units| quotas.top_up("minute", units, Timestamp::from_micros(u64::MAX));
+    let own = |quota| CallerQuotas::new().quota("minute", quota);
+    for (policy, quotas, expected) in [
+        (policy(100, 10..=10_000), top_up(own(0), 500), (510, 510)),
+        (policy(100, 10..=10_000), top_up(own(5), 500), (510, 510)),
+        (policy(100, 0..=10_000), top_up(own(0), 500), (0, 0)),
+        (policy(1_000, 1..=500), top_up(CallerQuotas::new(), 100), (1_000, 1_000)),
+        (policy(5, 10..=500), top_up(CallerQuotas::new(), 1), (6, 6)),
+        (policy(100, 1..=150), top_up(CallerQuotas::new(), 100), (150, 150)),
+        (
+            policy(100, 1..=1_000).with_burst_capacity(5_000),
+            top_up(CallerQuotas::new(), 1),
+            (101, 5_000),
+        ),
+        (
+            policy(100, 10..=1_000)
+                .with_algorithm(Algorithm::StrictTokenBucket)
+                .with_burst_capacity(5),
+            top_up(own(500), 6),
+            (506, 11),
+        ),
+    ] {
+        let layer = limits(memory(&clock())).policy(policy).build().unwrap();
+        let peeked = layer
+            .limiter()
+            .caller(&PartitionKey::new("x-user-id", "acme"))
+            .quotas(quotas.clone());
+        let decision = peeked.peek().await.unwrap().unwrap();
+        let minute = decision.allowances().next().unwrap();
+        let capacity = if minute.policy().quota() == 0 {
+            0
+        } else {
+            minute.policy().burst_capacity()
+        };
+        assert_eq!((minute.policy().quota(), capacity), expected, "{quotas:?}");
+    }
+}
+
+#[tokio::test]
+async fn numbers_that_cannot_be_counted_are_rounded_down_and_do_not_become_those_of_the_plan() {
+    const MONTH: Duration = Duration::from_secs(30 * 86_400);
+    let policy = QuotaPolicy::new("month", 100, MONTH).with_caller_quotas(100..=10_000_000_000_000);
+    let layer = limits(memory(&clock())).policy(policy).build().unwrap();
+    let own = CallerQuotas::new().quota("month", 2_167_352_246_349);
+    let own = own.top_up("month", 2_681_219_746_061, Timestamp::from_micros(u64::MAX));
+    let acme = layer
+        .limiter()
+        .caller(&PartitionKey::new("x-user-id", "acme"))
+        .quotas(own);
+    let decision = acme.peek().await.unwrap().unwrap();
+    let quota = decision.allowances().next().unwrap().policy().quota();
+    assert!((4_840_000_000_000..=4_848_571_992_410).contains(&quota), "{quota}");
+}
+
+#[test]
+fn a_source_that_answers_after_another_one_has_failed_is_believed() {
+    let failed = || ResolvedTier::new("premium").with_quotas_or_last(Err::<Option<CallerQuotas>, _>("down"));
+    let expected = ResolvedTier::new("premium").with_quotas(quotas(9));
+    assert_eq!(failed().with_quotas_or_last(Ok::<_, &str>(Some(quotas(9)))), expected);
+    assert_eq!(failed().with_quotas(quotas(9)), expected);
+}
+
+#[tokio::test]
+async fn a_refund_of_a_month_that_another_day_has_ended_does_not_come_back() {
+    let clock = Clock::manual(Timestamp::from_micros(1_772_712_000_000_000)); // 5 March 2026, 12:00 UTC
+    let limiter = Limiter::builder(memory(&clock))
+        .scope("refunds")
+        .policy(QuotaPolicy::per_calendar_month("month", 100, "UTC").with_caller_quotas(1..=100));
+    let limiter = limiter.build().unwrap();
+    let acme = || limiter.caller("acme").cost(100);
+    let charged = clock.now();
+    assert!(acme().check().await.outcome().is_admitted());
+    clock.advance(Duration::from_secs(15 * 86_400));
+    let billed = || acme().quotas(CallerQuotas::new().month_begins(18));
+    assert!(billed().check().await.outcome().is_admitted(), "a month has begun");
+    let refund = Refund::new(100, ChargeTime::At(charged));
+    acme().refund(&refund).await.unwrap();
+    assert_eq!(billed().check().await.outcome(), Outcome::Rejected);
 }

@@ -1,12 +1,13 @@
 //! The contract of one caller.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Map;
 
 use crate::{
     document::check_text,
     error::{FleetError, FleetErrorKind},
 };
-use tower_quota::CallerQuotas;
+use tower_quota::{CallerQuotas, clock::Timestamp};
 
 /// The individual quotas of a caller, with who has agreed to them and why. [`Contracts`](crate::Contracts) keeps it.
 ///
@@ -58,11 +59,15 @@ impl Contract {
         self
     }
 
-    /// Returns the quotas, with all top-ups of the entry.
-    pub fn quotas(&self) -> CallerQuotas {
-        let quotas = self.form.quotas.clone();
-        self.top_ups.iter().fold(quotas, |quotas, top_up| {
-            quotas.top_up(top_up.policy.clone(), top_up.units, top_up.end())
+    /// Returns the quotas without the [top-ups](Self::top_ups).
+    pub fn quotas(&self) -> &CallerQuotas {
+        &self.form.quotas
+    }
+
+    pub(super) fn topped_up(self) -> CallerQuotas {
+        self.top_ups.into_iter().fold(self.form.quotas, |quotas, top_up| {
+            let end = Timestamp::from_micros(top_up.until.saturating_mul(1_000_000));
+            quotas.top_up(top_up.policy, top_up.units, end)
         })
     }
 
@@ -90,10 +95,18 @@ impl Contract {
         check_text("author", author)?;
         check_text("reason", &self.form.reason)?;
         let quotas = serde_json::to_value(&self.form.quotas)?;
+        if !quotas["top_ups"].is_null() {
+            return Err(invalid("contract: give its top-ups with `top_up`"));
+        }
+        for policy in quotas["policies"].as_object().into_iter().flat_map(Map::keys) {
+            check_policy(policy)?;
+        }
+        let until = quotas["until"].as_u64();
+        check_end(until.unwrap_or_default())?;
         Ok(ContractForm {
             author: author.to_owned(),
             time,
-            until: quotas["until"].as_u64(),
+            until,
             ..self.form.clone()
         })
     }
@@ -171,23 +184,44 @@ impl TopUp {
         &self.reason
     }
 
-    fn end(&self) -> tower_quota::clock::Timestamp {
-        tower_quota::clock::Timestamp::from_micros(self.until.saturating_mul(1_000_000))
-    }
-
     pub(super) fn signed(&self, author: &str, now: u64) -> Result<Self, FleetError> {
         for (field, text) in [("author", author), ("reason", &self.reason), ("id", &self.id)] {
             check_text(field, text)?;
         }
-        let invalid = |message| Err(FleetError::new(FleetErrorKind::Invalid, format!("top-up: {message}")));
+        check_policy(&self.policy)?;
+        check_end(self.until)?;
         match self {
-            Self { id, .. } if id.is_empty() => invalid("it has no id".to_owned()),
-            Self { units: 0, .. } => invalid("it has no units".to_owned()),
-            Self { until, .. } if *until <= now => invalid(format!("its end {until} is not after {now}")),
+            Self { id, .. } if id.is_empty() => Err(invalid("top-up: it has no id")),
+            Self { units: 0, .. } => Err(invalid("top-up: it has no units")),
+            Self { until, .. } if *until <= now => Err(invalid(format!("top-up: its end {until} is not after {now}"))),
             _ => Ok(Self {
                 author: author.to_owned(),
                 ..self.clone()
             }),
         }
+    }
+}
+
+fn invalid(message: impl Into<String>) -> FleetError {
+    FleetError::new(FleetErrorKind::Invalid, message)
+}
+
+fn check_policy(name: &str) -> Result<(), FleetError> {
+    check_text("policy", name)?;
+    match name {
+        "" => Err(invalid("contract: a policy has no name")),
+        _ => Ok(()),
+    }
+}
+
+/// An end in milliseconds would never come.
+fn check_end(until: u64) -> Result<(), FleetError> {
+    const YEAR_10_000: u64 = 253_402_300_800;
+
+    match until {
+        ..YEAR_10_000 => Ok(()),
+        _ => Err(invalid(format!(
+            "contract: its end {until} is after the year 9999; ends are in seconds"
+        ))),
     }
 }

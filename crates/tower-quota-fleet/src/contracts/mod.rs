@@ -25,8 +25,11 @@ use tower_quota::{
 
 const WRITE: &str = include_str!("write.lua");
 
-/// The longest wait for one reply.
+/// The longest wait for the reply to a write.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest wait for an entry: requests wait for it, and the plan need not.
+const READ_PATIENCE: Duration = Duration::from_millis(300);
 
 /// The stream keeps about as many changes: those of the last 100 seconds, if there are a thousand a second.
 const CHANGES: usize = 100_000;
@@ -164,17 +167,20 @@ impl Contracts {
     /// If Redis does not answer, or the entry cannot be read.
     pub async fn quotas<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<Option<CallerQuotas>, FleetError> {
         let contract = self.get(caller).await?;
-        Ok(contract.map(|contract| contract.quotas()))
+        Ok(contract.map(Contract::topped_up))
     }
 
     /// Returns the contract of a caller, if it has one, or top-ups.
     ///
     /// # Errors
     ///
-    /// If Redis does not answer, or the entry cannot be read.
+    /// If Redis does not answer within 300 ms, or the entry is not what this package has written: [`remove`](Self::remove) it, and
+    /// write it again.
     pub async fn get<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<Option<Contract>, FleetError> {
         let key = self.key(self.digest(caller));
-        let fields: HashMap<String, Vec<u8>> = self.command(&key, cmd("HGETALL").arg(&key)).await?;
+        let mut read = cmd("HGETALL");
+        read.arg(&key);
+        let fields: HashMap<String, Vec<u8>> = self.command_within(READ_PATIENCE, &key, &read).await?;
         if fields.is_empty() {
             return Ok(None);
         }
@@ -199,7 +205,9 @@ impl Contracts {
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Malformed`] if author or reason are too long. If Redis does not answer, the contract may have
+    /// Returns [`FleetErrorKind::Malformed`] if author, reason or the name of a policy are too long, and
+    /// [`FleetErrorKind::Invalid`] if the quotas have [top-ups](CallerQuotas::top_up), which belong to
+    /// [`top_up`](Self::top_up), or end after the year 9999. If Redis does not answer, the contract may have
     /// been written, and instances that know the caller may see it only after the
     /// [time to live](tower_quota::tier::TierLayerBuilder::time_to_live) of what they know: set it again.
     pub async fn set<K: ToPartitionKey + ?Sized>(&self, caller: &K, contract: &Contract) -> Result<(), FleetError> {
@@ -211,8 +219,8 @@ impl Contracts {
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Invalid`] if the top-up has no id, no units or has ended, or if the caller has 100 top-ups, and
-    /// [`FleetErrorKind::Malformed`] if id, author or reason are too long. If Redis does not answer, the top-up may have been
+    /// Returns [`FleetErrorKind::Invalid`] if the top-up has no id, no units, has ended, or ends after the year 9999, or if the
+    /// caller has 100 top-ups, and [`FleetErrorKind::Malformed`] if id, policy, author or reason are too long. If Redis does not answer, the top-up may have been
     /// given: give it again with the same id.
     pub async fn top_up<K: ToPartitionKey + ?Sized>(&self, caller: &K, top_up: &TopUp) -> Result<bool, FleetError> {
         let top_up = top_up.signed(&self.author, now())?;
@@ -266,7 +274,10 @@ impl Contracts {
         range.arg(&stream).arg(from).arg("+").arg("COUNT").arg(PAGE);
         let mut changes: Changes = self.command(&stream, &range).await?;
         let has_more = changes.len() == PAGE;
-        if !last.is_empty() {
+        if last.is_empty() && !changes.is_empty() {
+            // Changes before the first one of these may be gone.
+            cache.forget_all();
+        } else if !last.is_empty() {
             if changes.first().is_none_or(|(id, _)| id != last) {
                 // The last change that was seen is gone, and others may be.
                 *position = None;
@@ -275,7 +286,8 @@ impl Contracts {
             changes.remove(0);
         }
         for (id, change) in changes {
-            match change.get("id").map(|digest| digest.parse::<PartitionId>()) {
+            let digest = change.get(&b"id"[..]).and_then(|digest| str::from_utf8(digest).ok());
+            match digest.map(str::parse::<PartitionId>) {
                 Some(Ok(digest)) => cache.forget_digest(digest),
                 _ => cache.forget_all(),
             }
@@ -300,16 +312,16 @@ impl Contracts {
         write.arg(field).arg(serde_json::to_string(value)?);
         write.arg(until.map_or(String::new(), |until| until.to_string()));
         write.arg(u8::from(keeps)).arg(TOP_UPS);
-        match self.command::<i64>(&key, &write).await? {
+        let is_new = match self.command::<i64>(&key, &write).await? {
             -1 => {
                 let message = format!("top-up: the caller has {TOP_UPS} already");
                 return Err(FleetError::new(FleetErrorKind::Invalid, message));
             }
-            0 => return Ok(false),
-            _ => {}
-        }
+            written => written == 1,
+        };
+        // Also if it was given before: that call may have ended in between.
         self.announce(digest).await?;
-        Ok(true)
+        Ok(is_new)
     }
 
     async fn announce(&self, digest: PartitionId) -> Result<(), FleetError> {
@@ -321,13 +333,18 @@ impl Contracts {
     }
 
     async fn command<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, FleetError> {
+        self.command_within(PATIENCE, key, command).await
+    }
+
+    async fn command_within<T>(&self, patience: Duration, key: &str, command: &Cmd) -> Result<T, FleetError>
+    where
+        T: FromRedisValue,
+    {
         let late = |_| {
-            Err(StoreError::new(
-                StoreErrorKind::TimedOut,
-                format!("no reply within {PATIENCE:?}"),
-            ))
+            let message = format!("no reply within {patience:?}");
+            Err(StoreError::new(StoreErrorKind::TimedOut, message))
         };
-        let reply = timeout(PATIENCE, self.table.store.command(key, command.clone()));
+        let reply = timeout(patience, self.table.store.command(key, command.clone()));
         let reply = reply.await.unwrap_or_else(late)?;
         from_redis_value(reply).map_err(|_| {
             let message = "contracts: the reply is not what this package has written";
@@ -349,7 +366,7 @@ impl Contracts {
 }
 
 /// Entries of the stream, with their ids.
-type Changes = Vec<(String, HashMap<String, String>)>;
+type Changes = Vec<(String, HashMap<Vec<u8>, Vec<u8>>)>;
 
 fn now() -> u64 {
     Clock::system().now().as_micros() / 1_000_000

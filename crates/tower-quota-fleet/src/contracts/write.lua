@@ -23,8 +23,9 @@ for index = 1, #all, 2 do
 end
 if ARGV[1] ~= 'contract' and top_ups >= tonumber(ARGV[5]) then return -1 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-if last < math.huge then
-  redis.call('EXPIREAT', KEYS[1], last)
+-- Redis takes no later ends.
+if last < 9e12 then
+  redis.call('EXPIREAT', KEYS[1], string.format('%.0f', last))
 else
   redis.call('PERSIST', KEYS[1])
 end

@@ -116,7 +116,6 @@ async fn are_kept_and_read(servers: RedisStoreBuilder, name: &str) {
     let table = contracts(servers, name);
     let alice = Customer(1);
     assert_eq!(table.get(&alice).await.unwrap(), None);
-    let end = now() + 3_600;
     let quotas = minute(5_000).burst_capacity("minute", 50).month_begins(15);
     table
         .set(&alice, &Contract::new(quotas.clone()).because("offer 7"))
@@ -124,23 +123,41 @@ async fn are_kept_and_read(servers: RedisStoreBuilder, name: &str) {
         .unwrap();
     let contract = table.get(&alice).await.unwrap().unwrap();
     assert_eq!((contract.author(), contract.reason()), ("tests", "offer 7"));
-    assert_eq!((contract.quotas(), contract.top_ups()), (quotas.clone(), &[][..]));
+    assert_eq!((contract.quotas(), contract.top_ups()), (&quotas, &[][..]));
     assert!(contract.time().abs_diff(now()) < 100);
 
+    top_ups_are_kept(&table, &alice, quotas).await;
+    assert_eq!(table.quotas(&Customer(2)).await.unwrap(), None, "another customer");
+    assert!(table.remove(&alice).await.unwrap());
+    assert!(!table.remove(&alice).await.unwrap());
+    assert_eq!(table.get(&alice).await.unwrap(), None);
+}
+
+async fn top_ups_are_kept(table: &Contracts, alice: &Customer, quotas: CallerQuotas) {
+    let end = now() + 3_600;
     let top_up = TopUp::new("order 12", "minute", 500, end).because("paid");
-    let given = join_all((0..8).map(|_| table.top_up(&alice, &top_up))).await;
+    let given = join_all((0..8).map(|_| table.top_up(alice, &top_up))).await;
     let given = given.into_iter().filter(|given| *given.as_ref().unwrap()).count();
     assert_eq!(given, 1, "once, whoever gives it");
     assert!(
         table
-            .top_up(&alice, &TopUp::new("order 13", "minute", 1, end))
+            .top_up(alice, &TopUp::new("order 13", "minute", 1, end))
             .await
             .unwrap()
     );
     let until = Timestamp::from_micros(end * 1_000_000);
     let all = quotas.top_up("minute", 500, until).top_up("minute", 1, until);
-    assert_eq!(table.quotas(&alice).await.unwrap(), Some(all));
-    let contract = table.get(&alice).await.unwrap().unwrap();
+    assert_eq!(table.quotas(alice).await.unwrap(), Some(all.clone()));
+    let contract = table.get(alice).await.unwrap().unwrap();
+    table
+        .set(alice, &Contract::new(contract.quotas().clone()))
+        .await
+        .unwrap();
+    assert_eq!(
+        table.quotas(alice).await.unwrap(),
+        Some(all),
+        "a contract that is written again has no more"
+    );
     let first = &contract.top_ups()[0];
     let seen = (
         first.id(),
@@ -151,11 +168,6 @@ async fn are_kept_and_read(servers: RedisStoreBuilder, name: &str) {
         first.reason(),
     );
     assert_eq!(seen, ("order 12", "minute", 500, end, "tests", "paid"));
-
-    assert_eq!(table.quotas(&Customer(2)).await.unwrap(), None, "another customer");
-    assert!(table.remove(&alice).await.unwrap());
-    assert!(!table.remove(&alice).await.unwrap());
-    assert_eq!(table.get(&alice).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -168,6 +180,8 @@ async fn contracts_and_top_ups_are_kept_by_one_server_and_by_a_cluster() {
 #[tokio::test]
 async fn a_change_is_seen_by_all_instances_that_know_the_caller_and_by_no_other_look_up() {
     let table = contracts(RedisStore::builder(shared_server().url()), "changes");
+    // The first change of all empties the caches once.
+    table.remove(&Customer(9)).await.unwrap();
     let instances = [Instance::start(&table), Instance::start(&table)];
     for instance in &instances {
         assert_eq!((instance.quota(1).await, instance.quota(2).await), (100, 100));
@@ -326,4 +340,44 @@ async fn what_cannot_be_a_contract_is_rejected_and_what_cannot_be_read_is_an_err
         table.quotas(&alice).await.unwrap_err().kind(),
         FleetErrorKind::Unavailable
     );
+}
+
+/// The stream was unavailable when the top-up was given.
+#[tokio::test]
+async fn a_top_up_that_is_given_again_is_announced_again() {
+    let table = contracts(RedisStore::builder(shared_server().url()), "again");
+    let store = RedisStore::new(shared_server().url()).unwrap();
+    let stream = "contracts:quota:again:changes";
+    let send = async |words: &[&str]| {
+        let mut command = cmd(words[0]);
+        command.arg(&words[1..]);
+        store.command(stream, command).await.unwrap()
+    };
+    send(&["SET", stream, "no stream"]).await;
+    let top_up = TopUp::new("order 12", "minute", 500, now() + 3_600);
+    assert!(table.top_up(&Customer(1), &top_up).await.is_err());
+    send(&["DEL", stream]).await;
+    assert!(!table.top_up(&Customer(1), &top_up).await.unwrap());
+    let announced: i64 = from_redis_value(send(&["XLEN", stream]).await).unwrap();
+    assert_eq!(announced, 1);
+}
+
+#[tokio::test]
+async fn a_change_that_another_program_has_written_stops_nothing() {
+    let server = RedisServer::start();
+    let table = contracts(RedisStore::builder(server.url()), "garbage");
+    let instance = Instance::start(&table);
+    table.set(&Customer(1), &Contract::new(minute(5_000))).await.unwrap();
+    instance.wait_for_quota(1, 5_000).await;
+    sleep(Duration::from_secs(2)).await;
+    let store = RedisStore::new(server.url()).unwrap();
+    let mut garbage = cmd("XADD");
+    garbage
+        .arg("contracts:quota:garbage:changes")
+        .arg("*")
+        .arg("note")
+        .arg(&b"\xff"[..]);
+    store.command("any", garbage).await.unwrap();
+    table.set(&Customer(1), &Contract::new(minute(6_000))).await.unwrap();
+    instance.wait_for_quota(1, 6_000).await;
 }

@@ -78,10 +78,13 @@ fn text_of(contract: &Contract, quotas: &Value) -> String {
             signed(top_up.author(), top_up.reason())
         );
     }
-    match contract.time() {
-        0 => text,
-        time => text + &format!("since {}{}\n", date(time), signed(contract.author(), contract.reason())),
+    if contract.time() > 0 {
+        let since = date(contract.time());
+        text += &format!("since {since}{}\n", signed(contract.author(), contract.reason()));
     }
+    // Another program may have written the entry.
+    text.retain(|character| character == '\n' || !character.is_control());
+    text
 }
 
 fn signed(author: &str, reason: &str) -> String {
