@@ -227,7 +227,9 @@ async fn bytes_that_are_read_after_the_response_are_charged_when_they_end() {
         .layer(scene.layer());
     drop(layers.service(service).oneshot(request()).await.unwrap());
     assert_eq!(scene.left().await, [999]);
-    receiver.recv().unwrap().collect().await.unwrap();
+    let body = receiver.recv().unwrap();
+    assert_eq!(body.size_hint().exact(), Some(8));
+    body.collect().await.unwrap();
     assert_eq!(scene.left().await, [992]);
 }
 
