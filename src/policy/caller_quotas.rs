@@ -130,8 +130,8 @@ impl CallerQuotas {
     }
 
     /// Adds units to each window of a policy until the given moment by the limiter's [clock](crate::LimiterBuilder::clock),
-    /// and as many to its burst capacity if it has one. Top-ups of one policy add up, up to the upper bound of the policy's quotas.
-    /// They do not open a closed policy.
+    /// and as many to its burst capacity if it has one. Top-ups of one policy are added together, within the upper bound of the
+    /// policy's quotas. They do not open a closed policy.
     ///
     /// For units that are used once, choose the end of the current window: see
     /// [`CalendarWindow::around`](crate::CalendarWindow::around). Units that were used stay used when a top-up ends.
