@@ -381,8 +381,8 @@ const PEER: PeerAddress = PeerAddress(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(2
 fn access_rules(count: u32) -> AccessRules {
     let mut rules = AccessRules::new();
     for number in 0..count / 2 {
-        let [_, second, third, fourth] = (number << 3).to_be_bytes();
-        let network = format!("10.{second}.{third}.{fourth}/{}", 24 + number % 9);
+        let [.., second, third] = number.to_be_bytes();
+        let network = format!("10.{second}.{third}.0/{}", 24 + number % 9);
         rules.set_network(network, Access::Block).expect("it is a network");
         let key = PartitionKey::new(USER.as_str(), format!("blocked-{number:08}"));
         rules.set_key(key, Access::Block).expect("there is room");
