@@ -74,7 +74,7 @@ impl Caller {
     }
 }
 
-/// The individual quotas of a user; an address has none.
+/// Returns the individual quotas of a user. Addresses have none.
 async fn quotas(caller: &Caller, admin: &Admin) -> Result<CallerQuotas, Failure> {
     match caller {
         Caller::Address(_) => Ok(CallerQuotas::new()),

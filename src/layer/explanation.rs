@@ -33,8 +33,8 @@ impl Explanation {
         self.question.as_ref().err().copied()
     }
 
-    /// Returns the decision that [`with_remaining`](Self::with_remaining) has read. Returns `None` before, and for a request
-    /// that no policy limits.
+    /// Returns the decision that [`with_remaining`](Self::with_remaining) has read, or `None` before that, and for requests without
+    /// a limit.
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
     }

@@ -86,7 +86,7 @@ impl Limiter {
     /// [`Plan`] specifies the policies, the partition and the cost, as for a [`Store`](crate::Store). Take the partition from a
     /// [`Scope`](crate::Scope) of another name than the limiter's, so that no caller has it.
     ///
-    /// Rules, kill switch and access list do not apply, and the decision is not in the metrics. The permit works as that of
+    /// Rules, the kill switch and the access list do not apply, and no metric counts the decision. The permit works like that of
     /// [`Caller::hold`]: the charge stands unless it is settled or refunded. A cost of 0 reads and charges nothing.
     ///
     /// ```

@@ -37,13 +37,13 @@ impl TimeZone {
     /// The seconds since 1970 at which windows begin, in their order: three before `from` at least, all up to `to`, and three
     /// after it.
     pub(crate) fn starts(&self, period: CalendarPeriod, from: i64, to: i64) -> Vec<i64> {
-        let mut date = earlier(period, first_day(period, self.date(from)), 3);
+        let mut date = moved(period, first_day(period, self.date(from)), -3);
         let (mut starts, mut after) = (Vec::new(), 0);
         while after < 4 {
             let start = self.first_moment(date);
             after += u32::from(start >= to);
             starts.push(start);
-            date = later(period, date);
+            date = moved(period, date, 1);
         }
         starts
     }
@@ -76,7 +76,7 @@ fn first_day(period: CalendarPeriod, date: Date) -> Date {
         CalendarPeriod::Month { begins } => {
             let of_this_month = day_of_month(date, begins);
             if of_this_month > date {
-                earlier(period, date, 1)
+                moved(period, date, -1)
             } else {
                 of_this_month
             }
@@ -88,14 +88,7 @@ fn first_day(period: CalendarPeriod, date: Date) -> Date {
     }
 }
 
-fn later(period: CalendarPeriod, date: Date) -> Date {
-    moved(period, date, 1)
-}
-
-fn earlier(period: CalendarPeriod, date: Date, count: i64) -> Date {
-    moved(period, date, -count)
-}
-
+/// The first day of the period so many periods later.
 fn moved(period: CalendarPeriod, date: Date, count: i64) -> Date {
     match period {
         CalendarPeriod::Day => date.saturating_add(Span::new().days(count)),
@@ -109,11 +102,8 @@ fn moved(period: CalendarPeriod, date: Date, count: i64) -> Date {
 
 /// The day of this number in the month of a date, or the month's last one.
 fn day_of_month(date: Date, number: u8) -> Date {
-    let last = date.last_of_month();
-    let first = date.first_of_month();
-    first
-        .saturating_add(Span::new().days(i64::from(number.max(1)) - 1))
-        .min(last)
+    let later = Span::new().days(i64::from(number) - 1);
+    date.first_of_month().saturating_add(later).min(date.last_of_month())
 }
 
 fn weekday(weekday: Weekday) -> civil::Weekday {

@@ -10,7 +10,6 @@ use tokio::time::timeout;
 use self::contract::ContractForm;
 pub use self::contract::{Contract, TopUp};
 use super::{
-    document::check_text,
     error::{FleetError, FleetErrorKind},
     pause::between_polls,
     redis_rules::check_name,
@@ -31,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest wait for an entry: requests wait for it, and the plan need not.
 const READ_PATIENCE: Duration = Duration::from_millis(300);
 
-/// The stream keeps about as many changes: those of the last 100 seconds, if there are a thousand a second.
+/// The approximate length of the stream: at 1,000 changes a second, the last 100 seconds.
 const CHANGES: usize = 100_000;
 
 /// The most changes that are read at once.
@@ -107,10 +106,10 @@ const TOP_UP: &str = "top-up:";
 ///
 /// # When Redis is unavailable
 ///
-/// With [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last) a caller keeps its last known quotas for
-/// [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), and then has those of its tier. A caller that the instance
-/// has not seen before has those of its tier at once. Instances with different numbers for a while count in one place, so a
-/// caller gets at most the largest of its quotas.
+/// With [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last), a caller keeps its last known quotas for
+/// [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), then gets the quotas of its tier. A caller that the instance
+/// has not seen before gets the quotas of its tier after 300 ms at most. All instances count in one place: while they know
+/// different numbers, a caller gets at most the largest of its quotas.
 ///
 /// The page [`guide`](crate::guide#contracts-a-quota-for-each-customer) has the ACL users, and the commands of a terminal.
 #[derive(Clone)]
@@ -174,8 +173,8 @@ impl Contracts {
     ///
     /// # Errors
     ///
-    /// If Redis does not answer within 300 ms, or the entry is not what this package has written: [`remove`](Self::remove) it, and
-    /// write it again.
+    /// If Redis does not answer within 300 ms, or if another program has written the entry: [`remove`](Self::remove) it and
+    /// set it again.
     pub async fn get<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<Option<Contract>, FleetError> {
         let key = self.key(self.digest(caller));
         let mut read = cmd("HGETALL");
@@ -220,8 +219,8 @@ impl Contracts {
     /// # Errors
     ///
     /// Returns [`FleetErrorKind::Invalid`] if the top-up has no id, no units, has ended, or ends after the year 9999, or if the
-    /// caller has 100 top-ups, and [`FleetErrorKind::Malformed`] if id, policy, author or reason are too long. If Redis does not answer, the top-up may have been
-    /// given: give it again with the same id.
+    /// caller has 100 top-ups, and [`FleetErrorKind::Malformed`] if id, policy, author or reason are too long. If Redis does
+    /// not answer, the top-up may have been given: give it again with the same id.
     pub async fn top_up<K: ToPartitionKey + ?Sized>(&self, caller: &K, top_up: &TopUp) -> Result<bool, FleetError> {
         let top_up = top_up.signed(&self.author, now())?;
         let field = format!("{TOP_UP}{}", top_up.id);
@@ -304,7 +303,6 @@ impl Contracts {
         until: Option<u64>,
         keeps: bool,
     ) -> Result<bool, FleetError> {
-        check_text("author", &self.author)?;
         let digest = self.digest(caller);
         let key = self.key(digest);
         let mut write = cmd("EVAL");

@@ -34,14 +34,14 @@ tower-quota-rules COMMAND [OPTIONS]   the rules of all instances of a service
   block ADDRESS             reject a network or an address on all instances
     --for 10m               ... for this time; without it until `unblock`
   unblock ADDRESS | unblock --all
-  contract KIND VALUE       the contract of the caller with this key, such as `customer 4711`
-    minute=5000 ...         ... is now these quotas of policies, in place of earlier ones
-    --burst minute=50       ... and this burst capacity
-    --month-begins 15       ... and this billing day
-    --for 365d              ... for this time
-    --remove                ... is none, and there are no top-ups
+  contract KIND VALUE       show the contract of the caller with this key, such as `customer 4711`
+    minute=5000 ...         set the quotas of these policies and replace all earlier ones
+    --burst minute=50       set a burst capacity
+    --month-begins 15       set the billing day
+    --for 365d              end the contract after this time
+    --remove                remove the contract and its top-ups
   top-up KIND VALUE POLICY=UNITS --for 30d --id ID
-                            units in addition for this time, given once by their id
+                            add units for this time; a second top-up with the same id adds nothing
     `off`, `on`, `block` and `unblock` need no published rules, and work on a Redis that has lost its data.
 
   --redis URL               where Redis is; several with commas are nodes of a cluster  [RULES_REDIS]
