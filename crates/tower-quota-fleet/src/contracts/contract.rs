@@ -18,54 +18,43 @@ use tower_quota::{CallerQuotas, clock::Timestamp};
 /// let contract = Contract::new(CallerQuotas::new().quota("minute", 5_000)).because("offer 2026-117");
 /// assert_eq!((contract.reason(), contract.author()), ("offer 2026-117", ""));
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Contract {
-    pub(super) form: ContractForm,
-    pub(super) top_ups: Vec<TopUp>,
-}
-
-/// The contract without its top-ups, as JSON in Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) struct ContractForm {
-    pub(super) quotas: CallerQuotas,
+pub struct Contract {
+    quotas: CallerQuotas,
     #[serde(default)]
-    pub(super) author: String,
+    author: String,
     #[serde(default)]
-    pub(super) reason: String,
+    reason: String,
     #[serde(default)]
-    pub(super) time: u64,
-    /// The end of the quotas, where the script finds it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) until: Option<u64>,
+    time: u64,
+    /// They have fields of their own in Redis.
+    #[serde(skip)]
+    pub(super) top_ups: Vec<TopUp>,
 }
 
 impl Contract {
     /// Creates a contract of these quotas, which end when [they say](CallerQuotas::until).
     pub fn new(quotas: CallerQuotas) -> Self {
-        let form = ContractForm {
-            quotas,
-            ..ContractForm::default()
-        };
         Self {
-            form,
-            top_ups: Vec::new(),
+            quotas,
+            ..Self::default()
         }
     }
 
     /// Sets the reason: at most 256 bytes without control characters.
     #[must_use]
     pub fn because(mut self, reason: impl Into<String>) -> Self {
-        self.form.reason = reason.into();
+        self.reason = reason.into();
         self
     }
 
     /// Returns the quotas without the [top-ups](Self::top_ups).
     pub fn quotas(&self) -> &CallerQuotas {
-        &self.form.quotas
+        &self.quotas
     }
 
     pub(super) fn topped_up(self) -> CallerQuotas {
-        self.top_ups.into_iter().fold(self.form.quotas, |quotas, top_up| {
+        self.top_ups.into_iter().fold(self.quotas, |quotas, top_up| {
             let end = Timestamp::from_micros(top_up.until.saturating_mul(1_000_000));
             quotas.top_up(top_up.policy, top_up.units, end)
         })
@@ -73,17 +62,17 @@ impl Contract {
 
     /// Returns the author, or an empty string.
     pub fn author(&self) -> &str {
-        &self.form.author
+        &self.author
     }
 
     /// Returns the reason, or an empty string.
     pub fn reason(&self) -> &str {
-        &self.form.reason
+        &self.reason
     }
 
     /// Returns when the contract was written, in seconds since the Unix epoch; 0 for a caller who has top-ups only.
     pub fn time(&self) -> u64 {
-        self.form.time
+        self.time
     }
 
     /// Returns the top-ups, some of which may have ended.
@@ -91,23 +80,21 @@ impl Contract {
         &self.top_ups
     }
 
-    pub(super) fn signed(&self, author: &str, time: u64) -> Result<ContractForm, FleetError> {
+    pub(super) fn signed(&self, author: &str, time: u64) -> Result<Self, FleetError> {
         check_text("author", author)?;
-        check_text("reason", &self.form.reason)?;
-        let quotas = serde_json::to_value(&self.form.quotas)?;
+        check_text("reason", &self.reason)?;
+        let quotas = serde_json::to_value(&self.quotas)?;
         if !quotas["top_ups"].is_null() {
             return Err(invalid("contract: give its top-ups with `top_up`"));
         }
         for policy in quotas["policies"].as_object().into_iter().flat_map(Map::keys) {
             check_policy(policy)?;
         }
-        let until = quotas["until"].as_u64();
-        check_end(until.unwrap_or_default())?;
-        Ok(ContractForm {
+        check_end(quotas["until"].as_u64().unwrap_or_default())?;
+        Ok(Self {
             author: author.to_owned(),
             time,
-            until,
-            ..self.form.clone()
+            ..self.clone()
         })
     }
 }
@@ -122,7 +109,6 @@ impl Contract {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct TopUp {
-    #[serde(skip)]
     pub(super) id: String,
     policy: String,
     units: u64,

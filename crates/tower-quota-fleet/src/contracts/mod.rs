@@ -7,7 +7,6 @@ use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 use serde::Serialize;
 use tokio::time::timeout;
 
-use self::contract::ContractForm;
 pub use self::contract::{Contract, TopUp};
 use super::{
     error::{FleetError, FleetErrorKind},
@@ -183,20 +182,19 @@ impl Contracts {
         if fields.is_empty() {
             return Ok(None);
         }
-        let mut contract = Contract::default();
+        let (mut contract, mut top_ups) = (Contract::default(), Vec::new());
         for (field, json) in fields {
             let problem = |error: serde_json::Error| {
                 FleetError::new(FleetErrorKind::Malformed, format!("contract: {field:?}: {error}"))
             };
             if field == CONTRACT {
-                contract.form = serde_json::from_slice(&json).map_err(problem)?;
-            } else if let Some(id) = field.strip_prefix(TOP_UP) {
-                let mut top_up: TopUp = serde_json::from_slice(&json).map_err(problem)?;
-                top_up.id = id.to_owned();
-                contract.top_ups.push(top_up);
+                contract = serde_json::from_slice(&json).map_err(problem)?;
+            } else if field.starts_with(TOP_UP) {
+                top_ups.push(serde_json::from_slice(&json).map_err(problem)?);
             }
         }
-        contract.top_ups.sort_by(|one, other| one.id.cmp(&other.id));
+        top_ups.sort_by(|one: &TopUp, other| one.id.cmp(&other.id));
+        contract.top_ups = top_ups;
         Ok(Some(contract))
     }
 
@@ -210,8 +208,8 @@ impl Contracts {
     /// been written, and instances that know the caller may see it only after the
     /// [time to live](tower_quota::tier::TierLayerBuilder::time_to_live) of what they know: set it again.
     pub async fn set<K: ToPartitionKey + ?Sized>(&self, caller: &K, contract: &Contract) -> Result<(), FleetError> {
-        let form: ContractForm = contract.signed(&self.author, now())?;
-        self.write(caller, CONTRACT, &form, form.until, false).await.map(drop)
+        let contract = contract.signed(&self.author, now())?;
+        self.write(caller, CONTRACT, &contract, false).await.map(drop)
     }
 
     /// Gives a caller a top-up once: returns `false` if a top-up with this id was given before and has not ended.
@@ -224,7 +222,7 @@ impl Contracts {
     pub async fn top_up<K: ToPartitionKey + ?Sized>(&self, caller: &K, top_up: &TopUp) -> Result<bool, FleetError> {
         let top_up = top_up.signed(&self.author, now())?;
         let field = format!("{TOP_UP}{}", top_up.id);
-        self.write(caller, &field, &top_up, Some(top_up.until()), true).await
+        self.write(caller, &field, &top_up, true).await
     }
 
     /// Removes the contract of a caller and its top-ups. Returns `false` if there was nothing.
@@ -300,7 +298,6 @@ impl Contracts {
         caller: &K,
         field: &str,
         value: &impl Serialize,
-        until: Option<u64>,
         keeps: bool,
     ) -> Result<bool, FleetError> {
         let digest = self.digest(caller);
@@ -308,7 +305,6 @@ impl Contracts {
         let mut write = cmd("EVAL");
         write.arg(WRITE).arg(1).arg(&key);
         write.arg(field).arg(serde_json::to_string(value)?);
-        write.arg(until.map_or(String::new(), |until| until.to_string()));
         write.arg(u8::from(keeps)).arg(TOP_UPS);
         let is_new = match self.command::<i64>(&key, &write).await? {
             -1 => {

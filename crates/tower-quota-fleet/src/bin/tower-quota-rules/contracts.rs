@@ -1,5 +1,6 @@
 //! The contract of one caller.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use tower_quota::PartitionKey;
 use tower_quota_fleet::Contract;
@@ -37,20 +38,12 @@ pub(crate) async fn run(options: &Options, caller: &PartitionKey, edit: &Contrac
 }
 
 fn json_of(contract: &Contract) -> Result<Value, Failure> {
-    let quotas = serde_json::to_value(contract.quotas()).map_err(|error| Failure::Broken(error.to_string()))?;
-    let top_ups = contract.top_ups().iter().map(|top_up| {
-        json!({
-            "id": top_up.id(), "policy": top_up.policy(), "units": top_up.units(), "until": top_up.until(),
-            "author": top_up.author(), "reason": top_up.reason(),
-        })
-    });
-    Ok(json!({
-        "quotas": quotas,
-        "top_ups": top_ups.collect::<Vec<_>>(),
-        "author": contract.author(),
-        "reason": contract.reason(),
-        "time": contract.time(),
-    }))
+    fn value<T: Serialize + ?Sized>(of: &T) -> Result<Value, Failure> {
+        serde_json::to_value(of).map_err(|error| Failure::Broken(error.to_string()))
+    }
+    let mut json = value(contract)?;
+    json["top_ups"] = value(contract.top_ups())?;
+    Ok(json)
 }
 
 fn text_of(contract: &Contract, quotas: &Value) -> String {
