@@ -122,8 +122,10 @@ impl Bucket {
     /// The used weight after a refund of `refund` of a charge that was made `age` microseconds ago and filled the bucket up
     /// to `filled_to`.
     ///
-    /// Units that have come back by themselves since then are not given back a second time. How much of the charge is left depends on
-    /// all that has happened in between; this is the least that it can be, as if no request had come since.
+    /// Units that have come back by themselves since then are not given back a second time. How much of the charge is left
+    /// depends on all that has happened in between, which no state of constant size holds. This counts as if no request had
+    /// come since and no other charge had been refunded, so of two open charges the second refund may give back what
+    /// drained while it was open. From the first request on, no more is admitted than the capacity and what drained.
     ///
     /// A leaky bucket gives back the last place only, because requests behind another one know when they leave. A place
     /// is the last if nothing has come in since.

@@ -203,6 +203,8 @@ struct Refund {
     from: Duration,
     /// Made by then; `None` if it may not have been made.
     until: Option<Duration>,
+    /// If it is made at all, then by this moment.
+    latest: Duration,
     units: u64,
 }
 
@@ -376,6 +378,7 @@ impl OfCaller<'_> {
         let refund = Refund {
             from: settlement.asked,
             until: is_certain.then_some(until),
+            latest: until,
             units: charge.units.saturating_sub(settlement.actual),
         };
         let more = Charge {
@@ -444,6 +447,8 @@ struct Used<'a> {
     by_end: Vec<Charge>,
     /// All that was charged for certain, those whose calls were made last first.
     by_start: Vec<Charge>,
+    /// For each of `by_start`, what refunds of earlier charges may take from later ones.
+    taken: Vec<f64>,
 }
 
 impl<'a> Used<'a> {
@@ -452,12 +457,39 @@ impl<'a> Used<'a> {
         by_end.sort_unstable_by_key(|charge| Reverse(charge.until));
         let mut by_start: Vec<_> = by_end.iter().copied().filter(|charge| charge.is_certain).collect();
         by_start.sort_unstable_by_key(|charge| Reverse(charge.from));
-        Self {
+        let taken = vec![0.0; by_start.len()];
+        let mut used = Self {
             of,
             bucket,
             by_end,
             by_start,
+            taken,
+        };
+        for index in (0..used.by_start.len()).rev() {
+            used.taken[index] = used.taken_after(used.by_start[index].from);
         }
+        used
+    }
+
+    /// A store knows up to which level a charge has filled the bucket, and not which refunds of others came since. So the
+    /// refunds of charges that are open at a moment may exceed the level of that moment, and take the rest from later charges.
+    fn taken_after(&self, moment: Duration) -> f64 {
+        let charges = self.by_end.iter().filter(|charge| charge.from < moment);
+        let refunds = charges.filter_map(|charge| charge.refund);
+        let open: u64 = refunds
+            .filter(|refund| moment <= refund.latest)
+            .map(|refund| refund.units)
+            .sum();
+        if open == 0 {
+            return 0.0;
+        }
+        let level = self.least(Decided {
+            request: usize::MAX,
+            from: moment,
+            until: moment,
+            is_cached: false,
+        });
+        (open as f64 - level).max(0.0)
     }
 
     /// The least and the most that others have used when a request is decided.
@@ -474,13 +506,14 @@ impl<'a> Used<'a> {
         let losses = &self.of.losses[..known];
         let is_made = |charge: &&Charge| charge.request != decided.request && charge.until <= decided.from;
         let is_kept = |charge: &&Charge| !may_have_lost(losses, charge.began(), charge.until);
-        let charges = self.by_start.iter().filter(is_made).filter(is_kept);
+        let charges = self.by_start.iter().zip(&self.taken);
+        let charges = charges.filter(|(charge, _)| is_made(charge) && is_kept(charge));
         let stray: u64 = self.stray_refunds(losses, decided.until).map(|(_, units)| units).sum();
         let (mut sum, mut least) = (-(stray as f64), 0.0_f64);
-        for charge in charges {
+        for (charge, taken) in charges {
             let refund = charge.refund.filter(|refund| refund.from < decided.until);
             sum += (charge.units - refund.map_or(0, |refund| refund.units)) as f64;
-            least = least.max(sum - self.bucket.refill(decided.until - charge.from));
+            least = least.max(sum - taken - self.bucket.refill(decided.until - charge.from));
         }
         least
     }
@@ -553,14 +586,24 @@ impl<'a> Used<'a> {
             let mut charges: Vec<Charge> = self.by_start.iter().filter(counts).copied().collect();
             charges.sort_unstable_by_key(|charge| charge.until);
             let stray: Vec<_> = self.stray_refunds(losses, end).collect();
-            let starts = self.by_start.iter().filter(counts).map(|charge| charge.from);
+            let starts = self
+                .by_start
+                .iter()
+                .zip(&self.taken)
+                .filter(|(charge, _)| counts(charge));
             starts
-                .filter_map(|from| self.too_many_since(from, &charges, &stray))
+                .filter_map(|(start, taken)| self.too_many_since(start.from, *taken, &charges, &stray))
                 .next()
         })
     }
 
-    fn too_many_since(&self, from: Duration, charges: &[Charge], stray: &[(Duration, u64)]) -> Option<String> {
+    fn too_many_since(
+        &self,
+        from: Duration,
+        taken: f64,
+        charges: &[Charge],
+        stray: &[(Duration, u64)],
+    ) -> Option<String> {
         let mut refunds: BinaryHeap<_> = stray.iter().map(|refund| Reverse(*refund)).collect();
         let mut corrections = BinaryHeap::new();
         let (mut sum, mut last) = (0, Duration::ZERO);
@@ -581,7 +624,7 @@ impl<'a> Used<'a> {
                 sum += units as i64;
             }
             let time = charge.until - from;
-            let bound = self.bucket.quota as f64 + self.bucket.refill(time) + CRUMB;
+            let bound = self.bucket.quota as f64 + taken + self.bucket.refill(time) + CRUMB;
             if sum as f64 > bound {
                 let event = self.of.events[charge.request];
                 return Some(format!(

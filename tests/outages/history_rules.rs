@@ -507,6 +507,24 @@ fn a_refund_of_units_that_have_come_back_by_themselves_counts_for_nothing() {
     );
 }
 
+/// Found when an instance was cut off: two requests were open, and the first refund left only the units of the second, which
+/// drained before the second refund.
+#[test]
+fn of_two_open_refunds_the_second_takes_what_drained_meanwhile_from_a_later_request() {
+    let account = bucket_of(2);
+    let after = |second: u64, left| {
+        of(&[
+            settled(allowed(0, 8), 6, 0, true),
+            settled(allowed(1, 6), second + 20, 0, true),
+            allowed(second, 8),
+            allowed(second + 100, left),
+        ])
+    };
+    accepts(&account, &after(2_050, 8));
+    finds("9 left", &account, &after(2_050, 9));
+    finds("8 left", &account, &after(50, 8));
+}
+
 /// Another instance knows of a refund a second after it.
 #[test]
 fn a_cached_rejection_need_not_know_of_a_refund_for_a_second() {
