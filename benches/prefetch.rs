@@ -37,7 +37,7 @@ use http::{Request, Response};
 use test_kit::RedisServer;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    AcquireFuture, Decision, Limiter, Outcome, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
+    Decision, Limiter, Measurement, Outcome, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
     Settlement, Store, StoreFuture,
     clock::{Clock, Timestamp},
     key,
@@ -58,7 +58,7 @@ struct Counting {
 }
 
 impl Store for Counting {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.store.acquire(plan)
     }

@@ -76,8 +76,8 @@ pub async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
 pub struct Unavailable;
 
 impl Store for Unavailable {
-    fn acquire(&self, _: Plan) -> AcquireFuture {
-        AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "connection refused")))
+    fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
+        StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "connection refused")))
     }
 
     fn settle(&self, _: Settlement) -> StoreFuture<()> {

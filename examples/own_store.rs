@@ -8,7 +8,7 @@ use std::{
 };
 
 use tower_quota::{
-    AcquireFuture, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store,
+    Measurement, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store,
     StoreFuture,
     clock::Clock,
     ledger::{Change, Ledger},
@@ -81,10 +81,10 @@ impl OwnStore {
 }
 
 impl Store for OwnStore {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         let partitions: Vec<_> = plan.partitions().collect();
-        // A database would be waited for, with `AcquireFuture::boxed`.
-        AcquireFuture::ready(Ok(self.change(&partitions, |ledger| ledger.acquire(plan.clone()))))
+        // A database would be waited for, with `StoreFuture::boxed`.
+        StoreFuture::ready(Ok(self.change(&partitions, |ledger| ledger.acquire(plan.clone()))))
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {

@@ -12,7 +12,7 @@ use std::{
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::{sync::oneshot, time::timeout};
 use tower_quota::{
-    AcquireFuture, Limiter, PartitionId, Plan, QuotaPolicy, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    Limiter, Measurement, PartitionId, Plan, QuotaPolicy, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
     clock::Clock,
     ledger::{Change, Ledger},
 };
@@ -107,7 +107,7 @@ fn write(transaction: &Transaction<'_>, change: Change) -> rusqlite::Result<usiz
 }
 
 impl Store for SqliteStore {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         self.change(plan.partitions().collect(), move |ledger| ledger.acquire(plan))
     }
 

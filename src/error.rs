@@ -198,18 +198,18 @@ pub struct StoreError {
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
-/// use tower_quota::{AcquireFuture, Plan, QuotaPolicy, RateLimitLayer, Store, StoreError, StoreErrorKind, key};
+/// use tower_quota::{Measurement, Plan, QuotaPolicy, RateLimitLayer, Store, StoreError, StoreErrorKind, StoreFuture, key};
 /// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{Limiter, RateLimitLayerBuilder, Settlement, StoreFuture, clock::{Clock, Timestamp}};
+/// # use tower_quota::{Limiter, RateLimitLayerBuilder, Settlement, clock::{Clock, Timestamp}};
 ///
 /// /// Always fails, and counts how often.
 /// #[derive(Clone, Debug)]
 /// struct Failing(StoreErrorKind, Arc<AtomicUsize>);
 ///
 /// impl Store for Failing {
-///     fn acquire(&self, _: Plan) -> AcquireFuture {
+///     fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
 ///         self.1.fetch_add(1, Ordering::Relaxed);
-///         AcquireFuture::ready(Err(StoreError::new(self.0, "injected")))
+///         StoreFuture::ready(Err(StoreError::new(self.0, "injected")))
 ///     }
 ///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
 ///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }

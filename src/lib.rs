@@ -174,7 +174,7 @@ pub use self::{
     },
     rules::{ChangeKind, ResolvedTier, Rules, RulesChange, RulesClaim, RulesDiff, RulesHandle, RulesUpdate, Tiers},
     store::{
-        AcquireFuture, Store, StoreFuture, StoreReport, StoreTraits,
+        Store, StoreFuture, StoreReport, StoreTraits,
         memory::{MemoryStore, MemoryStoreBuilder},
     },
 };

@@ -11,7 +11,7 @@ use test_kit::{Log, TestStore, Timing};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, Direction, Limiter, LimiterBuilder, MemoryStore, Plan, QuotaPolicy, RateLimitLayer,
+    Algorithm, Direction, Limiter, LimiterBuilder, Measurement, MemoryStore, Plan, QuotaPolicy, RateLimitLayer,
     RateLimitLayerBuilder, ResponseFields, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
@@ -448,8 +448,8 @@ fn a_request_waits_for_its_store_in_a_span_of_its_own() {
     struct Hanging;
 
     impl Store for Hanging {
-        fn acquire(&self, _: Plan) -> AcquireFuture {
-            AcquireFuture::boxed(async {
+        fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
+            StoreFuture::boxed(async {
                 tracing::info!("asked");
                 std::future::pending().await
             })

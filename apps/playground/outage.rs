@@ -9,7 +9,7 @@ use std::{
 };
 
 use tower_quota::{
-    AcquireFuture, Decision, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, StoreTraits,
+    Decision, Measurement, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, StoreTraits,
 };
 
 /// Another store, or an error of every call while that one is taken away.
@@ -47,7 +47,7 @@ impl RemovableStore {
 }
 
 impl Store for RemovableStore {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         match self.check() {
             Ok(store) => store.acquire(plan),
             Err(error) => StoreFuture::ready(Err(error)),

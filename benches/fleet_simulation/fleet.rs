@@ -14,7 +14,7 @@ use std::{
 use http::{Request, Response};
 use tower::{Layer, Service, util::ServiceFn};
 use tower_quota::{
-    AcquireFuture, Algorithm, Decision, Limiter, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimit,
+    Algorithm, Decision, Limiter, Measurement, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimit,
     RateLimitLayerBuilder, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
     clock::{Clock, Timestamp},
     key,
@@ -111,16 +111,16 @@ impl FarStore {
 }
 
 impl Store for FarStore {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         let is_cut = self.is_cut();
         self.calls.fetch_add(u64::from(!is_cut), Ordering::Relaxed);
         match self.way {
-            None if is_cut => AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "cut off"))),
-            Some(_) if is_cut => AcquireFuture::boxed(pending()),
+            None if is_cut => StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "cut off"))),
+            Some(_) if is_cut => StoreFuture::boxed(pending()),
             None => self.store.acquire(plan),
             Some(way) => {
                 let store = self.store.clone();
-                AcquireFuture::boxed(async move {
+                StoreFuture::boxed(async move {
                     tokio::time::sleep(way).await;
                     let measured = store.acquire(plan).await;
                     tokio::time::sleep(way).await;

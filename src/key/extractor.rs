@@ -2,7 +2,6 @@
 
 use std::{
     any::{TypeId, type_name},
-    fmt,
     marker::PhantomData,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
@@ -115,7 +114,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// assert_eq!(by_caller.extract(&one), Some(api_key));
     /// assert_eq!(by_caller.extract(&parts(Request::get("/"))), None);
     /// ```
-    fn or_else<K: KeyExtractor>(self, other: K) -> OrElse<Self, K>
+    fn or_else<K: KeyExtractor>(self, other: K) -> impl KeyExtractor
     where
         Self: Sized,
     {
@@ -136,7 +135,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// assert_eq!(by_user_and_method.extract(&request), Some(expected));
     /// assert_eq!(by_user_and_method.extract(&parts(Request::put("/"))), None);
     /// ```
-    fn and<K: KeyExtractor>(self, other: K) -> And<Self, K>
+    fn and<K: KeyExtractor>(self, other: K) -> impl KeyExtractor
     where
         Self: Sized,
     {
@@ -169,8 +168,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
 /// assert_eq!(by_user.extract(&request), Some(UserId(7).to_partition_key()));
 /// assert_eq!(by_user.extract(&parts(Request::get("/"))), None);
 /// ```
-pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
-    Extension(PhantomData)
+pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> impl KeyExtractor {
+    Extension::<T>(PhantomData)
 }
 
 /// A key that a closure makes from the request. It is called for every request, so it must not block.
@@ -191,25 +190,14 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
 /// assert_eq!(of("/mails/7"), Some(PartitionKey::new("service", "mails")));
 /// assert_eq!(of("/whatever"), None);
 /// ```
-pub fn from_fn<F>(extract: F) -> FromFn<F>
+pub fn from_fn<F>(extract: F) -> impl KeyExtractor
 where
     F: Fn(&Parts) -> Option<PartitionKey> + Send + Sync + 'static,
 {
     FromFn(extract)
 }
 
-/// The extractor that [`extension`] makes. It has its name for structs and signatures.
-///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::key::{self, Extension, KeyExtractor};
-///
-/// let by_number: Extension<u64> = key::extension();
-/// let (seven, text) = (Request::get("/").extension(7_u64), Request::get("/").extension("7"));
-/// assert!(by_number.extract(&parts(seven)).is_some());
-/// assert!(by_number.extract(&parts(text)).is_none());
-/// ```
-pub struct Extension<T>(PhantomData<fn() -> T>);
+struct Extension<T>(PhantomData<fn() -> T>);
 
 impl<T: ToPartitionKey + Send + Sync + 'static> KeyExtractor for Extension<T> {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
@@ -227,32 +215,7 @@ impl<T: ToPartitionKey + Send + Sync + 'static> KeyExtractor for Extension<T> {
     }
 }
 
-impl<T> Clone for Extension<T> {
-    fn clone(&self) -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<T> fmt::Debug for Extension<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Extension")
-    }
-}
-
-/// The extractor that [`from_fn`] makes. It has its name for structs and signatures.
-///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::key::{self, FromFn, KeyExtractor};
-///
-/// type ByMethod = FromFn<fn(&Parts) -> Option<PartitionKey>>;
-///
-/// let by_method: ByMethod = key::from_fn(|request| Some(PartitionKey::new("method", request.method.as_str())));
-/// let request = parts(Request::delete("/"));
-/// assert_eq!(by_method.extract(&request), Some(PartitionKey::new("method", "DELETE")));
-/// ```
-#[derive(Clone)]
-pub struct FromFn<F>(F);
+struct FromFn<F>(F);
 
 impl<F> KeyExtractor for FromFn<F>
 where
@@ -263,27 +226,7 @@ where
     }
 }
 
-impl<F> fmt::Debug for FromFn<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FromFn")
-    }
-}
-
-/// The extractor that [`KeyExtractor::or_else`] makes: the first key, or else the second one.
-///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::key::{self, Header, KeyExtractor, OrElse};
-///
-/// fn by_caller() -> OrElse<Header, Header> {
-///     key::header("x-user-id").or_else(key::header("x-api-key"))
-/// }
-///
-/// let request = parts(Request::get("/").header("x-api-key", "4711"));
-/// assert_eq!(by_caller().extract(&request), Some(PartitionKey::new("x-api-key", "4711")));
-/// ```
-#[derive(Clone, Debug)]
-pub struct OrElse<A, B>(A, B);
+struct OrElse<A, B>(A, B);
 
 impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for OrElse<A, B> {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
@@ -306,21 +249,7 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for OrElse<A, B> {
     }
 }
 
-/// The extractor that [`KeyExtractor::and`] makes: both keys, or none.
-///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::key::{self, And, Header, KeyExtractor};
-///
-/// fn by_user_and_device() -> And<Header, Header> {
-///     key::header("x-user-id").and(key::header("x-device"))
-/// }
-///
-/// let request = Request::get("/").header("x-user-id", "alice");
-/// assert!(by_user_and_device().extract(&parts(request)).is_none());
-/// ```
-#[derive(Clone, Debug)]
-pub struct And<A, B>(A, B);
+struct And<A, B>(A, B);
 
 impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for And<A, B> {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {

@@ -33,7 +33,7 @@ pub(crate) use self::client_ip::{canonical, network};
 pub use self::matched_path::{MatchedPath, matched_path};
 pub use self::{
     client_ip::{ClientIp, ForwardingField, PeerAddress, client_ip},
-    extractor::{And, Extension, FromFn, KeyExtractor, OrElse, extension, from_fn},
+    extractor::{KeyExtractor, extension, from_fn},
     header::{Header, header},
     host::{Host, host},
 };

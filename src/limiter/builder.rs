@@ -168,8 +168,8 @@ impl LimiterBuilder {
     /// struct Hanging;
     ///
     /// impl Store for Hanging {
-    ///     fn acquire(&self, _: Plan) -> AcquireFuture {
-    ///         AcquireFuture::boxed(std::future::pending())
+    ///     fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
+    ///         StoreFuture::boxed(std::future::pending())
     ///     }
     ///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
     ///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
@@ -244,10 +244,10 @@ impl LimiterBuilder {
     /// struct Remote(MemoryStore, Arc<AtomicUsize>);
     ///
     /// impl Store for Remote {
-    ///     fn acquire(&self, plan: Plan) -> AcquireFuture {
+    ///     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
     ///         self.1.fetch_add(1, Ordering::Relaxed);
     ///         let store = self.0.clone();
-    ///         AcquireFuture::boxed(async move { store.acquire(plan).await })
+    ///         StoreFuture::boxed(async move { store.acquire(plan).await })
     ///     }
     ///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
     ///     # fn reset(&self, plan: Plan) -> StoreFuture<()> { self.0.reset(plan) }

@@ -37,7 +37,7 @@ use crate::{
 /// applies. A store need not keep time itself; the layer gives each call a deadline and drops it afterwards.
 ///
 /// ```
-/// use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
+/// use tower_quota::{Measurement, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
 /// # use tower_quota::{PolicySet, PartitionKey, QuotaPolicy, Scope};
 ///
 /// /// Fails for one partition in sixteen: what would your service do?
@@ -45,9 +45,9 @@ use crate::{
 /// struct Flaky(MemoryStore);
 ///
 /// impl Store for Flaky {
-///     fn acquire(&self, plan: Plan) -> AcquireFuture {
+///     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
 ///         if plan.partition().to_bytes()[0] < 16 {
-///             return AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "injected")));
+///             return StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "injected")));
 ///         }
 ///         self.0.acquire(plan)
 ///     }
@@ -104,7 +104,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// # }).unwrap();
     /// ```
     #[must_use = "a plan is decided when the future is polled"]
-    fn acquire(&self, plan: Plan) -> AcquireFuture;
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement>;
 
     /// The same for a program that has no layer: the decision that follows from the [`Measurement`].
     ///
@@ -221,14 +221,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::sync::Arc;
     /// use tokio::sync::Notify;
-    /// use tower_quota::{AcquireFuture, Decision, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimitLayer, Store, StoreFuture, key};
+    /// use tower_quota::{Decision, Measurement, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimitLayer, Store, StoreFuture, key};
     ///
     /// /// Its answers are there, and no task reads them until the store is told to.
     /// #[derive(Debug)]
     /// struct Unread(MemoryStore, Arc<Notify>);
     ///
     /// impl Store for Unread {
-    ///     fn acquire(&self, plan: Plan) -> AcquireFuture {
+    ///     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
     ///         let (store, read) = (self.0.clone(), Arc::clone(&self.1));
     ///         StoreFuture::boxed(async move {
     ///             read.notified().await;
@@ -326,7 +326,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         (**self).acquire(plan)
     }
 
@@ -365,7 +365,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
+/// use tower_quota::{Measurement, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
 /// # use tower_quota::{PolicySet, PartitionKey, QuotaPolicy, Scope};
 ///
 /// /// Answers late, and never resets a partition.
@@ -373,7 +373,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// struct Slow(MemoryStore);
 ///
 /// impl Store for Slow {
-///     fn acquire(&self, plan: Plan) -> AcquireFuture {
+///     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
 ///         let store = self.0.clone();
 ///         StoreFuture::boxed(async move {
 ///             tokio::time::sleep(Duration::from_millis(40)).await;
@@ -401,18 +401,6 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub struct StoreFuture<T>(State<T>);
-
-/// The future of [`Store::acquire`].
-///
-/// ```
-/// use tower_quota::{AcquireFuture, StoreError, StoreErrorKind};
-///
-/// # tokio_test::block_on(async {
-/// let future = AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::TimedOut, "injected")));
-/// assert_eq!(future.await.unwrap_err().kind(), StoreErrorKind::TimedOut);
-/// # });
-/// ```
-pub type AcquireFuture = StoreFuture<Measurement>;
 
 /// A result of a store that has to be waited for.
 pub(crate) type BoxedAnswer<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;

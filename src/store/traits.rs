@@ -4,15 +4,15 @@
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tower_quota::{AcquireFuture, MemoryStore, Plan, Store, StoreTraits};
-/// # use tower_quota::{Settlement, StoreFuture};
+/// use tower_quota::{Measurement, MemoryStore, Plan, Store, StoreFuture, StoreTraits};
+/// # use tower_quota::Settlement;
 ///
 /// /// One store in each region, for the callers that live there.
 /// #[derive(Debug)]
 /// struct Regions([Arc<dyn Store>; 2]);
 ///
 /// impl Store for Regions {
-///     fn acquire(&self, plan: Plan) -> AcquireFuture {
+///     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
 ///         self.0[usize::from(plan.partition().to_bytes()[0] % 2)].acquire(plan)
 ///     }
 ///

@@ -1,6 +1,6 @@
 //! Assertions about what was decided. When one fails, the message tells the whole decision.
 
-use std::{fmt::Write, time::Duration};
+use std::fmt::Write;
 
 use http::Response;
 
@@ -48,69 +48,6 @@ pub fn decision<B>(response: &Response<B>) -> &Decision {
     decision
 }
 
-/// Asserts that the request was counted and passed on.
-///
-/// # Panics
-///
-/// If not; the message says what was decided.
-///
-/// ```should_panic
-/// # tokio_test::block_on(async {
-/// use tower_quota::{QuotaPolicy, RateLimitLayer, key};
-/// use tower_quota::test_util::{Answer, ScriptedStore, assert_allowed};
-/// # use tower::{Layer, ServiceExt, service_fn};
-///
-/// let store = ScriptedStore::new();
-/// store.answer(Answer::Rejected);
-/// # let layer = RateLimitLayer::builder(store).scope("items").key(key::client_ip())
-/// #     .policy(QuotaPolicy::per_minute("minute", 5)).build().unwrap();
-/// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
-/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-/// # }));
-/// # let send = service.oneshot(http::Request::new(()));
-/// let response = send.await.unwrap();
-/// // panics: the outcome is not Allowed; status 429 Too Many Requests, Rejected; "minute": 0 left, rejects for 12s
-/// assert_allowed(&response);
-/// # });
-/// ```
-#[track_caller]
-pub fn assert_allowed<B>(response: &Response<B>) {
-    assert_outcome(response, Outcome::Allowed);
-}
-
-/// Asserts that the request was rejected because a quota was used up, whichever.
-///
-/// It does not accept other rejections: of a [blocked](Outcome::Blocked) client, or for an
-/// [unavailable store](Outcome::FailedClosed). For those there is [`assert_outcome`].
-///
-/// # Panics
-///
-/// If not; the message says what was decided.
-///
-/// ```should_panic
-/// # tokio_test::block_on(async {
-/// use tower_quota::test_util::{Answer, ScriptedStore, assert_rejected};
-/// # use tower_quota::{QuotaPolicy, RateLimitLayer, key};
-/// # use tower::{Layer, ServiceExt, service_fn};
-///
-/// let store = ScriptedStore::new();
-/// store.answer(Answer::Allowed);
-/// # let layer = RateLimitLayer::builder(store).scope("items").key(key::client_ip())
-/// #     .policy(QuotaPolicy::per_minute("minute", 5)).build().unwrap();
-/// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
-/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-/// # }));
-/// # let send = service.oneshot(http::Request::new(()));
-/// let response = send.await.unwrap();
-/// // panics: the outcome is not Rejected; status 200 OK, Allowed; "minute": 4 left
-/// assert_rejected(&response);
-/// # });
-/// ```
-#[track_caller]
-pub fn assert_rejected<B>(response: &Response<B>) {
-    assert_outcome(response, Outcome::Rejected);
-}
-
 /// Asserts that the policy of this name has rejected the request. Others may have rejected it, too.
 ///
 /// # Panics
@@ -141,7 +78,7 @@ pub fn assert_rejected<B>(response: &Response<B>) {
 /// ```
 #[track_caller]
 pub fn assert_rejected_by<B>(response: &Response<B>, policy: &str) {
-    assert_rejected(response);
+    assert_outcome(response, Outcome::Rejected);
     assert!(
         allowance(response, policy).is_violated(),
         "the policy {policy:?} has not rejected the request; {}",
@@ -214,47 +151,6 @@ pub fn assert_outcome<B>(response: &Response<B>, outcome: Outcome) {
 #[track_caller]
 pub fn remaining<B>(response: &Response<B>, policy: &str) -> u64 {
     allowance(response, policy).remaining()
-}
-
-/// The time after which a rejected request passes if no other request comes, exact to the microsecond: the time to
-/// [advance](crate::clock::Clock::advance) the clock by.
-///
-/// # Panics
-///
-/// If the request was not rejected, or if it never passes.
-///
-/// ```
-/// # tokio_test::block_on(async {
-/// use std::time::Duration;
-/// use tower_quota::{QuotaPolicy, RateLimitLayer, key};
-/// use tower_quota::test_util::{ScriptedStore, assert_allowed, assert_rejected, retry_after};
-/// # use tower::{Layer, ServiceExt, service_fn};
-///
-/// let store = ScriptedStore::new();
-/// let layer = RateLimitLayer::builder(store.clone())
-///     .policy(QuotaPolicy::per_minute("minute", 2))
-///     // … scope and key
-/// #     .scope("items").key(key::client_ip()).build().unwrap();
-/// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
-/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-/// # }));
-/// # let send = async || service.clone().oneshot(http::Request::new(())).await.unwrap();
-/// # for _ in 0..2 { send().await; }
-/// let third = send().await;
-/// assert_eq!(retry_after(&third), Duration::from_secs(30));
-///
-/// store.clock().advance(retry_after(&third) - Duration::from_micros(1));
-/// assert_rejected(&send().await);
-/// store.clock().advance(Duration::from_micros(1));
-/// assert_allowed(&send().await);
-/// # });
-/// ```
-#[track_caller]
-pub fn retry_after<B>(response: &Response<B>) -> Duration {
-    let Some(wait) = decision(response).retry_after() else {
-        panic!("there is no time after which the request passes; {}", story(response));
-    };
-    wait
 }
 
 #[track_caller]

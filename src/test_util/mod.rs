@@ -42,7 +42,8 @@
 //! use axum::body::Body;
 //! use http::Request;
 //! use tower::ServiceExt;
-//! use tower_quota::test_util::{ScriptedStore, assert_allowed, assert_rejected_by, remaining, retry_after};
+//! use tower_quota::Outcome;
+//! use tower_quota::test_util::{ScriptedStore, assert_outcome, assert_rejected_by, decision, remaining};
 //!
 //! # use axum::{Router, routing::get};
 //! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, Store, key};
@@ -59,18 +60,18 @@
 //!     app.clone().oneshot(request.unwrap()).await.unwrap()
 //! };
 //!
-//! assert_allowed(&send("alice").await);
+//! assert_outcome(&send("alice").await, Outcome::Allowed);
 //! assert_eq!(remaining(&send("alice").await, "daily"), 4_998);
 //!
 //! let rejected = send("alice").await;
 //! assert_rejected_by(&rejected, "burst");
 //! assert_eq!(rejected.status(), 429);
 //! assert_eq!(rejected.headers()["retry-after"], "1");
-//! assert_allowed(&send("bob").await);
+//! assert_outcome(&send("bob").await, Outcome::Allowed);
 //!
 //! // After exactly that time the same request passes.
-//! store.clock().advance(retry_after(&rejected));
-//! assert_allowed(&send("alice").await);
+//! store.clock().advance(decision(&rejected).retry_after().unwrap());
+//! assert_outcome(&send("alice").await, Outcome::Allowed);
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! # }).unwrap();
 //! ```
@@ -82,7 +83,7 @@
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 //! # use axum::{Router, body::Body, routing::get};
-//! use tower_quota::test_util::{Answer, ScriptedStore, assert_allowed, assert_rejected};
+//! use tower_quota::{Outcome, test_util::{Answer, ScriptedStore, assert_outcome}};
 //!
 //! # fn app(store: impl Store) -> Result<Router, ConfigError> {
 //! #     let limits = RateLimitLayer::builder(store).scope("items").key(key::header("x-user-id"))
@@ -99,13 +100,13 @@
 //! store.answer_next(1, Answer::Allowed);
 //! store.answer_next(2, Answer::Rejected);
 //!
-//! assert_allowed(&send("alice").await);
-//! assert_rejected(&send("alice").await);
+//! assert_outcome(&send("alice").await, Outcome::Allowed);
+//! assert_outcome(&send("alice").await, Outcome::Rejected);
 //! let rejected = send("alice").await;
 //! assert_eq!(rejected.headers()["content-type"], "application/problem+json");
 //!
 //! // The script is at its end: from now on the store counts.
-//! assert_allowed(&send("alice").await);
+//! assert_outcome(&send("alice").await, Outcome::Allowed);
 //! assert_eq!(store.calls(), 4);
 //! # Ok(()) });
 //! ```
@@ -151,7 +152,7 @@
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 //! # use axum::{Router, body::Body, routing::get};
 //! use std::time::Duration;
-//! use tower_quota::test_util::{Answer, ScriptedStore, assert_allowed, assert_rejected};
+//! use tower_quota::{Outcome, test_util::{Answer, ScriptedStore, assert_outcome}};
 //!
 //! # run(async {
 //! let store = ScriptedStore::new();
@@ -171,8 +172,8 @@
 //!
 //! store.answer(Answer::Counted);
 //! store.clock().advance(Duration::from_secs(1));
-//! assert_allowed(&send("alice").await);
-//! assert_rejected(&send("alice").await);
+//! assert_outcome(&send("alice").await, Outcome::Allowed);
+//! assert_outcome(&send("alice").await, Outcome::Rejected);
 //! # Ok(()) });
 //! ```
 //!
@@ -248,9 +249,7 @@ mod conformance;
 mod scripted_store;
 
 pub use self::{
-    assertions::{
-        assert_allowed, assert_outcome, assert_rejected, assert_rejected_by, decision, remaining, retry_after,
-    },
+    assertions::{assert_outcome, assert_rejected_by, decision, remaining},
     conformance::check_store,
     scripted_store::{Answer, ScriptedStore},
 };

@@ -11,7 +11,7 @@ use crate::{
     decision::{Measurement, Plan, Settlement},
     error::{StoreError, StoreErrorKind},
     lease::LeaseId,
-    store::{AcquireFuture, Store, StoreFuture, StoreTraits, memory::MemoryStore},
+    store::{Store, StoreFuture, StoreTraits, memory::MemoryStore},
 };
 
 /// The answer of a [`ScriptedStore`] to a question for a decision.
@@ -224,7 +224,7 @@ impl ScriptedStore {
         self.0.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn decided(&self, plan: Plan, reading: impl Fn(&Limit, u64) -> PolicyReading) -> AcquireFuture {
+    fn decided(&self, plan: Plan, reading: impl Fn(&Limit, u64) -> PolicyReading) -> StoreFuture<Measurement> {
         let moment = Moment {
             now: self.0.clock.now(),
             ..Moment::default()
@@ -235,7 +235,7 @@ impl ScriptedStore {
             .map(|charge| reading(charge.policy().limit(), charge.weight()))
             .collect();
         let told = Some(self.0.told);
-        AcquireFuture::ready(Ok(Measurement::of_readings(plan, moments, readings, told)))
+        StoreFuture::ready(Ok(Measurement::of_readings(plan, moments, readings, told)))
     }
 
     /// Does something unless all that the store does is to fail or to hang.
@@ -256,7 +256,7 @@ impl Default for ScriptedStore {
 }
 
 impl Store for ScriptedStore {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         let answer = self.script().next();
         match answer {
             Answer::Allowed => self.decided(plan, unused),

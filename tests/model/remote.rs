@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
+use tower_quota::{Measurement, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
 
 use super::steps::Fault;
 
@@ -55,17 +55,17 @@ fn failure(kind: StoreErrorKind) -> StoreError {
 
 impl Store for Remote {
     /// A question counts when it is sent.
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         let server = Arc::clone(&self.0);
         let fault = *self.fault();
         if !server.is_remote && fault != Some(Fault::Hangs) {
             server.calls.fetch_add(1, Ordering::SeqCst);
             return match fault {
-                Some(Fault::Fails(kind)) => AcquireFuture::ready(Err(failure(kind))),
+                Some(Fault::Fails(kind)) => StoreFuture::ready(Err(failure(kind))),
                 _ => server.memory.acquire(plan),
             };
         }
-        AcquireFuture::boxed(async move {
+        StoreFuture::boxed(async move {
             server.calls.fetch_add(1, Ordering::SeqCst);
             tokio::task::yield_now().await;
             match fault {

@@ -22,7 +22,7 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, ActualCost, Decision, Limiter, Outcome, Plan, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
+    ActualCost, Decision, Limiter, Measurement, Outcome, Plan, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
     RedisStoreBuilder, Settlement, Store, StoreErrorKind, StoreFuture, key,
 };
 
@@ -125,13 +125,13 @@ struct Watched {
 }
 
 impl Store for Watched {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         note(|call| call.store_was_asked.set(true));
         let record = self.record.clone();
         let entry = CALL.try_with(|call| call.entry).ok();
         entry.iter().for_each(|entry| record.called(*entry));
         let answer = self.store.acquire(plan);
-        AcquireFuture::boxed(async move {
+        StoreFuture::boxed(async move {
             let calling = Calling {
                 record: record.clone(),
                 entry,

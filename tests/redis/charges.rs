@@ -32,7 +32,7 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, Decision, Limiter, MemoryStore, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
+    Algorithm, Decision, Limiter, Measurement, MemoryStore, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
     RateLimitLayerBuilder, RedisStore, Settlement, Store, StoreFuture,
     clock::{Clock, Timestamp},
     key,
@@ -219,9 +219,9 @@ struct Gated {
 }
 
 impl Store for Gated {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         let (store, mut is_open) = (self.store.clone(), self.is_open.clone());
-        AcquireFuture::boxed(async move {
+        StoreFuture::boxed(async move {
             let _ = is_open.wait_for(|is_open| *is_open).await;
             store.acquire(plan).await
         })

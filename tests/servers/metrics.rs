@@ -19,7 +19,7 @@ use test_kit::{RedisCluster, load::until};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, ChargeTime, Direction, FailureMode, Limiter, LimiterBuilder, MemoryStore, MissingKey,
+    Algorithm, ChargeTime, Direction, FailureMode, Limiter, LimiterBuilder, Measurement, MemoryStore, MissingKey,
     PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules,
     Scope, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers, WeakPermit,
     clock::{Clock, Timestamp},
@@ -433,16 +433,16 @@ struct Distant {
 }
 
 impl Store for Distant {
-    fn acquire(&self, _: Plan) -> AcquireFuture {
+    fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
         let clock = self.clock.clone();
         let answer = move || {
             clock.advance(Duration::from_millis(1_500));
             Err(StoreError::new(StoreErrorKind::Failed, "test"))
         };
         if self.answers_at_once {
-            return AcquireFuture::ready(answer());
+            return StoreFuture::ready(answer());
         }
-        AcquireFuture::boxed(async move { answer() })
+        StoreFuture::boxed(async move { answer() })
     }
 
     fn settle(&self, _: Settlement) -> StoreFuture<()> {

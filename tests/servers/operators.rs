@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, ChargeTime, Direction, FailureMode, Limiter, MemoryStore, PartitionKey, Plan, PolicySet,
+    Algorithm, ChargeTime, Direction, FailureMode, Limiter, Measurement, MemoryStore, PartitionKey, Plan, PolicySet,
     QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store,
     StoreErrorKind, StoreFuture, Tiers, WeakPermit,
     clock::{Clock, Timestamp},
@@ -210,9 +210,9 @@ impl Late {
 }
 
 impl Store for Late {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         let (store, is_late) = (self.store.clone(), Instant::now() > self.from);
-        AcquireFuture::boxed(async move {
+        StoreFuture::boxed(async move {
             sleep(Duration::from_millis(if is_late { 40 } else { 1 })).await;
             store.acquire(plan).await
         })

@@ -195,8 +195,8 @@ fn a_server_that_forbids_a_command_is_told_with_what_becomes_of_requests() {
     struct Forbidding(&'static str);
 
     impl Store for Forbidding {
-        fn acquire(&self, _: Plan) -> AcquireFuture {
-            AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Failed, self.0)))
+        fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
+            StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Failed, self.0)))
         }
 
         fn settle(&self, _: Settlement) -> StoreFuture<()> {

@@ -23,15 +23,15 @@ use crate::{
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::{AcquireFuture, Decision, FailureMode, Outcome, Plan, Store, StoreError, StoreErrorKind};
+/// use tower_quota::{Decision, FailureMode, Measurement, Outcome, Plan, Store, StoreError, StoreErrorKind, StoreFuture};
 ///
 /// /// A server that is unavailable.
 /// #[derive(Debug)]
 /// struct Unavailable;
 ///
 /// impl Store for Unavailable {
-///     fn acquire(&self, _: Plan) -> AcquireFuture {
-///         AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "connection refused")))
+///     fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
+///         StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "connection refused")))
 ///     }
 ///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
 ///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }

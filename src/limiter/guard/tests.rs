@@ -6,10 +6,10 @@ use super::*;
 use crate::{
     MemoryStore,
     clock::{Clock, Timestamp},
-    decision::{Outcome, Settlement},
+    decision::{Measurement, Outcome, Settlement},
     partition::{PartitionKey, Scope},
     policy::{PolicySet, QuotaPolicy},
-    store::{AcquireFuture, Store},
+    store::{Store, StoreFuture},
 };
 
 /// A store that is available or not, and counts the calls.
@@ -22,14 +22,14 @@ struct Moody {
 }
 
 impl Store for Moody {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         if self.is_unavailable.load(Ordering::SeqCst) {
-            return AcquireFuture::boxed(std::future::pending());
+            return StoreFuture::boxed(std::future::pending());
         }
         if self.is_slow.load(Ordering::SeqCst) {
             let decided = self.store.clone();
-            return AcquireFuture::boxed(async move {
+            return StoreFuture::boxed(async move {
                 tokio::task::yield_now().await;
                 decided.acquire(plan).await
             });

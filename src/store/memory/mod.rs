@@ -5,7 +5,7 @@ mod shard;
 use std::{fmt, sync::Arc};
 
 use self::shard::Shard;
-use super::{AcquireFuture, Store, StoreFuture, StoreTraits};
+use super::{Store, StoreFuture, StoreTraits};
 use crate::{
     clock::Clock,
     decision::{Measurement, Mode, PartPlan, Plan, Reads, Settlement},
@@ -173,8 +173,8 @@ impl Shards {
 }
 
 impl Store for MemoryStore {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        AcquireFuture::ready(Ok(self.0.acquire(plan)))
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
+        StoreFuture::ready(Ok(self.0.acquire(plan)))
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {

@@ -22,10 +22,10 @@ use ::redis::{Cmd, Value};
 
 pub use self::builder::RedisStoreBuilder;
 use self::{engine::Engine, keyspace::Key, script::Call};
-use super::{AcquireFuture, Store, StoreFuture, StoreReport, StoreTraits};
+use super::{Store, StoreFuture, StoreReport, StoreTraits};
 use crate::{
     clock::Clock,
-    decision::{Plan, Settlement},
+    decision::{Measurement, Plan, Settlement},
     error::{StoreError, StoreErrorKind},
 };
 
@@ -179,8 +179,8 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        AcquireFuture::boxed(Arc::clone(&self.0).acquire(plan))
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
+        StoreFuture::boxed(Arc::clone(&self.0).acquire(plan))
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {

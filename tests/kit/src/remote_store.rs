@@ -1,6 +1,6 @@
 //! A store whose answers the layer caches as those of a server.
 
-use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreFuture};
+use tower_quota::{Measurement, MemoryStore, Plan, Settlement, Store, StoreFuture};
 
 /// Answers after `POLLS` polls without an answer: `RemoteStore::<0>` when it is first polled; the layer has to wait for
 /// `RemoteStore::<1>`, as for a store across a network.
@@ -8,9 +8,9 @@ use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreFutu
 pub struct RemoteStore<const POLLS: usize>(pub MemoryStore);
 
 impl<const POLLS: usize> Store for RemoteStore<POLLS> {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         let Self(store) = self.clone();
-        AcquireFuture::boxed(async move {
+        StoreFuture::boxed(async move {
             for _ in 0..POLLS {
                 tokio::task::yield_now().await;
             }

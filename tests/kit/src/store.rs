@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{sync::Semaphore, task::yield_now, time::sleep};
 use tower_quota::{
-    AcquireFuture, Decision, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    Decision, Measurement, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
     clock::{Clock, Timestamp},
 };
 
@@ -110,7 +110,7 @@ impl Default for TestStore {
 }
 
 impl Store for TestStore {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         self.0.calls.fetch_add(1, Ordering::SeqCst);
         let cost = plan.charges().next().unwrap().cost();
         self.0.asked.store(cost, Ordering::SeqCst);
@@ -118,28 +118,28 @@ impl Store for TestStore {
         let store = Arc::clone(&self.0.store);
         match timing {
             Timing::AtOnce => store.acquire(plan),
-            Timing::Failing(kind) => AcquireFuture::ready(Err(StoreError::new(kind, "test"))),
-            Timing::FailingLater(kind) => AcquireFuture::boxed(async move {
+            Timing::Failing(kind) => StoreFuture::ready(Err(StoreError::new(kind, "test"))),
+            Timing::FailingLater(kind) => StoreFuture::boxed(async move {
                 yield_now().await;
                 Err(StoreError::new(kind, "test"))
             }),
-            Timing::Far(way) => AcquireFuture::boxed(async move {
+            Timing::Far(way) => StoreFuture::boxed(async move {
                 sleep(way).await;
                 let decided = store.acquire(plan).await;
                 sleep(way).await;
                 decided
             }),
-            Timing::Hanging => AcquireFuture::boxed(pending()),
-            Timing::Held(permits) => AcquireFuture::boxed(async move {
+            Timing::Hanging => StoreFuture::boxed(pending()),
+            Timing::Held(permits) => StoreFuture::boxed(async move {
                 permits.acquire_owned().await.unwrap().forget();
                 store.acquire(plan).await
             }),
-            Timing::Later => AcquireFuture::boxed(async move {
+            Timing::Later => StoreFuture::boxed(async move {
                 let decided = store.acquire(plan).await;
                 yield_now().await;
                 decided
             }),
-            Timing::Told(permits) => AcquireFuture::boxed(async move {
+            Timing::Told(permits) => StoreFuture::boxed(async move {
                 let decided = store.acquire(plan).await;
                 permits.acquire_owned().await.unwrap().forget();
                 decided

@@ -19,7 +19,7 @@ use tokio::{
 };
 use tower::{Layer, ServiceExt};
 use tower_quota::{
-    Access, AccessList, AcquireFuture, Algorithm, Direction, Limiter, MemoryStore, MissingKey, PartitionKey, Plan,
+    Access, AccessList, Algorithm, Direction, Limiter, Measurement, MemoryStore, MissingKey, PartitionKey, Plan,
     QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Rules, Settlement, Store, StoreError,
     StoreErrorKind, StoreFuture, Tiers, clock::Clock, key,
 };
@@ -635,9 +635,9 @@ impl Gated {
 }
 
 impl Store for Gated {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         let gated = self.clone();
-        AcquireFuture::boxed(async move {
+        StoreFuture::boxed(async move {
             let number = gated.begun.fetch_add(1, Ordering::SeqCst) + 1;
             gated.gate.acquire().await.unwrap().forget();
             let answer = match number == gated.fails {

@@ -20,7 +20,7 @@ use crate::{
     limiter::guard::{DecisionState, Guard, GuardConfig, PendingDecision},
     partition::{PartitionKey, Scope},
     policy::{Algorithm, MAX_POLICIES, PolicySet, QuotaPolicy},
-    store::{AcquireFuture, Store},
+    store::{Store, StoreFuture},
     sync::random::{Sequence, for_many},
 };
 
@@ -34,10 +34,10 @@ struct Remote {
 }
 
 impl Store for Remote {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let (store, clock, one_way) = (self.store.clone(), self.clock.clone(), self.one_way);
-        AcquireFuture::boxed(async move {
+        StoreFuture::boxed(async move {
             travel(&clock, one_way).await;
             let decision = store.acquire(plan).await;
             travel(&clock, one_way).await;
