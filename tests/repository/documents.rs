@@ -13,7 +13,7 @@ use super::{circles::Modules, conformance::mistake_in_tests};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-pub(crate) fn read(path: &str) -> String {
+fn read(path: &str) -> String {
     fs::read_to_string(Path::new(ROOT).join(path)).unwrap()
 }
 

@@ -7,7 +7,6 @@ mod circles;
 mod compiler_messages;
 mod conformance;
 mod documents;
-mod english;
 mod fuzz_seeds;
 mod mistakes;
 mod results;
