@@ -53,6 +53,22 @@ impl PartitionKey {
         Self::of_part([if is_taken { b"=" } else { b"" }, kind], value.as_ref())
     }
 
+    /// A key without its value, to be completed for each request.
+    pub(crate) fn of_kind(kind: impl AsRef<[u8]>) -> Self {
+        let mut key = Self::new(kind, []);
+        key.0.truncate(key.0.len() - size_of::<u64>());
+        key
+    }
+
+    /// The key that [`new`](Self::new) makes of this kind and the value.
+    #[inline]
+    pub(crate) fn with_value(&self, value: &[u8]) -> Self {
+        let mut bytes = SmallVec::from_slice(&self.0);
+        bytes.extend_from_slice(&(value.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(value);
+        Self(bytes)
+    }
+
     /// A key of one of [`OWN_KINDS`], which is never equal to one that [`new`](Self::new) makes.
     pub(crate) fn own(kind: &'static str, value: &[u8]) -> Self {
         debug_assert!(OWN_KINDS.contains(&kind), "{kind} has to be kept apart from others");

@@ -32,8 +32,14 @@ use crate::{
 /// assert_eq!(by_user.extract(&parts(request("alice").header("x-user-id", "bob"))), None);
 /// ```
 pub fn header(name: impl AsRef<str>) -> Header {
+    let name = HeaderName::from_bytes(name.as_ref().as_bytes()).map_err(|_| name.as_ref().to_owned());
+    let kind = match &name {
+        Ok(name) => PartitionKey::of_kind(name),
+        Err(name) => PartitionKey::of_kind(name),
+    };
     Header {
-        name: HeaderName::from_bytes(name.as_ref().as_bytes()).map_err(|_| name.as_ref().to_owned()),
+        name,
+        kind,
         even_if_forwarded: false,
     }
 }
@@ -55,6 +61,8 @@ pub fn header(name: impl AsRef<str>) -> Header {
 #[derive(Clone, Debug)]
 pub struct Header {
     name: Result<HeaderName, String>,
+    /// Its keys without their values.
+    kind: PartitionKey,
     even_if_forwarded: bool,
 }
 
@@ -100,10 +108,7 @@ impl Header {
     /// # Ok(()) });
     /// ```
     pub fn key_of(&self, value: impl AsRef<[u8]>) -> PartitionKey {
-        match &self.name {
-            Ok(name) => PartitionKey::new(name, value),
-            Err(name) => PartitionKey::new(name, value),
-        }
+        self.kind.with_value(value.as_ref())
     }
 }
 
@@ -112,7 +117,7 @@ impl KeyExtractor for Header {
         let name = self.name.as_ref().ok()?;
         let mut values = request.headers.get_all(name).iter();
         match (values.next(), values.next()) {
-            (Some(value), None) if !value.is_empty() => Some(PartitionKey::new(name, value)),
+            (Some(value), None) if !value.is_empty() => Some(self.kind.with_value(value.as_bytes())),
             _ => None,
         }
     }

@@ -483,6 +483,17 @@ impl PartitionState {
         states.any(|kept| kept.counter.is_used(kept.state, kept.at.as_micros(), at))
     }
 
+    /// Returns `true` if this state equals that of a partition never seen.
+    pub(crate) fn is_empty(&self, now: Timestamp) -> bool {
+        if self.others.is_some() || self.states.len() > self.policies.len() {
+            return self.empty_at() <= now;
+        }
+        // A store asks this for every new partition and for two others.
+        let (last, now) = (self.at.as_micros(), now.as_micros());
+        let mut own = self.policies.iter().zip(&self.states);
+        own.all(|(policy, state)| policy.counter().empty_at(state, last) <= now)
+    }
+
     /// The moment from which this state equals that of a partition never seen.
     pub(crate) fn empty_at(&self) -> Timestamp {
         let states = self.kept();

@@ -93,17 +93,28 @@ impl<V> BoundedMap<V> {
         worth: impl Fn(&V, bool) -> W,
         new: impl FnOnce() -> V,
     ) -> &mut V {
-        let index = self.entries.get_index_of(&partition).unwrap_or_else(|| {
-            let value = new();
-            self.sweep(&is_expired);
-            if self.entries.len() >= self.cap {
-                self.evict(&worth(&value, false), is_expired, worth);
-            }
-            self.grow();
-            self.visited.push(false);
-            self.entries.insert_full(partition, value).0
-        });
+        let index = match self.entries.get_index_of(&partition) {
+            Some(index) => index,
+            None => self.insert(partition, new(), is_expired, worth),
+        };
         &mut self.entries[index]
+    }
+
+    /// Finds room for the entry of a partition that has none, and returns its index.
+    pub(crate) fn insert<W: Ord>(
+        &mut self,
+        partition: PartitionId,
+        value: V,
+        is_expired: impl Fn(&V) -> bool,
+        worth: impl Fn(&V, bool) -> W,
+    ) -> usize {
+        self.sweep(&is_expired);
+        if self.entries.len() >= self.cap {
+            self.evict(&worth(&value, false), is_expired, worth);
+        }
+        self.grow();
+        self.visited.push(false);
+        self.entries.insert_full(partition, value).0
     }
 
     /// By doubling, but never beyond the cap: a map that grows by itself would end with nearly twice the memory.

@@ -70,14 +70,13 @@ impl Shard {
         }
     }
 
-    /// Keeps a new partition unless it is like one never seen. If there is no room, it replaces one of which the least
+    /// Keeps a partition that was not found unless it is like one never seen. If there is no room, it replaces one of which the least
     /// is used.
     fn keep(&mut self, now: Timestamp, partition: PartitionId, state: PartitionState) {
-        if state.empty_at() > now {
-            let is_expired = |state: &PartitionState| state.empty_at() <= now;
+        if !state.is_empty(now) {
+            let is_expired = |state: &PartitionState| state.is_empty(now);
             let worth = |state: &PartitionState, is_returning: bool| state.eviction_priority(now, is_returning);
-            self.partitions
-                .get_or_insert_with(partition, is_expired, worth, || state);
+            self.partitions.insert(partition, state, is_expired, worth);
         }
     }
 }

@@ -98,13 +98,14 @@ impl Prepared {
         let wait = report.retry_after().filter(|_| dialect == Dialect::EditorsCopy);
         let nearest = wait.and_then(|_| nearest_item(report));
         let mut items = 0;
-        for (index, mut limit) in report.limits().enumerate() {
+        // Not a `for` loop, which takes each step through all adapters of the iterator.
+        report.limits().enumerate().for_each(|(index, mut limit)| {
             items = index + 1;
             if let Some(seconds) = wait.filter(|_| limit.is_violated || nearest == Some(index)) {
                 limit = limit.resetting_after(seconds);
             }
             self.starts.push(dialect, &limit, report, field);
-        }
+        });
         if items > MAX_ITEMS || field.len() > MAX_LENGTH {
             field.clear();
         }
