@@ -26,6 +26,8 @@ pub struct Partition {
     states: HashMap<String, State>,
     /// The set of policies that was charged last, unless something else was written since.
     set: usize,
+    /// True once a store in memory has a partition, which may be empty by now.
+    is_there: bool,
     requests: u64,
     /// When the numbers that are kept together were written, if any of them was used then.
     written: Option<i128>,
@@ -138,6 +140,7 @@ impl Partition {
             kept,
             states: HashMap::new(),
             set: NO_SET,
+            is_there: false,
             requests: 0,
             written: None,
             life: 0,
@@ -493,7 +496,10 @@ impl Partition {
 
     /// The set of the last charge once something of `set` was settled.
     fn set_after(&self, set: usize) -> usize {
-        let is_first = self.states.is_empty() && self.set == NO_SET;
+        let is_first = match self.kept {
+            Kept::Together => !self.is_there,
+            Kept::Apart { .. } => self.states.is_empty() && self.set == NO_SET,
+        };
         if is_first || set == self.set { set } else { NO_SET }
     }
 
@@ -543,6 +549,11 @@ impl Partition {
         kept.extend(lockouts.map(|(policy, lockout)| (blocking(policy), State::Lockout(lockout.clone()))));
         let is_used = |state: &State| state.is_number() && state.get().used(now) > 0;
         self.written = kept.values().any(is_used).then_some(now);
+        // A store in memory keeps no new partition that is like one never seen, so no set is its first one.
+        if self.kept == Kept::Together && !self.is_there && kept.values().all(|state| state.get().used(now) == 0) {
+            return;
+        }
+        self.is_there = true;
         self.states = kept;
         self.set = set;
     }
