@@ -1,33 +1,30 @@
-//! A policy as a user writes it.
-
 use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
 
 use super::{Algorithm, CalendarWindow, Direction, QuotaUnit, UnitName};
 use crate::fields::ExtensionValue;
 
-/// A named limit: so many units per time window, or so many at a time, for each partition.
+/// A named limit: a number of units per window, or of concurrent requests, for each partition.
 ///
-/// By default it counts requests with a *token bucket*: a bucket of [`burst_capacity`](Self::burst_capacity) units (by
-/// default the quota) that fills evenly, at `quota` units per `window`. In any time *t* no more than the capacity and
-/// `quota` × *t* ÷ `window` units pass. So `per_minute("minute", 60)` lets 60 requests pass at one moment and then one each
-/// second: up to 119 in a minute that begins with a full bucket, as fixed windows do around a border. Where no minute may
-/// see more than 60, take [`StrictTokenBucket`](Algorithm::StrictTokenBucket) or
-/// [`SlidingWindowLog`](Algorithm::SlidingWindowLog). [`Algorithm`] and [`QuotaUnit`] say what else there is.
+/// By default, a policy counts requests with a *token bucket*, which holds [`burst_capacity`](Self::burst_capacity)
+/// units (by default, the quota) and refills continuously at `quota` units per `window`. With
+/// `per_minute("minute", 60)`, a caller can send 60 requests at once and then one per second: up to 119 within one
+/// minute. If no minute may exceed 60, use [`StrictTokenBucket`](Algorithm::StrictTokenBucket) or
+/// [`SlidingWindowLog`](Algorithm::SlidingWindowLog). See [`Algorithm`] and [`QuotaUnit`] for the alternatives.
 ///
-/// Counting is exact to the unit and the microsecond. Only where a full bucket times the window has more digits than
-/// a double holds (5 003 in 31 days is such a quota, 5 000 is not) is the rate rounded down, by less than a millionth.
-/// Numbers with which more would be lost are rejected when the layer is built.
+/// Policies are validated by [`build`](crate::RateLimitLayerBuilder::build) and
+/// [`PolicySet::new`](crate::PolicySet::new), whose errors name the policy. A policy has
+/// - a **name** of 1 to 128 printable ASCII characters, which clients see in the `RateLimit` field;
+/// - a **quota** of up to 999,999,999,999,999 units; 0 means *closed*;
+/// - a **window** of 1 to 1,000,000,000 whole seconds or of a [calendar](Self::per_calendar), unless it limits
+///   concurrent requests;
+/// - a **burst capacity** from 1 to 999,999,999,999,999, for token buckets.
 ///
-/// Nothing is checked here: [`build`](crate::RateLimitLayerBuilder::build) does that, and its error names the policy. A
-/// policy has
-/// - a **name** of 1 to 128 characters of printable ASCII, shown to clients in the `RateLimit` field;
-/// - a **quota** up to 999 999 999 999 999; 0 means *closed*;
-/// - a **window** of whole seconds, from 1 second to 1 000 000 000 seconds, or one of a [calendar](Self::per_calendar), unless
-///   it limits concurrent requests;
-/// - a **burst capacity** from 1 to 999 999 999 999 999, for token buckets.
+/// Counting is exact to the unit and the microsecond. The rate is rounded down, by less than one millionth, only if
+/// capacity times window exceeds the precision of a double (as for 5,003 units in 31 days, but not for 5,000).
+/// Policies that would lose more are rejected.
 ///
-/// Constructors are named after the window, and the number is how many units it has. They are `const`, so that limits can
-/// be constants of a module; a name that is made at run time is set by [`with_name`](Self::with_name):
+/// Constructors are named after the window and are `const`, so limits can be constants of a module. Use
+/// [`with_name`](Self::with_name) for names that are created at run time:
 ///
 /// ```
 /// use std::time::Duration;
@@ -51,12 +48,12 @@ use crate::fields::ExtensionValue;
 /// assert_eq!((slots.unit(), slots.window()), (QuotaUnit::ConcurrentRequests, None));
 /// assert_eq!(hourly.algorithm(), Algorithm::SlidingWindowLog);
 ///
-/// // Counted by address, hidden, and rejecting nothing yet:
+/// // Keyed by address, and evaluated without enforcing (which also hides it):
 /// let trial = QuotaPolicy::per_hour("trial", 10).keyed_by("address").shadow();
 /// assert_eq!(trial.key_name(), Some("address"));
 /// assert!(trial.is_shadow() && trial.is_hidden() && trial.prefetch().is_none());
 ///
-/// // All of them are valid for one request, and a window of zero is not.
+/// // A set validates its policies: a window of zero is an error.
 /// let error = PolicySet::new([QuotaPolicy::new("now", 1, Duration::ZERO)]).unwrap_err();
 /// assert_eq!(error.to_string(), r#"policy "now": window 0ns is not a whole number of seconds in 1..=1000000000"#);
 /// assert!(PolicySet::new([DAILY, weekly, bursty, bandwidth, slots, hourly]).is_ok());
@@ -64,13 +61,14 @@ use crate::fields::ExtensionValue;
 ///
 /// # Closed
 ///
-/// A policy with quota 0 rejects every request, also one that costs nothing, without asking the store, and so also while
-/// that is unavailable. There is no `Retry-After`: the request never passes while the policy holds. The fields say `q=0`
-/// and `r=0` (draft-11, section "Quota Parameter", allows that), and no `t`; the problem says that the limit is closed.
-/// You want it to close a tier or a route, most often by [rules that change](crate::RulesHandle). Units that were used
-/// before stay used when it is opened again. Neither a [top-up](crate::CallerQuotas::top_up) nor
-/// [capacity](crate::Capacity) opens it. Its other settings (a burst capacity, prefetch, a lockout) have no effect until it
-/// is opened, and a [shadow](Self::shadow) rejects nothing.
+/// A policy with quota 0 rejects every request, even at cost 0. The store is not called, so requests are also rejected
+/// while it is unavailable. The response has no `Retry-After`, and its fields contain `q=0` and `r=0` (as draft-11,
+/// section "Quota Parameter", allows) but no `t`. The problem details state that the limit is closed.
+///
+/// Use this to close a tier or a route, usually with [rules that change at run time](crate::RulesHandle). Units used
+/// earlier still count after reopening. Neither a [top-up](crate::CallerQuotas::top_up) nor
+/// [capacity](crate::Capacity) opens a closed policy. Its other settings (burst capacity, prefetch, lockout) have no
+/// effect while it is closed, and a closed [shadow](Self::shadow) rejects nothing.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -91,12 +89,12 @@ use crate::fields::ExtensionValue;
 ///
 /// # In files
 ///
-/// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, within the bounds above, and
-/// what else it needs of `window_seconds`, `calendar` (such as
-/// `{"period": "month", "time_zone": "Europe/Berlin", "month_begins": 15}`), `burst_capacity`,
-/// `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`, `"concurrent_requests"`, `"content_bytes"`,
-/// `"request_content_bytes"`, `"response_content_bytes"`, or a name of [your own](Self::with_unit)), `key`,
-/// `caller_quotas` (such as `[10, 10000]`), `overage_percent`, `lockout_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
+/// With the feature `serde`, a policy can be deserialized from any format. `name` and `quota` are required. Optional
+/// are `window_seconds`, `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin", "month_begins": 15}`),
+/// `burst_capacity`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`, `"concurrent_requests"`,
+/// `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`, or a [custom unit](Self::with_unit)),
+/// `key`, `caller_quotas` (such as `[10, 10000]`), `overage_percent`, `lockout_seconds`, `prefetch`, `hidden`,
+/// `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -122,21 +120,18 @@ pub struct QuotaPolicy {
     pub(crate) burst_capacity: Option<u64>,
     pub(crate) algorithm: Algorithm,
     pub(crate) unit: QuotaUnit,
-    /// The number of units that an instance may prefetch at once.
     pub(crate) prefetch: Option<u64>,
-    /// The time for which it rejects everything once it is used up.
     pub(crate) lockout: Option<Duration>,
     pub(crate) is_hidden: bool,
     pub(crate) is_shadow: bool,
     pub(crate) shows_partition_key: bool,
     pub(crate) caller_quotas: Option<CallerQuotaBounds>,
     pub(crate) overage: Option<u32>,
-    /// The name of the layer's key by which it counts, if that is not the main one.
+    /// `None` for the main key.
     pub(crate) key: Option<Cow<'static, str>>,
     pub(crate) extensions: Vec<(Cow<'static, str>, ExtensionValue)>,
 }
 
-/// The bounds of the quotas that callers may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallerQuotaBounds {
     pub(crate) least: u64,
@@ -144,9 +139,9 @@ pub(crate) struct CallerQuotaBounds {
 }
 
 impl QuotaPolicy {
-    /// `quota` units in each `window`, which is of whole seconds.
+    /// Creates a policy of `quota` units per `window`, in whole seconds.
     ///
-    /// The name has 1 to 128 characters of printable ASCII. The error about a longer one shows its beginning:
+    /// The name has 1 to 128 printable ASCII characters. An error about a longer name shows only its beginning:
     ///
     /// ```
     /// use std::time::Duration;
@@ -160,34 +155,45 @@ impl QuotaPolicy {
         Self::windowed("", quota, window).with_name(name)
     }
 
-    /// `quota` units per second. A name that is made at run time is set by [`with_name`](Self::with_name).
+    /// Creates a policy of `quota` units per second.
+    ///
+    /// Use [`with_name`](Self::with_name) for names that are created at run time.
     pub const fn per_second(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(1))
     }
 
-    /// `quota` units per minute. A name that is made at run time is set by [`with_name`](Self::with_name).
+    /// Creates a policy of `quota` units per minute.
+    ///
+    /// Use [`with_name`](Self::with_name) for names that are created at run time.
     pub const fn per_minute(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(60))
     }
 
-    /// `quota` units per hour. A name that is made at run time is set by [`with_name`](Self::with_name).
+    /// Creates a policy of `quota` units per hour.
+    ///
+    /// Use [`with_name`](Self::with_name) for names that are created at run time.
     pub const fn per_hour(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(3_600))
     }
 
-    /// `quota` units per day of 24 hours. A token bucket's window slides with each caller; that of a
-    /// [fixed window](Algorithm::FixedWindow) ends at midnight UTC.
+    /// Creates a policy of `quota` units per day of 24 hours.
     ///
-    /// A name that is made at run time is set by [`with_name`](Self::with_name).
+    /// With the default token bucket, the window slides with each caller. With
+    /// [`FixedWindow`](Algorithm::FixedWindow), it ends at midnight UTC. For days of a time zone, see
+    /// [`per_calendar_day`](Self::per_calendar_day).
+    ///
+    /// Use [`with_name`](Self::with_name) for names that are created at run time.
     pub const fn per_day(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(86_400))
     }
 
-    /// At most `quota` requests at a time. A name that is made at run time is set by [`with_name`](Self::with_name).
+    /// Creates a limit of `quota` concurrent requests.
     ///
-    /// A request holds its slot from admission (waiting in a queue included) until its response body has ended or was
-    /// dropped, it was cancelled, or the inner service failed. See [`WeakPermit`](crate::WeakPermit) for upgraded
-    /// connections.
+    /// A request holds its slot from admission (including time in a queue) until its response body ends or is dropped,
+    /// the request is cancelled, or the inner service fails. For upgraded connections, see
+    /// [`WeakPermit`](crate::WeakPermit).
+    ///
+    /// Use [`with_name`](Self::with_name) for names that are created at run time.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -200,7 +206,7 @@ impl QuotaPolicy {
     /// let first = begin().await?;
     /// assert_eq!(begin().await?.outcome(), Outcome::Allowed);
     /// assert_eq!(begin().await?.outcome(), Outcome::Rejected);
-    /// // The first one is over. A layer settles that by itself.
+    /// // The first request ends. A layer settles it automatically.
     /// store.settle(Settlement::new(&first, 1)).await?;
     /// assert_eq!(begin().await?.outcome(), Outcome::Allowed);
     /// # Ok(()) });
@@ -244,10 +250,14 @@ impl QuotaPolicy {
         }
     }
 
-    /// Lets `capacity` units pass at one moment after a pause, more or fewer than the quota. The rate stays the same
-    /// unless the bucket is [strict](Algorithm::StrictTokenBucket). For token buckets only.
+    /// Sets the burst capacity of a token bucket: the units that can be used at once.
     ///
-    /// The `RateLimit-Policy` field shows the quota, not the capacity: tell your clients what else may pass at once.
+    /// The refill rate does not change, except for [`StrictTokenBucket`](Algorithm::StrictTokenBucket). The capacity
+    /// can be above or below the quota. Clients see only the quota in `RateLimit-Policy`, so document the burst
+    /// capacity for them.
+    ///
+    /// Default: the quota; for `StrictTokenBucket`, half of it, rounded up. `build()` rejects a burst capacity for
+    /// other algorithms.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -261,7 +271,7 @@ impl QuotaPolicy {
     /// for _ in 0..5 {
     ///     assert_eq!(store.decide(plan.clone()).await?.outcome(), Outcome::Allowed);
     /// }
-    /// // Afterwards there is the rate.
+    /// // Afterwards, the rate applies.
     /// assert_eq!(store.decide(plan.clone()).await?.outcome(), Outcome::Rejected);
     /// clock.advance(Duration::from_secs(1));
     /// assert_eq!(store.decide(plan.clone()).await?.outcome(), Outcome::Allowed);
@@ -279,14 +289,14 @@ impl QuotaPolicy {
         self
     }
 
-    /// Allows individual quotas within `quotas`, such as those of contracts. By default, all callers of a tier have the same
-    /// quota.
+    /// Allows individual quotas within `quotas`, such as contractual ones.
     ///
-    /// [`CallerQuotas`](crate::CallerQuotas) carries the numbers, in the request or from the source of tiers. A number
-    /// outside the bounds is replaced by the nearest bound. With a lower bound of 0, a caller's policy can be closed.
+    /// [`CallerQuotas`](crate::CallerQuotas) carries the numbers, either in the request or from the source of tiers. A
+    /// number outside the bounds is replaced by the nearest bound. With a lower bound of 0, a caller's policy can be
+    /// closed. Default: all callers of a tier have the same quota.
     ///
-    /// [`build`](crate::RateLimitLayerBuilder::build) fails if the lower bound is above the upper one, or if either is not a
-    /// valid quota of the policy.
+    /// [`build`](crate::RateLimitLayerBuilder::build) fails if the lower bound is above the upper one, or if either is
+    /// not a valid quota of the policy.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -313,16 +323,17 @@ impl QuotaPolicy {
         self
     }
 
-    /// Admits requests up to `percent` percent above the quota and counts them exactly: a soft limit below a hard ceiling.
+    /// Admits and counts requests up to `percent` percent above the quota.
     ///
-    /// Use this to notify or bill a customer before rejecting its requests. For a request above the quota, the `RateLimit`
-    /// field shows `r=0`, [`Allowance::over_quota`](crate::Allowance::over_quota) returns the excess units, the metric
-    /// `tower_quota_over_quota_total` increments, and a sampled event of level `INFO` names the policy. Requests above the
-    /// ceiling are rejected.
+    /// Use this to notify or bill a customer before rejecting its requests: the quota is a soft limit below a hard
+    /// ceiling. For a request above the quota, the `RateLimit` field shows `r=0`,
+    /// [`Allowance::over_quota`](crate::Allowance::over_quota) returns the excess units, the metric
+    /// `tower_quota_over_quota_total` increments, and a sampled event of level `INFO` names the policy. Requests above
+    /// the ceiling are rejected.
     ///
-    /// An overage applies to fixed windows, sliding windows, calendar windows and concurrency limits, not to buckets. Caller
-    /// quotas, top-ups and reduced capacity change quota and ceiling in proportion. Counters are lost with the store's data:
-    /// they are not an invoice.
+    /// An overage applies to fixed windows, sliding windows, calendar windows and concurrency limits, not to buckets.
+    /// Caller quotas, top-ups and reduced capacity change quota and ceiling in proportion. Counters are lost with the
+    /// store's data, so do not use them as an invoice.
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) fails if `percent` is not in 1..=10,000, if the ceiling is above
     /// 999,999,999,999,999, and for policies that are shadows, buckets, prefetched, or have a lockout.
@@ -352,34 +363,35 @@ impl QuotaPolicy {
         self
     }
 
-    /// The units above the quota that the [overage](Self::with_overage) admits; 0 without one.
     pub(crate) fn overage_units(&self) -> u64 {
         let Some(percent) = self.overage else { return 0 };
         let units = u128::from(self.quota) * u128::from(percent) / 100;
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 
-    /// The most that is ever admitted: the quota with its overage.
     pub(crate) fn ceiling(&self) -> u64 {
         self.quota.saturating_add(self.overage_units())
     }
 
-    /// Counts time in another way than a token bucket: [`Algorithm`] shows each. Not for limits of concurrent requests.
+    /// Sets the algorithm.
+    ///
+    /// Default: [`Algorithm::TokenBucket`], or [`Algorithm::FixedWindow`] for calendar windows. `build()` rejects
+    /// other algorithms for calendar windows and for concurrency limits.
     #[must_use]
     pub const fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = algorithm;
         self
     }
 
-    /// Counts bytes of content instead of requests; a request counts for at least one.
+    /// Counts bytes of content instead of requests, at least one per request.
     ///
-    /// The layer charges a known length before it passes the request on, and other bytes as they are streamed: the
-    /// policy is then overdrawn, by up to as much again as it may hold, and later requests wait until that is paid off.
-    /// A request of unknown size is passed on if one byte is left.
+    /// The layer charges a known length before it forwards the request, and other bytes as they are streamed. Streamed
+    /// bytes can overdraw the policy by at most its capacity, and later requests wait until the debt is repaid. A
+    /// request of unknown size is forwarded if at least one byte remains.
     ///
-    /// A response that says how long it is is charged before it is sent, but never more than 1 MiB ahead; of any other,
-    /// up to 1 MiB is charged after it was sent. Nothing is delayed for that. What is charged ahead stays charged if the
-    /// client goes away before the end; a `HEAD` request counts for a byte, whatever length it is told.
+    /// A response with a known length is charged before it is sent, at most 1 MiB ahead. For any other response, up to
+    /// 1 MiB is charged after it was sent. Charging never delays a response. Bytes charged ahead stay charged if the
+    /// client disconnects early. A response to `HEAD` counts as one byte, whatever its `Content-Length`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -403,22 +415,21 @@ impl QuotaPolicy {
         self
     }
 
-    /// Counts units of your own, `"tokens"` say, in place of requests: for what runs out sooner than requests do.
+    /// Counts a custom unit, such as `"tokens"`, instead of requests.
     ///
-    /// A policy of requests beside it, and policies of up to three such units, hold in the same decision: all of them are
-    /// charged, or none.
+    /// Policies with different units are charged in one decision: either all of them or none. A policy set can have up
+    /// to three custom units.
     ///
-    /// - **Before** the request is passed on, the layer charges what
-    ///   [`unit_cost`](crate::RateLimitLayerBuilder::unit_cost) says for the unit: the amount, or an estimate. `build()` rejects
-    ///   a unit that has no cost.
-    /// - **Afterwards** the handler reports to the [permit](crate::WeakPermit) of its request how much was used, also
-    ///   while the response is streamed. The difference is given back, or charged: the policy is then overdrawn, by up to as
-    ///   much again as it may hold, and later requests wait until that is paid off.
+    /// - **Before** the layer forwards the request, it charges the amount or estimate from
+    ///   [`unit_cost`](crate::RateLimitLayerBuilder::unit_cost). `build()` rejects a unit without a cost.
+    /// - **Afterwards**, and while the response is streamed, the handler reports the actual usage to the
+    ///   [permit](crate::WeakPermit) of its request. The difference is refunded or charged. A late charge can overdraw
+    ///   the policy by at most its capacity, and later requests wait until the debt is repaid.
     ///
-    /// A unit has from 1 to 24 printable ASCII characters. Policies of different units share no used units. The
-    /// `RateLimit` field shows what is left; `RateLimit-Policy` leaves the policy out, because draft-11 lets `qu` name only
-    /// the units of its registry, and a reader takes a policy without one to count requests. Dialects without names show no
-    /// such policy at all.
+    /// `unit` has 1 to 24 printable ASCII characters. The `RateLimit` field shows the remaining units.
+    /// `RateLimit-Policy` omits the policy, because draft-11 allows `qu` to name only registered units, and clients
+    /// would take a policy without `qu` for a limit on requests. Dialects without policy names omit such policies
+    /// entirely.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -449,49 +460,51 @@ impl QuotaPolicy {
         self
     }
 
-    /// Lets an instance charge up to `units` units in one call, spend them without asking the store, and give back what it
-    /// does not use: for callers that are hotter than what one Redis can decide, and for a Redis that is far away.
+    /// Charges batches of up to `units` to the store and spends them locally.
     ///
-    /// An instance begins with single charges. While a caller keeps asking, its batches double until one lasts for most of its
-    /// lifetime: four round trips to the store (the shortest of the last minute), at least 1 s, and at most 5 s or a tenth of the
-    /// window. A batch is never larger than `units`, and never more than a quarter of what the store has left, so that the
-    /// last units are charged one by one again. Units that are not spent within the lifetime are given back.
+    /// Use this for callers that exceed the throughput of one Redis server, or for a remote Redis. Only for token
+    /// buckets and fixed windows that count requests. Range: 1 to the burst capacity. Default: each request is charged
+    /// individually.
     ///
-    /// The next batch is fetched *ahead*: by a call in the background, two round trips before the caller has used up what is
-    /// held. So the requests of a busy caller wait twice, for the first answer and for the first batch, and then no more,
-    /// however far away the store is. They wait again where a fixed window ends, for one round trip; where the caller is
-    /// suddenly much faster; and near the end of a quota.
+    /// Requests are prefetched only if *all* policies of the request have this setting and the same key, and none is a
+    /// [shadow](Self::shadow) or counts a [custom unit](Self::with_unit). Split a layer that has a hot limit for all
+    /// users and limits per user into two. Changes of a charge, such as [`ActualCost`](crate::ActualCost), still need
+    /// one call each. Prefetching needs a Tokio runtime with timers; without one, requests are charged individually.
     ///
-    /// - **Never more than the quota.** A unit is charged before it is spent. A fixed window never sees more than its quota.
-    ///   A token bucket lets no more pass in any time *t* than its burst capacity and what its rate gives in *t* and in the
-    ///   lifetime before, and no more than capacity, rate and instances × `units`.
-    /// - **At times less.** What one instance holds, the others cannot spend meanwhile: at most instances × `units` for
-    ///   each caller and for one lifetime, what is under way included. Keep that far below the quota; a tenth is a good choice.
-    ///   A caller whose requests are spread evenly over 20 instances gets 99 % of a fixed window or more.
-    /// - **A batch that is answered late is not lost.** Its units are spent, or given back if their lifetime is over. Lost are at
-    ///   most `units` for each caller of an instance that is killed, and a batch that is not answered within 5 s after the
-    ///   deadline or whose connection ends. `tower_quota_late_batches_total` [counts](crate::telemetry) all of them.
-    /// - **The size of a batch.** As many units as one instance spends on one caller in a second: fewer need more calls.
-    ///   With 500 and 200 requests a second, there is one call for about 60 requests. With fewer than the caller uses in two
-    ///   round trips, requests wait.
-    /// - **The distance.** Three round trips within the [deadline](crate::LimiterBuilder::deadline): near the end of
-    ///   a quota a request asks for a batch, for itself, and once more when a rest was given back. Where a tenth of the window
-    ///   is less than four round trips, as with a window of a second and a store 80 ms away, requests wait.
-    /// - **The remaining units that are shown** are those that the store had left when the batch was charged, less what this
-    ///   instance has charged since.
-    /// - **While a quota is used up**, each request is charged or rejected for itself again, as without the setting.
-    /// - **While the store is unavailable**, prefetched units are still spent; then it is up to the
-    ///   [`FailureMode`](crate::FailureMode). A call ahead that fails changes no request; the next one is made after an eighth
-    ///   of the lifetime.
-    /// - **A [reset](crate::Caller::reset)** forgets what this instance holds, and what is on its way to it. What others
-    ///   hold is spent or given back as above.
+    /// An instance starts with individual charges. For a busy caller, batches double until one lasts for most of its
+    /// lifetime: four round trips to the store (the shortest of the last minute), at least 1 s, and at most 5 s or a
+    /// tenth of the window. A batch has at most `units` and at most a quarter of the units that remain in the store,
+    /// so the last units of a quota are charged individually. Units that are not spent within the lifetime are
+    /// refunded.
     ///
-    /// For token buckets and fixed windows that count requests, of 1 to as many units as may be used at one moment. Units
-    /// are prefetched only where *all* policies of a request have this setting, count by one key, and none is a
-    /// [shadow](Self::shadow) or counts [units of your own](Self::with_unit); otherwise each request is charged by itself, as
-    /// without the setting. A layer that has a hot limit for all users beside limits per user is better split into two.
-    /// Changes of a charge, such as [`ActualCost`](crate::ActualCost), still cost a call each. It needs a Tokio runtime, with
-    /// timers, in which units are given back; without one each request is charged by itself.
+    /// The next batch is fetched in the background, two round trips before the current one is exhausted. A busy caller
+    /// therefore waits only for the first decision and the first batch, whatever the latency of the store. Its
+    /// requests wait again for one round trip when a fixed window ends, when the caller suddenly speeds up, and near
+    /// the end of a quota.
+    ///
+    /// - **Upper bound.** Units are charged before they are spent, so a fixed window never exceeds its quota. In any
+    ///   time *t*, a token bucket admits at most its burst capacity plus the refill during *t* and the preceding
+    ///   lifetime, and at most capacity plus refill during *t* plus instances × `units`.
+    /// - **Units held by other instances.** An instance cannot spend the units that others hold or have requested: per
+    ///   caller and lifetime, at most instances × `units`. Keep that far below the quota, for example at a tenth. A
+    ///   caller whose requests are spread evenly over 20 instances gets at least 99 % of a fixed window.
+    /// - **Late and lost batches.** The units of a late batch are spent, or refunded after their lifetime. Units are
+    ///   lost only if an instance is killed (at most `units` per caller), if the store does not respond within 5 s
+    ///   after the deadline, or if the connection closes. `tower_quota_late_batches_total` [counts](crate::telemetry)
+    ///   both late and lost batches.
+    /// - **Batch size.** Set `units` to what one instance spends on one caller per second. With 500 units and 200
+    ///   requests per second, one call serves about 60 requests. Smaller batches need more calls. Requests wait if a
+    ///   batch lasts for less than two round trips.
+    /// - **Latency.** The [deadline](crate::LimiterBuilder::deadline) must allow three round trips: near the end of a
+    ///   quota, a request calls for a batch, then for itself, and once more after a refund. Requests also wait if a
+    ///   tenth of the window is less than four round trips, as for a window of one second and a store 80 ms away.
+    /// - **Remaining units.** Clients see the units that remained in the store when the batch was charged, minus what
+    ///   this instance has charged since.
+    /// - **Exhausted quota.** Each request is charged or rejected individually, as without this setting.
+    /// - **Unavailable store.** Prefetched units are still spent; then the [`FailureMode`](crate::FailureMode)
+    ///   applies. A background call that fails affects no request and is retried after an eighth of the lifetime.
+    /// - **[Reset](crate::Caller::reset).** Discards the batches of this instance, including requested ones. Batches
+    ///   of other instances are spent or refunded as usual.
     ///
     /// ```
     /// use tower_quota::{PolicySet, QuotaPolicy};
@@ -509,28 +522,27 @@ impl QuotaPolicy {
         self
     }
 
-    /// Rejects every request for so long after the policy was used up: against guesses, where a window is too short a
-    /// punishment.
+    /// Locks callers out for `time` after they exhaust the policy.
     ///
-    /// The lockout begins with the charge that leaves less than one unit, and ends `time` after it; a request that finds a
-    /// lockout is rejected, also one that costs nothing. `t` and `Retry-After` say when the lockout is over *and* there are
-    /// enough units again.
+    /// Use this against guessing, where waiting for the next unit is too mild. The lockout begins with the charge that
+    /// leaves less than one unit, and rejects all requests, even at cost 0. `t` and `Retry-After` cover both the
+    /// lockout and the refill.
     ///
-    /// - **Rejections do not lengthen it**, and a request that another policy rejects begins none.
-    /// - **A charge that is given back lifts it** if it restores a unit: a login that was charged before the password was
-    ///   looked at, say, and then turns out to be right. So does a [reset](crate::Caller::reset). A cost that is known
-    ///   late begins one, as any other charge does.
-    /// - **It outlives other settings.** A new quota, window, algorithm or `time` changes no lockout that has begun. An
-    ///   instance whose rules have none does not enforce it, and keeps it for those that do. Reduced
-    ///   [capacity](crate::Capacity) leaves the policy as it is.
-    /// - **A client that can use up the quota of another caller can lock that caller out.** The account that a login names
-    ///   is only a claim: never lock out by it alone, but by address *and* account, as the
-    ///   [guide](crate::guide#guesses-that-lock-no-user-out) does.
+    /// - **Rejections do not extend a lockout**, and a request that another policy rejects does not begin one. A late
+    ///   charge can begin one.
+    /// - **A refund ends the lockout** if it restores a unit, for example for a login that is charged before its
+    ///   password is verified. A [reset](crate::Caller::reset) also ends it.
+    /// - **Lockouts outlive changes of the settings.** A new quota, window, algorithm or `time` does not affect a
+    ///   lockout in progress. An instance whose rules have no lockout does not enforce it, but preserves it for the
+    ///   others. Reduced [capacity](crate::Capacity) does not apply to the policy.
+    /// - **A client that can exhaust another caller's quota can lock that caller out.** The account named in a login
+    ///   is only a claim. Limit by address *and* account, never by the account alone, as in the
+    ///   [guide](crate::guide#guesses-that-lock-no-user-out).
     ///
-    /// Whole seconds, from 1 to 1 000 000 000. `build()` rejects it for limits of concurrent requests, for a
-    /// [leaky bucket as a queue](crate::Algorithm::LeakyBucketQueue), whose requests have a moment at which they leave, for
-    /// a [shadow](Self::shadow), and together with [prefetch](Self::with_prefetch), which would begin lockouts with units that
-    /// no request has used. With quota 0 it has no effect.
+    /// `time` has 1 to 1,000,000,000 whole seconds. Default: no lockout. `build()` rejects it for concurrency limits,
+    /// for [leaky-bucket queues](crate::Algorithm::LeakyBucketQueue), for [shadows](Self::shadow), and together with
+    /// [prefetch](Self::with_prefetch), because prefetched units could begin a lockout without a request. On a policy
+    /// with quota 0, the setting has no effect.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -544,7 +556,7 @@ impl QuotaPolicy {
     /// for _ in 0..5 {
     ///     assert_eq!(store.decide(attempt.clone()).await?.outcome(), Outcome::Allowed);
     /// }
-    /// // Without the lockout, one would pass every 12 seconds.
+    /// // Without the lockout, one request would pass every 12 seconds.
     /// clock.advance(Duration::from_secs(60));
     /// let rejected = store.decide(attempt.clone()).await?;
     /// assert_eq!(rejected.retry_after(), Some(Duration::from_secs(14 * 60)));
@@ -563,10 +575,11 @@ impl QuotaPolicy {
         self
     }
 
-    /// Enforces the policy without showing it: it is in no field and in no list of violated policies, so that clients
-    /// learn nothing about what it protects. `Retry-After` is true all the same.
+    /// Enforces the policy without showing it to clients.
     ///
-    /// A [decision](crate::Decision) names it: that is for you.
+    /// The policy is omitted from all fields and from the list of violated policies, so that clients learn nothing
+    /// about what it protects. `Retry-After` still accounts for it. A [decision](crate::Decision) names it, for your
+    /// own logs.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -592,12 +605,12 @@ impl QuotaPolicy {
         self
     }
 
-    /// Counts and reports what the policy would reject, and rejects nothing: to find out whom new limits would hit.
+    /// Evaluates the policy without enforcing it, to find out which callers a new limit would reject.
     ///
-    /// It counts as if it were enforced: a request that it would reject takes nothing from it. What it would have rejected
-    /// is in [`Decision::shadow_violated`](crate::Decision::shadow_violated) and, from time to time, in a `tracing`
-    /// event. It is [hidden](Self::hidden) from clients unless you [show](Self::visible) it. When it is enforced later, it
-    /// goes on with what was used.
+    /// Counts are the same as if the policy were enforced: a request that it would reject is not charged to it.
+    /// [`Decision::shadow_violated`](crate::Decision::shadow_violated) and sampled `tracing` events report the
+    /// rejections. The policy is [hidden](Self::hidden) from clients unless it is [visible](Self::visible). If it is
+    /// enforced later, it continues with these counts.
     ///
     /// ```
     /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -622,8 +635,9 @@ impl QuotaPolicy {
         self
     }
 
-    /// Shows the policy to clients: the opposite of [`hidden`](Self::hidden), and the default unless the policy is a
-    /// [shadow](Self::shadow).
+    /// Shows the policy to clients: the opposite of [`hidden`](Self::hidden).
+    ///
+    /// This is the default, except for [shadows](Self::shadow).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -646,8 +660,10 @@ impl QuotaPolicy {
         self
     }
 
-    /// Counts by another key of the layer than the main one, which has
-    /// [this name](crate::RateLimitLayerBuilder::named_key): per address beside per user, say, or for all callers together.
+    /// Counts by the [named key](crate::RateLimitLayerBuilder::named_key) `key` of the layer, instead of its main key.
+    ///
+    /// Use this to limit each address as well as each user, for example, or all callers together. `build()` rejects an
+    /// unknown name.
     ///
     /// ```
     /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -669,17 +685,17 @@ impl QuotaPolicy {
         self
     }
 
-    /// Shows the partition key (`pk`), so that clients can tell whose quota the numbers are about.
+    /// Shows the partition key (`pk`), so that clients can tell which requests share a quota.
     ///
-    /// The value is [`PartitionId::shown_key`](crate::PartitionId::shown_key), a digest. Dialects that have no place for
-    /// it leave it out.
+    /// The value is [`PartitionId::shown_key`](crate::PartitionId::shown_key), a digest. Dialects without a partition
+    /// key omit it.
     ///
-    /// **A digest hides only what cannot be guessed.** A client that sees it, and knows the scope and how keys are
-    /// made, can try names until one gives the same digest: a million numbers of users take seconds, all IPv4 addresses
-    /// minutes. With a [`digest_key`](crate::LimiterBuilder::digest_key), a secret of the servers, no client can
-    /// try them; but then a client can no longer compute its key in advance. Set one, unless keys are long and random,
-    /// or what they are made from is no secret among those who see responses. For keys that are [made from
-    /// addresses](crate::key::KeyExtractor::may_be_address), `build()` warns by an event if there is none.
+    /// **A digest hides only keys that cannot be guessed.** A client that knows the scope and the format of the keys
+    /// can try candidates until one has the same digest: a million user numbers take seconds, and all IPv4 addresses
+    /// take minutes. A [`digest_key`](crate::LimiterBuilder::digest_key), which only the servers know, prevents this,
+    /// but then clients can no longer compute their own partition key. Set a digest key unless keys are long and
+    /// random, or not secret. `build()` logs a warning if there is none for keys that are [derived from
+    /// addresses](crate::key::KeyExtractor::may_be_address).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -701,9 +717,10 @@ impl QuotaPolicy {
         self
     }
 
-    /// Adds an extension parameter to this policy in the `RateLimit-Policy` field: a comment, to most readers.
+    /// Adds an extension parameter to this policy in the `RateLimit-Policy` field.
     ///
-    /// The name needs a vendor prefix, such as `acme-burst`; `build()` rejects others.
+    /// Clients ignore parameters that they do not know. The name needs a vendor prefix, such as `acme-burst`;
+    /// `build()` rejects other names.
     ///
     /// ```
     /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -726,7 +743,7 @@ impl QuotaPolicy {
         self
     }
 
-    /// The same policy under another name, which need not be known when the program is compiled.
+    /// Sets the name, which can be created at run time.
     ///
     /// ```
     /// use tower_quota::QuotaPolicy;
@@ -743,34 +760,36 @@ impl QuotaPolicy {
         self
     }
 
-    /// The name, as clients see it.
+    /// Returns the name that clients see.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Units per window, or at a time; with 0, no request ever passes.
+    /// Returns the units per window or the maximum number of concurrent requests; 0 means closed.
     pub const fn quota(&self) -> u64 {
         self.quota
     }
 
-    /// The window; concurrent requests have none, and neither have [calendar quotas](Self::calendar_window), whose windows
+    /// Returns the window, or `None` for concurrency limits and for [calendar windows](Self::calendar_window), which
     /// differ in length.
     pub const fn window(&self) -> Option<Duration> {
         self.window
     }
 
-    /// The unit of the quota.
+    /// Returns the unit of the quota.
     pub const fn unit(&self) -> QuotaUnit {
         self.unit
     }
 
-    /// The algorithm of the policy.
+    /// Returns the algorithm.
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// The most units that can be used at one moment: the quota unless it was set, half of it, rounded up, for a strict
-    /// token bucket, 1 for a leaky bucket as a meter, and one more than may wait for one with a queue.
+    /// Returns the maximum number of units that can be used at once.
+    ///
+    /// Default: the quota. For a strict token bucket, half of it, rounded up; for a leaky bucket as a meter, 1; for
+    /// one as a queue, `max_waiting` + 1. A closed policy returns 0.
     pub const fn burst_capacity(&self) -> u64 {
         match (self.burst_capacity, self.algorithm) {
             _ if self.is_closed() => 0,
@@ -779,12 +798,12 @@ impl QuotaPolicy {
         }
     }
 
-    /// The number of units that an instance may prefetch at once, if [`with_prefetch`](Self::with_prefetch) is set.
+    /// Returns the maximum size of a batch, if [`with_prefetch`](Self::with_prefetch) is set.
     pub const fn prefetch(&self) -> Option<u64> {
         self.prefetch
     }
 
-    /// The time for which the policy rejects every request once its quota is exhausted, if it has a [lockout](Self::with_lockout).
+    /// Returns the duration of the [lockout](Self::with_lockout), if there is one.
     pub const fn lockout(&self) -> Option<Duration> {
         self.lockout
     }
@@ -794,29 +813,27 @@ impl QuotaPolicy {
         self.is_hidden
     }
 
-    /// The name of the key by which it [counts](Self::keyed_by); `None` for the main one.
+    /// Returns the name of the key that the policy [counts by](Self::keyed_by), or `None` for the main key.
     pub fn key_name(&self) -> Option<&str> {
         self.key.as_deref()
     }
 
-    /// Returns `true` if the policy is a [shadow](Self::shadow), which rejects nothing.
+    /// Returns `true` if the policy is a [shadow](Self::shadow), which is not enforced.
     pub const fn is_shadow(&self) -> bool {
         self.is_shadow
     }
 
-    /// Returns `true` if no request ever passes.
     pub(crate) const fn is_closed(&self) -> bool {
         self.quota == 0
     }
 
-    /// Returns `true` if reduced capacity lowers it. One that is closed has nothing to lower, and with fewer units one that
-    /// lockouts would lock out callers who have done nothing wrong.
+    /// A closed policy has nothing to reduce. A policy with a lockout would lock out callers that have done nothing
+    /// wrong.
     pub(crate) const fn is_reducible(&self) -> bool {
         !self.is_closed() && self.lockout.is_none()
     }
 
-    /// The same policy with this part of its numbers, but at least one unit; itself if it cannot be
-    /// [reduced](Self::is_reducible).
+    /// Scales all numbers to `percent`, at least to 1, unless the policy is not [reducible](Self::is_reducible).
     pub(crate) fn reduced_to(mut self, percent: u8) -> Self {
         if !self.is_reducible() {
             return self;
@@ -831,12 +848,11 @@ impl QuotaPolicy {
         self
     }
 
-    /// Returns `true` if units come back with time.
     pub(crate) fn is_timed(&self) -> bool {
         self.unit != QuotaUnit::ConcurrentRequests
     }
 
-    /// The window, or the usual length of a calendar's.
+    /// The window, or the usual length of a calendar window.
     pub(crate) fn usual_window(&self) -> Option<Duration> {
         let calendar = self.calendar.as_ref();
         self.window.or(calendar.map(|window| window.period().usual_length()))
@@ -846,8 +862,8 @@ impl QuotaPolicy {
         self.window.map_or(0, |window| window.as_secs() * 1_000_000)
     }
 
-    /// After this many microseconds no unit of a charge comes back. Of a calendar it is the time after which the window is
-    /// over for certain.
+    /// A refund after this time has no effect. For calendar windows, it is the time after which the window has
+    /// certainly ended.
     pub(crate) fn refundable_micros(&self) -> u64 {
         match &self.calendar {
             Some(window) => 2 * window.period().usual_length().as_micros() as u64,
