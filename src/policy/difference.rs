@@ -1,17 +1,15 @@
-//! The difference between two policies of one name or purpose, as people read it.
-
 use std::fmt::Display;
 
 use super::{CalendarPeriod, QuotaPolicy, set::policy_id};
 
 impl QuotaPolicy {
-    /// Returns `true` if stores continue the counts of `other` for this policy: both have the same place in the state of
-    /// the same partition.
+    /// Returns `true` if stores continue the counts of `other` for this policy, because both share the same state of a
+    /// partition.
     pub(crate) fn continues(&self, other: &Self) -> bool {
         self.key == other.key && policy_id(&self.opened()) == policy_id(&other.opened())
     }
 
-    /// A closed policy keeps no counts of its own. It leaves those alone with which it goes on when it is opened.
+    /// A closed policy has another ID. Compare as if it were open, because reopening continues the earlier counts.
     fn opened(&self) -> Self {
         Self {
             quota: self.quota.max(1),
@@ -19,7 +17,7 @@ impl QuotaPolicy {
         }
     }
 
-    /// The settings that differ, such as `quota 60 → 100`, with this policy as the older one.
+    /// The settings that differ, such as `quota 60 → 100`. `self` is the older policy.
     pub(crate) fn differences(&self, newer: &Self) -> Vec<String> {
         let of = |name: &str, value: fn(&Self) -> String| {
             let (before, after) = (value(self), value(newer));

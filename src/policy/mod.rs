@@ -1,5 +1,3 @@
-//! Policies: what a user writes, and what `build()` makes of it.
-
 mod algorithm;
 mod calendar;
 mod caller_quotas;
@@ -32,23 +30,23 @@ pub use crate::algorithm::{CalendarPeriod, Weekday};
 
 use crate::fields::Unit;
 
-/// The maximum length of the name of a policy, and of a scope, in bytes. The name is in the fields of each response.
+/// Maximum length of the name of a policy or a scope, in bytes. Policy names are sent in every response.
 pub(crate) const MAX_NAME: usize = 128;
 
-/// The largest quota and burst capacity: fifteen digits, the most that a structured field can carry.
+/// Largest quota and burst capacity. Integers in structured fields have at most 15 digits.
 pub(crate) const MAX_QUOTA: u64 = 999_999_999_999_999;
 
-/// The longest window, in seconds: a bit over 31 years.
+/// In seconds: a little over 31 years.
 pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 
 /// The unit of a quota.
 ///
-/// | unit | a request uses | take it when |
+/// | unit | a request uses | use it when |
 /// |---|---|---|
-/// | [`Requests`](Self::Requests) | its cost, by default 1 | requests cost about the same, or you know what they cost |
-/// | [`ContentBytes`](Self::ContentBytes) | the bytes of its content | bandwidth or storage is what runs out |
-/// | [`ConcurrentRequests`](Self::ConcurrentRequests) | a slot, until its response has ended | requests are slow, and few at a time can be served |
-/// | [`Custom`](Self::Custom) | what the program says, before and after it was served | something of your own runs out: tokens, rows, money |
+/// | [`Requests`](Self::Requests) | its cost, by default 1 | requests cost about the same, or their cost is known |
+/// | [`ContentBytes`](Self::ContentBytes) | the bytes of its content | bandwidth or storage is the bottleneck |
+/// | [`ConcurrentRequests`](Self::ConcurrentRequests) | a slot, until its response has ended | requests are slow, and few can be served concurrently |
+/// | [`Custom`](Self::Custom) | the units that the program reports, before and after serving it | another resource is the bottleneck: tokens, rows, money |
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -61,7 +59,7 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 ///     QuotaPolicy::concurrent("slots", 8),
 ///     QuotaPolicy::per_minute("tokens", 100_000).with_unit("tokens"),
 /// ])?;
-/// // A request that costs 5, has 200 bytes of content, 300 in its response, and takes 700 tokens:
+/// // A request of cost 5, with 200 bytes of content, a response of 300 bytes, and 700 tokens:
 /// let plan = Plan::new(policies, alice, 5).with_content_bytes(200, 300).with_units("tokens", 700);
 ///
 /// let costs: Vec<_> = plan.charges().map(|charge| (charge.policy().policy().unit(), charge.cost())).collect();
@@ -76,9 +74,9 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 pub enum QuotaUnit {
     /// Requests in progress.
     ConcurrentRequests,
-    /// Bytes of content, without fields.
+    /// Bytes of content, without header fields.
     ContentBytes(Direction),
-    /// Units of the program's own; see [`QuotaPolicy::with_unit`].
+    /// A custom unit; see [`QuotaPolicy::with_unit`].
     Custom(UnitName),
     /// Requests, each with its cost.
     #[default]
@@ -86,8 +84,8 @@ pub enum QuotaUnit {
 }
 
 impl QuotaUnit {
-    /// The unit in the words of the draft's registry. Without one a policy is left out of `RateLimit-Policy`: readers would take
-    /// it to count requests.
+    /// The unit's name in the registry of the draft. `RateLimit-Policy` omits policies without one, because clients
+    /// would take them for limits on requests.
     pub(crate) fn registered(self) -> Option<Unit> {
         match self {
             Self::ConcurrentRequests => Some(Unit::ConcurrentRequests),
@@ -98,7 +96,7 @@ impl QuotaUnit {
     }
 }
 
-/// The name as rules from a file have it.
+/// Writes the name used in rules files.
 impl fmt::Display for QuotaUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -112,7 +110,7 @@ impl fmt::Display for QuotaUnit {
     }
 }
 
-/// The content whose bytes are counted.
+/// The direction of the content whose bytes are counted.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -133,7 +131,7 @@ impl fmt::Display for QuotaUnit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Direction {
-    /// The content of requests and of responses, together.
+    /// The content of requests and responses together.
     Both,
     /// The content of requests.
     Request,

@@ -89,12 +89,12 @@ use crate::fields::ExtensionValue;
 ///
 /// # In files
 ///
-/// With the feature `serde`, a policy can be deserialized from any format. `name` and `quota` are required. Optional
-/// are `window_seconds`, `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin", "month_begins": 15}`),
-/// `burst_capacity`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`, `"concurrent_requests"`,
-/// `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`, or a [custom unit](Self::with_unit)),
-/// `key`, `caller_quotas` (such as `[10, 10000]`), `overage_percent`, `lockout_seconds`, `prefetch`, `hidden`,
-/// `shadow`, `partition_key` and `extensions`:
+/// With the feature `serde`, a policy can be deserialized from any format. `name` and `quota` are required, and either
+/// `window_seconds` or `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin", "month_begins": 15}`),
+/// unless `unit` is `"concurrent_requests"`. Optional are `burst_capacity`, `algorithm` (such as `"fixed_window"`),
+/// `unit` (`"requests"`, `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`,
+/// `"response_content_bytes"`, or a [custom unit](Self::with_unit)), `key`, `caller_quotas` (such as `[10, 10000]`),
+/// `overage_percent`, `lockout_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {

@@ -1,5 +1,3 @@
-//! A policy that was checked, and policies that hold together.
-
 use std::{fmt, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
@@ -11,7 +9,7 @@ use crate::{
     sync::per_thread::CachePadded,
 };
 
-/// A policy that `build()` has found valid, with the numbers that stores compute with.
+/// A validated [`QuotaPolicy`], with the numbers that stores compute with.
 ///
 /// ```
 /// use tower_quota::{PolicySet, QuotaPolicy};
@@ -25,7 +23,6 @@ use crate::{
 pub struct Policy {
     policy: QuotaPolicy,
     id: u32,
-    /// That of its lockout, whether it has one or not.
     lockout_id: u32,
     limit: Limit,
 }
@@ -42,25 +39,25 @@ impl Policy {
         })
     }
 
-    /// The policy as it was written.
+    /// Returns the policy as configured.
     pub fn policy(&self) -> &QuotaPolicy {
         &self.policy
     }
 
-    /// Identifies the state of this policy among those of one partition. It is made from the name, the unit and the
-    /// algorithm, so that a policy whose numbers change keeps the units that were used.
+    /// Identifies the state of this policy within a partition. Derived from name, unit and algorithm, so that used
+    /// units still count when the numbers of a policy change.
     #[inline]
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
 
-    /// Identifies the log of this policy, also while quota 0 closes it and it keeps none.
+    /// The ID that the log has while the policy is open, because quota 0 changes [`id`](Self::id).
     pub(crate) fn log_id(&self) -> Option<u32> {
         let is_log = self.policy.algorithm() == Algorithm::SlidingWindowLog;
         is_log.then(|| open_id(&self.policy))
     }
 
-    /// Identifies the lockout of this policy in the same way. It outlives changes of the algorithm and of the window, too.
+    /// Like [`id`](Self::id), but also independent of algorithm and window.
     #[inline]
     pub(crate) fn lockout_id(&self) -> u32 {
         self.lockout_id
@@ -81,22 +78,22 @@ impl Policy {
         self.limit.lockout.as_ref()
     }
 
-    /// Returns `true` if a store may take a part of one for a part of the other, or a client one for the other.
+    /// Returns `true` if a store could mix up their states, or a client their names.
     fn is_confused_with(&self, other: &Self) -> bool {
         let ids = [other.id, other.lockout_id];
         ids.contains(&self.id) || ids.contains(&self.lockout_id) || self.policy.name == other.policy.name
     }
 
-    /// Returns `true` if it lets nothing pass.
+    /// A closed shadow rejects nothing.
     pub(crate) fn is_closed(&self) -> bool {
         self.policy.is_closed() && !self.policy.is_shadow
     }
 }
 
-/// The policies that one decision holds together, checked as a whole.
+/// The policies that are enforced by one decision, validated as a whole.
 ///
-/// [`RateLimitLayerBuilder::build`](crate::RateLimitLayerBuilder::build) makes them for you; you want them yourself
-/// to limit something that is not an HTTP request, with a store alone. Clones share the policies.
+/// [`RateLimitLayerBuilder::build`](crate::RateLimitLayerBuilder::build) creates the set for a layer. Create one
+/// yourself to limit something other than HTTP requests, with only a store. Clones share the policies.
 ///
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, Outcome, Scope, PartitionKey, Plan, QuotaPolicy, Store};
@@ -114,45 +111,39 @@ impl Policy {
 #[derive(Clone, PartialEq, Eq)]
 pub struct PolicySet(Arc<CachePadded<Listed>>);
 
-/// The policies, and what follows from them. Clones of a set are counted where this is, apart from those of other lanes.
+/// Padded, so that reference counts of different threads never share a cache line.
 #[derive(Clone, PartialEq, Eq)]
 struct Listed {
     policies: Arc<[Policy]>,
     traits: Traits,
 }
 
-/// Answers about all policies of a set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Traits {
-    /// True if any of them limits concurrent requests.
     pub(crate) has_slots: bool,
-    /// True if any of them lets nothing pass, whatever a store says.
+    /// Set if a policy rejects every request, without a call to the store.
     pub(crate) is_closed: bool,
-    /// True if any of them takes something of each request that costs something.
+    /// Set if a policy charges every request whose cost is not 0.
     pub(crate) counts_requests: bool,
-    /// True if any of them keeps a log.
     pub(crate) has_logs: bool,
-    /// True if any of them has a lockout.
     pub(crate) has_lockouts: bool,
-    /// True if units of all of them may be prefetched.
+    /// Set if all policies allow prefetching.
     has_prefetch: bool,
 }
 
-/// On which terms an instance may take units in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchTerms {
-    /// The most units that are held at a time.
+    /// Maximum number of units held at once.
     pub(crate) units: u64,
-    /// The maximum time in which they may be spent.
+    /// Maximum time in which the units can be spent.
     pub(crate) lifetime: Duration,
 }
 
 impl BatchTerms {
-    /// However far the store is.
+    /// Upper bound for any store latency.
     const LONGEST: Duration = Duration::from_secs(5);
 
-    /// Those of one policy. A shadow is charged or not by what each request costs, so that with one of those nothing is
-    /// known about many units.
+    /// `None` for shadows: each request is charged or not depending on its own cost.
     fn of(policy: &QuotaPolicy) -> Option<Self> {
         Some(Self {
             units: policy.prefetch.filter(|_| !policy.is_shadow)?,
@@ -160,7 +151,7 @@ impl BatchTerms {
         })
     }
 
-    /// Those with a store that is so far away.
+    /// Shortens the lifetime to at most `lifetime`, which depends on the store's latency.
     pub(crate) fn with_lifetime(self, lifetime: Duration) -> Self {
         Self {
             lifetime: self.lifetime.min(lifetime),
@@ -168,12 +159,10 @@ impl BatchTerms {
         }
     }
 
-    /// The lifetime in microseconds.
     pub(crate) fn micros(self) -> u64 {
         u64::try_from(self.lifetime.as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Those that suit two policies.
     fn and(self, other: Self) -> Self {
         Self {
             units: self.units.min(other.units),
@@ -183,7 +172,7 @@ impl BatchTerms {
 }
 
 impl PolicySet {
-    /// Checks the policies one by one and together.
+    /// Validates policies individually and as a set.
     ///
     /// ```
     /// use tower_quota::{PolicySet, QuotaPolicy};
@@ -197,9 +186,9 @@ impl PolicySet {
     ///
     /// # Errors
     ///
-    /// If there are none or more than 16, if they count more than three units of [your own](QuotaPolicy::with_unit), if two have
-    /// the same name (or, once in four thousand million pairs, names that stores cannot tell apart), or if one of them is out
-    /// of its range.
+    /// Returns an error if there are no policies or more than 16, if they count more than three [custom
+    /// units](QuotaPolicy::with_unit), if two have the same name, or if one is out of its range. One in four billion
+    /// pairs of different names is also rejected, because stores could not distinguish the two policies.
     pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {
         let mut checked: Vec<Policy> = Vec::new();
         for policy in policies {
@@ -237,7 +226,7 @@ impl PolicySet {
         &self.0.traits
     }
 
-    /// The units of the program's own, each of them once, in the order of the policies.
+    /// Custom units, without duplicates, in the order of the policies.
     pub(crate) fn units(&self) -> SmallVec<[UnitName; MAX_UNITS]> {
         let mut units = SmallVec::new();
         for policy in self.iter() {
@@ -265,7 +254,7 @@ impl PolicySet {
         Ok(())
     }
 
-    /// Those that are not among the policies with these ids, if there are any.
+    /// Removes the policies with these IDs. `None` if no policy remains.
     pub(crate) fn without(self, ids: &[u32]) -> Option<Self> {
         let is_other = |policy: &&Policy| !ids.contains(&policy.id);
         if self.iter().all(|policy| is_other(&policy)) {
@@ -275,30 +264,29 @@ impl PolicySet {
         (!others.is_empty()).then(|| Self::of(others))
     }
 
-    /// Returns `true` if these are clones of each other.
+    /// Compares by identity: `true` for clones of the same set.
     #[inline]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(self.list(), other.list())
     }
 
-    /// The policies alone, for what is kept many times.
+    /// The policies without the padding, for types that are stored many times.
     #[inline]
     pub(crate) fn list(&self) -> &Arc<[Policy]> {
         &self.0.policies
     }
 
-    /// The same policies, of which clones are counted apart, for another lane.
+    /// A deep clone with its own reference count, for another thread.
     pub(crate) fn with_own_count(&self) -> Self {
         Self(Arc::new(CachePadded(Listed::clone(&self.0))))
     }
 
-    /// The policies, in the order in which they were given.
+    /// Returns the policies in the order of insertion.
     #[inline]
     pub fn iter(&self) -> std::slice::Iter<'_, Policy> {
         self.0.policies.iter()
     }
 
-    /// On which terms units of all of them may be taken in advance.
     #[inline]
     pub(crate) fn batch_terms(&self) -> Option<BatchTerms> {
         if !self.traits().has_prefetch {
@@ -333,14 +321,14 @@ fn indistinguishable(name: &str, other: &str) -> ConfigError {
     ConfigError::new(ConfigErrorKind::DuplicatePolicy, message)
 }
 
-/// The maximum number of policies in one decision: enough for any sensible set, and a bound on the size of a value in Redis.
+/// Maximum number of policies per decision. Bounds the size of a value in Redis.
 pub(crate) const MAX_POLICIES: usize = 16;
 
-/// The maximum number of units of the program's own in one decision. A plan has room for so many without an allocation.
+/// Maximum number of custom units per decision. A plan stores this many without an allocation.
 pub(crate) const MAX_UNITS: usize = 3;
 
-/// The name of a time zone has the separator, and no space. Months share used units whatever the day on which they begin, so
-/// that a caller whose billing day changes has no second count.
+/// Time-zone names contain the separator, but no spaces. Months share used units for all first days: otherwise a
+/// caller could get a second quota by changing its billing day.
 fn calendar(policy: &QuotaPolicy) -> String {
     let window = policy.calendar.as_ref();
     window.map_or_else(String::new, |window| {
@@ -352,16 +340,15 @@ fn calendar(policy: &QuotaPolicy) -> String {
     })
 }
 
-/// Policies share used units if all of this is equal. The window is a part where the state is counted in windows.
+/// Policies with equal IDs share used units. The window is part of the ID if the algorithm counts in windows.
 pub(super) fn policy_id(policy: &QuotaPolicy) -> u32 {
     match policy.is_closed() {
-        // It keeps nothing, and leaves alone what its name has used before it was closed.
+        // A closed policy has no state. The units used before it was closed keep their own ID.
         true => id_of("closed", policy),
         false => open_id(policy),
     }
 }
 
-/// The id of a policy that has a quota.
 fn open_id(policy: &QuotaPolicy) -> u32 {
     let window = policy.window_micros();
     let algorithm = match (policy.window, policy.algorithm) {
@@ -372,7 +359,6 @@ fn open_id(policy: &QuotaPolicy) -> u32 {
     id_of(&algorithm, policy)
 }
 
-/// Policies share a lockout if all of this is equal.
 fn lockout_id(policy: &QuotaPolicy) -> u32 {
     id_of("block", policy)
 }
@@ -390,7 +376,7 @@ fn id_of(algorithm: &str, policy: &QuotaPolicy) -> u32 {
         }
         QuotaUnit::Requests => "requests",
     };
-    // The name comes last, and a unit of the program's own says how long it is: no other part can hold the separator.
+    // The name comes last, and a custom unit is preceded by its length: no other part can contain the separator.
     let material = format!("{algorithm}/{unit}/{}", policy.name);
     let hash = blake3::derive_key("tower-quota 2026-11-21 policy id", material.as_bytes());
     u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]])

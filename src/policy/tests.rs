@@ -93,7 +93,7 @@ fn names_are_used_once_and_policies_are_between_1_and_16() {
     assert_eq!(kind((0..17).map(policy).collect()), Some(ConfigErrorKind::Policies));
 }
 
-/// The 32 bits of an id are not enough for all names; the search for a pair is the birthday one.
+/// IDs have 32 bits, so some names collide. A birthday search finds a pair.
 #[test]
 fn names_that_a_store_cannot_tell_apart_are_rejected() {
     let mut seen = std::collections::HashMap::new();

@@ -1,15 +1,12 @@
-//! Units that the program names.
-
 use std::fmt;
 
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// The name of a unit that is the program's own: tokens of a language model, rows, seconds of a processor.
+/// The name of a custom unit, such as tokens of a language model, rows or CPU seconds.
 ///
-/// [`QuotaPolicy::with_unit`](crate::QuotaPolicy::with_unit) makes it, and
-/// [`QuotaUnit::Custom`](crate::QuotaUnit::Custom) shows it. It has 1 to 24 printable ASCII characters, and is none of the
-/// names that the drafts or rules from a file give to other units. Nothing is checked before a
-/// [`PolicySet`](crate::PolicySet) is made.
+/// Created by [`QuotaPolicy::with_unit`](crate::QuotaPolicy::with_unit) and returned in
+/// [`QuotaUnit::Custom`](crate::QuotaUnit::Custom). A name has 1 to 24 printable ASCII characters, and must not be the
+/// name of another unit in the drafts or in rules files. [`PolicySet::new`](crate::PolicySet::new) validates it.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, QuotaUnit};
@@ -20,37 +17,36 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UnitName {
-    /// Filled up with zeros.
+    /// Padded with zeros.
     bytes: [u8; Self::MAX],
-    /// More than fit for a name that is too long.
+    /// `u8::MAX` for a name that is too long.
     length: u8,
     id: UnitId,
 }
 
-/// A number for the name of a unit. The policies of a set have different ones for different names.
+/// A hash of the name. A policy set rejects different names with the same hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct UnitId(u32);
 
 impl UnitId {
     pub(crate) const NONE: Self = Self(0);
 
-    /// FNV-1a, which is computed for each request that names a unit of a [`Plan`](crate::Plan).
+    /// FNV-1a, because it is computed for each request that names a unit of a [`Plan`](crate::Plan).
     pub(crate) const fn of(name: &str) -> Self {
         let (bytes, mut hash, mut index) = (name.as_bytes(), 0x811c_9dc5_u32, 0);
         while index < bytes.len() {
             hash = (hash ^ bytes[index] as u32).wrapping_mul(0x0100_0193);
             index += 1;
         }
-        // 0 stands for no unit.
+        // 0 means no unit.
         Self(if hash == 0 { 1 } else { hash })
     }
 }
 
 impl UnitName {
-    /// The maximum length.
     const MAX: usize = 24;
 
-    /// The names of the registry, and those that other units have in a file.
+    /// Unit names of the registry and of rules files.
     const TAKEN: [&str; 8] = [
         "concurrent-requests",
         "concurrent_requests",
@@ -79,17 +75,17 @@ impl UnitName {
         self.id
     }
 
-    /// The name; of one that is too long, its beginning.
+    /// Returns the name. A name that is too long is truncated.
     pub fn as_str(&self) -> &str {
         let length = usize::from(self.length).min(Self::MAX);
         match str::from_utf8(&self.bytes[..length]) {
             Ok(name) => name,
-            // The end of a long name may cut a character in two.
+            // Truncation can split a character.
             Err(error) => str::from_utf8(&self.bytes[..error.valid_up_to()]).unwrap_or_default(),
         }
     }
 
-    /// The error of a name that cannot be one does not name the policy yet.
+    /// The caller adds the policy's name to the error.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let name = self.as_str();
         let problem = if usize::from(self.length) > Self::MAX {
