@@ -1,5 +1,3 @@
-//! Configuration of a layer, checked as a whole.
-
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use http::request::Parts;
@@ -19,7 +17,7 @@ use crate::{
     rules::{NoTier, ResolvedTier},
 };
 
-/// Settings of a [`TierLayer`]. All have a default, and nothing is checked before [`build`](Self::build).
+/// The settings of a [`TierLayer`]. All have defaults and are validated by [`build`](Self::build).
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -43,15 +41,15 @@ pub struct TierLayerBuilder {
 }
 
 impl TierLayer {
-    /// A layer that looks up the tier of the value of type `U` that authentication has put into the request's
-    /// extensions.
+    /// Creates a layer that looks up the tier of a value of type `U` in the request's extensions.
     ///
-    /// The resolver gets a clone of the value, so `U` should hold what the source is asked by. It answers with the name
-    /// of a tier (`String`, `&'static str`, `Cow<str>`, any type that is `AsRef<str>`), with a [`ResolvedTier`] that also
-    /// has the caller's [own quotas](ResolvedTier::with_quotas), with `None` if the user has none, or with an error, which
-    /// is logged: keep users' names out of it. A name of more than 256 bytes counts as an error.
+    /// Authentication inserts the value. The resolver gets a clone, so `U` should contain what the source needs for a
+    /// lookup. The resolver returns the name of a tier (`String`, `&'static str`, `Cow<str>`, or any type that is
+    /// `AsRef<str>`), a [`ResolvedTier`] that also contains the caller's [individual
+    /// quotas](ResolvedTier::with_quotas), `None` if the user has no tier, or an error. Errors are logged, so keep
+    /// users' names out of them. A name of more than 256 bytes is an error.
     ///
-    /// Requests without such a value go on without a tier.
+    /// Requests without such a value are forwarded without a tier.
     pub fn by_extension<U, R, A, N, E>(resolver: R) -> TierLayerBuilder
     where
         U: ToPartitionKey + Clone + Send + Sync + 'static,
@@ -67,17 +65,16 @@ impl TierLayer {
         })
     }
 
-    /// A layer that looks up the tier of the user that a closure finds in the request. Else as
-    /// [`by_extension`](Self::by_extension).
+    /// Creates a layer that looks up the tier of the user that a closure finds in the request.
     ///
-    /// The closure is called once for each request and must not block; requests for which it returns `None` go on
-    /// without a tier.
+    /// The closure is called once per request and must not block. Requests for which it returns `None` are forwarded
+    /// without a tier. For the resolver, see [`by_extension`](Self::by_extension).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
     /// let layer = TierLayer::from_fn(
-    ///     // Set by the gateway in front of this service, which removes what clients send.
+    ///     // Set by the gateway in front of this service, which removes the header from clients' requests.
     ///     |request| request.headers.get("x-user-id")?.to_str().ok().map(str::to_owned),
     ///     |user: String| async move { Ok::<_, Infallible>((user == "alice").then_some("premium")) },
     /// )
@@ -130,18 +127,17 @@ impl TierLayerBuilder {
         }
     }
 
-    /// Sets the time in which an answer is used without asking again, from 1 ms to 7 days after the source was asked.
-    /// Default: 60 s.
+    /// Sets the time to live of a cached tier, from 1 ms to 7 days after the lookup began. Default: 60 s.
     ///
-    /// It is how long a change of a plan may go unseen, unless the user is [forgotten](TierCache::forget). An answer
-    /// that comes too late for it, from a source that is slower than this, is used as a [stale](Self::stale_for) one.
+    /// A change of a user's plan can go unnoticed for this time, unless the user is [forgotten](TierCache::forget). If
+    /// a source takes longer than this, its answer is used as a [stale](Self::stale_for) one.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
     /// static CALLS: AtomicUsize = AtomicUsize::new(0);
     /// let builder = || TierLayer::by_extension(|_user: u64| async {
-    ///     // The plan is another one when the source is asked again.
+    ///     // The second lookup returns another plan.
     ///     Ok::<_, Infallible>(Some(["free", "premium"][CALLS.fetch_add(1, Ordering::Relaxed)]))
     /// });
     /// let clock = Clock::manual(Timestamp::from_micros(0));
@@ -162,8 +158,10 @@ impl TierLayerBuilder {
         self
     }
 
-    /// Sets the time in which an expired answer is used if no newer one comes before the
-    /// [`renewal_deadline`](Self::renewal_deadline), up to 7 days; zero means not at all. Default: 10 minutes.
+    /// Sets how long an expired tier can be used, up to 7 days. Default: 10 minutes.
+    ///
+    /// An expired tier is used if no newer one is available within the [`renewal_deadline`](Self::renewal_deadline).
+    /// Zero disables stale tiers.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -191,11 +189,11 @@ impl TierLayerBuilder {
         self
     }
 
-    /// Sets the treatment of requests while the tier of their user is unknown: the wait for the look-up, and the tier after
-    /// it. Default: [`OnUnknownTier::wait`] for 1 s, then the first tier of [`Tiers`](crate::Tiers).
+    /// Sets the handling of requests whose tier is unknown: the wait for the lookup, and the tier after it.
     ///
-    /// Without a wait, paying users who begin with a burst are rejected as unknown ones, each time that an instance has
-    /// started. The look-up goes on after the wait, and later requests have its answer.
+    /// Default: [`OnUnknownTier::wait`] for 1 s, then the first tier of [`Tiers`](crate::Tiers). Without a wait,
+    /// paying users who start with a burst are rejected as unknown users after each start of an instance. The lookup
+    /// continues after the wait, and later requests use its result.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -212,7 +210,7 @@ impl TierLayerBuilder {
     /// let start = tokio::time::Instant::now();
     /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("trial"));
     /// assert!((300..=305).contains(&start.elapsed().as_millis()));
-    /// // The look-up has gone on.
+    /// // The lookup has continued.
     /// tokio::time::sleep(Duration::from_secs(1)).await;
     /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
     ///
@@ -225,12 +223,11 @@ impl TierLayerBuilder {
         self
     }
 
-    /// Sets the number of requests that may wait for look-ups at the same time, of all users together, from 1 to 65 536.
-    /// Default: 4 096.
+    /// Limits the requests of all users that wait for lookups, from 1 to 65,536. Default: 4,096.
     ///
-    /// Each holds its request and a place of the inner service. One more goes on at once with what is known, or as
-    /// [`on_unknown_tier`](Self::on_unknown_tier) says after the wait. As many look-ups, at most, wait for a place among
-    /// [`max_look_ups`](Self::max_look_ups).
+    /// Each waiting request occupies memory and a ready inner service. Further requests do not wait, but use the stale
+    /// tier, if there is one, or continue as after the wait of [`on_unknown_tier`](Self::on_unknown_tier). Up to the
+    /// same number of lookups can be queued because of [`max_look_ups`](Self::max_look_ups).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -252,10 +249,10 @@ impl TierLayerBuilder {
         self
     }
 
-    /// Sets the time that a request waits for a newer answer than the [stale](Self::stale_for) one that it has, from 1 ms to
-    /// 60 s. Default: 50 ms.
+    /// Sets how long a request with a [stale](Self::stale_for) tier waits for a newer one, from 1 ms to 60 s. Default:
+    /// 50 ms.
     ///
-    /// After it the request goes on with the stale answer, and so do those that come until the look-up has ended.
+    /// Afterwards, this request uses the stale tier, and so do later ones until the lookup has ended.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -272,11 +269,11 @@ impl TierLayerBuilder {
     /// .build()?;
     /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("free"));
     ///
-    /// clock.advance(Duration::from_secs(60)); // it is stale now
+    /// clock.advance(Duration::from_secs(60)); // now stale
     /// let start = tokio::time::Instant::now();
     /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("free"));
     /// assert!((20..=25).contains(&start.elapsed().as_millis()));
-    /// // The look-up has gone on.
+    /// // The lookup has continued.
     /// tokio::time::sleep(Duration::from_millis(500)).await;
     /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
     /// # Ok(()) });
@@ -286,11 +283,11 @@ impl TierLayerBuilder {
         self
     }
 
-    /// Sets the time after which a look-up is cancelled, from the [`renewal_deadline`](Self::renewal_deadline) to 5 minutes.
-    /// Default: 10 s.
+    /// Sets the timeout of a lookup, from the [`renewal_deadline`](Self::renewal_deadline) to 5 minutes. Default: 10
+    /// s.
     ///
-    /// A resolver that never answers keeps its place for so long. Requests that wait for a look-up go on when it is
-    /// cancelled.
+    /// A resolver that never returns occupies one of [`max_look_ups`](Self::max_look_ups) until the timeout. Requests
+    /// that wait for the lookup then continue.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -302,7 +299,7 @@ impl TierLayerBuilder {
     /// });
     /// let layer = builder().look_up_timeout(Duration::from_secs(5)).clock(Clock::tokio()).build()?;
     ///
-    /// // After 5 s the look-up is cancelled, and after the pause of a second there may be another one.
+    /// // The lookup is cancelled after 5 s. Another one can begin after a pause of one second.
     /// for (seconds, calls) in [(0, 1), (3, 1), (3, 2)] {
     ///     tokio::time::sleep(Duration::from_secs(seconds)).await;
     ///     assert_eq!(tier_of(&layer, 7).await, None);
@@ -319,8 +316,8 @@ impl TierLayerBuilder {
 
     /// Sets the pause before a user is looked up again after a failure, from 1 ms to 1 hour. Default: 1 s.
     ///
-    /// It doubles with each failure in a row, up to eight times as long. Other users are looked up all the same, within
-    /// [`max_look_ups`](Self::max_look_ups).
+    /// The pause doubles with each consecutive failure, up to eight times this value. Other users are still looked up,
+    /// within [`max_look_ups`](Self::max_look_ups).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -347,11 +344,11 @@ impl TierLayerBuilder {
         self
     }
 
-    /// Sets the number of look-ups that may run at the same time, of all users together, from 1 to 65 536. Default: 256.
+    /// Limits concurrent lookups of all users, from 1 to 65,536. Default: 256.
     ///
-    /// One more look-up, of a user whose tier is [unknown](Self::on_unknown_tier), waits for a place as long as its requests
-    /// wait. If it finds none, the user's requests are counted as after one failed look-up, and wait for a place again after the
-    /// shortest [pause](Self::failure_pause). A request with a stale answer keeps that answer.
+    /// Above the limit, a lookup for a user with an [unknown](Self::on_unknown_tier) tier is queued for as long as its
+    /// requests wait. If it cannot start in time, the requests are handled as after a failed lookup, and the user is
+    /// looked up again after the shortest [pause](Self::failure_pause). A request with a stale tier uses that tier.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -375,11 +372,11 @@ impl TierLayerBuilder {
         self
     }
 
-    /// Sets the number of users that are cached, at least 1. Default: 100 000.
+    /// Limits the number of cached users, at least 1. Default: 100,000.
     ///
-    /// Above it, a new user evicts another one of a random sample: one who has called only once, if possible,
-    /// then the one who has not called for the longest time. The cap is divided among shards, so the cache may begin to
-    /// evict users a little before it is reached.
+    /// Above the limit, a new user evicts one of a random sample: preferably a user that has called only once, then
+    /// the one that has been idle for longest. The limit is divided among shards, so evictions can begin slightly
+    /// below it.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -398,21 +395,22 @@ impl TierLayerBuilder {
         self
     }
 
-    /// The clock by which answers age. Default: [`Clock::system`].
+    /// Sets the clock that determines the age of cached tiers. Default: [`Clock::system`].
     ///
-    /// You want another one in tests only: the examples of [`time_to_live`](Self::time_to_live) and
-    /// [`failure_pause`](Self::failure_pause) move one by hand. Waits and the timeout of look-ups are timers of Tokio, which
-    /// this does not change.
+    /// Set another clock only in tests: the examples of [`time_to_live`](Self::time_to_live) and
+    /// [`failure_pause`](Self::failure_pause) advance a manual one. Waits and the lookup timeout are Tokio timers,
+    /// which this setting does not affect.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Builds the layer, if the settings are valid.
+    /// Builds the layer.
     ///
     /// # Errors
     ///
-    /// The first setting found that is out of its range. The message names it, the value and the bound.
+    /// Returns [`ConfigErrorKind::Tier`](crate::ConfigErrorKind::Tier) for the first setting that is out of its range.
+    /// The message contains the setting, its value and the range.
     pub fn build(self) -> Result<TierLayer, ConfigError> {
         const MILLISECOND: Duration = Duration::from_millis(1);
         const MINUTE: Duration = Duration::from_secs(60);

@@ -1,5 +1,3 @@
-//! The cached tiers of users, and the way of a request to the tier of its user.
-
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use tokio::{runtime::Handle, sync::Semaphore};
@@ -18,15 +16,15 @@ use crate::{
     telemetry::{TierTelemetry, Unresolved},
 };
 
-/// The cached tiers of a [`TierLayer`](crate::tier::TierLayer)'s users. Clones share one cache.
+/// The cached tiers of a [`TierLayer`](crate::tier::TierLayer). Clones share one cache.
 ///
-/// You want it to have a change of a plan seen at once, rather than after the
-/// [time to live](crate::tier::TierLayerBuilder::time_to_live). It speaks of this process only: other instances keep what they
-/// know until its time is over, or until they are told too.
+/// Use it to apply a change of a plan immediately, instead of after the [time to
+/// live](crate::tier::TierLayerBuilder::time_to_live). It affects only this process: other instances keep their
+/// entries until these expire or are forgotten there.
 ///
-/// It holds a digest of each user's key, never the key, and at most so many users as
-/// [`max_users`](crate::tier::TierLayerBuilder::max_users) says. With short names of tiers each takes less than 200 bytes, so
-/// that it is 20 MB at most by default.
+/// The cache contains a digest of each user's key, never the key, and at most
+/// [`max_users`](crate::tier::TierLayerBuilder::max_users) users. With short tier names, each takes less than 200
+/// bytes, so the default limit amounts to at most 20 MB.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -55,12 +53,9 @@ use crate::{
 #[derive(Clone)]
 pub struct TierCache(Arc<Shared>);
 
-/// The tier with which a request goes on.
 pub(super) type TierOfRequest = Result<ResolvedTier, NoTier>;
-/// The same, of a user who is being looked up.
 pub(super) type PendingLookup = Pin<Box<dyn Future<Output = TierOfRequest> + Send>>;
 
-/// The way to the tier of a request's user.
 pub(super) enum Found {
     Later(PendingLookup),
     Now(TierOfRequest),
@@ -81,41 +76,41 @@ impl TierCache {
         }))
     }
 
-    /// Forgets what is known of a user, whose next request looks it up again.
+    /// Forgets a user, who is looked up again with the next request.
     ///
-    /// A look-up in progress is repeated, by the same task, before it is answered: what was read before this call
-    /// is not used after it, but by requests that came before. If the source does not answer then, the tier of the user is
-    /// [unknown](crate::tier::OnUnknownTier): a tier that was forgotten does not come back.
+    /// A lookup in progress is repeated by the same task before it completes, so that data read before this call is
+    /// used only for requests that arrived before it. If the source fails then, the user's tier is
+    /// [unknown](crate::tier::OnUnknownTier): the forgotten tier is not used again.
     pub fn forget<U: ToPartitionKey + ?Sized>(&self, user: &U) {
         self.forget_digest(self.0.scope.partition(&user.to_partition_key()));
     }
 
-    /// Forgets a user as [`forget`](Self::forget) does, by the digest of its key in the scope `tiers`:
-    /// `Scope::new("tiers").partition(&key)`. For a source that announces changes without naming users.
+    /// Forgets a user by the digest of its key, like [`forget`](Self::forget).
+    ///
+    /// Compute the digest in the scope `tiers`: `Scope::new("tiers").partition(&key)`. Use this for a source that
+    /// announces changes without naming users.
     pub fn forget_digest(&self, user: PartitionId) {
         self.0.shards.lock(user).forget(user);
     }
 
-    /// Forgets what is known of all users, as [`forget`](Self::forget) does of one.
+    /// Forgets all users, like [`forget`](Self::forget).
     pub fn forget_all(&self) {
         for mut shard in self.0.shards.lock_each() {
             shard.forget_all();
         }
     }
 
-    /// The current number of cached users, including those whose look-up has
-    /// failed.
+    /// Returns the number of cached users, including those whose lookup has failed.
     pub fn users(&self) -> usize {
         self.0.shards.lock_each().map(|shard| shard.len()).sum()
     }
 
-    /// The tier of the user with this key: what is known, if it is good, or the answer to a look-up, if one is worth
-    /// waiting for.
+    /// The cached tier if it is fresh, or a lookup if it is worth waiting for.
     pub(super) fn find(&self, key: &PartitionKey, ask: impl FnOnce() -> Ask) -> Found {
         let shared = &self.0;
         let user = shared.scope.partition(key);
         let mut shard = shared.shards.lock(user);
-        // Read under the lock, so that the requests of a user see time in order.
+        // The clock is read under the lock, so that the requests of a user see times in order.
         let seen = shard.see(user, shared.clock.now(), &shared.settings.times);
         let go_on = |reason| Found::Now(shared.go_on(seen.known.clone(), reason));
         if seen.age == Age::Fresh {
@@ -145,8 +140,7 @@ impl TierCache {
 }
 
 impl Shared {
-    /// A place for one more look-up, and what runs it. Where a request would wait for the look-up, the look-up may wait for
-    /// a place.
+    /// Reserves a lookup, or a place in the queue for one if a request would wait for it.
     fn place(&self, age: Age) -> Result<(Handle, Place), Unresolved> {
         let runtime = Handle::try_current().map_err(|_| Unresolved::Failed)?;
         let take = |semaphore: &Arc<Semaphore>, is_queued| {
@@ -166,13 +160,13 @@ impl Shared {
         Err(Unresolved::Full)
     }
 
-    /// Lets a request wait for a look-up, if that is worth it.
+    /// Waits for a lookup, if that is worth it.
     fn wait(self: &Arc<Self>, look_up: LookUp, known: Option<Answer>) -> Found {
         let limit = match known {
             Some(_) => self.settings.renewal_deadline,
             None => self.settings.on_unknown_tier.wait.unwrap_or_default(),
         };
-        // It may be over already, also if it has begun just now: another thread can be faster than this one.
+        // The lookup may have ended already on another thread, even if it has only just begun.
         if let Some(result) = look_up.result(limit) {
             return Found::Now(self.go_on_after(result, known));
         }
@@ -205,7 +199,7 @@ impl Shared {
         }
     }
 
-    /// The tier of a request that goes on with what is known. If that is nothing, `reason` says why.
+    /// `reason` applies if no tier is known.
     fn go_on(&self, known: Option<Answer>, reason: Unresolved) -> TierOfRequest {
         match known {
             Some(answer) => answer.ok_or(NoTier::First),

@@ -1,5 +1,3 @@
-//! The way of a request after `call`: wait for the tier, then for the inner service.
-
 use std::{
     fmt,
     future::Future,
@@ -16,8 +14,8 @@ use super::cache::{PendingLookup, TierOfRequest};
 pin_project! {
     /// The future of [`ResolveTier`](crate::tier::ResolveTier).
     ///
-    /// If it is dropped before the tier is known, the inner service has not been called; the look-up goes on, and
-    /// its answer is cached.
+    /// If it is dropped before the tier is known, the inner service is not called. The lookup continues, and its
+    /// result is cached.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -32,7 +30,7 @@ pin_project! {
     /// let mut service = layer.layer(inner);
     /// let request = Request::builder().extension(7_u64).body(())?;
     ///
-    /// // A client that goes away at once:
+    /// // A client that disconnects immediately:
     /// let future: ResponseFuture<_, ()> = service.ready().await?.call(request);
     /// drop(future);
     /// tokio::time::sleep(Duration::from_millis(20)).await;
@@ -50,7 +48,7 @@ pin_project! {
     pub(super) enum State<S: Service<Request<B>>, B> {
         Resolving {
             tier: PendingLookup,
-            // The service that was ready when the request came, and the request; taken when the tier is known.
+            // The ready inner service and the request. Taken when the tier is known.
             held: Option<(S, Request<B>)>,
         },
         Calling { #[pin] future: S::Future },
@@ -64,7 +62,7 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
 }
 
 impl<S: Service<Request<B>>, B> State<S, B> {
-    /// Calls the service with the request, which carries the tier or says that there is none.
+    /// The request carries either the tier or the reason why it has none.
     pub(super) fn calling(service: &mut S, mut request: Request<B>, tier: TierOfRequest) -> Self {
         match tier {
             Ok(tier) => drop(request.extensions_mut().insert(tier)),

@@ -1,30 +1,25 @@
-//! The progress of one look-up, and the requests that wait for it.
-
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
 use crate::rules::ResolvedTier;
 
-/// The answer of a source about a user: the tier, or `None` if the user has none.
+/// `None` if the user has no tier.
 pub(super) type Answer = Option<ResolvedTier>;
-/// The same, or the reason why there is no answer.
 pub(super) type SourceAnswer = Result<Answer, String>;
-/// Asks the resolver about one user, at each call.
+/// Calls the resolver for one user. Can be called repeatedly.
 pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> + Send>> + Send>;
 
-/// The progress of a look-up, for the requests that wait.
 #[derive(Clone, Debug)]
 enum Progress {
     Answered(Answer),
     Failed,
-    /// With the longest time for which a request has waited in vain: none waits for as long again.
+    /// `missed` is the longest time that a request has waited without a result. No other request waits as long.
     Pending {
         missed: Duration,
     },
 }
 
-/// The result of waiting for a look-up.
 #[derive(Clone, Debug)]
 pub(super) enum Waited {
     Answered(Answer),
@@ -33,7 +28,7 @@ pub(super) enum Waited {
 }
 
 impl Progress {
-    /// The result for a request that would wait for so long; `None` while it is worth waiting.
+    /// The result for a request that would wait for `limit`. `None` while it is worth waiting.
     fn result(&self, limit: Duration) -> Option<Waited> {
         match self {
             Self::Answered(answer) => Some(Waited::Answered(answer.clone())),
@@ -42,7 +37,7 @@ impl Progress {
         }
     }
 
-    /// A request has waited for so long. Returns `true` if none has waited in vain before.
+    /// Records a timeout after `limit`. Returns `true` if it is the first one.
     fn miss(&mut self, limit: Duration) -> bool {
         match self {
             Self::Pending { missed } if *missed < limit => {
@@ -54,7 +49,6 @@ impl Progress {
     }
 }
 
-/// A look-up as the waiting requests see it.
 #[derive(Clone, Debug)]
 pub(super) struct LookUp(Arc<watch::Sender<Progress>>);
 
@@ -64,18 +58,18 @@ impl LookUp {
         Self(Arc::new(watch::Sender::new(Progress::Pending { missed })))
     }
 
-    /// Its result, if a request need not, or should not, wait for so long.
+    /// The result, if a request need not or should not wait for `limit`.
     pub(super) fn result(&self, limit: Duration) -> Option<Waited> {
         self.0.borrow().result(limit)
     }
 
-    /// Its end: the answer, or `None` if it has failed.
+    /// Ends the lookup. `None` means that it has failed.
     pub(super) fn publish(&self, answer: Option<Answer>) {
         self.0.send_replace(answer.map_or(Progress::Failed, Progress::Answered));
     }
 
-    /// Waits for its end. The first request that has waited in vain for so long calls `missed`, and lets the others go on
-    /// that wait as long, and those that come.
+    /// The first request that times out after `limit` calls `missed`. Others with the same limit, waiting now or
+    /// later, then continue without the result.
     pub(super) async fn wait(self, limit: Duration, missed: impl FnOnce()) -> Waited {
         let mut progress = self.0.subscribe();
         let ended = progress.wait_for(|progress| progress.result(limit).is_some());

@@ -1,8 +1,8 @@
-//! The tier of each user from a slow source, such as a database: looked up once, cached, and waited for only so long.
+//! Users' tiers from a slow source, such as a database: looked up once, cached, and awaited for a limited time.
 //!
-//! [`TierLayer`] stands inside of authentication and outside of the limits, and leaves a
-//! [`ResolvedTier`](crate::ResolvedTier) in the request, which [`Tiers::resolved`](crate::Tiers::resolved) reads. You do not
-//! want it if authentication knows the tier: see [`Tiers::from_fn`](crate::Tiers::from_fn).
+//! [`TierLayer`] runs inside authentication and outside the limits. It inserts a [`ResolvedTier`](crate::ResolvedTier)
+//! into the request, which [`Tiers::resolved`](crate::Tiers::resolved) reads. If authentication knows the tier, use
+//! [`Tiers::from_fn`](crate::Tiers::from_fn) instead.
 
 mod builder;
 mod cache;

@@ -1,5 +1,3 @@
-//! The treatment of requests while the tier of their user is not known.
-
 use std::time::Duration;
 
 use crate::{
@@ -7,16 +5,15 @@ use crate::{
     rules::{NoTier, ResolvedTier},
 };
 
-/// Maximum length of a tier's name in bytes, so that a source cannot fill the memory.
+/// In bytes. Bounds the memory that a source can fill.
 pub(super) const LONGEST_NAME: usize = 256;
 
-/// The treatment of requests while the tier of their user is unknown: for how long they wait for the look-up, and how they
-/// go on without its answer. See [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier).
+/// The handling of requests whose tier is unknown: how long they wait for the lookup, and what happens afterwards.
 ///
-/// A tier is unknown if the source has never answered about the user, or so long ago that the answer is not even
-/// [stale](crate::tier::TierLayerBuilder::stale_for): after a start, after [`forget`](crate::tier::TierCache::forget), and
-/// while the source fails. The answer that a user has no tier is an answer: such a user is of the first tier, whatever is
-/// set here. So is a request without a user.
+/// Set with [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier). A tier is unknown if the source has
+/// not returned one, or so long ago that it is not even [stale](crate::tier::TierLayerBuilder::stale_for): after a
+/// start, after [`forget`](crate::tier::TierCache::forget), and while the source fails. A user without a tier
+/// according to the source is not unknown, and counts in the first tier, as do requests without a user.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -31,15 +28,15 @@ pub(super) const LONGEST_NAME: usize = 256;
 ///     layer.on_unknown_tier(on_unknown_tier).build()
 /// };
 ///
-/// // The default: the request waits, and has the tier of its user.
+/// // The default: the request waits and gets the tier of its user.
 /// let waits = slow(OnUnknownTier::wait(Duration::from_secs(1)))?;
 /// assert_eq!(tier_of(&waits, 7).await.as_deref(), Some("premium"));
 ///
-/// // It waits for less time than the source takes, and is of the first tier: it carries no name.
+/// // The source takes longer than the wait, so the request counts in the first tier: it carries no name.
 /// let in_vain = slow(OnUnknownTier::wait(Duration::from_millis(100)))?;
 /// assert_eq!(tier_of(&in_vain, 7).await, None);
 ///
-/// // It does not wait. The look-up goes on, and the next request has its answer.
+/// // No wait. The lookup continues, and later requests use its result.
 /// let at_once = slow(OnUnknownTier::tier("trial"))?;
 /// assert_eq!(tier_of(&at_once, 7).await.as_deref(), Some("trial"));
 /// tokio::time::sleep(Duration::from_millis(250)).await;
@@ -48,12 +45,11 @@ pub(super) const LONGEST_NAME: usize = 256;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnUnknownTier {
-    /// `None` for requests that go on at once.
+    /// `None`: requests do not wait.
     pub(super) wait: Option<Duration>,
     then: Then,
 }
 
-/// The way on of a request that waits no longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Then {
     FirstTier,
@@ -62,12 +58,14 @@ enum Then {
 }
 
 impl OnUnknownTier {
-    /// Waits for the look-up, from 1 ms to 60 s, then counts the request in the first tier, or as
-    /// [`then_tier`](Self::then_tier) or [`then_admit_uncounted`](Self::then_admit_uncounted) says.
+    /// Waits up to `at_most` for the lookup, then counts the request in the first tier.
     ///
-    /// All requests of a user wait for the same look-up. Once a look-up has been waited for in vain, no other request
-    /// waits for it. The number of requests that wait is [bounded](crate::tier::TierLayerBuilder::max_waiting): the others
-    /// go on at once, as those that have waited in vain.
+    /// The range is 1 ms to 60 s. Change the tier after the wait with [`then_tier`](Self::then_tier) or
+    /// [`then_admit_uncounted`](Self::then_admit_uncounted).
+    ///
+    /// All requests of a user wait for the same lookup. After one request times out waiting, no other request waits
+    /// for that lookup. The number of waiting requests is [limited](crate::tier::TierLayerBuilder::max_waiting);
+    /// further requests are handled as after the wait.
     pub const fn wait(at_most: Duration) -> Self {
         Self {
             wait: Some(at_most),
@@ -75,11 +73,11 @@ impl OnUnknownTier {
         }
     }
 
-    /// Does not wait: counts the request in the tier of this name.
+    /// Counts requests with an unknown tier in the tier `name`, without waiting.
     ///
-    /// You want it where a wait is worse than a rejection: a paying user who begins with many requests at once is counted
-    /// in this tier until the look-up has ended, so give it room for such a burst. A name that the rules do not have is
-    /// the first tier, as everywhere.
+    /// Use this if rejecting is better than delaying. A paying user who starts with many concurrent requests counts in
+    /// this tier until the lookup ends, so its limits should allow such a burst. If the rules have no tier of this
+    /// name, the first tier applies, as everywhere.
     pub fn tier(name: impl AsRef<str>) -> Self {
         Self {
             wait: None,
@@ -87,12 +85,12 @@ impl OnUnknownTier {
         }
     }
 
-    /// Does not wait: lets the request pass uncounted and without `RateLimit` fields.
+    /// Admits requests with an unknown tier uncounted, without waiting and without `RateLimit` fields.
     ///
-    /// **A client that can invent user ids passes every limit** by taking a new one for each request, and by slowing the
-    /// source down with them. You want it only where users are authenticated before, and another limit holds for them, such as one
-    /// by address. It concerns layers with [`Tiers::resolved`](crate::Tiers::resolved) only, and no request without a
-    /// user.
+    /// **A client that can invent user IDs bypasses every limit** by sending a new one with each request, which also
+    /// slows down the source. Use this only if users are authenticated first and another limit applies to them, such
+    /// as one by address. It affects only layers with [`Tiers::resolved`](crate::Tiers::resolved), and no requests
+    /// without a user.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -125,21 +123,21 @@ impl OnUnknownTier {
         }
     }
 
-    /// The same wait, then the tier of this name.
+    /// Sets the tier after the wait to `name`.
     #[must_use]
     pub fn then_tier(self, name: impl AsRef<str>) -> Self {
         let then = Then::Tier(ResolvedTier::new(name));
         Self { then, ..self }
     }
 
-    /// The same wait, then the request passes uncounted. See [`pass_uncounted`](Self::pass_uncounted) for the danger.
+    /// Admits requests uncounted after the wait. See [`pass_uncounted`](Self::pass_uncounted) for the danger.
     #[must_use]
     pub fn then_admit_uncounted(self) -> Self {
         let then = Then::Uncounted;
         Self { then, ..self }
     }
 
-    /// The tier of a request that goes on without the answer of the source.
+    /// The tier of a request without a result of the lookup.
     pub(super) fn go_on(&self) -> Result<ResolvedTier, NoTier> {
         match &self.then {
             Then::FirstTier => Err(NoTier::First),
@@ -164,7 +162,7 @@ impl OnUnknownTier {
     }
 }
 
-/// A second, then the first tier.
+/// Waits for one second, then uses the first tier.
 impl Default for OnUnknownTier {
     fn default() -> Self {
         Self::wait(Duration::from_secs(1))

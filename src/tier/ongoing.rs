@@ -1,5 +1,3 @@
-//! A look-up in progress: it waits for its place, asks the source, and tells the cache.
-
 use std::{
     fmt::Display,
     sync::{Arc, MutexGuard},
@@ -14,19 +12,18 @@ use super::{
 };
 use crate::{clock::Timestamp, partition::PartitionId, rules::ResolvedTier};
 
-/// The place of a look-up, until it is dropped: among those that may ask at the same time, or among those that wait for such a
-/// place.
+/// A permit to call the source, or to be queued for one.
 pub(super) struct Place {
     pub(super) is_queued: bool,
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
-/// The right to look up one user, until it is dropped.
+/// A lookup in progress. Prevents other lookups of the user until it is dropped.
 pub(super) struct Ongoing {
     shared: Arc<Shared>,
     user: PartitionId,
     look_up: LookUp,
-    /// `None` when it is over.
+    /// `None` after the lookup has ended.
     place: Option<Place>,
 }
 
@@ -40,7 +37,7 @@ impl Ongoing {
         }
     }
 
-    /// Asks until there is an answer that was not declared outdated while it was on its way.
+    /// Repeats the lookup until the user was not forgotten during it.
     pub(super) async fn run(mut self, ask: Ask) {
         if let Err(error) = self.take_place().await {
             // The source has not failed, so the pause does not grow.
@@ -48,10 +45,11 @@ impl Ongoing {
         }
         let limit = self.shared.settings.look_up_timeout;
         loop {
-            // The source has not been asked yet: what it says is newer than all forgetting so far.
+            // The source has not been called yet, so its answer is newer than every earlier `forget`.
             self.shared.shards.lock(self.user).take_outdated(self.user);
             let began = self.shared.clock.now();
-            // The resolver's future is gone before the look-up ends, and so before anything else asks about the user.
+            // The resolver's future is dropped before the lookup ends, and therefore before another lookup of the user
+            // begins.
             let answer = timeout(limit, ask()).await;
             let answer =
                 answer.unwrap_or_else(|_| Err(format!("no answer within {limit:?}, the look-up was cancelled")));
@@ -61,7 +59,6 @@ impl Ongoing {
         }
     }
 
-    /// Waits for a place, for as long as requests wait for the look-up.
     async fn take_place(&mut self) -> Result<(), String> {
         if !self.place.as_ref().is_some_and(|place| place.is_queued) {
             return Ok(());
@@ -77,7 +74,7 @@ impl Ongoing {
         Ok(())
     }
 
-    /// Ends the look-up, unless it has to be repeated: then this is `false`.
+    /// Returns `false` if the lookup must be repeated.
     fn end(&mut self, began: Timestamp, answer: SourceAnswer) -> bool {
         let shared = Arc::clone(&self.shared);
         let mut shard = shared.shards.lock(self.user);
@@ -102,7 +99,7 @@ impl Ongoing {
         true
     }
 
-    /// Ends the look-up without an answer. Requests of the user do not wait again until a pause is over.
+    /// Ends the lookup without an answer. Requests of the user do not wait again until the pause is over.
     fn end_in_vain(&mut self, error: &dyn Display, pause: impl FnOnce(&mut Shard, PartitionId, Timestamp, &Times)) {
         let shared = Arc::clone(&self.shared);
         let (mut shard, now) = (shared.shards.lock(self.user), shared.clock.now());
@@ -112,7 +109,7 @@ impl Ongoing {
     }
 
     fn leave(&mut self, mut shard: MutexGuard<'_, Shard>, answer: Option<Answer>) {
-        // Before the next request of the user can begin a look-up, which needs it.
+        // Released first, because the user's next request may need it to begin a lookup.
         self.place = None;
         shard.end(self.user);
         drop(shard);
@@ -121,7 +118,7 @@ impl Ongoing {
 }
 
 impl Drop for Ongoing {
-    /// Reached with a place only if the resolver has panicked or the runtime is shut down.
+    /// The place is still held only if the resolver has panicked or the runtime shuts down.
     fn drop(&mut self) {
         if self.place.is_some() {
             self.end_in_vain(&"the look-up has panicked or was shut down", Shard::fail);

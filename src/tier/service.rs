@@ -1,5 +1,3 @@
-//! The service: find the tier first, then call the service that was ready.
-
 use std::task::{Context, Poll};
 
 use http::Request;
@@ -13,10 +11,10 @@ use super::{
 };
 use crate::sync::ready::{ReadyService, take_ready};
 
-/// The service that [`TierLayer`](crate::tier::TierLayer) makes: passes each request on to `S` with the tier of its user.
+/// The service created by [`TierLayer`](crate::tier::TierLayer), which forwards each request with its tier to `S`.
 ///
-/// It is ready when `S` is, rejects nothing, and leaves bodies, responses and errors as they are. Clones share what is
-/// known of users.
+/// The service is ready when `S` is, rejects nothing, and does not change bodies, responses or errors. Clones share
+/// the cached tiers.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -28,7 +26,7 @@ use crate::sync::ready::{ReadyService, take_ready};
 /// let request = || Request::builder().extension(7_u64).body(()).unwrap();
 ///
 /// assert_eq!(service.clone().oneshot(request()).await?, Some(ResolvedTier::new("premium")));
-/// // The inner service is as it was.
+/// // The inner service is unchanged.
 /// assert_eq!(service.into_inner().oneshot(request()).await?, None);
 /// # Ok(()) });
 /// ```
@@ -50,17 +48,17 @@ impl<S> Layer<S> for TierLayer {
 }
 
 impl<S> ResolveTier<S> {
-    /// The inner service. No tier is looked up for what is called on it.
+    /// Returns a reference to the inner service, which looks up no tiers.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service. No tier is looked up for what is called on it.
+    /// Returns a mutable reference to the inner service, which looks up no tiers.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -87,8 +85,8 @@ where
         match found {
             Found::Now(tier) => ResponseFuture::new(State::calling(inner, request, tier)),
             Found::Later(tier) => {
-                // The service that was polled ready waits with the request; a clone, which need not be ready, takes its
-                // place.
+                // The service that was polled ready is kept with the request and replaced by a clone, which need not
+                // be ready.
                 let held = Some((take_ready(inner), request));
                 ResponseFuture::new(State::Resolving { tier, held })
             }

@@ -1,4 +1,4 @@
-//! One part of the users, under one lock.
+//! A part of the users, under one lock.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,7 +7,6 @@ use foldhash::fast::RandomState;
 use super::look_up::{Answer, LookUp};
 use crate::{clock::Timestamp, partition::PartitionId, sync::bounded_map::BoundedMap};
 
-/// The times to live of answers and of failures.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) time_to_live: Duration,
@@ -15,27 +14,25 @@ pub(super) struct Times {
     pub(super) failure_pause: Duration,
 }
 
-/// The age of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Age {
-    /// Good as it is.
     Fresh,
-    /// Still good, but not for long.
+    /// Used, and looked up again without waiting.
     Ageing,
-    /// To be used only if no newer one can be had.
+    /// Used if no newer answer is available.
     Stale,
-    /// Not to be used at all, or there is none.
+    /// Missing, or too old to be used.
     Unknown,
 }
 
 impl Known {
-    /// Returns `true` if the source of the individual quotas has failed, and is to be asked again.
+    /// Returns `true` if the source of the individual quotas failed, so that the lookup should be repeated.
     fn lacks_quotas(&self) -> bool {
         let tier = self.answer.as_ref();
         tier.is_some_and(|tier| tier.quotas_problem().is_some())
     }
 
-    /// The answer, without individual quotas that are too old.
+    /// Drops individual quotas that are too old.
     fn answer(&self, now: Timestamp, times: &Times) -> Answer {
         let answer = self.answer.clone();
         match self.lacks_quotas() && !times.keep(self.quotas_since, now) {
@@ -46,7 +43,7 @@ impl Known {
 }
 
 impl Times {
-    /// Returns `true` if what was known at a moment is of use, if only as a stale answer.
+    /// Returns `true` if an answer from `since` can be used, at least as a stale one.
     fn keep(&self, since: Timestamp, now: Timestamp) -> bool {
         Duration::from_micros(now.micros_since(since)) < self.time_to_live + self.stale_for
     }
@@ -61,25 +58,24 @@ impl Times {
         }
     }
 
-    /// The pause doubles with each failure in a row, up to eight times.
+    /// Doubles with each consecutive failure, up to eight times.
     fn pause(&self, failures: u8) -> Duration {
         self.failure_pause * (1 << failures.saturating_sub(1).min(3))
     }
 }
 
-/// An answer of the source.
 struct Known {
     answer: Answer,
-    /// The moment at which the source was asked: its answer may have changed since.
+    /// Start of the lookup: the answer may have changed since.
     since: Timestamp,
-    /// The same for the individual quotas, which may be older.
+    /// Individual quotas can be older than the tier.
     quotas_since: Timestamp,
 }
 
 #[derive(Default)]
 struct User {
     known: Option<Known>,
-    /// Failed look-ups in a row.
+    /// Consecutive failures.
     failures: u8,
     retry_at: Timestamp,
     used_at: Timestamp,
@@ -104,25 +100,23 @@ impl User {
     }
 }
 
-/// A look-up in progress.
 struct Running {
     look_up: LookUp,
-    /// The user was forgotten since it has begun.
+    /// The user was forgotten after the lookup began.
     is_outdated: bool,
 }
 
-/// The cached state of a request's user.
 pub(super) struct Seen {
-    /// `None` where it is of no use any more, or there is none.
+    /// `None` if missing or too old to be used.
     pub(super) known: Option<Answer>,
     pub(super) age: Age,
-    /// True unless a recent failure forbids to ask the source.
+    /// False during the pause after a failure.
     pub(super) may_ask: bool,
 }
 
 pub(super) struct Shard {
     users: BoundedMap<User>,
-    /// Apart from the users, so that an evicted one is still not looked up twice at a time.
+    /// Separate from `users`, so that there is only one lookup at a time even for an evicted user.
     running: HashMap<PartitionId, Running, RandomState>,
 }
 
@@ -168,7 +162,7 @@ impl Shard {
         self.running.insert(user, running);
     }
 
-    /// Returns `true` if the look-up has to be repeated because the user was forgotten meanwhile. Clears that mark.
+    /// Returns `true` once if the user was forgotten during the lookup, which must then be repeated.
     pub(super) fn take_outdated(&mut self, user: PartitionId) -> bool {
         let running = self.running.get_mut(&user);
         running.is_some_and(|running| std::mem::take(&mut running.is_outdated))
@@ -178,7 +172,8 @@ impl Shard {
         self.running.remove(&user);
     }
 
-    /// Keeps an answer, and returns it with the last individual quotas of the user if their source did not answer.
+    /// Stores an answer. If the source of the individual quotas failed, the last known ones are added, also to the
+    /// returned answer.
     pub(super) fn learn(
         &mut self,
         user: PartitionId,
@@ -212,7 +207,7 @@ impl Shard {
         self.user(user, now, times).fail(now, times);
     }
 
-    /// The user's requests do not wait again at once. The pause grows with failures of the source only.
+    /// Unlike `fail`, does not lengthen later pauses.
     pub(super) fn pause(&mut self, user: PartitionId, now: Timestamp, times: &Times) {
         self.user(user, now, times).pause(now, times);
     }
@@ -231,8 +226,7 @@ impl Shard {
         }
     }
 
-    /// The user. For a new one, the map evicts users who have called only once, then those who have not called for the
-    /// longest time.
+    /// Inserting a user evicts users that have called only once, then those that have been idle for longest.
     fn user(&mut self, user: PartitionId, now: Timestamp, times: &Times) -> &mut User {
         let is_useless = |user: &User| user.is_useless(now, times);
         let new = || User {

@@ -1,5 +1,3 @@
-//! The state that look-ups share with the cache.
-
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::Semaphore;
@@ -10,7 +8,6 @@ use super::{
 };
 use crate::{clock::Clock, partition::Scope, sync::sharded::Sharded, telemetry::TierTelemetry};
 
-/// The sizes and times of a cache.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) times: Times,
@@ -22,16 +19,16 @@ pub(super) struct Settings {
     pub(super) max_waiting: usize,
 }
 
-/// The state that clones of a cache share with the look-ups in progress.
+/// Shared by the clones of a cache and the lookups in progress.
 pub(super) struct Shared {
     pub(super) shards: Sharded<Shard>,
     pub(super) scope: Scope,
     pub(super) settings: Settings,
-    /// For the look-ups that may ask the source at the same time.
+    /// Limits concurrent lookups.
     pub(super) places: Arc<Semaphore>,
-    /// For the look-ups that wait for a place.
+    /// Limits lookups that are queued because of `places`.
     pub(super) queue: Arc<Semaphore>,
-    /// For the requests that wait for a look-up.
+    /// Limits requests that wait for a lookup.
     pub(super) waiting: Arc<Semaphore>,
     pub(super) clock: Clock,
     pub(super) log: TierTelemetry,

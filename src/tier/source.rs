@@ -1,5 +1,3 @@
-//! The source of tiers: the user of a request, and the resolver that knows its tier.
-
 use std::{fmt::Display, future::Future, sync::Arc};
 
 use http::request::Parts;
@@ -11,10 +9,10 @@ use super::{
 };
 use crate::rules::ResolvedTier;
 
-/// Finds the tier of a request's user; takes the types of user and resolver out of the types of the layer.
+/// Erases the types of user and resolver from the type of the layer.
 pub(super) type Source = dyn Fn(&Parts, &TierCache) -> Found + Send + Sync;
 
-/// The question for the tier of a user, which may be asked again.
+/// A lookup that can be repeated.
 pub(super) fn ask<U, R, A, N, E>(resolver: &Arc<R>, user: U) -> Ask
 where
     U: Clone + Send + 'static,
