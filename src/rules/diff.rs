@@ -1,26 +1,24 @@
-//! The difference between two versions of rules, and the counts that do not outlive it.
-
 use std::fmt;
 
 use super::data::Rules;
 use crate::policy::QuotaPolicy;
 
-/// The difference between two versions of [`Rules`]: which policies are added, removed and changed, and which start anew.
+/// The differences between two versions of [`Rules`]: policies added, removed, changed, or reset.
 ///
-/// You want it before you replace the rules of a service under load: in a review, a deployment, or an administrator's page.
+/// Use it before replacing the rules of a service under load: in a review, in a deployment, or on an admin page.
 ///
-/// A policy **starts anew** if it takes the place of one whose counts it does not continue: callers get a full quota once,
-/// whatever they have used, and the old policy's counts wait for their expiry. Stores find a policy's counts by its name, its
-/// unit, its algorithm (the two token buckets count as one, and so do the two leaky buckets), the key that it counts by
-/// and, for fixed and sliding windows and those of a calendar, the window. A rename is a policy that is gone while one
-/// with the same unit is new.
+/// The counts of a policy **reset** if it replaces a policy whose counts it does not continue. Its callers then get a
+/// full quota once, regardless of earlier usage, and the old policy's counts remain until they expire. Stores identify
+/// a policy's counts by its name, its unit, its algorithm (the two token buckets count as one, as do the two leaky
+/// buckets), its key and, for fixed, sliding and calendar windows, the window. A removed policy and a new one with the
+/// same unit are treated as a rename.
 ///
-/// It compares what a caller of each tier had with what the same caller gets. A caller of a tier that is gone, and one
-/// without a tier, gets the first one, as the layer has it. A tier that is only new is listed; who moves to it, and when, is
-/// not known. Rules without tiers are the same for every tier.
+/// For each tier, the diff compares the limits that a caller had with those that the same caller gets. Callers of a
+/// removed tier and callers without a tier get the first tier, as in the layer. For an added tier, only its name is
+/// listed, because it is not known which callers will move to it. Rules without tiers are the same for every tier.
 ///
-/// It does not say if the rules are valid: [`RulesHandle::replace`](crate::RulesHandle::replace) does that. Two names that
-/// stand for the same key of the program count as two keys.
+/// The rules are not validated: use [`RulesHandle::replace`](crate::RulesHandle::replace). Two names for the same key
+/// of the program count as two keys.
 ///
 /// ```
 /// use tower_quota::{Algorithm, ChangeKind, QuotaPolicy, Rules, RulesDiff};
@@ -46,9 +44,9 @@ pub struct RulesDiff {
     changes: Vec<RulesChange>,
 }
 
-/// One difference of a [`RulesDiff`], about a policy or about a tier.
+/// A change of a policy or of a tier in a [`RulesDiff`].
 ///
-/// Its text is one line, such as `tier "free": policy "minute" changes: quota 60 → 100`.
+/// Its `Display` output is one line, such as `tier "free": policy "minute" changes: quota 60 → 100`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesChange {
     tier: Option<String>,
@@ -62,13 +60,13 @@ pub struct RulesChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChangeKind {
-    /// A policy or a tier is new.
+    /// A policy or a tier is added.
     Added,
-    /// Settings change, and all counts go on.
+    /// Settings change, and all counts continue.
     Changed,
-    /// A policy or a tier is gone, and no policy takes its place.
+    /// A policy or a tier is removed, and no policy replaces it.
     Removed,
-    /// A policy takes the place of one whose counts it does not continue.
+    /// The policy replaces another one, and its counts start from zero.
     CountsReset,
 }
 
@@ -89,7 +87,7 @@ impl RulesDiff {
         diff
     }
 
-    /// Those of rules that had tiers, of which this was the first.
+    /// `first` is the first tier of the old rules.
     fn compare_tiers(&mut self, old: &Rules, new: &Rules, first: &str) {
         for (tier, policies) in &old.tiers {
             let named = new.tiers.iter().find(|(name, _)| name == tier);
@@ -117,7 +115,7 @@ impl RulesDiff {
         }
     }
 
-    /// Compares the policies of one caller; `None` if the caller is not limited.
+    /// `None`: not limited.
     fn compare(&mut self, tier: Option<&str>, old: Option<&[QuotaPolicy]>, new: Option<&[QuotaPolicy]>) {
         let is_limited = |limited: bool| if limited { "limited" } else { "unlimited" };
         if old.is_some() != new.is_some() {
@@ -171,12 +169,12 @@ impl RulesDiff {
         });
     }
 
-    /// The differences, tier by tier, in the order of the policies.
+    /// Returns the differences by tier, in the order of the policies.
     pub fn changes(&self) -> &[RulesChange] {
         &self.changes
     }
 
-    /// The policies that start anew.
+    /// Returns the policies whose counts reset.
     pub fn count_resets(&self) -> impl Iterator<Item = &RulesChange> {
         self.changes
             .iter()
@@ -189,7 +187,7 @@ impl RulesDiff {
     }
 }
 
-/// Returns `true` if the quota is closed, or allows a tenth or less in the same time.
+/// Returns `true` if the policy is closed, or its rate falls to a tenth or less.
 fn is_lowered_tenfold(old: &QuotaPolicy, new: &QuotaPolicy) -> bool {
     let rate =
         |policy: &QuotaPolicy| policy.quota() as f64 / policy.usual_window().map_or(1.0, |window| window.as_secs_f64());
@@ -200,8 +198,8 @@ fn named<'a>(policies: &'a [QuotaPolicy], name: &str) -> Option<&'a QuotaPolicy>
     policies.iter().find(|policy| policy.name() == name)
 }
 
-/// Takes the policy, of those that are gone, whose place a new one takes: one of the same unit, and of the same key and
-/// window if there are several.
+/// Removes the policy that `policy` replaces from `gone`. The unit must be equal; the same key and window are
+/// preferred.
 fn take_replaced<'a>(gone: &mut Vec<&'a QuotaPolicy>, policy: &QuotaPolicy) -> Option<&'a QuotaPolicy> {
     let window = |policy: &QuotaPolicy| (policy.usual_window(), policy.algorithm());
     let same_unit = gone.iter().enumerate().filter(|(_, old)| old.unit() == policy.unit());
@@ -217,7 +215,6 @@ fn take_replaced<'a>(gone: &mut Vec<&'a QuotaPolicy>, policy: &QuotaPolicy) -> O
     Some(gone.remove(index))
 }
 
-/// The numbers of a policy that is new or gone.
 fn policy_text(policy: &QuotaPolicy) -> String {
     let unit = policy.unit();
     match policy.window() {
@@ -227,34 +224,36 @@ fn policy_text(policy: &QuotaPolicy) -> String {
 }
 
 impl RulesChange {
-    /// The tier whose callers it is about; `None` for rules without tiers, and for callers without a tier.
+    /// Returns the affected tier, or `None` for rules without tiers and for callers without a tier.
     pub fn tier(&self) -> Option<&str> {
         self.tier.as_deref()
     }
 
-    /// The policy; that of the newer version where it was renamed. `None` if it is about the tier.
+    /// Returns the policy's name, which is the new one after a rename, or `None` for a change of the tier.
     pub fn policy(&self) -> Option<&str> {
         self.policy.as_deref()
     }
 
-    /// The kind of the change.
+    /// Returns the kind of the change.
     pub fn kind(&self) -> ChangeKind {
         self.kind
     }
 
-    /// Returns `true` if a person should confirm it: it closes a policy, or allows a tenth or less of what was allowed.
+    /// Returns `true` if a person should confirm the change.
+    ///
+    /// This applies if it closes a policy, or lowers its rate to a tenth or less.
     pub fn is_drastic(&self) -> bool {
         self.is_drastic
     }
 
-    /// The settings that differ, such as `quota 60 → 100`, for people to read.
+    /// Returns descriptions of the changed settings, such as `quota 60 → 100`.
     pub fn details(&self) -> &[String] {
         &self.details
     }
 }
 
 impl ChangeKind {
-    /// The kind in one word, for machines: `added`, `changed`, `removed` or `starts_anew`.
+    /// Returns a stable name for machines: `added`, `changed`, `removed` or `starts_anew`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -266,7 +265,7 @@ impl ChangeKind {
 }
 
 impl fmt::Display for RulesDiff {
-    /// One line for each change.
+    /// Writes one line per change.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.changes.iter().try_for_each(|change| writeln!(f, "{change}"))
     }
@@ -284,7 +283,7 @@ impl fmt::Display for RulesChange {
             (Some(tier), Some(policy)) => write!(f, "tier {tier:?}: policy {policy:?} {verb}")?,
             (Some(tier), None) => write!(f, "tier {tier:?} {verb}")?,
             (None, Some(policy)) => write!(f, "policy {policy:?} {verb}")?,
-            // Tiers are added and removed by name, so that this can only be a change.
+            // Tiers are added and removed by name, so this can only be a change.
             (None, None) => f.write_str("the rules change")?,
         }
         match &*self.details {

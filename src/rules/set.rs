@@ -1,4 +1,4 @@
-//! Policies that apply together, with all that follows from them.
+//! Policies that apply together, and what is derived from them.
 
 use std::{
     sync::{Arc, OnceLock, Weak},
@@ -19,47 +19,46 @@ use crate::{
     sync::{mutex::Mutex, per_thread::PerThread, random},
 };
 
-/// Policies that one decision holds together, with the field that shows them.
+/// The policies of one decision, and the fields that show them.
 ///
-/// Each lane has one, in cache lines of its own, because requests count references to it.
+/// Each thread has its own copy in separate cache lines, because every request updates the reference count.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct QuotaSet {
     policies: PolicySet,
     pub(crate) parts: SmallVec<[SetPart; 1]>,
     pub(crate) follow_up: FollowUp,
-    /// The part of each layer, at the positions of their views.
+    /// Indexed by the position of the layer.
     views: SmallVec<[SetView; 1]>,
     pub(crate) has_shadows_or_overages: bool,
-    /// True if these are other policies with a part of their quotas.
+    /// True for policies at reduced capacity.
     pub(crate) is_reduced: bool,
-    /// The same policies with 1 to 99 percent of their quotas, made when they are first needed.
+    /// The policies at 1 to 99 percent capacity, created on first use.
     reduced: Arc<OnceLock<Box<Reduced>>>,
-    /// The sets of callers with individual quotas, for all copies of this set; `None` if no policy allows them.
+    /// Sets for callers with individual quotas, shared by all copies of this set. `None` if no policy allows them.
     individual: Option<Arc<Mutex<IndividualSets>>>,
-    /// The place of this set among those.
+    /// Set for a set that belongs to such a caller.
     place: Option<Arc<Place>>,
 }
 
-/// The place of an individual set.
 #[derive(Debug)]
 struct Place {
     sets: Weak<Mutex<IndividualSets>>,
     numbers: IndividualNumbers,
 }
 
-/// Sets by the numbers in them, each with the index of its policy, and the percentage of the quotas.
+/// Keyed by the numbers, each with the index of its policy, and by the capacity in percent.
 type IndividualSets = IndexMap<(IndividualNumbers, u8), PerThread<Arc<QuotaSet>>, foldhash::fast::RandomState>;
 type IndividualNumbers = SmallVec<[(usize, Numbers); 1]>;
 
-/// Maximum number of individual sets of each tier.
+/// Maximum per tier.
 const MAX_INDIVIDUAL_SETS: usize = 4_096;
 
-/// The part of a set that follows from the settings of a layer. It is empty for a layer that is gone.
+/// The part of a set that depends on a layer. Empty for a dropped layer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SetView {
     pub(crate) fields: Option<Arc<Prepared>>,
-    /// The positions of the custom units among those that have a cost.
+    /// Positions of the custom units among the units that have a cost.
     pub(crate) units: Units,
 }
 
@@ -79,20 +78,18 @@ impl SetView {
     }
 }
 
-/// Policies that count by the same key.
 #[derive(Clone, Debug)]
 pub(crate) struct SetPart {
-    /// The position of the key among those that have names; `None` for the main one.
+    /// The position among the named keys. `None` for the main key.
     pub(crate) key: Option<usize>,
     pub(crate) policies: PolicySet,
 }
 
-/// Positions of units.
 pub(crate) type Units = SmallVec<[usize; MAX_UNITS]>;
 
 type Reduced = [OnceLock<PerThread<Arc<QuotaSet>>>; 99];
 
-/// The parts of a request that are followed after it was admitted.
+/// Aspects of a request that must be tracked after its admission.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FollowUp {
     pub(crate) counts_request_bytes: bool,
@@ -102,7 +99,7 @@ pub(crate) struct FollowUp {
     pub(crate) has_units: bool,
 }
 
-/// The policies by key, each key in the place of its first policy.
+/// Groups the policies by key, in the order of their first policies.
 fn parts(policies: &PolicySet, keys: &[String]) -> Result<SmallVec<[SetPart; 1]>, ConfigError> {
     let mut parts: Vec<(Option<usize>, Vec<QuotaPolicy>)> = Vec::new();
     for policy in policies {
@@ -130,7 +127,6 @@ fn parts(policies: &PolicySet, keys: &[String]) -> Result<SmallVec<[SetPart; 1]>
     checked.collect()
 }
 
-/// The positions of the units that policies count.
 fn units(policies: &PolicySet, known: &[UnitName]) -> Result<Units, ConfigError> {
     let positions = policies.units().into_iter().map(|unit| {
         let position = known.iter().position(|other| *other == unit);
@@ -169,7 +165,7 @@ impl FollowUp {
     }
 }
 
-/// The set with these numbers, which a full collection makes room for.
+/// If the collection is full, a random set is evicted.
 fn individual_set(
     sets: &Mutex<IndividualSets>,
     key: (IndividualNumbers, u8),
@@ -218,7 +214,7 @@ impl QuotaSet {
         }
     }
 
-    /// The same set, whose references are counted apart, for another lane.
+    /// A copy with its own reference counts, for another thread.
     pub(super) fn with_own_count(&self) -> Self {
         let parts = self.parts.iter().map(|part| SetPart {
             key: part.key,
@@ -235,7 +231,7 @@ impl QuotaSet {
         }
     }
 
-    /// The same policies for one more layer, at this position.
+    /// Adds a layer at `position`.
     pub(super) fn with_layer(&self, position: usize, layer: &LayerView) -> Result<Self, ConfigError> {
         let view = SetView::new(&self.policies, layer)?;
         layer.check(&self.policies)?;
@@ -251,12 +247,11 @@ impl QuotaSet {
         &self.policies
     }
 
-    /// The part of the layer at this position.
     pub(crate) fn view(&self, position: usize) -> &SetView {
         &self.views[position]
     }
 
-    /// Returns `true` if both are the same set, in whichever lanes.
+    /// Returns `true` if both are copies of the same set, on any threads.
     #[cfg(test)]
     fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.reduced, &other.reduced)
@@ -266,7 +261,7 @@ impl QuotaSet {
         self.policies.iter().map(Policy::policy)
     }
 
-    /// The same policies with so many percent of their quotas.
+    /// The policies at `percent` percent of their quotas.
     pub(super) fn at_capacity(self: Arc<Self>, percent: u8, config: &RulesConfig) -> Arc<Self> {
         let index = match percent {
             100.. => return self,
@@ -283,13 +278,12 @@ impl QuotaSet {
         Arc::clone(reduced.local(|set| Arc::new(set.with_own_count())))
     }
 
-    /// Returns `true` if a policy allows individual quotas.
     #[inline]
     pub(crate) fn allows_individual(&self) -> bool {
         self.individual.is_some()
     }
 
-    /// The policies of a caller with individual quotas, which callers with equal numbers share.
+    /// The policies of a caller with individual quotas. Callers with equal numbers share one set.
     pub(super) fn for_caller(
         self: Arc<Self>,
         quotas: &CallerQuotas,
@@ -322,10 +316,10 @@ impl QuotaSet {
         })
     }
 
-    /// A set of these policies, which are those of this set with other numbers.
+    /// A set of `policies`, which differ from those of `self` only in numbers.
     fn changed_to(&self, policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
         Self::new(policies.clone(), config).or_else(|_| {
-            // The fields of a layer cannot say these policies, and show those of the rules.
+            // The fields of a layer cannot represent these policies, so they show the original ones.
             let mut changed = Self::new(policies, &config.without_layers())?;
             changed.views.clone_from(&self.views);
             Ok(changed)
@@ -337,8 +331,8 @@ impl QuotaSet {
             let reduced = self.policies().map(|policy| policy.clone().reduced_to(percent));
             Self::new(reduced.collect(), config)
         };
-        // An odd number may be one that cannot be counted exactly, or equal to another where dialects forbid that. The
-        // next lower ones are as good.
+        // Some percentages lead to numbers that cannot be counted exactly, or that are equal where a dialect forbids
+        // it. Try lower percentages.
         let found = (1..=percent).rev().find_map(|percent| reduced(percent).ok());
         let same = || Self::of(self.policies.clone(), self.parts.clone(), self.views.clone());
         let mut found = found.unwrap_or_else(same);
@@ -351,7 +345,7 @@ impl QuotaSet {
         found
     }
 
-    /// The window of the only policies that there are, if it is so long that a client may use up all of it at once.
+    /// The shortest window, if it is so long that a client could spend all of it at once.
     pub(super) fn lone_large_window(&self) -> Option<Duration> {
         use Algorithm::{LeakyBucketMeter, LeakyBucketQueue};
 
@@ -361,7 +355,7 @@ impl QuotaSet {
         {
             return None;
         }
-        // A limit of concurrent requests has no window, and is less than all others.
+        // A concurrency limit has no window, and `None` is the minimum.
         let shortest = self.policies().map(QuotaPolicy::usual_window).min()?;
         shortest.filter(|window| *window > Duration::from_secs(3_600))
     }
@@ -386,7 +380,7 @@ mod tests {
         }
         let number = || set.individual.as_ref().unwrap().lock().len();
         assert_eq!(number(), MAX_INDIVIDUAL_SETS);
-        // Reduced ones are among them.
+        // Sets with reduced capacity count as well.
         for percent in 1..100 {
             let reduced = of(5_000).at_capacity(percent, &config);
             assert_eq!(reduced.policies().next().unwrap().quota(), 50 * u64::from(percent));

@@ -18,13 +18,9 @@ use crate::{
 
 /// The cached tiers of a [`TierLayer`](crate::tier::TierLayer). Clones share one cache.
 ///
-/// Use it to apply a change of a plan immediately, instead of after the [time to
-/// live](crate::tier::TierLayerBuilder::time_to_live). It affects only this process: other instances keep their
+/// Forget a user to apply a change of its plan immediately, instead of after the [time to
+/// live](crate::tier::TierLayerBuilder::time_to_live). This affects only this process: other instances keep their
 /// entries until these expire or are forgotten there.
-///
-/// The cache contains a digest of each user's key, never the key, and at most
-/// [`max_users`](crate::tier::TierLayerBuilder::max_users) users. With short tier names, each takes less than 200
-/// bytes, so the default limit amounts to at most 20 MB.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -100,7 +96,7 @@ impl TierCache {
         }
     }
 
-    /// Returns the number of cached users, including those whose lookup has failed.
+    /// Returns the number of cached users, including users whose lookup has failed.
     pub fn users(&self) -> usize {
         self.0.shards.lock_each().map(|shard| shard.len()).sum()
     }
@@ -160,7 +156,6 @@ impl Shared {
         Err(Unresolved::Full)
     }
 
-    /// Waits for a lookup, if that is worth it.
     fn wait(self: &Arc<Self>, look_up: LookUp, known: Option<Answer>) -> Found {
         let limit = match known {
             Some(_) => self.settings.renewal_deadline,

@@ -67,9 +67,9 @@ use super::{cache::TierCache, source::Source};
 /// user has none. During the last quarter of that time, the next request triggers a new lookup without waiting for it,
 /// so frequent users never wait again.
 ///
-/// Concurrent requests of a user share one lookup. It runs in its own task and continues if the request that began it
-/// is cancelled or stops waiting. At most [256](super::TierLayerBuilder::max_look_ups) lookups run concurrently, each
-/// for at most [10 seconds](super::TierLayerBuilder::look_up_timeout).
+/// Concurrent requests of a user share one lookup. Its own task continues the lookup if the request that began it is
+/// cancelled or stops waiting. At most [256](super::TierLayerBuilder::max_look_ups) lookups run concurrently, each for
+/// at most [10 seconds](super::TierLayerBuilder::look_up_timeout).
 ///
 /// # While a tier is unknown
 ///
@@ -78,8 +78,8 @@ use super::{cache::TierCache, source::Source};
 /// [4,096](super::TierLayerBuilder::max_waiting) requests can wait.
 ///
 /// After the wait, a request counts in the first tier of [`Tiers`](crate::Tiers), or in the one set with
-/// [`OnUnknownTier`](super::OnUnknownTier). It is always counted, unless you let such requests pass. A client that
-/// invents users gets at most the quota of that tier for each of them, so limit addresses as well if users are not
+/// [`OnUnknownTier`](super::OnUnknownTier). Requests pass uncounted only if you allow that. A client that invents
+/// users gets at most the quota of that tier for each of them, so limit addresses as well if users are not
 /// authenticated.
 ///
 /// # What happens on failure

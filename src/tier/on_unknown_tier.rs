@@ -11,8 +11,8 @@ pub(super) const LONGEST_NAME: usize = 256;
 /// The handling of requests whose tier is unknown: how long they wait for the lookup, and what happens afterwards.
 ///
 /// Set with [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier). A tier is unknown if the source has
-/// not returned one, or so long ago that it is not even [stale](crate::tier::TierLayerBuilder::stale_for): after a
-/// start, after [`forget`](crate::tier::TierCache::forget), and while the source fails. A user without a tier
+/// never returned one, or if the last result is too old even to be [stale](crate::tier::TierLayerBuilder::stale_for):
+/// after a start, after [`forget`](crate::tier::TierCache::forget), and while the source fails. A user without a tier
 /// according to the source is not unknown, and counts in the first tier, as do requests without a user.
 ///
 /// ```
@@ -89,8 +89,8 @@ impl OnUnknownTier {
     ///
     /// **A client that can invent user IDs bypasses every limit** by sending a new one with each request, which also
     /// slows down the source. Use this only if users are authenticated first and another limit applies to them, such
-    /// as one by address. It affects only layers with [`Tiers::resolved`](crate::Tiers::resolved), and no requests
-    /// without a user.
+    /// as one by address. Only layers with [`Tiers::resolved`](crate::Tiers::resolved) are affected, and only requests
+    /// with a user.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
