@@ -1,5 +1,3 @@
-//! The rules and the switch of one moment.
-
 use std::{borrow::Cow, sync::Arc};
 
 use smallvec::SmallVec;
@@ -12,47 +10,45 @@ use crate::{
     policy::{CallerQuotas, QuotaPolicy},
 };
 
-/// The rules in force at one moment.
+/// A snapshot of the rules and the switch.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
     pub(super) config: Arc<RulesConfig>,
     pub(super) switch: Switch,
-    /// `None` while no source has claimed the rules.
+    /// `None`: no source has claimed the rules.
     pub(super) claim: Option<ClaimState>,
     pub(super) rules: AppliedRules,
 }
 
-/// The state of a claim beside the rules in force.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClaimState {
-    /// The rules that an override of the program keeps out of force.
+    /// The rules of the source, while the program overrides them.
     pub(super) overridden: Option<AppliedRules>,
 }
 
-/// The policies that apply to a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     tier: Option<Arc<str>>,
-    /// None if the request is not limited.
+    /// `None` if the request is not limited.
     pub(crate) set: Option<Arc<QuotaSet>>,
-    /// True if the request named a tier that the layer does not have.
+    /// Set if the request names a tier that the rules do not have.
     pub(crate) is_unknown: bool,
-    /// The names of the policies that the application holds against the request.
+    /// The policies that the application reports as violated.
     pub(crate) violated: Vec<Cow<'static, str>>,
 }
 
 impl Active {
-    /// A set with so many percent of its quotas.
+    /// The set at `percent` percent of its quotas.
     pub(crate) fn at_capacity(&self, set: Arc<QuotaSet>, percent: u8) -> Arc<QuotaSet> {
         set.at_capacity(percent, &self.config)
     }
 
-    /// Returns `true` if this caller has the new rules of a rollout.
+    /// Returns `true` if the caller gets the new rules of a rollout.
     pub(crate) fn is_trial(&self, partition: Option<PartitionId>) -> bool {
         !std::ptr::eq(self.rules.sets(partition), &*self.rules.current)
     }
 
-    /// The policies of a caller that may have individual quotas.
+    /// Applies individual quotas, if the policies allow them.
     #[inline]
     pub(crate) fn for_caller<'a>(
         &self,
@@ -66,17 +62,16 @@ impl Active {
         }
     }
 
-    /// Returns `true` if the rules for the caller with this partition have tiers.
+    /// Returns `true` if the rules for this caller have tiers.
     pub(crate) fn has_tiers(&self, partition: Option<PartitionId>) -> bool {
         self.rules.sets(partition).has_tiers()
     }
 
-    /// Returns `true` if requests are limited at all.
     pub(crate) fn is_on(&self) -> bool {
         self.switch.is_on()
     }
 
-    /// The policies of a tier for the caller with this partition. A tier that is missing or unknown is the first one.
+    /// The policies of a tier for this caller. A missing or unknown tier counts as the first one.
     pub(crate) fn select_tier(&self, name: Option<&str>, partition: Option<PartitionId>) -> Selection {
         let sets = self.rules.sets(partition);
         let (tiers, name) = (sets.tiers(), name.filter(|_| sets.has_tiers()));
@@ -90,20 +85,19 @@ impl Active {
         }
     }
 
-    /// Returns `true` if the rules depend on the caller.
     pub(crate) fn depends_on_caller(&self) -> bool {
         self.rules.candidate.is_some()
     }
 }
 
 impl Selection {
-    /// The name of the tier, empty where there are none.
+    /// Empty for rules without tiers.
     pub(crate) fn tier(&self) -> &str {
         self.tier.as_deref().unwrap_or_default()
     }
 
-    /// The names of the policies that a rejection by the application is about, of those that clients may know: the ones
-    /// that it has named, or all that reject requests where it has no capacity.
+    /// The visible policies that explain a rejection by the application: the named ones, or all enforced ones if it is
+    /// overloaded.
     pub(crate) fn violated_by(&self, outcome: Outcome) -> SmallVec<[&str; 4]> {
         let policies = || self.set.iter().flat_map(|set| set.policies());
         match outcome {

@@ -1,11 +1,9 @@
-//! Rules in force, and those that are rolled out.
-
 use std::sync::Arc;
 
 use super::{candidate::Candidate, config::LayerView, sets::Sets};
 use crate::{error::ConfigError, partition::PartitionId};
 
-/// Valid rules for all callers, and those that are tried on a part of them.
+/// Valid rules for all callers, and a rollout.
 #[derive(Clone, Debug)]
 pub(super) struct AppliedRules {
     pub(super) current: Arc<Sets>,
@@ -13,7 +11,7 @@ pub(super) struct AppliedRules {
 }
 
 impl AppliedRules {
-    /// The rules for a caller: those that are tried, for a part of them.
+    /// The rollout's rules, if the caller is part of it.
     pub(super) fn sets(&self, partition: Option<PartitionId>) -> &Sets {
         let candidate = self.candidate.as_ref().filter(|candidate| candidate.takes(partition));
         candidate.map_or(&self.current, |candidate| &candidate.sets)

@@ -1,15 +1,14 @@
-//! Rules that are tried on a part of the callers.
+//! The rules of a rollout.
 
 use std::sync::Arc;
 
 use super::sets::Sets;
 use crate::partition::PartitionId;
 
-/// Rules that are tried on a part of the callers.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) percent: u8,
-    /// Callers who are named, in order.
+    /// Sorted.
     pub(super) partitions: Arc<[PartitionId]>,
     pub(super) sets: Arc<Sets>,
 }
@@ -25,7 +24,7 @@ impl Candidate {
         }
     }
 
-    /// Always the same callers, on every instance: their digests are spread evenly.
+    /// Selects the same callers on every instance, because digests are evenly distributed.
     pub(super) fn takes(&self, partition: Option<PartitionId>) -> bool {
         let Some(partition) = partition else {
             return false;
@@ -54,7 +53,7 @@ mod tests {
         }
     }
 
-    /// L30: 100 000 keys of any kind, and one percent more or less.
+    /// L30: 100,000 keys of any kind, within one percentage point.
     #[test]
     fn a_share_is_as_large_as_it_says_for_any_scope_and_any_kind_of_keys() {
         for_many(2, |random| {

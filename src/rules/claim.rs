@@ -1,4 +1,4 @@
-//! Claims: rules and a switch from a source outside of the program.
+//! Claims: rules and a switch from a source outside the program.
 
 use std::{fmt, mem, sync::atomic::Ordering};
 
@@ -13,14 +13,14 @@ use crate::{
     partition::PartitionId,
 };
 
-/// The right of one source outside of the program to set the rules of a limiter.
+/// The exclusive right of a source outside the program to set the rules of a limiter.
 ///
-/// [`RulesHandle::claim`] returns it. Use a claim to follow rules in etcd, a ConfigMap or a file: the program can still
-/// override the source through its [`RulesHandle`], and [`clear_overrides`](RulesHandle::clear_overrides) puts the rules of
-/// the source back in force. The package `tower-quota-fleet` follows Redis and files through a claim.
+/// [`RulesHandle::claim`] returns it. Use a claim to follow rules in etcd, a ConfigMap or a file. The program can
+/// still override the source through its [`RulesHandle`], and [`clear_overrides`](RulesHandle::clear_overrides)
+/// restores the rules of the source. The package `tower-quota-fleet` uses a claim to follow Redis and files.
 ///
-/// Dropping the claim releases it. The rules stay in force, and limits that the source has disabled are enabled, because no
-/// update of the source could enable them any more. What the program has disabled stays disabled.
+/// Dropping the claim releases it. The rules stay, and limits disabled by the source are enabled, because the source
+/// could no longer enable them. Limits disabled by the program stay disabled.
 ///
 /// # Examples
 ///
@@ -54,7 +54,7 @@ use crate::{
 #[must_use = "dropping a claim releases it"]
 pub struct RulesClaim(RulesHandle);
 
-/// Rules, a rollout and the switch, which a [`RulesClaim`] applies at one moment.
+/// Rules, a rollout and the switch, applied in one step by a [`RulesClaim`].
 ///
 /// ```
 /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy, Rules, RulesUpdate};
@@ -77,7 +77,7 @@ pub struct RulesUpdate {
 }
 
 impl RulesUpdate {
-    /// Creates an update to these rules for all callers, without a rollout and with the limits enabled.
+    /// Creates an update to `rules` for all callers, without a rollout and with the limits enabled.
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
@@ -88,8 +88,8 @@ impl RulesUpdate {
 
     /// Adds a rollout: `rules` apply to `percent` percent of the callers (0 to 100) and to `partitions`.
     ///
-    /// The share has the same callers as that of [`RulesHandle::roll_out`]. `partitions` are those of the main key, such as
-    /// your own accounts at 0 percent. An update without a rollout ends the one before.
+    /// Callers are selected as by [`RulesHandle::roll_out`]. `partitions` are partitions of the main key, such as your
+    /// own accounts at 0 percent. An update without a rollout ends the previous one.
     pub fn with_rollout(
         mut self,
         percent: u8,
@@ -108,7 +108,7 @@ impl RulesUpdate {
 }
 
 impl Active {
-    /// Puts rules of the program in force. They override those of a claim.
+    /// Applies rules of the program, overriding a claim.
     pub(super) fn replace(&mut self, rules: AppliedRules) {
         let before = mem::replace(&mut self.rules, rules);
         if let Some(claim) = &mut self.claim {
@@ -125,10 +125,10 @@ impl Active {
 }
 
 impl RulesHandle {
-    /// Claims the rules and the switch for a source outside of the program.
+    /// Claims the rules and the switch for a source outside the program.
     ///
-    /// The claim ends when the [`RulesClaim`] is dropped. The rules in force stay until its first update. Limits that the
-    /// program has disabled stay disabled, which overrides the source.
+    /// The claim ends when the [`RulesClaim`] is dropped. The current rules stay until its first update. Limits that
+    /// the program has disabled stay disabled, which overrides the source.
     ///
     /// # Errors
     ///
@@ -146,12 +146,12 @@ impl RulesHandle {
         Ok(RulesClaim(self.clone()))
     }
 
-    /// Ends all overrides: the rules and the switch are again those of the [claim](Self::claim).
+    /// Clears all overrides and restores the rules and the switch of the [claim](Self::claim).
     ///
-    /// The program overrides a claim by [`replace`](Self::replace), [`roll_out`](Self::roll_out),
-    /// [`disable`](Self::disable) and [`enable`](Self::enable). The rules that the source applied last come into force at
-    /// once; before its first update, those of before the override. Without a claim, the rules stay, and limits that are
-    /// disabled are enabled.
+    /// [`replace`](Self::replace), [`roll_out`](Self::roll_out), [`disable`](Self::disable) and
+    /// [`enable`](Self::enable) override a claim. The rules that the source applied last take effect immediately;
+    /// before its first update, the rules from before the override. Without a claim, the rules do not change, and
+    /// disabled limits are enabled.
     pub fn clear_overrides(&self) {
         let _changing = self.0.changing.lock();
         self.0.change(|active| {
@@ -162,27 +162,28 @@ impl RulesHandle {
         });
     }
 
-    /// Ends the override of the switch, and leaves the rules as they are.
+    /// Clears the override of the switch, without changing the rules.
     ///
-    /// [`disable`](Self::disable) and [`enable`](Self::enable) override the switch of a claim. Without a [claim](Self::claim),
-    /// limits that are disabled are enabled.
+    /// [`disable`](Self::disable) and [`enable`](Self::enable) override the switch of a claim. Without a
+    /// [claim](Self::claim), disabled limits are enabled.
     pub fn clear_switch_override(&self) {
         self.0.change(|active| active.switch.release());
     }
 }
 
 impl RulesClaim {
-    /// Applies the rules, the rollout and the switch of an update at one moment.
+    /// Applies the rules, the rollout and the switch of an update in one step.
     ///
-    /// They apply from the next request on. Requests in progress keep the rules that they began with. While the program
-    /// overrides the source, the rules are validated and come into force with
+    /// The update affects the next requests. Requests in progress keep the rules that they began with. While the
+    /// program overrides the source, the rules are validated, and take effect on
     /// [`clear_overrides`](RulesHandle::clear_overrides).
     ///
     /// # Errors
     ///
-    /// Returns the error of [`RulesHandle::replace`] for the rules, the same after `roll_out: ` for those of the rollout, and
-    /// [`ConfigErrorKind::Policies`] if the percentage is above 100. Nothing changes then, the switch included: use
-    /// [`set_enabled`](Self::set_enabled) if a kill switch must work all the same.
+    /// Returns the error of [`RulesHandle::replace`] for invalid rules, with the prefix `roll_out: ` if they belong to
+    /// the rollout, or [`ConfigErrorKind::Policies`] if the percentage is above 100. On error, nothing changes,
+    /// including the switch: use [`set_enabled`](Self::set_enabled) for a kill switch that works even with invalid
+    /// rules.
     pub fn apply(&self, update: RulesUpdate) -> Result<(), ConfigError> {
         let policies = &self.0.0;
         let _changing = policies.changing.lock();
@@ -201,14 +202,14 @@ impl RulesClaim {
         Ok(())
     }
 
-    /// Sets the switch alone. [`RulesHandle::disable`] and [`RulesHandle::enable`] override it.
+    /// Sets only the switch. [`RulesHandle::disable`] and [`RulesHandle::enable`] override it.
     pub fn set_enabled(&self, enabled: bool) {
         self.0.0.change(|active| active.switch.turn_by_claim(enabled));
     }
 
     /// Returns `true` while the program overrides the rules or the switch of the source.
     ///
-    /// A switch that the program has set to the position of the source is no override.
+    /// Setting the switch to the same position as the source is not an override.
     pub fn is_overridden(&self) -> bool {
         let active = self.0.0.active.load();
         let claim = active.claim.as_ref();

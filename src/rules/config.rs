@@ -1,5 +1,3 @@
-//! The settings of a limiter and of its layers that rules must fit.
-
 use std::sync::{Arc, Weak};
 
 use crate::{
@@ -8,29 +6,29 @@ use crate::{
     response::fields::ResponseFields,
 };
 
-/// All that rules must fit.
+/// The settings of a limiter and its layers that rules must be compatible with.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RulesConfig {
-    /// The names of all keys but the main one.
+    /// Names of all keys except the main key.
     pub(super) keys: Vec<String>,
-    /// A layer keeps its position. That of one which is gone is the next one's.
+    /// A layer keeps its position. The position of a dropped layer is reused.
     pub(super) views: Vec<Weak<LayerView>>,
 }
 
-/// The settings of a layer that rules must fit: they stay when rules are replaced. The layer owns them, because closures among
-/// them may hold the limiter.
+/// The settings of a layer that rules must be compatible with. Replacing rules does not change them. Owned by the
+/// layer, because closures among them may hold the limiter.
 #[derive(Debug, Default)]
 pub(crate) struct LayerView {
     pub(crate) has_tiers: bool,
-    /// The custom units that have a cost.
+    /// Custom units that have a cost.
     pub(crate) units: Vec<UnitName>,
-    /// The cost of every request, if it is fixed.
+    /// Set if every request has the same cost.
     pub(crate) fixed_cost: Option<u64>,
     pub(crate) fields: ResponseFields,
 }
 
 impl LayerView {
-    /// Finds a policy that leaves no room for what every request costs.
+    /// Rejects a policy that could never admit a request of the fixed cost.
     pub(super) fn check(&self, policies: &PolicySet) -> Result<(), ConfigError> {
         let is_asked = |policy: &&Policy| policy.policy().unit() == QuotaUnit::Requests && !policy.policy().is_closed();
         for policy in policies.iter().filter(is_asked) {
@@ -56,7 +54,6 @@ impl RulesConfig {
         }
     }
 
-    /// Returns `true` if each layer knows the tier of a request.
     pub(super) fn can_tell_tiers(&self) -> bool {
         self.layers().all(|layer| layer.has_tiers)
     }
@@ -66,7 +63,6 @@ impl RulesConfig {
         ConfigError::new(ConfigErrorKind::Policies, message)
     }
 
-    /// Returns `true` if there are layers that ask for tiers.
     pub(super) fn expects_tiers(&self) -> bool {
         self.layers().any(|layer| layer.has_tiers)
     }

@@ -1,14 +1,12 @@
-//! Rules as data: what a file or a service of rules says.
-
 use crate::policy::QuotaPolicy;
 
-/// The policies of a layer: the same for all callers, or by tier.
+/// The policies of a layer, either for all callers or by tier.
 ///
-/// You want them where rules come from outside of the program, or change [while it runs](crate::RulesHandle). A layer that has
-/// its policies from [`policy`](crate::RateLimitLayerBuilder::policy) and [`Tiers`](crate::Tiers) needs none.
+/// Use this type if rules come from outside the program or change [at run time](crate::RulesHandle), but not for
+/// policies set with [`policy`](crate::RateLimitLayerBuilder::policy) and [`Tiers`](crate::Tiers).
 ///
-/// They are data and nothing more: rules that are not valid are rejected where they take effect, by
-/// [`build`](crate::RateLimitLayerBuilder::build) or [`RulesHandle::replace`](crate::RulesHandle::replace). Rules have policies or tiers, not both.
+/// Rules are plain data, validated where they take effect by [`build`](crate::RateLimitLayerBuilder::build) or
+/// [`RulesHandle::replace`](crate::RulesHandle::replace). Rules contain policies or tiers, but not both.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, Rules};
@@ -21,7 +19,7 @@ use crate::policy::QuotaPolicy;
 /// assert_eq!(tiers, [("free", Some(1)), ("admin", None)]);
 /// ```
 ///
-/// With the feature `serde` they can be read from any format, see [`QuotaPolicy`]:
+/// With the feature `serde`, rules can be deserialized from any format, see [`QuotaPolicy`]:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -40,12 +38,12 @@ use crate::policy::QuotaPolicy;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub(super) policies: Vec<QuotaPolicy>,
-    /// In place of policies for all; a tier without policies is not limited.
+    /// Instead of `policies`. `None`: unlimited.
     pub(super) tiers: Vec<(String, Option<Vec<QuotaPolicy>>)>,
 }
 
 impl Rules {
-    /// No rules. Nothing can be built of them until they have policies.
+    /// Creates empty rules, which are not valid until a policy or a tier is added.
     pub const fn new() -> Self {
         Self {
             policies: Vec::new(),
@@ -62,17 +60,17 @@ impl Rules {
         self.policies.is_empty() && self.tiers.is_empty()
     }
 
-    /// The policies for all callers.
+    /// Returns the policies for all callers.
     pub fn policies(&self) -> &[QuotaPolicy] {
         &self.policies
     }
 
-    /// The tiers in their order, with their policies; `None` for those that are not limited.
+    /// Returns the tiers in order, each with its policies, or `None` if it is unlimited.
     pub fn tiers(&self) -> impl Iterator<Item = (&str, Option<&[QuotaPolicy]>)> {
         self.tiers.iter().map(|(name, policies)| (&**name, policies.as_deref()))
     }
 
-    /// All policies, each with its tier; `None` for those of all callers.
+    /// Returns all policies, each with its tier, or `None` for policies of all callers.
     ///
     /// ```
     /// use tower_quota::{QuotaPolicy, Rules};
@@ -103,7 +101,7 @@ impl Rules {
         self
     }
 
-    /// Adds a tier that is not limited at all.
+    /// Adds an unlimited tier.
     #[must_use]
     pub fn unlimited(mut self, name: impl Into<String>) -> Self {
         self.tiers.push((name.into(), None));

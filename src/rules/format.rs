@@ -1,5 +1,4 @@
-//! Rules as any serde format has them: one form, from which they are read and in which they are written. Numbers out of
-//! their range are found where rules take effect.
+//! The serde format of rules. Ranges are checked where rules take effect.
 
 mod calendar;
 mod caller_quotas;
@@ -82,7 +81,7 @@ struct TierForm {
     unlimited: bool,
 }
 
-/// Fields that are not written have their default.
+/// Fields with their default are omitted.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a policy: a map with `name` and `quota`")]
 struct PolicyForm {
@@ -134,7 +133,6 @@ struct PolicyForm {
     extensions: BTreeMap<String, ExtensionForm>,
 }
 
-/// Readers of fields.
 mod field {
     use super::*;
 
@@ -150,7 +148,7 @@ mod field {
     }
 }
 
-/// A field that may be left out, but not be null.
+/// A field that can be omitted, but must not be null.
 fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
@@ -193,7 +191,7 @@ impl PolicyForm {
                 .map(|bounds| [Whole(bounds.least), Whole(bounds.most)]),
             overage_percent: policy.overage.map(|percent| Whole(percent.into())),
             lockout_seconds: whole_seconds("lockout", policy.lockout())?,
-            // A shadow is hidden unless it is shown.
+            // Shadows are hidden by default.
             hidden: (policy.is_hidden() != policy.is_shadow()).then_some(policy.is_hidden()),
             shadow: policy.is_shadow(),
             partition_key: policy.shows_partition_key,
@@ -236,7 +234,7 @@ impl PolicyForm {
     }
 }
 
-/// The algorithm of policies that do not name one.
+/// The default algorithm.
 fn usual_algorithm(calendar: Option<&CalendarWindow>) -> Algorithm {
     match calendar {
         Some(_) => Algorithm::FixedWindow,
@@ -251,7 +249,7 @@ fn whole_seconds(name: &str, time: Option<Duration>) -> Result<Option<Whole<MAX_
     }
 }
 
-/// The name of a unit, unless requests are counted.
+/// `None` for requests, the default.
 fn unit_name(unit: QuotaUnit) -> Result<Option<String>, String> {
     if let QuotaUnit::Custom(unit) = unit {
         unit.check().map_err(|error| error.to_string())?;
@@ -259,7 +257,7 @@ fn unit_name(unit: QuotaUnit) -> Result<Option<String>, String> {
     Ok((unit != QuotaUnit::Requests).then(|| unit.to_string()))
 }
 
-/// The unit of a name. One that the crate does not have is the program's own.
+/// Unknown names are custom units.
 fn unit_of(name: String) -> QuotaUnit {
     match &*name {
         "concurrent_requests" => QuotaUnit::ConcurrentRequests,
@@ -271,7 +269,7 @@ fn unit_of(name: String) -> QuotaUnit {
     }
 }
 
-/// A policy has one kind of window, and one of concurrent requests has none.
+/// A policy has exactly one kind of window, and a concurrency limit has none.
 fn check_windows(unit: &QuotaUnit, has_seconds: bool, has_calendar: bool) -> Result<(), String> {
     let is_timed = *unit != QuotaUnit::ConcurrentRequests;
     let message = match (is_timed, has_seconds, has_calendar) {

@@ -1,5 +1,3 @@
-//! Replaces rules while a layer runs.
-
 use std::sync::{Arc, atomic::Ordering};
 
 use super::{applied::AppliedRules, candidate::Candidate, data::Rules, policies::Policies, sets::Sets};
@@ -10,15 +8,15 @@ use crate::{
 
 /// Replaces the rules of a limiter and its layers at run time: see [`Limiter::rules`](crate::Limiter::rules).
 ///
-/// New rules apply to all its services and callers at once, from the next request on; a request under way goes on with the
-/// rules that it began with. Nothing that was counted is lost: a policy keeps its used units by its name, unit and
-/// algorithm when its numbers change, also while some instances have the old rules and others the new ones. Only where
-/// units are counted in windows, by [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding ones, is another length
-/// of the window another policy, which begins with a full quota; a [`RulesDiff`](crate::RulesDiff) names those. Rules that
-/// are not valid are rejected, and the old ones stay.
+/// New rules apply to all services and callers from the next request on. Requests in progress keep the rules that they
+/// began with. Used units still count: a policy whose numbers change keeps them by its name, unit and algorithm, even
+/// while instances have different rules. Only [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding windows
+/// start with a full quota if the length of the window changes; a [`RulesDiff`](crate::RulesDiff) lists such policies.
+/// Invalid rules are rejected, and the old ones stay.
 ///
-/// It changes the rules of this process only: give every instance the same ones, or have all follow one document (the
-/// package `tower-quota-fleet`). A source of your own [claims](Self::claim) the rules, and this handle then overrides the source.
+/// Only the rules of this process change. Set the same rules on every instance, or let all follow one document with
+/// the package `tower-quota-fleet`. A custom source [claims](Self::claim) the rules, and this handle then overrides
+/// the source.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -55,12 +53,12 @@ impl RulesHandle {
         &self.0.scope
     }
 
-    /// The rules that hold for all callers, apart from those that are being tried.
+    /// Returns the rules for all callers, ignoring a [rollout](Self::roll_out).
     pub fn current(&self) -> Rules {
         self.0.active.load().rules.current.rules.clone()
     }
 
-    /// Puts new rules in the place of the old ones, for all callers. Rules that were being tried are dropped.
+    /// Replaces the rules for all callers. Ends a [rollout](Self::roll_out).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -84,8 +82,8 @@ impl RulesHandle {
     ///
     /// # Errors
     ///
-    /// If the rules are not valid, as [`build`](crate::RateLimitLayerBuilder::build) says; or if they have tiers and the
-    /// layer was built without [`Tiers`](crate::Tiers), so that nothing says of which tier a request is.
+    /// Returns an error if the rules are not valid, as for [`build`](crate::RateLimitLayerBuilder::build), or if they
+    /// have tiers, and a layer was built without [`Tiers`](crate::Tiers), so that the tier of its requests is unknown.
     pub fn replace(&self, rules: Rules) -> Result<(), ConfigError> {
         let _changing = self.0.changing.lock();
         let rules = AppliedRules {
@@ -97,13 +95,13 @@ impl RulesHandle {
         Ok(())
     }
 
-    /// Tries new rules on so many percent of the callers, from 0 to 100; the others keep the old ones.
+    /// Applies `rules` to `percent` percent of callers (0 to 100). The others keep the current rules.
     ///
-    /// The caller's digest decides, so that the share is the same on every instance and after a
-    /// restart, and a smaller share is a part of a larger one. With 0 percent no caller is in it; rules that were
-    /// tried before are dropped. [`replace`](Self::replace) ends it.
+    /// Callers are selected by their digest, so the share is the same on every instance and after a restart, and a
+    /// smaller share is a subset of a larger one. A previous rollout is replaced. [`replace`](Self::replace) ends the
+    /// rollout.
     ///
-    /// A caller is whom the layer's main key names. All requests without that key have the same rules.
+    /// A caller is identified by the layer's main key. All requests without that key get the current rules.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -132,7 +130,7 @@ impl RulesHandle {
     ///
     /// # Errors
     ///
-    /// As those of [`replace`](Self::replace), or if `percent` is above 100.
+    /// Returns the errors of [`replace`](Self::replace), and an error if `percent` is above 100.
     pub fn roll_out(&self, percent: u8, rules: Rules) -> Result<(), ConfigError> {
         let _changing = self.0.changing.lock();
         let candidate = Some(self.candidate(percent, &[], rules)?);
@@ -146,7 +144,7 @@ impl RulesHandle {
         Ok(())
     }
 
-    /// Returns the rules that are being [tried](Self::roll_out), and on how many percent of the callers; `None` if none are.
+    /// Returns the rules of the current [rollout](Self::roll_out) and its percentage, or `None` without a rollout.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -162,7 +160,7 @@ impl RulesHandle {
     ///
     /// rules.roll_out(10, new.clone())?;
     /// assert_eq!(rules.rollout(), Some((10, new.clone())));
-    /// // They are good: they hold for all callers.
+    /// // The new rules work well: apply them to all callers.
     /// rules.replace(new)?;
     /// assert_eq!(rules.rollout(), None);
     /// # Ok(()) });
@@ -173,9 +171,10 @@ impl RulesHandle {
         Some((candidate.percent, candidate.sets.rules.clone()))
     }
 
-    /// Lets all requests pass uncounted, without the store, the hooks of the application, and fields, until
-    /// [`enable`](Self::enable): for an emergency. Only what an [access list](crate::AccessList) blocks is rejected all
-    /// the same.
+    /// Disables the limits until [`enable`](Self::enable), for emergencies.
+    ///
+    /// All requests pass uncounted, without calls to the store or the application's hooks, and without fields.
+    /// Requests blocked by an [access list](crate::AccessList) are still rejected.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -193,7 +192,7 @@ impl RulesHandle {
     ///     let response = send(&layer, Request::get("/")).await;
     ///     assert!(response.status().is_success() && response.headers().is_empty());
     /// }
-    /// // They have used nothing.
+    /// // These requests were not counted.
     /// rules.enable();
     /// for status in [200, 429] {
     ///     assert_eq!(send(&layer, Request::get("/")).await.status(), status);
@@ -204,23 +203,24 @@ impl RulesHandle {
         self.0.change(|active| active.switch.turn(false));
     }
 
-    /// Ends what [`disable`](Self::disable) began. If a source has [claimed](Self::claim) the rules, limits stay enabled
-    /// whatever the source sets now or later, until [`clear_overrides`](Self::clear_overrides). A switch that was enabled
-    /// before the claim overrides nothing.
+    /// Enables the limits after [`disable`](Self::disable).
+    ///
+    /// If a source has [claimed](Self::claim) the rules, limits stay enabled until
+    /// [`clear_overrides`](Self::clear_overrides), even if the source disables them. A switch that was enabled before
+    /// the claim does not override it.
     pub fn enable(&self) {
         self.0.change(|active| active.switch.turn(true));
     }
 
-    /// Returns `true` while requests are limited: `false` between [`disable`](Self::disable) and
-    /// [`enable`](Self::enable).
+    /// Returns `true` if the limits are enabled, and `false` after [`disable`](Self::disable).
     pub fn is_enabled(&self) -> bool {
         self.0.active.load().is_on()
     }
 
-    /// Checks rules as [`replace`](Self::replace) does, and changes nothing.
+    /// Validates rules like [`replace`](Self::replace), without applying them.
     ///
-    /// You want it before rules are published for a fleet: an instance whose layer rejects them shows the reason before
-    /// others have them. It does not say whether other layers can carry them out.
+    /// Use this before publishing rules for a fleet: an instance whose layer rejects them returns the reason before
+    /// others get them. Layers of other limiters are not covered.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -240,7 +240,7 @@ impl RulesHandle {
     ///
     /// # Errors
     ///
-    /// As those of [`replace`](Self::replace).
+    /// Returns the errors of [`replace`](Self::replace).
     pub fn check(&self, rules: &Rules) -> Result<(), ConfigError> {
         self.sets(rules.clone()).map(drop)
     }

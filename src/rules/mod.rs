@@ -1,4 +1,4 @@
-//! Rules: the policies that apply to a request, the same for all or by the tier of its caller.
+//! Rules: the policies that apply to a request, for all callers or by tier.
 
 mod active;
 mod applied;

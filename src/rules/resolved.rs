@@ -1,5 +1,3 @@
-//! The name of a tier, as it travels with a request.
-
 use std::{
     fmt,
     hash::{Hash, Hasher},
@@ -11,12 +9,12 @@ use std::{
 
 use crate::policy::CallerQuotas;
 
-/// The tier of a request's caller, and its [individual quotas](Self::with_quotas) if it has any, in the request's extensions,
-/// where [`Tiers::resolved`](crate::Tiers::resolved) reads it.
+/// The tier of a request's caller, and its [individual quotas](Self::with_quotas) if it has any.
 ///
-/// A [`TierLayer`](crate::tier::TierLayer) puts it there when its source has named a tier. You want to make one yourself if
-/// authentication learns the tier by the way, from the claims of a token, say. It is only a name: the layer that limits
-/// sees if there is a tier of that name. Clones are cheap. If no layer reads the names, a `tracing` event says so once
+/// A [`TierLayer`](crate::tier::TierLayer) inserts it into the request's extensions, where
+/// [`Tiers::resolved`](crate::Tiers::resolved) reads it. Insert one yourself if authentication already knows the tier,
+/// for example from the claims of a token. The name need not exist: the rules determine if there is such a tier.
+/// Clones are cheap. If no layer reads the names, a `tracing` event reports this once
 /// ([`tier-not-read`](crate::docs::mistakes#tier-not-read)).
 ///
 /// ```
@@ -30,23 +28,23 @@ use crate::policy::CallerQuotas;
 pub struct ResolvedTier {
     name: Arc<str>,
     quotas: Option<CallerQuotas>,
-    /// The reason why the source of the quotas did not answer.
+    /// Error of the source of the quotas.
     quotas_problem: Option<Arc<str>>,
-    /// All clones share it: a layer sees whether a layer inside of it has read the name.
+    /// Shared by all clones, so that a layer can detect that no inner layer has read the name.
     is_read: Arc<AtomicBool>,
 }
 
-/// A [`TierLayer`](crate::tier::TierLayer) has named no tier for the request.
+/// Inserted by a [`TierLayer`](crate::tier::TierLayer) that has no tier for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoTier {
-    /// The request is of the first tier.
+    /// The request counts in the first tier.
     First,
-    /// The tier is not known yet, and the application lets such requests pass uncounted.
+    /// The tier is unknown, and such requests pass uncounted.
     Uncounted,
 }
 
 impl ResolvedTier {
-    /// The tier of this name.
+    /// Creates a tier with this name and without individual quotas.
     pub fn new(name: impl AsRef<str>) -> Self {
         Self {
             name: name.as_ref().into(),
@@ -56,8 +54,9 @@ impl ResolvedTier {
         }
     }
 
-    /// Adds the caller's individual quotas, so that one lookup returns both plan and contract. [`CallerQuotas`] in the
-    /// request's extensions take precedence.
+    /// Adds the caller's individual quotas, so that one lookup returns both plan and contract.
+    ///
+    /// [`CallerQuotas`] in the request's extensions take precedence.
     ///
     /// ```
     /// use tower_quota::{CallerQuotas, ResolvedTier, tier::TierLayer};
@@ -70,7 +69,7 @@ impl ResolvedTier {
     /// #     }
     /// # }
     ///
-    /// // A database, say: plan and contract in one answer.
+    /// // Plan and contract from one database query:
     /// let tiers = TierLayer::by_extension(|Customer(number)| async move {
     ///     let contract = CallerQuotas::new().quota("minute", if number == 4711 { 5_000 } else { 1_000 });
     ///     Ok::<_, std::convert::Infallible>(Some(ResolvedTier::new("premium").with_quotas(contract)))
@@ -85,10 +84,11 @@ impl ResolvedTier {
         self
     }
 
-    /// Adds the individual quotas that a source has returned, which may be another one than that of the plan. If it failed,
-    /// the caller keeps the last quotas that the [`TierLayer`](crate::tier::TierLayer) knows of it, for as long as
-    /// [`stale_for`](crate::tier::TierLayerBuilder::stale_for) allows, and has those of the tier afterwards. The error is
-    /// logged: keep users' names out of it.
+    /// Adds the individual quotas from a source that can fail independently of the tier's source.
+    ///
+    /// After an error, the caller keeps the last quotas known to the [`TierLayer`](crate::tier::TierLayer) for as long
+    /// as [`stale_for`](crate::tier::TierLayerBuilder::stale_for) allows, and then gets the quotas of the tier. The
+    /// error is logged, so keep users' names out of it.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -118,36 +118,34 @@ impl ResolvedTier {
         self.quotas_problem.as_deref()
     }
 
-    /// The same tier with the individual quotas of an earlier answer.
     pub(crate) fn with_quotas_of(mut self, earlier: Option<&Self>) -> Self {
         self.quotas = earlier.and_then(|tier| tier.quotas.clone());
         self
     }
 
-    /// The name.
+    /// Returns the name of the tier.
     pub fn as_str(&self) -> &str {
         self.read();
         &self.name
     }
 
-    /// The caller's individual quotas.
     pub(crate) fn quotas(&self) -> Option<&CallerQuotas> {
         self.quotas.as_ref().inspect(|_| self.read())
     }
 
     fn read(&self) {
-        // Most names are of a cache, and were read before: processors share a value that nothing writes.
+        // Most names are cached and were read before. Without a write, processors can share the cache line.
         if !self.is_read.load(Ordering::Relaxed) {
             self.is_read.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The length of the name, which no request asks for.
+    /// Length of the name. Does not count as reading it.
     pub(crate) fn len(&self) -> usize {
         self.name.len()
     }
 
-    /// Becomes true when [`as_str`](Self::as_str) is called on any clone.
+    /// Set when [`as_str`](Self::as_str) is called on any clone.
     pub(crate) fn is_read(&self) -> &Arc<AtomicBool> {
         &self.is_read
     }

@@ -1,5 +1,3 @@
-//! Rules with the policy set of each tier, made when rules are.
-
 use std::{collections::HashSet, sync::Arc};
 
 use super::{
@@ -13,15 +11,15 @@ use crate::{
     sync::per_thread::PerThread,
 };
 
-/// Rules that were found valid.
+/// Validated rules.
 #[derive(Debug)]
 pub(super) struct Sets {
     pub(super) rules: Rules,
-    /// One without a name if all callers have the same policies.
+    /// A single tier without a name, if all callers have the same policies.
     pub(super) tiers: PerThread<Vec<CheckedTier>>,
 }
 
-/// A tier's name and its policies, if it has any.
+/// Name and policies. No policies: unlimited.
 type CheckedTier = (Option<Arc<str>>, Option<Arc<QuotaSet>>);
 
 impl Sets {
@@ -39,7 +37,7 @@ impl Sets {
         Ok(Self { rules, tiers })
     }
 
-    /// The policies of each tier, for requests of this thread.
+    /// This thread's copy.
     pub(super) fn tiers(&self) -> &[CheckedTier] {
         self.tiers.local(|tiers| {
             let apart = |set: &Arc<QuotaSet>| Arc::new(set.with_own_count());
@@ -58,7 +56,7 @@ impl Sets {
         self.tiers.first().iter().filter_map(|(_, set)| set.as_ref())
     }
 
-    /// The same policies for one more layer. They stay the same to what this process holds of them, such as prefetched units.
+    /// Adds a layer. The policies keep their identity, so that prefetched units, for example, stay valid.
     pub(super) fn with_layer(&self, position: usize, layer: &LayerView) -> Result<Self, ConfigError> {
         if self.has_tiers() && !layer.has_tiers {
             return Err(RulesConfig::no_source_of_tiers());
@@ -79,7 +77,7 @@ impl Sets {
 }
 
 impl RulesConfig {
-    /// Policies that hold together, if they are valid and leave room for what every request costs.
+    /// Validates policies that apply together, for all layers.
     fn check(&self, policies: &[QuotaPolicy]) -> Result<QuotaSet, ConfigError> {
         let set = QuotaSet::new(policies.to_vec(), self)?;
         self.layers().try_for_each(|layer| layer.check(set.all()))?;
@@ -109,11 +107,11 @@ impl RulesConfig {
 }
 
 impl Rules {
-    /// Checks them without a limiter: as [`RulesHandle::check`](crate::RulesHandle::check) does for one that has each key they
-    /// name.
+    /// Validates rules without a limiter.
     ///
-    /// You want it where rules are written or published. The settings of a layer are not known there: the cost of custom units,
-    /// and fields that cannot say a policy.
+    /// Like [`RulesHandle::check`](crate::RulesHandle::check) for a limiter with all keys that the rules name. Use
+    /// this where rules are written or published. Settings of layers are not covered: missing costs of custom units,
+    /// and policies that a layer's fields cannot represent.
     ///
     /// ```
     /// use tower_quota::{QuotaPolicy, Rules};
@@ -126,7 +124,8 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// If a policy is not valid, policies do not fit together, or tiers have no name or the same one.
+    /// Returns an error if a policy is not valid, if policies cannot be combined, or if the name of a tier is empty or
+    /// used twice.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let keys = self.all_policies().filter_map(|(_, policy)| policy.key_name());
         let config = RulesConfig {

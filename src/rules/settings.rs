@@ -1,4 +1,4 @@
-//! The rules in a limiter's builder: `policy`, `tiers` and `rules` meet in one [`Rules`].
+//! The rules of a limiter's builder: `policy`, `tiers` and `rules` are merged into one [`Rules`].
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct RulesSettings {
     rules: Rules,
     tiers: Vec<Rules>,
-    /// True if rules came as data, which need not use every key of the program.
+    /// Set if rules came as data, which need not use every key of the program.
     has_data: bool,
 }
 
@@ -37,7 +37,7 @@ impl RulesSettings {
         self.tiers.push(tiers);
     }
 
-    /// `keys` are the names of all keys but the main one.
+    /// `keys` are the names of all keys except the main key.
     pub(crate) fn build(mut self, scope: &str, keys: Vec<String>) -> Result<Policies, ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
         let has_tiers = !self.tiers.is_empty();

@@ -1,6 +1,6 @@
-//! The kill switch of a layer.
+//! The kill switch of a limiter.
 
-/// The switch of a claim, and that of the program, which overrides it.
+/// The switch of a claim and that of the program, which overrides it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Switch {
     is_off_by_claim: bool,
@@ -8,7 +8,6 @@ pub(super) struct Switch {
 }
 
 impl Switch {
-    /// Returns `true` if requests are limited.
     pub(super) fn is_on(self) -> bool {
         self.own.unwrap_or(!self.is_off_by_claim)
     }
@@ -17,7 +16,7 @@ impl Switch {
         self.own = Some(is_on);
     }
 
-    /// An own "on" of before was against no claim, and is over.
+    /// An "on" from before the claim does not override the claim.
     pub(super) fn claim(&mut self) {
         self.own = self.own.filter(|own| !own);
     }
@@ -61,7 +60,7 @@ mod tests {
             (&[(claim, false)], false, false),
             (&[(claim, false), (claim, true)], true, false),
             (&[(claim, false), (own, true)], true, true),
-            // Both positions stay until they are released, also where the claim agrees meanwhile.
+            // Overrides stay until they are released, even if the claim agrees in the meantime.
             (&[(own, true), (claim, false)], true, true),
             (&[(own, true), (claim, true), (claim, false)], true, true),
             (&[(own, false), (own, true), (claim, false)], true, true),
@@ -75,7 +74,7 @@ mod tests {
             (&[(own, false), (claim, false), (claim, true)], false, true),
             (&[(own, false), (claim, false), (own, true)], true, true),
             (&[(claim, false), (own, true), (own, false), (claim, true)], false, true),
-            // An "on" without a claim is no override of one that comes later.
+            // An "on" without a claim does not override a later claim.
             (
                 &[(own, false), (own, true), (begin, true), (claim, false)],
                 false,

@@ -1,5 +1,3 @@
-//! Tiers, and how the tier of a request is told.
-
 use std::fmt;
 
 use http::request::Parts;
@@ -10,17 +8,18 @@ use super::{
 };
 use crate::policy::QuotaPolicy;
 
-/// Policies by tier: what "free", "premium" and "admin" callers are allowed.
+/// Policies by tier, such as "free", "premium" and "admin".
 ///
-/// A closure names the tier of each request, from what authentication has left in its extensions. A request whose
-/// tier is unknown, or that has none, is of the **first** tier, so put the smallest one first. A tier may be
-/// unlimited: its requests are passed on without asking the store, and without `RateLimit` fields.
+/// A closure returns the name of the tier of each request, based on what authentication has inserted into its
+/// extensions. A request without a tier or with an unknown one counts in the **first** tier, so put the smallest one
+/// first. A tier can be unlimited: its requests are forwarded without a call to the store and without `RateLimit`
+/// fields.
 ///
-/// Used units belong to the caller and the policy's name. A caller who moves from one tier to another keeps the used
-/// units of policies that both tiers have.
+/// Used units belong to the caller and the policy's name. For a caller that moves to another tier, they still count
+/// for policies that both tiers have.
 ///
-/// Two tiers of the same name, and a tier with policies that are not valid, are errors of
-/// [`build`](crate::RateLimitLayerBuilder::build).
+/// [`build`](crate::RateLimitLayerBuilder::build) rejects two tiers with the same name, and tiers with invalid
+/// policies.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -57,11 +56,10 @@ pub struct Tiers {
     pub(crate) rules: Rules,
 }
 
-/// The source of a request's tier.
 #[derive(Default)]
 pub(crate) struct TierSource {
     select: Option<Box<SelectTier>>,
-    /// True if a [`TierLayer`](crate::tier::TierLayer) has to come first.
+    /// Set if a [`TierLayer`](crate::tier::TierLayer) must run first.
     is_resolved: bool,
 }
 
@@ -70,17 +68,16 @@ impl TierSource {
         self.select.as_ref()?(request)
     }
 
-    /// Returns `true` if no request is asked for its tier.
     pub(crate) fn is_none(&self) -> bool {
         self.select.is_none()
     }
 
-    /// Returns `true` if a request without a tier has passed no layer that looks for one.
+    /// Returns `true` if a request without a tier has not passed a `TierLayer`.
     pub(crate) fn has_not_asked(&self, request: &Parts) -> bool {
         self.is_resolved && request.extensions.get::<NoTier>().is_none()
     }
 
-    /// Returns `true` if a request without a tier passes uncounted until its tier is known.
+    /// Returns `true` if the request passes uncounted because its tier is unknown.
     pub(crate) fn is_uncounted(&self, request: &Parts) -> bool {
         self.is_resolved && request.extensions.get() == Some(&NoTier::Uncounted)
     }
@@ -89,7 +86,9 @@ impl TierSource {
 pub(super) type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync;
 
 impl Tiers {
-    /// Tiers that are told apart by `select`, which is called once for each request and must not block.
+    /// Creates tiers that are selected by the name that `select` returns.
+    ///
+    /// `select` is called once per request and must not block.
     pub fn from_fn<F>(select: F) -> Self
     where
         F: for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync + 'static,
@@ -103,12 +102,12 @@ impl Tiers {
         }
     }
 
-    /// Tiers that are told apart by the [`ResolvedTier`] in the request's extensions, which a
-    /// [`TierLayer`](crate::tier::TierLayer) outside of this one has looked up, in a database say.
+    /// Creates tiers that are chosen by the [`ResolvedTier`] in the request's extensions.
     ///
-    /// A request without one is of the first tier: its user has none, or is unknown and
-    /// [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier) names no other tier. If the request has passed no
-    /// `TierLayer` at all, because that is missing or inside of this layer, a `tracing` event says so once.
+    /// A [`TierLayer`](crate::tier::TierLayer) outside this one inserts it, after a lookup in a database, for example.
+    /// A request without a `ResolvedTier` counts in the first tier: its user has none, or is unknown and
+    /// [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier) does not set another tier. If a request has
+    /// not passed a `TierLayer`, because it is missing or inside this layer, a `tracing` event reports this once.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -137,14 +136,14 @@ impl Tiers {
         tiers
     }
 
-    /// Adds a tier with its policies, from 1 to 16.
+    /// Adds a tier with 1 to 16 policies.
     #[must_use]
     pub fn tier(mut self, name: impl Into<String>, policies: impl IntoIterator<Item = QuotaPolicy>) -> Self {
         self.rules = self.rules.tier(name, policies);
         self
     }
 
-    /// Adds a tier that is not limited at all.
+    /// Adds an unlimited tier.
     #[must_use]
     pub fn unlimited(mut self, name: impl Into<String>) -> Self {
         self.rules = self.rules.unlimited(name);

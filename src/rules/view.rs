@@ -1,5 +1,3 @@
-//! The place of a layer among those of its limiter.
-
 use std::sync::{Arc, atomic::Ordering};
 
 use super::{
@@ -13,7 +11,7 @@ use crate::{
     response::fields::ResponseFields,
 };
 
-/// The position of a layer among the views of its limiter, for as long as it is kept.
+/// Reserves the position of a layer among the views of its limiter until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ViewClaim {
     pub(crate) position: usize,
@@ -28,7 +26,8 @@ impl ViewClaim {
 }
 
 impl Policies {
-    /// Adds a layer, if the rules in force fit it, and those of a source that the program overrides.
+    /// Adds a layer, if it is compatible with the current rules and, while these override a source, with the source's
+    /// rules.
     pub(crate) fn add_view(&self, view: LayerView) -> Result<ViewClaim, ConfigError> {
         let _changing = self.changing.lock();
         let (active, view) = (self.active.load_full(), Arc::new(view));

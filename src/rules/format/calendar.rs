@@ -1,5 +1,3 @@
-//! The windows of a calendar as any serde format has them.
-
 use serde::{Deserialize, Serialize};
 
 use super::values::Whole;

@@ -1,5 +1,3 @@
-//! The individual quotas of a caller as any serde format has them.
-
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -16,7 +14,7 @@ struct QuotasForm {
     policies: BTreeMap<String, NumbersForm>,
     #[serde(skip_serializing_if = "Option::is_none")]
     month_begins: Option<Whole<31>>,
-    /// In seconds since 1970, as all ends are.
+    /// In seconds since 1970, like all ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,6 +1,6 @@
-//! Readers of fields whose errors name the field: those of serde do not.
+//! Deserializers whose errors name the field, unlike serde's own.
 
-/// Functions for `deserialize_with`: `how to read => name of the field: type, …;`.
+/// Defines functions for `deserialize_with`: `deserializer => field name: type, …;`.
 macro_rules! named_readers {
     ($($read:path => $($field:ident: $type:ty),+;)+) => {
         $($(pub(crate) fn $field<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {

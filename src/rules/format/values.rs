@@ -1,5 +1,3 @@
-//! The values of fields that serde does not know.
-
 use std::{fmt, time::Duration};
 
 use serde::{
@@ -38,8 +36,8 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Whole::<MAX_QUOTA>::deserialize(deserializer).map(|Whole(number)| number)
 }
 
-/// A number with these bounds. A value that is no whole number is an error here, with the bounds; a number out of them is
-/// one where rules take effect, with the policy.
+/// A number in `LEAST..=MOST`. Deserialization rejects only values that are not whole numbers; the range is checked
+/// where rules take effect, with an error that names the policy.
 #[derive(Serialize)]
 pub(super) struct Whole<const MOST: u64, const LEAST: u64 = 1>(pub(super) u64);
 
@@ -83,7 +81,7 @@ pub(super) enum ExtensionForm {
 }
 
 impl ExtensionForm {
-    /// `None` for values that no format has.
+    /// `None` for values that cannot be serialized.
     pub(super) fn of(value: &ExtensionValue) -> Option<Self> {
         let number = || Some(Self::Number(u64::try_from(value.as_integer()?).ok()?));
         let text = || value.as_str().map(|text| Self::Text(text.to_owned()));
@@ -99,7 +97,7 @@ impl ExtensionForm {
     }
 }
 
-/// Not derived, because the errors of an untagged enum have another position.
+/// Not derived, because errors of an untagged enum have another position.
 impl<'de> Deserialize<'de> for ExtensionForm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ExtensionVisitor)
