@@ -1,9 +1,9 @@
-//! The clocks of stores, layers and clients, and the moments that they show.
+//! Clocks of stores, layers and other components, and timestamps.
 //!
-//! You want it to test limits without waiting: give a store a clock that stands still until the test moves it. Nothing
-//! else in the crate reads the time, so what a test does with its clock is all that happens. Only timers, such as the
-//! [deadline](crate::LimiterBuilder::deadline) of a decision, are tokio's: where they matter, pause tokio's time
-//! and take [`Clock::tokio`].
+//! Use a manual clock to test limits without waiting. The crate reads the time only from its clocks, so nothing
+//! happens between two steps of a test. The exception are timers, such as the
+//! [deadline](crate::LimiterBuilder::deadline) of a decision, which are Tokio's. If they matter, pause Tokio's time
+//! and use [`Clock::tokio`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -33,10 +33,9 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// A moment in whole microseconds since the Unix epoch.
+/// A timestamp in whole microseconds since the Unix epoch.
 ///
-/// The range is 1970 to the year 586 524; arithmetic saturates at both ends, so no input can make it panic
-/// or wrap.
+/// The range is from 1970 to the year 586,524. Arithmetic saturates at both ends and never panics.
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,7 +45,7 @@ use std::{
 /// assert_eq!(moment.saturating_add(Duration::from_nanos(2_999)).as_micros(), 1_000_002);
 /// assert_eq!(moment.micros_since(Timestamp::from_micros(400_000)), 600_000);
 ///
-/// // Nothing is before the epoch, and nothing after the last moment.
+/// // Arithmetic saturates.
 /// assert_eq!(moment.micros_since(Timestamp::from_micros(2_000_000)), 0);
 /// assert_eq!(moment.saturating_add(Duration::MAX), Timestamp::from_micros(u64::MAX));
 /// ```
@@ -54,39 +53,38 @@ use std::{
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The moment that many microseconds after the Unix epoch.
+    /// Creates a timestamp from microseconds since the Unix epoch.
     #[inline]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// Whole microseconds since the Unix epoch.
+    /// Returns the microseconds since the Unix epoch.
     #[inline]
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// The moment `duration` later, at most the last one of the range; parts of a microsecond are dropped.
+    /// Adds `duration`, rounded down to microseconds. Saturates at the end of the range.
     #[must_use]
     pub fn saturating_add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(whole_micros(duration)))
     }
 
-    /// Microseconds from `earlier` to this moment, zero when `earlier` lies in the future.
+    /// Returns the microseconds since `earlier`, or 0 if `earlier` is later.
     #[inline]
     pub const fn micros_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// The source of time for a store or a guard.
+/// The time source of a store, a layer or another component.
 ///
-/// [`Clock::system`] is what you want in production. [`Clock::manual`] stands still until it is told to move: use it to
-/// test limits without waiting. Clones of a clock share its time.
+/// Use [`Clock::system`] in production. [`Clock::manual`] advances only on request, for tests of limits without
+/// waiting. Clones of a clock share its time.
 ///
-/// The system clock starts at the computer's time and then follows its monotonic clock: it never steps back, whatever
-/// happens to the computer's time afterwards. [`Clock::tokio`] is the same for what waits with timers of tokio; where a
-/// test has paused those, it stands still with them.
+/// The system clock starts at the system time and then follows the monotonic clock, so it never steps back when the
+/// system time changes. [`Clock::tokio`] does the same, but stops while a test pauses Tokio's timers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -99,7 +97,7 @@ impl Timestamp {
 /// clock.set(Timestamp::from_micros(7));
 /// assert_eq!(shared.now(), Timestamp::from_micros(7));
 ///
-/// // The clock of production cannot be moved.
+/// // The system clock cannot be set.
 /// let clock = Clock::system();
 /// clock.set(Timestamp::from_micros(7));
 /// assert!(clock.now() > Timestamp::from_micros(1_700_000_000_000_000));
@@ -119,15 +117,17 @@ enum Source {
 }
 
 impl Clock {
-    /// The computer's time when it was first read, and from then on the monotonic clock: the default.
+    /// Returns the system clock, which is the default.
+    ///
+    /// The clock starts at the system time of its first use in the process, and then follows the monotonic clock.
     pub const fn system() -> Self {
         Self(Source::System)
     }
 
-    /// The computer's time, monotonic, as the timers of tokio see it.
+    /// Creates a system clock that is consistent with Tokio's timers.
     ///
-    /// In a test that has paused them (`tokio::time::pause`), it stands still until they move, and then moves as far.
-    /// Elsewhere it shows what [`system`](Self::system) shows.
+    /// In a test with paused timers (`tokio::time::pause`), the clock advances only as they do. Elsewhere, it equals
+    /// [`system`](Self::system).
     ///
     /// ```
     /// use std::time::Duration;
@@ -147,12 +147,12 @@ impl Clock {
         })
     }
 
-    /// A clock that shows `start` until it is moved with [`advance`](Self::advance) or [`set`](Self::set).
+    /// Creates a clock that shows `start` until [`advance`](Self::advance) or [`set`](Self::set) is called.
     pub fn manual(start: Timestamp) -> Self {
         Self(Source::Manual(Arc::new(AtomicU64::new(start.0))))
     }
 
-    /// The moment that this clock shows.
+    /// Returns the current time of this clock.
     #[inline]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
@@ -162,8 +162,9 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock, and all its clones, forward, to the last moment at most; parts of a microsecond are dropped.
-    /// Other clocks are not changed.
+    /// Advances a manual clock and its clones by `duration`, rounded down to microseconds.
+    ///
+    /// Saturates at the end of the range. Has no effect on other clocks.
     pub fn advance(&self, duration: Duration) {
         if let Source::Manual(now) = &self.0 {
             let later = |now: u64| Some(now.saturating_add(whole_micros(duration)));
@@ -171,7 +172,7 @@ impl Clock {
         }
     }
 
-    /// Sets a manual clock and all its clones, backwards too. Other clocks are not changed.
+    /// Sets a manual clock and its clones, even to an earlier time. Has no effect on other clocks.
     pub fn set(&self, moment: Timestamp) {
         if let Source::Manual(now) = &self.0 {
             now.store(moment.0, Ordering::SeqCst);
@@ -181,7 +182,7 @@ impl Clock {
 
 #[inline]
 fn whole_micros(duration: Duration) -> u64 {
-    // Not `as_micros`, which divides 128 bits.
+    // Avoids `Duration::as_micros`, which divides a `u128`.
     duration
         .as_secs()
         .saturating_mul(1_000_000)

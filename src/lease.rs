@@ -1,4 +1,4 @@
-//! Names of leases: a lease holds a slot of a concurrency limit.
+//! Lease IDs. A lease holds a slot of a concurrency limit.
 
 use std::{
     fmt,
@@ -10,26 +10,25 @@ use std::{
     },
 };
 
-/// A random number, so that the leases of no two processes have the same name.
+/// Random, so that leases of different processes have different IDs.
 static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
 
-/// The name of one held slot, unlike that of any other in any process.
+/// The ID of one held slot, unique across processes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseId {
     process: u64,
     number: NonZeroU64,
 }
 
-/// A slot that is to be taken.
+/// A request for a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     pub(crate) id: LeaseId,
-    /// The moment at which it becomes free if no request gives it back, in microseconds.
+    /// Expiry of an unreleased slot, in microseconds.
     pub(crate) until: u64,
 }
 
 impl LeaseId {
-    /// A name never given before.
     pub(crate) fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -40,7 +39,6 @@ impl LeaseId {
         }
     }
 
-    /// The process and the number within it.
     pub(crate) fn to_numbers(self) -> [u64; 2] {
         [self.process, self.number.get()]
     }
@@ -50,7 +48,6 @@ impl LeaseId {
         Some(Self { process, number })
     }
 
-    /// The same in 16 bytes.
     pub(crate) fn to_bytes(self) -> [u8; 16] {
         let [process, number] = self.to_numbers();
         let id = (u128::from(process) << 64) | u128::from(number);

@@ -1,9 +1,10 @@
-//! Distributed rate limiting as a Tower layer, for services on Axum, Hyper and Tonic.
+//! Distributed rate limiting as a Tower layer, for services built on axum, hyper and tonic.
 //!
-//! [`RateLimitLayer`] wraps any Tower service. It resolves each request to a [key], checks several windows (second, minute,
-//! day …) of that key in one atomic step, and tells the client in `RateLimit` and `RateLimit-Policy` fields what is left, or
-//! answers 429 with `Retry-After` and `application/problem+json`. The counts are in this process ([`MemoryStore`]) or in a
-//! Redis that all instances share (`RedisStore`). When the store is unavailable, requests pass.
+//! [`RateLimitLayer`] wraps any Tower service. For each request, it extracts a [key], checks several windows (second,
+//! minute, day …) of that key in one atomic decision, and adds the remaining units as `RateLimit` and
+//! `RateLimit-Policy` fields. Requests above a limit are rejected with 429, `Retry-After` and
+//! `application/problem+json`. Counts are stored in this process ([`MemoryStore`]) or in a Redis shared by all
+//! instances (`RedisStore`). If the store is unavailable, requests pass.
 //!
 //! ```toml
 //! [dependencies]
@@ -12,7 +13,7 @@
 //! tower-quota = { version = "0.1", features = ["axum"] }
 //! ```
 //!
-//! A service that limits each address:
+//! A service with limits per address:
 //!
 //! ```no_run
 //! use std::{error::Error, net::SocketAddr};
@@ -31,14 +32,14 @@
 //!     let app = Router::new().route("/", get(|| async { "hello" })).layer(limits);
 //!
 //!     let listener = TcpListener::bind("127.0.0.1:3000").await?;
-//!     // With connect info: without it the layer does not know the address.
+//!     // The connect info provides the client's address.
 //!     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
 //!     Ok(())
 //! }
 //! ```
 //!
-//! With `RedisStore::new("redis://127.0.0.1/")?` in place of `MemoryStore::new()`, all instances with the same Redis and the
-//! same scope enforce these limits together. Redis need not be up when the service starts.
+//! With `RedisStore::new("redis://127.0.0.1/")?` instead of `MemoryStore::new()`, all instances with the same Redis
+//! and scope share these limits. Redis need not be available when the service starts.
 //!
 //! # What the client reads
 //!
@@ -47,7 +48,7 @@
 //! # run(async {
 //! let limits = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("api")
-//!     .key(key::extension::<u64>()) // the id of the user, which authentication leaves in the request
+//!     .key(key::extension::<u64>()) // the user ID, inserted by authentication
 //!     .policy(QuotaPolicy::per_second("burst", 2))
 //!     .policy(QuotaPolicy::per_day("daily", 5_000))
 //!     .build()?;
@@ -65,27 +66,29 @@
 //! # Ok(()) });
 //! ```
 //!
-//! `r` is how many units are left, and `t` is the *effective window*: the time, in seconds, in which the client may spend
-//! them. It is not the time until the quota resets. The default algorithm is a token bucket, which gives units back one by
-//! one: 4 999 units of 5 000 a day are what the bucket gives in 86 383 seconds.
+//! `r` is the number of remaining units, and `t` is the *effective window*: the number of seconds over which the
+//! client can spread them. `t` is not the time until the quota resets. The default algorithm is a token bucket, which
+//! refills continuously: in 86,383 seconds, it restores 4,999 of 5,000 units per day.
 //!
 //! # Where to go from here
 //!
-//! - [`RateLimitLayerBuilder`]: the settings. [`QuotaPolicy`] and [`Algorithm`]: what a limit can be.
-//! - [`docs::choosing`]: which piece of the crate is for which need.
-//! - [`guide`]: where the layer goes, before authentication, after it, and around logins; what must not be a key.
+//! - [`RateLimitLayerBuilder`]: the settings. [`QuotaPolicy`] and [`Algorithm`]: the kinds of limits.
+//! - [`docs::choosing`]: maps requirements to APIs.
+//! - [`guide`]: where to place the layer relative to authentication and logins, and what must not be a key.
 //! - [`docs::proxies`]: the client's address behind nginx, Envoy, a load balancer or a CDN.
-//! - [`docs::mistakes`]: what each event about the configuration means, and what to do.
+//! - [`docs::mistakes`]: events about misconfigurations, and their fixes.
 //! - [`docs::cookbook`]: recipes for routes and methods, GraphQL, WebSocket messages, uploads and jobs.
-//! - [`docs::moving`]: line by line from tower_governor, axum-governor and `tower::limit`. [`docs::comparison`]: beside others.
-//! - [`docs::production`]: Redis, its settings, what to watch, what happens when something breaks, what is not promised.
-//! - The package `tower-quota-anonymous`: quotas for callers that cannot be identified, with anonymous rate-limited credentials.
-//! - The package `tower-quota-fleet`: one set of rules for all instances, with a version, a rollout and a kill switch.
-//! - [`docs::alerts`]: what to do about each alert.
-//! - [`docs::regions`]: limits that several regions share. [`docs::scale`]: the servers and the memory that a load takes.
-//! - [`docs::design`]: the packages, the rooms and the life of a request. [`docs::decisions`]: the reasons.
-//! - [`key`], [`fields`], [`telemetry`], `test_util`: modules with pages of their own.
-//! - The package `tower-ratelimit-client`: the other side, a layer for clients that obeys the fields of any server.
+//! - [`docs::moving`]: migration from tower_governor, axum-governor and `tower::limit`, line by line.
+//!   [`docs::comparison`]: comparison with other crates.
+//! - [`docs::production`]: Redis and its settings, monitoring, failures, and what is not guaranteed.
+//! - The package `tower-quota-anonymous`: quotas for callers that cannot be identified, with anonymous rate-limited
+//!   credentials.
+//! - The package `tower-quota-fleet`: one set of rules for all instances, with versions, rollouts and a kill switch.
+//! - [`docs::alerts`]: how to handle each alert.
+//! - [`docs::regions`]: limits shared by several regions. [`docs::scale`]: servers and memory for a given load.
+//! - [`docs::design`]: the packages, the modules and the life of a request. [`docs::decisions`]: the reasons.
+//! - [`key`], [`fields`], [`telemetry`], `test_util`: modules with their own documentation.
+//! - The package `tower-ratelimit-client`: a layer for clients that respects the fields of any server.
 //!
 //! # Features
 //!
@@ -93,16 +96,16 @@
 //! |---|---|---|
 //! | `redis` | yes | `RedisStore` |
 //! | `redis-rustls` | | TLS to Redis, with the rustls provider that the program installs |
-//! | `tracing` | yes | events for failures, bounded in number: never one per request |
-//! | `metrics` | | [counters, gauges and histograms](telemetry) through the `metrics` facade |
-//! | `test-util` | | what tests of your limits need, and a guide: the module `test_util` |
-//! | `axum` | | the peer address from axum's `ConnectInfo`, its routes as keys (`key::matched_path`), a [`Decision`] in its handlers, rejections from its responses (`respond_with_axum`) |
+//! | `tracing` | yes | rate-limited events for failures: never one per request |
+//! | `metrics` | | [counters, gauges and histograms](telemetry) via the `metrics` facade |
+//! | `test-util` | | the module `test_util`: tools and a guide for testing limits |
+//! | `axum` | | the peer address from axum's `ConnectInfo`, routes as keys (`key::matched_path`), [`Decision`] as an extractor, rejections as axum responses (`respond_with_axum`) |
 //! | `serde` | | policies and rules from any serde format |
 //! | `calendar` | | time-zone data for [quotas per calendar day, week and month](QuotaPolicy::per_calendar) |
-//! | `tonic` | | the peer address from tonic's connection information; when to try again and which quotas are exhausted, in the details of a gRPC status |
+//! | `tonic` | | the peer address from tonic's connection information; retry delay and exhausted quotas in the details of a gRPC status |
 //! | `headers` | | the [`fields`] as typed headers, for `TypedHeader` of axum-extra |
 //!
-//! Features only add. Without any, the crate has the layer and [`MemoryStore`].
+//! Features are additive. Without any, the crate contains the layer and [`MemoryStore`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     test,
@@ -120,7 +123,7 @@ mod decision;
 pub mod docs;
 mod error;
 pub mod fields {
-    //! The fields of responses: the items of the package `ratelimit-fields`.
+    //! Response fields, re-exported from the package `ratelimit-fields`.
     #[doc(inline)]
     pub use ratelimit_fields::*;
 }
@@ -179,7 +182,7 @@ pub use self::{
     },
 };
 
-/// The programs of the README have to compile.
+/// Compiles the programs in the README.
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! The partition of a request: its key, and the digest that stores see instead.
+//! Partition keys, and the digests that stores use instead of them.
 
 use std::{
     fmt,
@@ -12,42 +12,42 @@ use smallvec::SmallVec;
 
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// The caller whose quota a request spends: a user, an API key, an address, or several of these together.
+/// The caller whose quota a request uses: a user, an API key, an address, or a combination.
 ///
-/// A key is made of parts, each with a kind (`"user"`, `"route"`, …) and a value. Kinds and lengths are part of the
-/// key, so that `user "192.0.2.1"` never shares a bucket with the address `192.0.2.1`, nor `("ab", "c")` with
-/// `("a", "bc")`. The kinds that this crate makes itself, of addresses, texts and numbers for instance, are apart from
-/// those that you name: no key of [`new`](Self::new) equals one of theirs, even if it has the same name.
+/// A key consists of parts, each with a kind (`"user"`, `"route"`, …) and a value. Kinds and lengths are part of the
+/// key, so `user "192.0.2.1"` never shares a quota with the address `192.0.2.1`, nor `("ab", "c")` with `("a", "bc")`.
+/// The kinds that this crate uses for addresses, texts, numbers and others are reserved: no key from
+/// [`new`](Self::new) equals one of them, even if you use the same name.
 ///
-/// A key may hold what identifies a person. It never leaves the process: stores see a keyed 128-bit digest, and
-/// `Debug` shows nothing of it.
+/// A key can contain personal data. Unless [`readable_keys`](crate::LimiterBuilder::readable_keys) is set, the key
+/// never leaves the process: stores see only a keyed 128-bit digest. `Debug` prints neither kind nor value.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, ToPartitionKey};
 ///
 /// let user = PartitionKey::new("user", "alice");
 /// assert_ne!(user, PartitionKey::new("account", "alice"));
-/// // Its bytes are those of 97.98.99.100.
+/// // The bytes are those of 97.98.99.100, but the kinds differ.
 /// assert_ne!(PartitionKey::new("address", "abcd"), std::net::Ipv4Addr::new(97, 98, 99, 100).to_partition_key());
 /// assert_ne!(user.clone().and(PartitionKey::new("route", "a")), PartitionKey::new("route", "a").and(user.clone()));
 /// assert_eq!(format!("{user:?}"), "PartitionKey(..)");
-/// // On this route it is another caller than elsewhere.
+/// // A user on this route is another caller than the user elsewhere.
 /// assert_ne!(user.clone().and(PartitionKey::new("route", "a")), user);
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PartitionKey(SmallVec<[u8; 48]>);
 
 impl PartitionKey {
-    /// A key of one part: a `kind` that says what the value is, and the `value` that tells one caller from another.
+    /// Creates a key with one part: the `kind` of the value, and the `value` that identifies the caller.
     ///
-    /// Any bytes will do, of any length; the cost of a long value is that of reading it once. A kind with the name of one
-    /// of this crate's ([`address`, `text`, …](ToPartitionKey)) is a kind of yours, and another than that.
+    /// Both can be any bytes of any length. Long values are read once and cost nothing else. A kind with the same name
+    /// as one of this crate's ([`address`, `text`, …](ToPartitionKey)) is still a different kind.
     ///
-    /// The keys of [`key::header`](crate::key::header) have the name of the header as their kind, and the client writes their
-    /// value. Give users that you have authenticated another kind: otherwise a client could name the quota of another user.
+    /// Keys from [`key::header`](crate::key::header) have the header's name as their kind, and a value set by the
+    /// client. Use another kind for authenticated users: otherwise, a client could use another user's quota.
     pub fn new(kind: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         let kind = kind.as_ref();
-        // One more sign than the name has: no two kinds are written alike, and none as one of the crate's own.
+        // One more `=` than the name has, so that all kinds have different encodings, including the crate's own.
         let signs = kind.iter().take_while(|byte| **byte == b'=').count();
         let is_taken = OWN_KINDS.iter().any(|own| own.as_bytes() == &kind[signs..]);
         Self::of_part([if is_taken { b"=" } else { b"" }, kind], value.as_ref())
@@ -69,7 +69,7 @@ impl PartitionKey {
         Self(bytes)
     }
 
-    /// A key of one of [`OWN_KINDS`], which is never equal to one that [`new`](Self::new) makes.
+    /// A key of one of [`OWN_KINDS`], which never equals one from [`new`](Self::new).
     pub(crate) fn own(kind: &'static str, value: &[u8]) -> Self {
         debug_assert!(OWN_KINDS.contains(&kind), "{kind} has to be kept apart from others");
         Self::of_part([b"", kind.as_bytes()], value)
@@ -78,7 +78,7 @@ impl PartitionKey {
     fn of_part(kind: [&[u8]; 2], value: &[u8]) -> Self {
         let mut bytes = SmallVec::new();
         for field in [kind, [b"", value]] {
-            // A length before each field makes the encoding prefix-free: no two lists of parts give the same bytes.
+            // Length prefixes make the encoding prefix-free: no two lists of parts share an encoding.
             let length = field[0].len() + field[1].len();
             bytes.extend_from_slice(&(length as u64).to_le_bytes());
             field.iter().for_each(|piece| bytes.extend_from_slice(piece));
@@ -86,15 +86,15 @@ impl PartitionKey {
         Self(bytes)
     }
 
-    /// The key of this caller within `other`: both have to be equal for two requests to share a quota.
+    /// Combines two keys: requests share a quota only if both are equal.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend_from_slice(&other.0);
         self
     }
 
-    /// The key as an operator reads it: `kind:value`, with slashes between parts, and percent signs before what would
-    /// not be told apart. `None` if it is longer than this.
+    /// The readable form: `kind:value`, with slashes between parts, and percent-encoded where it would be ambiguous.
+    /// `None` if it is longer than `max_length`.
     pub(crate) fn to_text(&self, max_length: usize) -> Option<String> {
         let mut text = String::new();
         let mut rest = &*self.0;
@@ -119,7 +119,6 @@ impl PartitionKey {
         Some(text)
     }
 
-    /// The kinds of its parts, without their values.
     pub(crate) fn kinds(&self) -> String {
         let mut kinds = String::new();
         let mut rest = &*self.0;
@@ -134,7 +133,7 @@ impl PartitionKey {
     }
 }
 
-/// The kinds of the keys that this crate makes by itself.
+/// Kinds that are reserved for this crate.
 const OWN_KINDS: [&str; 8] = [
     "address",
     "given back",
@@ -146,10 +145,10 @@ const OWN_KINDS: [&str; 8] = [
     "text",
 ];
 
-/// Characters that a text must escape: the separator of its parts, and the end of a hash tag.
+/// The separators of the readable form, and the braces of a Redis hash tag.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'/').add(b':').add(b'{').add(b'}');
 
-/// A field with its length before it, and what comes after.
+/// Splits off a field with a length prefix.
 fn split_field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<8>()?;
     rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
@@ -161,13 +160,12 @@ impl fmt::Debug for PartitionKey {
     }
 }
 
-/// A type that says who a caller is: what an authentication layer leaves in the request's extensions.
+/// A type that identifies a caller, such as the user that authentication inserts into the request's extensions.
 ///
-/// Implement it for your own type, with a kind of your own, and pass the type to
-/// [`key::extension`](crate::key::extension). Strings, numbers (`i32`, `i64`, `u32`, `u64`, `u128`) and addresses implement
-/// it already, with kinds that no key of yours can have; in [readable
-/// keys](crate::LimiterBuilder::readable_keys) they are `text`, `number` (`negative` below zero) and `address`. A
-/// number is the same caller whatever its type.
+/// Implement it for your own type, with a kind of your choice, and pass the type to
+/// [`key::extension`](crate::key::extension). Strings, numbers (`i32`, `i64`, `u32`, `u64`, `u128`) and addresses
+/// already implement it, with reserved kinds. In [readable keys](crate::LimiterBuilder::readable_keys), these are
+/// `text`, `number` (`negative` below zero) and `address`. Equal numbers of different types are the same caller.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, ToPartitionKey};
@@ -183,7 +181,7 @@ impl fmt::Debug for PartitionKey {
 ///
 /// assert_eq!(UserId(7).to_partition_key(), UserId(7).to_partition_key());
 /// assert_ne!(UserId(7).to_partition_key(), UserId(8).to_partition_key());
-/// // Another kind: user 7 shares nothing with what another layer calls number 7.
+/// // The kinds differ: user 7 shares no quota with the number 7 of another layer.
 /// assert_ne!(UserId(7).to_partition_key(), 7_u64.to_partition_key());
 /// assert_eq!(7_i64.to_partition_key(), 7_u64.to_partition_key());
 /// ```
@@ -192,7 +190,7 @@ impl fmt::Debug for PartitionKey {
     note = "implement `tower_quota::ToPartitionKey` for it: one method that returns a `PartitionKey`"
 )]
 pub trait ToPartitionKey {
-    /// The key of the caller that this value stands for.
+    /// Returns the key of the caller.
     fn to_partition_key(&self) -> PartitionKey;
 }
 
@@ -247,16 +245,16 @@ impl ToPartitionKey for IpAddr {
 
 /// The identity of a partition in a store: a 128-bit digest of its key.
 ///
-/// Made with keyed BLAKE3, so it is the same in every process, on every machine and with every version of Rust. With a
-/// [digest key](Scope::with_digest_key), it says nothing about the caller to those who do not hold that; without one, they can
-/// find the caller by trying names. The chance that any two of 10 million
+/// The digest is computed with keyed BLAKE3, so it is the same in every process, on every machine and with every
+/// version of Rust. With a [digest key](Scope::with_digest_key), it reveals nothing about the caller to anyone without
+/// that key. Without one, callers can be found by trying candidates. The probability that any two of 10 million
 /// callers share a digest is below 10⁻²⁴.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, Scope};
 ///
 /// let id = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
-/// // The same everywhere: it can be computed to find a caller's keys in Redis.
+/// // The same everywhere, so it can be computed to find a caller's keys in Redis.
 /// assert_eq!(id.to_string(), "2b9742679fc3d12b0b3b07f9e18313f7");
 /// assert_eq!("2b9742679fc3d12b0b3b07f9e18313f7".parse(), Ok(id));
 /// assert_eq!(id.to_bytes()[..4], [0x2b, 0x97, 0x42, 0x67]);
@@ -265,24 +263,25 @@ impl ToPartitionKey for IpAddr {
 pub struct PartitionId([u8; 16]);
 
 impl PartitionId {
-    /// The partition whose digest has these bytes, as [`to_bytes`](Self::to_bytes) gives them.
+    /// Creates a partition ID from the bytes of its digest, as returned by [`to_bytes`](Self::to_bytes).
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The digest's sixteen bytes.
+    /// Returns the 16 bytes of the digest.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0
     }
 
-    /// The partition key as clients see it (`pk`), where a policy [shows it](crate::QuotaPolicy::show_partition_key).
+    /// Returns the partition key that clients see (`pk`), if a policy [shows
+    /// it](crate::QuotaPolicy::show_partition_key).
     ///
-    /// It is a digest of the digest, of no use in the store: the first twelve bytes that BLAKE3 derives from
-    /// [`to_bytes`](Self::to_bytes) with the context `tower-quota 2026-11-21 partition key in a field`. A client that knows
-    /// the scope and how its key is made can compute it in advance, and so tell which of its requests share a quota. For the
-    /// same reason, others can find out by trial whose it is. Neither is possible if the layer has a
-    /// [`digest_key`](crate::LimiterBuilder::digest_key): choose one if keys are made from data that others could
-    /// guess, such as addresses, names or numbers of users.
+    /// The value is a digest of the digest, which is of no use in the store: the first twelve bytes that BLAKE3
+    /// derives from [`to_bytes`](Self::to_bytes) with the context `tower-quota 2026-11-21 partition key in a field`. A
+    /// client that knows the scope and the format of its key can compute it before a request, to find out which of its
+    /// requests share a quota. For the same reason, others can identify the caller by trying candidates. A
+    /// [`digest_key`](crate::LimiterBuilder::digest_key) prevents both. Set one if keys are derived from data that
+    /// others could guess, such as addresses, names or user numbers.
     ///
     /// ```
     /// use tower_quota::{PartitionKey, Scope};
@@ -297,7 +296,7 @@ impl PartitionId {
 }
 
 impl Hash for PartitionId {
-    /// As one number: hashers are slower with the length and the bytes of an array.
+    /// Hashed as one number, which is faster than the length and bytes of an array.
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u128(u128::from_ne_bytes(self.0));
     }
@@ -336,10 +335,10 @@ impl FromStr for PartitionId {
     }
 }
 
-/// The namespace of limits, such as `"api"` or `"mails"`: the same caller has other buckets in another scope.
+/// The namespace of limits, such as `"api"`: a caller has separate quotas in each scope.
 ///
-/// A layer makes its own from [`scope`](crate::RateLimitLayerBuilder::scope). You want one yourself to use a store
-/// without the layer, or to find the buckets of a layer from outside. Making one takes longer than using it: keep it.
+/// A layer creates its own from [`scope`](crate::RateLimitLayerBuilder::scope). Create one to use a store without a
+/// layer, or to find a layer's quotas from outside. Reuse it, because creating a scope takes longer than using it.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, Scope};
@@ -356,25 +355,28 @@ pub struct Scope([u8; 32]);
 impl Scope {
     const CONTEXT: &'static str = "tower-quota 2026-11-21 partition digest of a scope";
 
-    /// The scope of this name. A person who knows the name can compute the digests of callers whose keys they guess.
+    /// Creates a scope.
+    ///
+    /// Anyone who knows the name can compute the digests of callers whose keys they guess.
     pub fn new(name: &str) -> Self {
         Self(blake3::derive_key(Self::CONTEXT, name.as_bytes()))
     }
 
-    /// The scope of this name with digests that only those who hold `key` can compute.
+    /// Creates a scope whose digests can be computed only with `key`.
     pub fn with_digest_key(name: &str, key: &[u8; 32]) -> Self {
-        // Not both in one hash, where a key could pass for the beginning of a name.
+        // Not hashed together, because a key could pass for the beginning of a name.
         let Self(scope) = Self::new(name);
         Self(*blake3::keyed_hash(key, &scope).as_bytes())
     }
 
-    /// The digest under which stores keep what this caller has used.
+    /// Returns the digest that identifies the caller `key` in stores.
     ///
-    /// It is the first half of keyed BLAKE3 over the key's parts: of each the length of its kind in eight bytes, little
-    /// end first, the kind, and the same of its value. The crate's own kinds are written `address`, `negative`, `no key`,
-    /// `number`, `route` and `text`; a kind of yours that has such a name, with or without equals signs before it, is
-    /// written with one more equals sign before it. The hash's own key is derived from the scope's name with the
-    /// context `tower-quota 2026-11-21 partition digest of a scope`, and hashed with the digest key where there is one.
+    /// The digest is the first half of keyed BLAKE3 over the parts of the key. Each part is encoded as the length of
+    /// its kind (eight bytes, little-endian), the kind, the length of its value and the value. The kinds reserved for
+    /// this crate are `address`, `given back`, `host`, `negative`, `no key`, `number`, `route` and `text`. If a custom
+    /// kind has such a name, with or without leading equals signs, it is encoded with one more leading equals sign.
+    /// The key of the hash is derived from the scope's name with the context
+    /// `tower-quota 2026-11-21 partition digest of a scope`, and hashed with the digest key if there is one.
     pub fn partition(&self, key: &PartitionKey) -> PartitionId {
         let hash = blake3::keyed_hash(&self.0, &key.0);
         PartitionId(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
@@ -420,7 +422,7 @@ mod tests {
         }
     }
 
-    /// E4: a client in another language computes the same. The expected bytes were computed with another implementation of
+    /// E4: a client in another language computes the same key. The expected bytes come from another implementation of
     /// BLAKE3.
     #[test]
     fn a_shown_key_is_the_same_in_every_process_version_and_architecture() {
@@ -429,7 +431,7 @@ mod tests {
         assert_eq!(id.shown_key(), expected[4..]);
     }
 
-    /// Those of before kinds had to be kept apart. The expected bytes were computed with another implementation of BLAKE3.
+    /// These digests must not change. The expected bytes come from another implementation of BLAKE3.
     #[test]
     fn keys_of_addresses_and_numbers_have_kept_their_digests() {
         let vectors: [(&dyn ToPartitionKey, &str); 5] = [
