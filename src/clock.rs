@@ -1,7 +1,7 @@
 //! Clocks of stores, layers and other components, and timestamps.
 //!
-//! Use a manual clock to test limits without waiting. The crate reads the time only from its clocks, so nothing
-//! happens between two steps of a test. The exception are timers, such as the
+//! Use a manual clock to test limits without waiting. The crate reads the time only from its clocks, so time passes
+//! only when the test advances the clock. The only exceptions are timers, such as the
 //! [deadline](crate::LimiterBuilder::deadline) of a decision, which are Tokio's. If they matter, pause Tokio's time
 //! and use [`Clock::tokio`].
 //!
