@@ -22,6 +22,10 @@ use crate::{
 /// live](crate::tier::TierLayerBuilder::time_to_live). This affects only this process: other instances keep their
 /// entries until these expire or are forgotten there.
 ///
+/// The cache contains a digest of each user's key, never the key, and at most
+/// [`max_users`](crate::tier::TierLayerBuilder::max_users) users. With short tier names, each takes less than 200
+/// bytes, so the default limit amounts to at most 20 MB.
+///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// # run(async {
