@@ -1,5 +1,3 @@
-//! Configuration of a limiter, checked as a whole.
-
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
@@ -17,10 +15,10 @@ use crate::{
     telemetry::{self, LayerTelemetry},
 };
 
-/// Settings of a [`Limiter`]. A [scope](Self::scope) and a [policy](Self::policy) are required; all others have defaults.
+/// Configures a [`Limiter`]. The [scope](Self::scope) and at least one [policy](Self::policy) are required.
 ///
-/// A [`RateLimitLayer`](crate::RateLimitLayer) has a limiter, too: build it here for a setting that its own builder lacks, and
-/// give it to [`with_limiter`](crate::RateLimitLayer::with_limiter).
+/// A [`RateLimitLayer`](crate::RateLimitLayer) contains a limiter. For settings that the layer builder lacks, build the
+/// limiter here and pass it to [`with_limiter`](crate::RateLimitLayer::with_limiter).
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -47,12 +45,12 @@ pub struct LimiterBuilder {
     clock: Clock,
     fallback: Option<Arc<dyn Store>>,
     access_list: Option<AccessList>,
-    /// True if there was another list before, which would block no client.
+    /// Set if `access_list` was called twice. The first list would be ignored silently.
     has_lost_a_list: bool,
 }
 
 impl Limiter {
-    /// Begins a limiter on this store, which is not asked before the first decision; see [`LimiterBuilder`].
+    /// Creates a builder for a limiter on `store`. The store is not called before the first decision.
     pub fn builder(store: impl Store) -> LimiterBuilder {
         LimiterBuilder {
             store: Arc::new(store),
@@ -68,26 +66,27 @@ impl Limiter {
 }
 
 impl LimiterBuilder {
-    /// Sets the namespace of the limits, such as `"api"` or `"login"`, in every key of the store and in metrics: 1 to 128 bytes.
-    /// Required.
+    /// Sets the namespace of the limits, such as `"api"` or `"login"`: 1 to 128 bytes. Required.
     ///
-    /// Limiters and layers with the same scope on the same store share used units, on all instances; those with different scopes
-    /// never do.
+    /// The scope is part of every store key and a label of the metrics. Limiters and layers with the same scope and
+    /// store share their counts, across all instances; different scopes never do.
     pub fn scope(mut self, scope: impl Into<String>) -> Self {
         self.keys.scope = Some(scope.into());
         self
     }
 
-    /// Adds a policy. Work has to fit into all policies, and is charged to all of them or to none. Up to 16. The amounts of a
-    /// [custom unit](QuotaPolicy::with_unit) are those of [`Caller::units`](crate::Caller::units).
+    /// Adds a policy, up to 16.
+    ///
+    /// A request is charged to all policies or, if one of them rejects it, to none. Amounts of a
+    /// [custom unit](QuotaPolicy::with_unit) are passed to [`Caller::units`](crate::Caller::units).
     pub fn policy(mut self, policy: QuotaPolicy) -> Self {
         self.rules.policy(policy);
         self
     }
 
-    /// Adds rules that came as data, or with tiers, which [`Caller::tier`](crate::Caller::tier) names.
+    /// Adds rules that are loaded as data or that define tiers, which [`Caller::tier`](crate::Caller::tier) selects.
     ///
-    /// Unlike the policies of the program, they need not use every [named key](Self::named_key): rules that come later may do so.
+    /// These rules do not have to use every [named key](Self::named_key), because rules published later may use them.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -117,53 +116,55 @@ impl LimiterBuilder {
         self
     }
 
-    /// The rules of [`Tiers`](crate::Tiers), which a layer was given.
     pub(crate) fn tiers(mut self, tiers: Rules) -> Self {
         self.rules.tiers(tiers);
         self
     }
 
-    /// Adds a key beside the main one, for policies that are [keyed by](QuotaPolicy::keyed_by) it. Names are unique and not empty.
+    /// Adds a key in addition to the main key, for policies that are [keyed by](QuotaPolicy::keyed_by) it.
     ///
-    /// [`Caller::keyed_by`](crate::Caller::keyed_by) has its value, and a layer
-    /// [extracts](crate::RateLimitLayerBuilder::named_key) it. Work then uses the quota of several partitions, in one decision.
+    /// Callers pass its value to [`Caller::keyed_by`](crate::Caller::keyed_by), and a layer
+    /// [extracts](crate::RateLimitLayerBuilder::named_key) it from the request. One decision then covers several
+    /// partitions. Names must be unique and not empty.
     pub fn named_key(mut self, name: impl Into<String>) -> Self {
         self.keys.named.push(name.into());
         self
     }
 
-    /// Sets the treatment of callers, and of requests, that lack a key. Default: [`MissingKey::Share`].
+    /// Sets how callers and requests without a key are treated. Default: [`MissingKey::Share`].
     pub fn on_missing_key(mut self, missing: MissingKey) -> Self {
         self.keys.missing_key = missing;
         self
     }
 
-    /// Sets the list that blocks and allows callers by their main key, and requests by the client's address, too. Several
-    /// limiters can have one list.
+    /// Sets the list that blocks and allows callers by main key, and requests also by client address.
+    ///
+    /// Several limiters can share a list.
     pub fn access_list(mut self, list: AccessList) -> Self {
         self.has_lost_a_list = self.access_list.replace(list).is_some();
         self
     }
 
-    /// Sets the outcome when the store gives no decision. Default: [`FailureMode::Open`].
+    /// Sets the outcome of requests that the store does not decide. Default: [`FailureMode::Open`].
     pub fn failure_mode(mut self, mode: FailureMode) -> Self {
         self.config.failure_mode = mode;
         self
     }
 
-    /// Sets the time after which a caller goes on without a decision, from 1 ms to 60 s. Default: 50 ms.
+    /// Sets the maximum wait for a decision, from 1 ms to 60 s. Default: 50 ms.
     ///
-    /// After five failures in a row no request waits at all: a circuit breaker opens, and one request at a time tries
-    /// whether the store answers again, after 50 to 100 ms at first and every 250 to 500 ms later on. All requests that
-    /// are under way when a connection breaks are one failure.
+    /// After the deadline, the [`fallback`](Self::fallback) or the [`failure_mode`](Self::failure_mode) decides. After
+    /// five consecutive failures, a circuit breaker opens, and requests no longer wait. One request at a time then
+    /// probes the store: first after 50 to 100 ms, later every 250 to 500 ms. A broken connection is one failure,
+    /// however many requests were in flight on it.
     ///
-    /// At the deadline, the store first reads what has arrived ([`Store::catch_up`](crate::Store::catch_up)). In a process
-    /// with more work than processors, which late timers show, a decision waits for up to 1 s more while the store
-    /// hears from its server: the delay is the process's own, and says nothing about the server.
+    /// At the deadline, the store first processes data that has already arrived
+    /// ([`Store::catch_up`](crate::Store::catch_up)). If late timers show that the process is overloaded, a decision
+    /// waits up to 1 s longer while the server keeps responding. The delay is then not the server's fault.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// /// A server that does not answer.
+    /// /// A server that does not respond.
     /// #[derive(Debug)]
     /// struct Hanging;
     ///
@@ -193,53 +194,54 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the maximum number of requests that wait for the store, from 1 to 65 536. Default: 10 000.
+    /// Sets the maximum number of requests that wait for the store, from 1 to 65,536. Default: 10,000.
     ///
-    /// Each request that waits holds memory, some kilobytes with its connection: with a long [`deadline`](Self::deadline)
-    /// and a store that has stopped, that adds up. A request that finds the bound reached does not wait: the
-    /// [`fallback`](Self::fallback) decides it if that answers at once, else the failure mode does. In the
-    /// [numbers](crate::telemetry) it is `overloaded`, and the circuit breaker takes it for nothing. A request that was
-    /// cancelled counts until the store has answered or its deadline is over. Requests that come at the very same
-    /// moment on several threads may exceed the bound by a few.
+    /// A waiting request occupies a few kilobytes, including its connection, which adds up with a long
+    /// [`deadline`](Self::deadline) and an unresponsive store. Further requests do not wait: the
+    /// [`fallback`](Self::fallback) decides them if it responds immediately, otherwise the failure mode applies. The
+    /// [metrics](crate::telemetry) report such requests as `overloaded`, and the circuit breaker ignores them.
     ///
-    /// As a rule, it is the requests a second of one instance times the deadline in seconds, and some room.
+    /// A cancelled request still counts until the store responds or its deadline expires. Concurrent requests on
+    /// several threads may exceed the limit by a few. As a rule of thumb, use the requests per second of one instance
+    /// times the deadline in seconds, plus a margin.
     pub fn max_waiting(mut self, requests: u32) -> Self {
         self.config.max_waiting = requests;
         self
     }
 
-    /// The maximum number of partitions in the rejection cache, from 0, which turns it off, to 1 048 576. Default: 16 384,
-    /// which take up to 7 MB with one policy each, and up to 300 bytes more for each further one that rejects.
+    /// Sets the capacity of the rejection cache, in partitions, from 0 (off) to 1,048,576. Default: 16,384.
     ///
-    /// The used amount determines exactly until when a charge is rejected; other charges only make it later.
-    /// So what the store is known to reject is rejected without asking it: a caller who goes on after a quota is used up
-    /// costs it, in each instance, a call for each unit that comes back and one or two a second beyond. You want to turn
-    /// it off where each rejection has to come from the store.
+    /// The cache rejects requests locally if the store is known to reject them. A caller that continues after
+    /// exhausting a quota then costs each instance one store call per restored unit, plus one or two per second. Turn
+    /// the cache off if each rejection must come from the store.
     ///
-    /// - Nothing is remembered for longer than a second. What *other* instances give back, by a
-    ///   [refund](crate::Settlement) or a [reset](crate::Caller::reset), may be seen that late; so is what a program
-    ///   gives back by a [`Store::settle`](crate::Store::settle) of its own. What this limiter gives back,
-    ///   new [individual quotas](crate::CallerQuotas) and new [rules](crate::RulesHandle) count for each request that comes
-    ///   afterwards.
-    /// - The *hold*: for 10 to 20 ms after the store has rejected a cost, as much or more is rejected without a question
-    ///   although it might pass; for less, where the whole quota comes back in less than 40 ms. And where so much has
-    ///   come back that some requests may pass, as many ask as there is room for, and the others are rejected until the
-    ///   store has answered, or for another hold.
-    /// - Not remembered are limits of [concurrent requests](crate::QuotaPolicy::concurrent), leaky buckets
-    ///   [with a queue](crate::Algorithm::LeakyBucketQueue) and [shadows](crate::QuotaPolicy::shadow); nor what a store
-    ///   decides at once, as a [`MemoryStore`](crate::MemoryStore) does, or a fallback. Requests that cost 0 always ask.
-    /// - A remembered rejection tells of all policies that are remembered and reject the request, with nothing left: see
-    ///   [`Decision::is_cached`](crate::Decision::is_cached). A cost for which the room of a policy is not known asks the
-    ///   store. It is given while the circuit is open, too.
-    /// - Where more partitions are rejected within a second, the new ones take the place of old ones, which ask again.
-    /// - A partition that this instance has exhausted keeps its place until its units are back, while no other one needs it: if
-    ///   the store has lost its state, `tower_quota_state_lost_total` [counts](crate::telemetry) that.
+    /// - Entries expire after one second. Refunds by this limiter, new [individual quotas](crate::CallerQuotas) and new
+    ///   [rules](crate::RulesHandle) apply to the next request. A [refund](crate::Settlement) or
+    ///   [reset](crate::Caller::reset) by another instance, or a direct call of
+    ///   [`Store::settle`](crate::Store::settle), may take up to that second.
+    /// - After the store rejects a cost, the same or a higher cost is rejected without a store call for 10 to 20 ms, or
+    ///   less if the whole quota refills in less than 40 ms. When units are restored, only as many requests as can be
+    ///   admitted call the store. The others are rejected until the store responds, or for another 10 to 20 ms.
+    /// - [Concurrency limits](crate::QuotaPolicy::concurrent), [leaky-bucket
+    ///   queues](crate::Algorithm::LeakyBucketQueue) and [shadow policies](crate::QuotaPolicy::shadow) are not cached,
+    ///   nor are decisions of the fallback or of a store that completes immediately, such as
+    ///   [`MemoryStore`](crate::MemoryStore). Requests with cost 0 always call the store.
+    /// - A [cached rejection](crate::Decision::is_cached) lists all cached policies that reject the request, with no
+    ///   remaining units. If it is unknown whether another policy would reject the cost too, the store is called.
+    ///   Cached rejections are also returned while the circuit is open.
+    /// - When the cache is full, new entries evict older ones.
+    /// - Entries for partitions that this instance has exhausted stay until their units are restored, unless they are
+    ///   evicted. They detect that the store has lost its state: `tower_quota_state_lost_total`
+    ///   [counts](crate::telemetry) such losses.
+    ///
+    /// 16,384 partitions take up to 7 MB with one policy each, plus up to 300 bytes for each further policy that
+    /// rejects.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
     ///
-    /// /// Has to be waited for, as a server has.
+    /// /// Completes asynchronously, like a remote store.
     /// #[derive(Debug)]
     /// struct Remote(MemoryStore, Arc<AtomicUsize>);
     ///
@@ -255,7 +257,7 @@ impl LimiterBuilder {
     /// }
     ///
     /// # run(async {
-    /// // The number of calls to the store for 100 checks, of which 3 pass.
+    /// // The number of store calls for 100 checks, of which 3 pass.
     /// let asked = async |rejection_cache| {
     ///     let calls = Arc::new(AtomicUsize::new(0));
     ///     let limiter = Limiter::builder(Remote(MemoryStore::new(), Arc::clone(&calls)))
@@ -282,15 +284,15 @@ impl LimiterBuilder {
         self
     }
 
-    /// A store that decides while the first one does not, most often a [`MemoryStore`](crate::MemoryStore). Default:
+    /// Sets a store that decides while the main store fails, usually a [`MemoryStore`](crate::MemoryStore). Default:
     /// none.
     ///
-    /// Each instance then enforces the whole quota by itself, so that N instances admit up to N times as much. If the
-    /// fallback fails too, the [`failure_mode`](Self::failure_mode) decides. One that has to be waited for has the same
-    /// [`deadline`](Self::deadline), which begins when that of the store is over.
+    /// Each instance then enforces the whole quota on its own, so N instances admit up to N times the quota. If the
+    /// fallback fails too, the [`failure_mode`](Self::failure_mode) applies. A remote fallback has the same
+    /// [`deadline`](Self::deadline), which starts when the main store has failed.
     ///
-    /// Without a fallback, a store in this process decides while the store is
-    /// [out of memory](crate::StoreErrorKind::OutOfMemory), unless the failure mode is `Closed`. It holds 65,536 partitions.
+    /// Without a fallback, an in-process store with 65,536 partitions decides while the main store is [out of
+    /// memory](crate::StoreErrorKind::OutOfMemory), unless the failure mode is `Closed`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -310,12 +312,11 @@ impl LimiterBuilder {
         self
     }
 
-    /// The clock by which the circuit breaker waits before it tries again, by which rejections are
-    /// [remembered](Self::rejection_cache), and by which [individual quotas](crate::CallerQuotas::until) end.
-    /// Default: [`Clock::system`].
+    /// Sets the clock of the circuit breaker, the [rejection cache](Self::rejection_cache) and [individual
+    /// quotas](crate::CallerQuotas::until). Default: [`Clock::system`].
     ///
-    /// You want another one in tests only, the one of the store most often. Stores have clocks of their own, and
-    /// deadlines are kept by Tokio's timer.
+    /// Set it in tests only, usually to the clock of the store. Stores have their own clocks, and deadlines use Tokio's
+    /// timer.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -340,35 +341,35 @@ impl LimiterBuilder {
         self
     }
 
-    /// A secret that goes into the digests under which stores know callers. Default: none, so that the digest depends on the scope
-    /// alone.
+    /// Sets the secret key of the digests by which stores identify callers. Default: none; digests then depend only on
+    /// the scope.
     ///
-    /// You want it if others can read the store and must not find out, by trying names, who has called; and if a policy
-    /// [shows its partition key](QuotaPolicy::show_partition_key), since then every client can try them. It is the same on all
-    /// instances; with another secret, every caller starts with a full quota.
+    /// Use this if others can read the store and must not be able to identify callers by trying names, or if a policy
+    /// [shows its partition key](QuotaPolicy::show_partition_key), which lets every client try names. All instances
+    /// need the same key. After a change, every caller starts with a full quota.
     pub fn digest_key(mut self, key: [u8; 32]) -> Self {
         self.keys.digest_key = Some(key);
         self
     }
 
-    /// Names callers in the keys of Redis, as `quota:{scope:api/user:alice}`, instead of by digests. Default: digests.
+    /// Names callers in Redis keys, as in `quota:{scope:api/user:alice}`, instead of using digests. Default: digests.
     ///
-    /// You want it while you look for a mistake, or where operators search Redis by name. A person who can read Redis
-    /// then reads who has called, and keys are longer; a key that would be longer than 200 bytes stays a digest. All
-    /// instances need the same setting: with another one, every caller starts with a full quota. In-memory stores have
-    /// no such keys. It cannot be set together with a [`digest_key`](Self::digest_key), which is there to hide names.
+    /// Useful for debugging and for operators who search Redis by name. Anyone who can read Redis can then see who has
+    /// called. Names that would make a key longer than 200 bytes remain digests. All instances need the same setting;
+    /// after a change, every caller starts with a full quota. In-memory stores have no such keys. Cannot be combined
+    /// with [`digest_key`](Self::digest_key), which hides names.
     pub fn readable_keys(mut self) -> Self {
         self.keys.readable_keys = true;
         self
     }
 
-    /// Checks the settings and returns the limiter.
+    /// Validates the settings and creates the limiter.
     ///
     /// # Errors
     ///
-    /// The first mistake found: a scope or policy that is missing, a policy or setting out of its range, a
-    /// [named key](Self::named_key) that no policy counts by, unless [rules](Self::rules) came as data. The error names the
-    /// policy or setting, the value and the bound.
+    /// Returns the first error found: a missing scope or policy, a value out of range, or a [named
+    /// key](Self::named_key) that no policy uses, unless [rules](Self::rules) were added as data. The message names the
+    /// policy or setting, the value and the allowed range.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         let keys = self.keys.build()?;
         if self.has_lost_a_list {

@@ -1,5 +1,3 @@
-//! A caller of a limiter: the keys by which it is known, and what is asked and changed about it.
-
 use std::{fmt, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
@@ -20,9 +18,9 @@ use crate::{
     sync::sleep::sleep,
 };
 
-/// A caller of a [`Limiter`](crate::Limiter): its keys, its tier, and the cost of its work.
+/// A caller of a [`Limiter`](crate::Limiter): its keys, tier and cost.
 ///
-/// It is cheap to keep, in a connection or a job: it looks at the rules that are in force whenever it is used.
+/// A `Caller` is cheap to keep, for example in a connection or a job. Each call uses the current rules.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -47,7 +45,7 @@ use crate::{
 #[must_use = "a caller does nothing by itself"]
 pub struct Caller {
     pub(super) limiter: Arc<Inner>,
-    /// For the access list, which knows keys and not partitions.
+    /// The access list matches keys, not partitions.
     key: Option<PartitionKey>,
     main: Option<Holder>,
     named: SmallVec<[(String, Holder); 1]>,
@@ -73,7 +71,7 @@ impl Caller {
         }
     }
 
-    /// Adds a [named key](crate::LimiterBuilder::named_key) of the caller, for the policies that are
+    /// Adds a [named key](crate::LimiterBuilder::named_key), for policies that are
     /// [keyed by](crate::QuotaPolicy::keyed_by) it.
     pub fn keyed_by<K: ToPartitionKey + ?Sized>(mut self, name: &str, key: &K) -> Self {
         let holder = self.limiter.keys.holder(&key.to_partition_key());
@@ -82,36 +80,38 @@ impl Caller {
         self
     }
 
-    /// Sets the tier. Default: the first one. Rules without tiers are the same for every tier.
+    /// Sets the tier. Default: the first one. Has no effect if the rules have no tiers.
     pub fn tier<'a>(mut self, name: impl Into<Option<&'a str>>) -> Self {
         self.tier = name.into().map(str::to_owned);
         self
     }
 
-    /// Sets individual quotas for the policies that [allow them](crate::QuotaPolicy::with_caller_quotas). Default: the quotas
-    /// of the tier.
+    /// Sets individual quotas for policies that [allow them](crate::QuotaPolicy::with_caller_quotas).
+    ///
+    /// Default: the quotas of the tier.
     pub fn quotas(mut self, quotas: CallerQuotas) -> Self {
         self.quotas = Some(quotas);
         self
     }
 
-    /// Sets the cost, in the units of policies that count requests. Default: 1. 0 reads and charges nothing.
+    /// Sets the cost for policies that count requests. Default: 1. A cost of 0 reads the quota without charging it.
     pub fn cost(mut self, units: u64) -> Self {
         self.cost = units;
         self
     }
 
-    /// Sets an amount in a [custom unit](crate::QuotaPolicy::with_unit), of at most three. Default: 0. A unit that no policy
-    /// counts has no effect.
+    /// Sets the cost in a [custom unit](crate::QuotaPolicy::with_unit). Default: 0.
+    ///
+    /// A policy set can have up to three custom units. Units that no policy counts are ignored.
     pub fn units(mut self, unit: impl Into<String>, amount: u64) -> Self {
         self.units.push((unit.into(), amount));
         self
     }
 
-    /// Accepts a part of the cost, at least 1: [`Decision::granted`] says how much was charged. For a worker that takes as many
-    /// jobs as it may.
+    /// Accepts a part of the cost, at least 1. [`Decision::granted`] returns the charged amount.
     ///
-    /// A caller with several keys is granted all or nothing, and so is one of whose policies none counts requests.
+    /// Use this for a worker that takes as many jobs as its quota allows. Callers with several keys, and callers
+    /// without a policy that counts requests, are granted all or nothing.
     /// [Prefetched](crate::QuotaPolicy::with_prefetch) units are not used.
     ///
     /// ```
@@ -133,16 +133,18 @@ impl Caller {
         self
     }
 
-    /// Charges the cost, if all policies of the caller admit it. There is always a decision, at the latest at the
-    /// [deadline](crate::LimiterBuilder::deadline): the failure mode applies, and so do the kill switch and
-    /// what the [access list](crate::AccessList) says about the main key. The decision is in the metrics.
+    /// Charges the cost if all policies of the caller admit it.
     ///
-    /// A caller that lacks the key of a policy is one with a [missing key](crate::MissingKey). An unknown tier is the first
-    /// one, and is reported as such. Policies of concurrent requests are read and charge nothing: they reject a check only
-    /// while more slots are held than they have. Policies of content charge one byte, as for a request without content. The
-    /// charge stands, also if the future is dropped while the store is asked: refund it with [`refund`](Self::refund).
+    /// Always returns a decision, at the latest at the [deadline](crate::LimiterBuilder::deadline), when the failure
+    /// mode applies. The kill switch and the rules of the [access list](crate::AccessList) for the main key apply too,
+    /// and metrics count the decision.
     ///
-    /// Exemptions and the hooks of the builder do not apply, because they look at a request.
+    /// If the caller lacks the key of a policy, [`MissingKey`](crate::MissingKey) applies. An unknown tier is treated
+    /// as the first tier, and reported. Concurrency limits are only read: they reject a check only while more slots are
+    /// held than the limit allows. Policies that count content charge one byte, as for a request without content. The
+    /// charge remains even if the future is dropped during the store call; [`refund`](Self::refund) reverses it.
+    ///
+    /// Exemptions and the hooks of the builder do not apply, because they inspect requests.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -167,26 +169,26 @@ impl Caller {
         self.decide(Plan::without_slots).await
     }
 
-    /// Charges the cost as [`check`](Self::check) does, and takes a slot of each policy of concurrent requests. The permit holds
-    /// it, and lets the program report what was used.
+    /// Charges the cost like [`check`](Self::check), and acquires a slot of each concurrency limit.
     ///
-    /// Work that a [leaky bucket](crate::Algorithm::LeakyBucketQueue) queues waits for its turn here. If the future is dropped
-    /// meanwhile, the charge stands, and the slots are released.
+    /// The returned permit holds the slots, and can report the actual usage. If a
+    /// [leaky bucket](crate::Algorithm::LeakyBucketQueue) queues the caller, this method waits until its turn. If the
+    /// future is dropped while waiting, the charge remains, and the slots are released.
     ///
     /// # Errors
     ///
-    /// The decision by which the work is rejected.
+    /// Returns the decision if the caller is rejected.
     pub async fn hold(&self) -> Result<Permit, Decision> {
         self.limiter.permit(self.decide(|plan| plan).await).await
     }
 
-    /// Waits until the work is admitted, for at most this long: it is tried again whenever a rejection says that it may pass.
+    /// Waits up to `at_most` until the caller is admitted, retrying whenever the last rejection ends.
     ///
-    /// It does not wait where a rejection cannot be over in time, nor where nothing says when. Where no slot is free, or the
-    /// store gives no decision and the limiter [fails closed](crate::FailureMode::Closed), it tries again once a second:
-    /// `Duration::MAX` waits for the store without end. If the future is dropped between two attempts, nothing was charged.
-    /// Work that a [leaky bucket](crate::Algorithm::LeakyBucketQueue) has queued is admitted, and its turn may come later than
-    /// `at_most`.
+    /// Returns at once if the caller can never be admitted, or not in time. Retries once a second while all slots are
+    /// occupied, or while the store is unavailable and the limiter [fails closed](crate::FailureMode::Closed), so
+    /// `Duration::MAX` waits for the store indefinitely. Dropping the future between two attempts leaves nothing
+    /// charged. Once a [leaky bucket](crate::Algorithm::LeakyBucketQueue) has queued the caller, it is admitted, even
+    /// if its turn comes later than `at_most`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -211,7 +213,7 @@ impl Caller {
     ///
     /// # Errors
     ///
-    /// The last decision by which the work is rejected.
+    /// Returns the last decision if the caller is not admitted in time.
     pub async fn wait(&self, at_most: Duration) -> Result<Permit, Decision> {
         let begun = Instant::now();
         loop {
@@ -236,13 +238,13 @@ impl Caller {
         decision
     }
 
-    /// Reads what remains, and whether and [when](Decision::availability) the cost would be admitted, without a charge.
+    /// Reads the remaining units, and whether and [when](Decision::availability) the cost would be admitted.
     ///
-    /// Returns `None` if no policy limits the caller. The decision reserves nothing.
+    /// Charges and reserves nothing. Returns `None` if no policy limits the caller.
     ///
-    /// It reads the policies of the caller's tier that count by its keys. While new rules are
-    /// [rolled out](crate::RulesHandle::roll_out), they are those by which this caller is limited; the main key says so, and a
-    /// caller without it has the old ones.
+    /// Reads the policies of the caller's tier whose keys it has. During a [rollout](crate::RulesHandle::roll_out),
+    /// these are the rules that apply to this caller, as selected by its main key. A caller without a main key has the
+    /// old rules.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -276,19 +278,20 @@ impl Caller {
     ///
     /// # Errors
     ///
-    /// If the limiter has no such key or tier, or the store does not answer.
+    /// Returns an error if the limiter has no such key or tier, or if the store fails.
     pub async fn peek(&self) -> Result<Option<Decision>, LimiterError> {
         let Some(plan) = self.plan()? else { return Ok(None) };
         let plan = with_units(plan, &self.units);
         Ok(Some(self.limiter.guard.store().peek(plan).await?))
     }
 
-    /// Resets what the caller has used by its keys, in all tiers; slots of requests in progress stay held. It applies on all
-    /// instances that share the store.
+    /// Resets the caller's counts under each of its keys, in all tiers and on all instances that share the store.
+    ///
+    /// Slots of requests in progress remain held.
     ///
     /// # Errors
     ///
-    /// If the limiter has no such key, or the store does not answer. A part may be reset then.
+    /// Returns an error if the limiter has no such key, or if the store fails. Some counts may have been reset by then.
     pub async fn reset(&self) -> Result<(), LimiterError> {
         self.check_names()?;
         for set in self.limiter.policies.all_sets() {
@@ -302,7 +305,6 @@ impl Caller {
         Ok(())
     }
 
-    /// The plan for the store, or the decision that needs none.
     fn question(&self) -> (Result<Plan, Decision>, Selection) {
         let limiter = &*self.limiter;
         let at_once = |outcome| (Err(Decision::without_policies(outcome, None)), Selection::default());
@@ -330,7 +332,7 @@ impl Caller {
         self.main.as_ref().map(|main| main.partition)
     }
 
-    /// A plan of all policies. A key that the caller lacks is a missing key.
+    /// Keys that the caller lacks are treated as missing keys.
     fn plan_of_all(&self, set: &QuotaSet) -> Result<Plan, Outcome> {
         let limiter = &*self.limiter;
         let holder = |key| -> Attributed {
@@ -346,7 +348,7 @@ impl Caller {
         })
     }
 
-    /// A plan of the policies that count by the caller's keys, if there are any, without the caller's custom units.
+    /// Covers only policies whose keys the caller has, and no custom units. `None` if there are none.
     pub(super) fn plan(&self) -> Result<Option<Plan>, LimiterError> {
         self.check_names()?;
         let limiter = &*self.limiter;
@@ -362,7 +364,6 @@ impl Caller {
         Ok(limiter.plan(&set, self.cost, holder).ok())
     }
 
-    /// The holder of the quota of policies that count by this key.
     fn holder(&self, key: Option<usize>) -> Option<&Holder> {
         let Some(index) = key else {
             return self.main.as_ref();
@@ -372,7 +373,7 @@ impl Caller {
         named.map(|(_, holder)| holder)
     }
 
-    /// The keys of the caller, whether policies count by them or not.
+    /// Includes keys that no policy uses.
     pub(super) fn holders(&self) -> impl Iterator<Item = (Option<&str>, &Holder)> {
         let named = self.named.iter().map(|(name, holder)| (Some(&**name), holder));
         self.main.iter().map(|main| (None, main)).chain(named)
@@ -390,7 +391,7 @@ impl Caller {
     }
 }
 
-/// The plan with an amount of each custom unit that its policies count, and of no other: there is room for three.
+/// Only units that a policy counts are added, because a plan has room for three.
 pub(super) fn with_units(plan: Plan, units: &[(String, u64)]) -> Plan {
     let counted: SmallVec<[UnitName; MAX_UNITS]> = plan.policies().filter_map(custom_unit).collect();
     counted.into_iter().fold(plan, |plan, unit| {

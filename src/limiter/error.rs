@@ -1,5 +1,3 @@
-//! The error of a caller.
-
 use std::{error::Error, fmt};
 
 use crate::error::StoreError;
@@ -28,20 +26,20 @@ use crate::error::StoreError;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LimiterError {
-    /// The store did not answer.
+    /// The store failed.
     Store(StoreError),
-    /// The layer has no key of this name.
+    /// The limiter has no key of this name.
     UnknownKey {
-        /// The name that was given.
+        /// The requested name.
         name: String,
-        /// The names of the keys that the layer has.
+        /// The names of the limiter's keys.
         known: Vec<String>,
     },
-    /// The layer has tiers, and none of this name.
+    /// The limiter has tiers, but none of this name.
     UnknownTier {
-        /// The name that was given.
+        /// The requested name.
         name: String,
-        /// The names of the tiers that the layer has.
+        /// The names of the limiter's tiers.
         known: Vec<String>,
     },
 }

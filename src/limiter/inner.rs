@@ -1,5 +1,3 @@
-//! The state that all handles of a limiter share.
-
 use std::{fmt, sync::Arc};
 
 use super::{
@@ -14,16 +12,17 @@ use crate::{
     telemetry::LayerTelemetry,
 };
 
-/// Limits callers by the rules of one scope: jobs, messages of a WebSocket, calls to a partner, and, through a
-/// [`RateLimitLayer`](crate::RateLimitLayer), the requests of a service.
+/// A rate limiter for the callers of one scope.
 ///
-/// Make one with [`builder`](Self::builder), and layers of it with
-/// [`with_limiter`](crate::RateLimitLayer::with_limiter); or take that of a layer with
-/// [`limiter`](crate::RateLimitLayer::limiter). Clones share everything.
+/// Limits requests of a service through a [`RateLimitLayer`](crate::RateLimitLayer), and any other work directly: jobs,
+/// WebSocket messages, calls to a partner API. Create a limiter with [`builder`](Self::builder) and layers with
+/// [`with_limiter`](crate::RateLimitLayer::with_limiter), or get the limiter of a layer from
+/// [`limiter`](crate::RateLimitLayer::limiter). Clones share all state.
 ///
-/// [`check`](Self::check) has all safeguards: deadline, circuit breaker, rejection cache and fallback, and its decisions are in
-/// the metrics. What support staff ask and change goes to the store directly, without safeguards: put a timeout around it, and
-/// protect the route that uses it.
+/// [`check`](Self::check) is protected by the deadline, circuit breaker, rejection cache and fallback, and metrics
+/// count its decisions. Administrative methods of [`Caller`](crate::Caller), such as [`peek`](crate::Caller::peek) and
+/// [`reset`](crate::Caller::reset), call the store directly: wrap them in a timeout, and protect routes that expose
+/// them.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -57,7 +56,6 @@ use crate::{
 #[derive(Clone)]
 pub struct Limiter(pub(crate) Arc<Inner>);
 
-/// The part that clones share.
 pub(crate) struct Inner {
     pub(crate) keys: Keys,
     pub(crate) policies: Arc<Policies>,
@@ -77,7 +75,7 @@ impl Inner {
         &self.keys.scope_name
     }
 
-    /// The plan for a caller, or the decision that needs no store.
+    /// `Err` is a decision that needs no store call.
     pub(crate) fn question(
         &self,
         active: &Active,
@@ -93,7 +91,7 @@ impl Inner {
         plan.map_err(at_once)
     }
 
-    /// A plan of all policies, without custom units, for the holder of each key.
+    /// Contains no custom units.
     pub(crate) fn plan(
         &self,
         set: &QuotaSet,
@@ -109,7 +107,6 @@ impl Inner {
         plan.ok_or(Outcome::Unlimited)
     }
 
-    /// Counts a decision, and of an admitted one what shadows would have rejected and which quotas it exceeds.
     pub(crate) fn log_decision(&self, log: &LayerTelemetry, decision: &Decision, selection: &Selection) {
         log.decided(self.scope(), selection.tier(), decision);
         let tells_more = selection.set.as_ref().is_some_and(|set| set.has_shadows_or_overages);

@@ -1,4 +1,4 @@
-//! The limiter: one scope, its rules, and the safeguards around its store. A layer extracts keys and writes responses around it.
+//! A limiter: one scope, its rules, and the fault tolerance around its store. A layer adds keys and responses.
 
 mod builder;
 mod caller;
@@ -39,14 +39,17 @@ use crate::{
 };
 
 impl Limiter {
-    /// A caller, known by its main key: what [`key`](crate::RateLimitLayerBuilder::key) extracts from requests, if a layer counts
-    /// them, too.
+    /// Returns a handle for the caller with this main key.
+    ///
+    /// If a layer counts the same callers, the key must equal the one extracted by
+    /// [`key`](crate::RateLimitLayerBuilder::key).
     pub fn caller<K: ToPartitionKey + ?Sized>(&self, key: &K) -> Caller {
         Caller::new(Arc::clone(&self.0), Some(key.to_partition_key()))
     }
 
-    /// A caller that is known by a [named key](LimiterBuilder::named_key) only, so that support staff can look at a
-    /// team or an address.
+    /// Returns a handle for a caller identified only by a [named key](LimiterBuilder::named_key).
+    ///
+    /// This lets support staff inspect or reset a team or an address.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -75,19 +78,21 @@ impl Limiter {
         Caller::new(Arc::clone(&self.0), None).keyed_by(name, key)
     }
 
-    /// Charges one unit to a caller, if all policies admit it. It is [`caller(key).check()`](Caller::check).
+    /// Charges one unit to a caller if all policies admit it. Short for [`caller(key).check()`](Caller::check).
     pub async fn check<K: ToPartitionKey + ?Sized>(&self, key: &K) -> Decision {
         self.caller(key).check().await
     }
 
-    /// Charges a plan of the program's own, with the store and the safeguards of this limiter.
+    /// Charges a custom plan, using the store and the fault tolerance of this limiter.
     ///
-    /// Use this for a limit that no rules list: a quota from a contract or a database, or a record of what was done before. The
-    /// [`Plan`] specifies the policies, the partition and the cost, as for a [`Store`](crate::Store). Take the partition from a
-    /// [`Scope`](crate::Scope) of another name than the limiter's, so that no caller has it.
+    /// Use this for limits that are not in the rules, such as a quota from a contract or a database, or for
+    /// deduplication. The [`Plan`] specifies the policies, partition and cost, as for a [`Store`](crate::Store). Derive
+    /// the partition from a [`Scope`](crate::Scope) with a different name than the limiter's, so that it cannot clash
+    /// with a caller.
     ///
-    /// Rules, the kill switch and the access list do not apply, and no metric counts the decision. The permit works like that of
-    /// [`Caller::hold`]: the charge stands unless it is settled or refunded. A cost of 0 reads and charges nothing.
+    /// Rules, the kill switch and the access list do not apply, and no metric counts the decision. The permit works
+    /// like that of [`Caller::hold`]: the charge remains unless it is settled or refunded. A plan with cost 0 reads the
+    /// quota without charging it.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -116,22 +121,23 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// The decision by which the plan is rejected. A store that gives no decision admits it uncounted, or with
-    /// [`FailureMode::Closed`] rejects it.
+    /// Returns the decision if the plan is rejected. If the store does not decide, the plan is admitted uncounted, or
+    /// rejected with [`FailureMode::Closed`].
     pub async fn hold_plan(&self, plan: Plan) -> Result<Permit, Decision> {
         self.0.permit(self.0.guard.decide(plan).made().await).await
     }
 
-    /// A handle that replaces the rules while callers use them, in this limiter and its layers; see [`RulesHandle`].
+    /// Returns a handle that replaces the rules of this limiter and its layers at run time; see [`RulesHandle`].
     pub fn rules(&self) -> RulesHandle {
         RulesHandle(Arc::clone(&self.0.policies))
     }
 
-    /// The state of the circuit breaker between the limiter and its store, on this instance.
+    /// Returns the state of the circuit breaker between this limiter and its store, on this instance.
     ///
-    /// You want it for a page or a probe that says whether limits are enforced here, and why not. It asks nothing: while no
-    /// request comes, nothing tries the store, and the circuit stays as it was. `None` for a Redis Cluster, each node of which
-    /// has a circuit of its own: see `tower_quota_lost_nodes` in [`telemetry`](crate::telemetry).
+    /// Use this for a status page or a health check that shows whether limits are enforced, and why not. The call does
+    /// not contact the store: without requests, nothing probes the store, and the state does not change. Returns `None`
+    /// for a Redis Cluster, where each node has its own circuit: see `tower_quota_lost_nodes` in
+    /// [`telemetry`](crate::telemetry).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -150,21 +156,24 @@ impl Limiter {
         self.0.guard.circuit()
     }
 
-    /// Finds out within `timeout` whether the store can decide, and what about its servers may cost limits later. Call it when
-    /// the process starts: without it, a store that cannot decide is found out by the first requests, which pass unlimited
-    /// unless the limiter [fails closed](FailureMode::Closed).
+    /// Checks within `timeout` that the store can decide, and reports server settings that may break limits later.
     ///
-    /// A Redis is asked on each of its servers, the primary of Sentinel and all nodes of a cluster: for its version, role and
-    /// eviction policy, by each command that scripts use, and for eight decisions of every kind about a caller of the call's own,
-    /// each of which has to see the one before it. Decisions that take longer than the [deadline](LimiterBuilder::deadline) are a
-    /// warning. The caller's keys are deleted. A [`MemoryStore`](crate::MemoryStore) is ready.
-    /// The [fallback](LimiterBuilder::fallback) is not asked, and neither circuit nor cache takes notice.
+    /// Call this when the process starts. Otherwise, the first requests discover a store that cannot decide, and they
+    /// pass unlimited unless the limiter [fails closed](FailureMode::Closed).
+    ///
+    /// With Redis, the check covers every server: the Sentinel primary or all cluster nodes. It checks the version,
+    /// role and eviction policy, runs each command that scripts use, and makes eight decisions of each kind about a
+    /// test caller, each of which must see the previous one. The keys of the test caller are then deleted. A decision
+    /// slower than the [deadline](LimiterBuilder::deadline) causes a warning. A [`MemoryStore`](crate::MemoryStore) is
+    /// always ready. The check skips the [fallback](LimiterBuilder::fallback) and affects neither circuit breakers nor
+    /// caches.
     ///
     /// # Errors
     ///
-    /// Returns the error that decisions would have: the server is not reachable, a command is forbidden to the store's user (the
-    /// message names it), the server is too old, is a replica or an active-active one, or several servers behind one address
-    /// count apart. [`TimedOut`](crate::StoreErrorKind::TimedOut) if there is no result within `timeout`.
+    /// Returns the error that decisions would fail with: the server is unreachable, too old, a replica or an
+    /// active-active database, the store's user lacks permission for a command (named in the message), or several
+    /// servers behind one address count separately. Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if the check
+    /// takes longer than `timeout`.
     ///
     /// # Examples
     ///
@@ -192,22 +201,22 @@ impl Limiter {
         })
     }
 
-    /// Returns prefetched units and waits until the store has all settlements, at most for `timeout`.
+    /// Returns prefetched units and waits up to `timeout` until all settlements have reached the store.
     ///
-    /// Call it last, after the server has stopped and before the runtime ends: the guide has the
-    /// [whole shutdown](crate::guide#shutdown). Without it, refunds and released slots that are on their way to Redis when
-    /// the process exits are lost: callers stay overcharged, and slots stay taken until their lease ends.
+    /// Call this last, after the server has stopped and before the runtime ends; the guide shows the
+    /// [whole shutdown](crate::guide#shutdown). Otherwise, refunds and released slots that have not reached Redis are
+    /// lost when the process exits: callers remain overcharged, and slots remain occupied until their lease expires.
     ///
-    /// Requests may still finish meanwhile: their settlements are waited for, and they are charged one by one, without
-    /// prefetching. A request that has not finished keeps its charge and its slots. The limiter works on afterwards, and
-    /// the call may be repeated. With a [`fallback`](LimiterBuilder::fallback), both stores are flushed. A program with several
-    /// limiters calls it for each, at the same time.
+    /// Requests may still finish during the flush. It waits for their settlements, and they are charged individually,
+    /// without prefetching. Unfinished requests keep their charges and slots. The limiter remains usable, and `flush`
+    /// can be called again. A [`fallback`](LimiterBuilder::fallback) is flushed too. If a program has several limiters,
+    /// flush them concurrently.
     ///
     /// # Errors
     ///
-    /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if anything is still under way after `timeout`, and
+    /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if calls are still in progress after `timeout`, and
     /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements were lost since the last flush. The message
-    /// says how many.
+    /// contains their number.
     ///
     /// # Examples
     ///
