@@ -32,10 +32,10 @@ use crate::{
 ///     .build()?;
 /// let alice = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice"));
 ///
-/// // A message that is sent to 20 others.
+/// // A message to 20 recipients.
 /// let decision = alice.clone().cost(20).check().await;
 /// assert_eq!(decision.allowances().next().map(|minute| minute.remaining()), Some(40));
-/// // Another one has to wait for half a second.
+/// // A message to 41 recipients must wait up to a second.
 /// let decision = alice.cost(41).check().await;
 /// assert!(!decision.outcome().is_admitted());
 /// assert!(decision.retry_after() <= Some(Duration::from_secs(1)));
@@ -184,7 +184,7 @@ impl Caller {
 
     /// Waits up to `at_most` until the caller is admitted, retrying whenever the last rejection ends.
     ///
-    /// Returns at once if the caller can never be admitted, or not in time. Retries once a second while all slots are
+    /// Returns at once if the rejection has no retry time, or cannot end in time. Retries once a second while all slots are
     /// occupied, or while the store is unavailable and the limiter [fails closed](crate::FailureMode::Closed), so
     /// `Duration::MAX` waits for the store indefinitely. Dropping the future between two attempts leaves nothing
     /// charged. Once a [leaky bucket](crate::Algorithm::LeakyBucketQueue) has queued the caller, it is admitted, even

@@ -1,5 +1,3 @@
-//! The open charge of a request that was passed on: its slots, its bytes, its own units, its place in a queue.
-
 use std::{fmt, sync::Arc};
 
 use http::Method;
@@ -15,8 +13,10 @@ use crate::{
     telemetry::HeldSlots,
 };
 
-/// An allowed request that is not over. Each part of it has a clone of the `Arc`: the future, the response body, the request
-/// body, an upgraded connection. When the last of them is dropped, the request is over, and its charge is settled once.
+/// An admitted request in progress.
+///
+/// The future, the response body, the request body and an upgraded connection each hold a clone of the `Arc`. The
+/// charge is settled once, when the last clone is dropped.
 pub(crate) struct OpenCharge {
     guard: Arc<Guard>,
     state: Mutex<State>,
@@ -25,36 +25,33 @@ pub(crate) struct OpenCharge {
 
 struct State {
     decision: Decision,
-    /// The costs of the request so far, as opposed to those that are charged.
+    /// The actual costs so far, which may differ from the charged ones.
     actual: Costs,
-    /// The real amounts in units of the program's own, as far as they were said.
     usage: Usage,
-    /// The actual cost in requests, until it is settled. A charge of requests changes once: a store takes only a part of a charge
-    /// above its bound, so that a second change would not know how much there is to give back.
+    /// The actual cost in requests, until it is settled. Settled only once: a store caps late charges, so the applied
+    /// amount is unknown, and a second settlement could not tell how much to refund.
     cost: Option<u64>,
     is_settled: bool,
     progress: Progress,
-    /// True if a `RequestContentLayer` counts the bytes of the request.
+    /// A `RequestContentLayer` counts the bytes of the request.
     has_reader: bool,
-    /// True if the content of the response is sent, and not its head alone.
+    /// False for `HEAD`.
     has_response_content: bool,
-    /// True once the response has ended, and was not dropped before.
+    /// The response has ended, and was not dropped early.
     has_ended: bool,
 }
 
-/// The progress of the request.
 enum Progress {
-    /// It waits for its turn. If it is cancelled now, it stays charged: it was asked for.
+    /// In a leaky-bucket queue. Cancelling the request now does not refund it.
     Queued,
-    /// The inner service was called.
     PassedOn,
-    /// The inner service failed before it was called, or the work was not done. Reported units alone stay charged.
+    /// The inner service failed before it was called, or the work was not done. Only reported units remain charged.
     Unserved,
 }
 
 impl OpenCharge {
-    /// Maximum number of bytes that are streamed before they are charged, or charged before they are streamed: a stream that
-    /// never ends is charged all the same, and a cancelled one for little more than was read.
+    /// Maximum difference between streamed and charged bytes: an endless stream is charged as it goes, and a cancelled
+    /// one is charged little more than was read.
     const INSTALMENT: u64 = 1 << 20;
 
     pub(crate) fn new(guard: Arc<Guard>, decision: Decision, request: &Method) -> Arc<Self> {
@@ -76,17 +73,16 @@ impl OpenCharge {
         })
     }
 
-    /// A clone of the decision, which cannot be settled.
+    /// A clone cannot be settled.
     pub(super) fn decision(&self) -> Decision {
         self.state.lock().decision.clone()
     }
 
-    /// The inner service is called.
     pub(crate) fn passed_on(&self) {
         self.state.lock().progress = Progress::PassedOn;
     }
 
-    /// Returns `true` if it holds slots that end with the response, because no program has taken them.
+    /// Returns `true` if it holds slots that end with the response, because no handler holds a permit.
     pub(crate) fn holds_slots_alone(self: &Arc<Self>) -> bool {
         self.slots.is_some() && Arc::strong_count(self) == 1
     }
@@ -101,12 +97,11 @@ impl OpenCharge {
         self.state.lock().usage.waive_estimates();
     }
 
-    /// The response has ended.
     pub(crate) fn ended(&self) {
         self.state.lock().has_ended = true;
     }
 
-    /// The cost in policies that count requests is known. It is settled when the response begins, or else at the end.
+    /// Settled when the response begins, or else at its end.
     pub(super) fn cost(&self, requests: u64) {
         let mut state = self.state.lock();
         if !state.is_settled {
@@ -114,14 +109,14 @@ impl OpenCharge {
         }
     }
 
-    /// The request was passed on, and the handler takes no charge for it: what was transferred or reported stays charged.
+    /// Transferred bytes and reported units remain charged.
     pub(super) fn waived(&self) {
         self.cost(0);
         self.rejected();
     }
 
-    /// The response begins. Its costs and the length that it announces are charged before it is sent; for a long one, the
-    /// first instalment. Returns all that is charged by then.
+    /// Called when the response begins. Charges its cost and announced length, for a long response only the first
+    /// instalment, before the response is sent. Returns the charged costs.
     pub(crate) fn announce(&self, requests: Option<u64>, length: Option<u64>) -> Costs {
         let mut state = self.state.lock();
         let charged = state.decision.charged();
@@ -138,7 +133,7 @@ impl OpenCharge {
         costs
     }
 
-    /// The handler says what was used of a unit. Returns `true` if that has an effect.
+    /// Returns `true` if a policy counts the unit.
     pub(super) fn used(&self, unit: UnitId, report: Report) -> bool {
         let mut state = self.state.lock();
         let mut charged = state.decision.charged();
@@ -156,7 +151,7 @@ impl OpenCharge {
         true
     }
 
-    /// From now on the request's bytes are counted as they come, in place of the announced ones.
+    /// From now on, request bytes are counted as they arrive, replacing the announced length.
     pub(crate) fn count_request_bytes(&self) {
         let mut state = self.state.lock();
         state.has_reader = true;
@@ -171,21 +166,20 @@ impl OpenCharge {
         self.transferred(bytes, |costs| &mut costs.response_bytes);
     }
 
-    /// Charges bytes that were transferred beyond those that are charged, an instalment at a time.
+    /// Charges transferred bytes in instalments.
     fn transferred(&self, bytes: usize, of: impl Fn(&mut Costs) -> &mut u64) {
         let mut state = self.state.lock();
         let transferred = of(&mut state.actual);
         *transferred = transferred.saturating_add(bytes as u64);
         let (transferred, mut charged) = (*transferred, state.decision.charged());
         if transferred > of(&mut charged).saturating_add(Self::INSTALMENT) {
-            // Bytes that were announced and have not come yet stay charged.
+            // Announced bytes that have not arrived yet remain charged.
             charged.request_bytes = charged.request_bytes.max(state.actual.request_bytes);
             charged.response_bytes = charged.response_bytes.max(state.actual.response_bytes);
             self.settle(&mut state, charged);
         }
     }
 
-    /// Counts the units of the program's own, for operators.
     fn report(&self, state: &State) {
         let plan = state.decision.admitted().map(Measurement::plan);
         let expected = plan.map_or(Costs::NOTHING, Plan::costs);
@@ -212,12 +206,12 @@ impl Drop for OpenCharge {
     fn drop(&mut self) {
         let mut state = self.state.lock();
         let settlement = match state.progress {
-            // Without a reader it is not known what was sent, and a body that was not read counts as not sent.
+            // Without a reader, it is unknown how many bytes arrived; a body that was not read counts as not sent.
             Progress::Queued if !state.has_reader => Settlement::cancelled(&state.decision),
             Progress::Queued => Settlement::finish(&state.decision, state.actual),
             Progress::PassedOn => {
-                // A late charge may have met the bound of the debt. It is not known how much of it was taken, so none of it is
-                // given back: otherwise a client that reads most of a large response and disconnects would owe nothing.
+                // A late charge may have been capped, and the applied amount is unknown, so nothing is refunded.
+                // Otherwise a client could read most of a large response, disconnect, and pay nothing.
                 let charged = state.decision.charged().response_bytes;
                 state.actual.response_bytes = state.actual.response_bytes.max(charged);
                 state.actual.requests = state.cost.unwrap_or(state.actual.requests);

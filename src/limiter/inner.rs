@@ -43,7 +43,7 @@ use crate::{
 ///     .build()?;
 /// send(&layer, Request::get("/").extension(UserId(7))).await;
 ///
-/// // A message of the same user that comes another way counts against the same quota.
+/// // Other work of the same user counts against the same quota.
 /// let limiter = layer.limiter();
 /// assert!(limiter.check(&UserId(7)).await.outcome().is_admitted());
 /// assert!(!limiter.check(&UserId(7)).await.outcome().is_admitted());

@@ -1,5 +1,3 @@
-//! The keys by which a limiter counts, and the partitions of their values.
-
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering},
@@ -16,12 +14,10 @@ use crate::{
     telemetry::LayerTelemetry,
 };
 
-/// The treatment of a request without a key, or without one of the
-/// [named keys](crate::RateLimitLayerBuilder::named_key).
+/// The treatment of requests without a key, or without a [named key](crate::RateLimitLayerBuilder::named_key).
 ///
-/// A client may be able to have no key by what it sends: see
-/// [`trusted_proxies`](crate::key::ClientIp::trusted_proxies). So no choice but [`Allow`](Self::Allow) lets a request
-/// without a key escape the limits.
+/// Clients may be able to send requests without a key: see [`trusted_proxies`](crate::key::ClientIp::trusted_proxies).
+/// Only [`Allow`](Self::Allow) lets such requests bypass the limits.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -48,17 +44,17 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// Pass it on, uncounted. Policies that count by a key that is found apply all the same.
+    /// Admits the request uncounted by policies that use the missing key. Policies that use another key still apply.
     Allow,
-    /// Reject it with status 403.
+    /// Rejects the request with status 403.
     Reject,
-    /// Count it in one partition that all such requests share, and no other. The default. A client that can send
-    /// requests without a key can use up the quota of that partition, and of no caller who has a key.
+    /// Counts all such requests in one shared partition. The default.
+    ///
+    /// Clients that send requests without a key can exhaust this partition, but not the quota of a caller with a key.
     #[default]
     Share,
 }
 
-/// The settings of [`Keys`], as the builder got them.
 #[derive(Debug, Default)]
 pub(super) struct KeysSettings {
     pub(super) scope: Option<String>,
@@ -114,11 +110,10 @@ impl KeysSettings {
     }
 }
 
-/// The scope of a limiter, and the keys by which its policies count.
 pub(crate) struct Keys {
     pub(super) scope: Scope,
     pub(super) scope_name: String,
-    /// The partitions of callers without a key: first that of the main key, then those of the named ones.
+    /// Partitions of callers without a key: of the main key first, then of the named keys.
     shared: Vec<PartitionId>,
     pub(crate) has_digest_key: bool,
     readable_keys: bool,
@@ -126,19 +121,20 @@ pub(crate) struct Keys {
     seen: SeenKinds,
 }
 
-/// The kinds of the main keys that the first requests had. Callers that are given by value have one of them, or it is a mistake.
+/// The kinds of main keys in the first requests. A kind that only `Limiter::caller` uses is probably a mistake.
 #[derive(Default)]
 struct SeenKinds {
     of_requests: Mutex<Vec<String>>,
     requests: AtomicU32,
-    /// The number of callers that were given by value.
+    /// Number of calls of `Limiter::caller`.
     given: AtomicU32,
 }
 
 impl SeenKinds {
-    /// Fewer say little: those of a service without a login page may all be anonymous.
+    /// With fewer requests, the kinds may be incomplete: on a service without a login page, all early requests may be
+    /// anonymous.
     const REQUESTS: u32 = 500;
-    /// Later callers cost no more than this count.
+    /// Limits the cost of the check: later callers only read this counter.
     const GIVEN: u32 = 1_000;
     const KINDS: usize = 16;
 
@@ -151,7 +147,7 @@ impl SeenKinds {
         }
     }
 
-    /// The kind of a key that is of another one.
+    /// The kind of `key` if no request had it.
     fn other(&self, key: &PartitionKey) -> Option<String> {
         if self.requests.load(Ordering::Relaxed) < Self::REQUESTS || self.given.load(Ordering::Relaxed) >= Self::GIVEN {
             return None;
@@ -165,19 +161,18 @@ impl SeenKinds {
     }
 }
 
-/// The attribution of a caller by one key: `None` if policies that count by it do not apply; the outcome of a rejection.
+/// `Ok(None)` if policies with this key do not apply. `Err` is the outcome of a rejection.
 pub(crate) type Attributed = Result<Option<Holder>, Outcome>;
 
-/// The holder of a quota, as stores know it.
 #[derive(Clone)]
 pub(crate) struct Holder {
     pub(crate) partition: PartitionId,
-    /// The text that operators read in place of the digest, if they want one.
+    /// Readable text that replaces the digest in Redis keys, if enabled.
     pub(crate) label: Option<Arc<str>>,
 }
 
 impl Holder {
-    /// The plan, and these policies for this holder.
+    /// Adds `policies` for this holder to the plan.
     pub(super) fn extend(&self, plan: Option<Plan>, policies: &PolicySet, cost: u64) -> Plan {
         let (policies, partition) = (policies.clone(), self.partition);
         let plan = match plan {
@@ -189,17 +184,16 @@ impl Holder {
 }
 
 impl Keys {
-    /// A partition that only limiters of the same scope have.
+    /// Used only by limiters with the same scope.
     pub(crate) fn own_partition(&self) -> PartitionId {
         self.shared[0]
     }
 
-    /// One of the first requests has this main key.
     pub(crate) fn note(&self, key: &PartitionKey) {
         self.seen.note(key);
     }
 
-    /// The holder of a main key that is given by value.
+    /// The holder of a main key that the program passes.
     pub(super) fn given(&self, key: &PartitionKey, log: &LayerTelemetry) -> Holder {
         if let Some(kind) = self.seen.other(key) {
             log.key_of_another_kind(&self.scope_name, &kind);
@@ -207,13 +201,13 @@ impl Keys {
         self.holder(key)
     }
 
-    /// The attribution of a caller without the main key, or without the named one at this position.
+    /// Treats a missing main key, or the missing named key at this position.
     pub(crate) fn missing(&self, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
         log.no_key(&self.scope_name);
         self.without(named)
     }
 
-    /// The attribution without an event or a count.
+    /// Emits no event and counts nothing.
     pub(crate) fn without(&self, named: Option<usize>) -> Attributed {
         match self.missing_key {
             MissingKey::Allow => Ok(None),
@@ -232,7 +226,7 @@ impl Keys {
         }
     }
 
-    /// The partition in which a message about a caller is counted, so that it is found out when it is repeated.
+    /// The partition in which a refund message is recorded, to detect duplicates.
     pub(super) fn message<'a>(
         &self,
         keys: impl Iterator<Item = (Option<&'a str>, &'a Holder)>,
@@ -243,7 +237,7 @@ impl Keys {
         let about = keys.into_iter().map(|(name, holder)| {
             let about = PartitionKey::own("given back", &holder.partition.to_bytes());
             let about = about.and(PartitionKey::new("id", id));
-            // Two keys may lead to the same partition.
+            // Two keys may map to the same partition.
             match name {
                 None => about,
                 Some(name) => about.and(PartitionKey::new("key", name)),
@@ -254,7 +248,7 @@ impl Keys {
         self.scope.partition(&about)
     }
 
-    /// `scope/kind:value`; a text that is too long to be read stays a digest.
+    /// `scope/kind:value`, or `None` if the text is too long or not readable.
     fn label(&self, key: &PartitionKey) -> Option<Arc<str>> {
         const MAX_LENGTH: usize = 200;
 

@@ -1,5 +1,3 @@
-//! A charge of a caller that is still open.
-
 use std::{
     fmt,
     sync::{Arc, Weak},
@@ -16,13 +14,14 @@ use crate::{
     sync::sleep::sleep,
 };
 
-/// Admitted work: it holds its slots, and its cost may still change. [`Caller::hold`](crate::Caller::hold) returns it; a handler
-/// gets that of its request from a [`WeakPermit`].
+/// Admitted work that holds its slots and whose cost can still be corrected.
 ///
-/// When the last one is dropped, its slots are released, and amounts in custom units that were reported are charged in place of
-/// the estimate; the rest of the charge stands. That of a request is over when the response has ended, too. Nothing waits for
-/// the store: [`Limiter::flush`](crate::Limiter::flush) does, before the process ends. It may be sent to another task, and kept
-/// in a connection or a job.
+/// Returned by [`Caller::hold`](crate::Caller::hold). The handler of a limited request gets its permit from a
+/// [`WeakPermit`]. Permits can be sent to other tasks, and kept in a connection or a job.
+///
+/// When the last permit is dropped, its slots are released, and reported amounts of custom units replace their
+/// estimates; the other charges remain. For a request, the response must have ended too. Settlements run in the
+/// background: call [`Limiter::flush`](crate::Limiter::flush) before the process exits.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -48,10 +47,10 @@ use crate::{
 /// ```
 #[must_use = "dropping it ends the work: its slots are released"]
 pub struct Permit {
-    /// None for work that is not counted; several for a request that has passed several layers.
+    /// Empty for uncounted work. Several if a request has passed several layers.
     charges: SmallVec<[Arc<OpenCharge>; 1]>,
     decision: Decision,
-    /// True if the work is over when this is dropped.
+    /// Dropping the permit ends the work.
     is_whole: bool,
 }
 
@@ -64,34 +63,34 @@ impl Permit {
         }
     }
 
-    /// The decision that admitted it; of a request that has passed several layers, that of the innermost one.
+    /// Returns the decision that admitted the work: for several layers, that of the innermost.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
-    /// Reports that so many more of a [custom unit](crate::QuotaPolicy::with_unit) were used.
+    /// Adds `amount` to the usage of a [custom unit](crate::QuotaPolicy::with_unit).
     ///
-    /// More than the estimate is charged while it grows, each time that twice as much is used as is charged: a stream that never
-    /// ends is charged all the same. The caller's later work waits until the debt is repaid.
+    /// Usage above the estimate is charged each time it exceeds twice the charged amount, so that an endless stream is
+    /// charged as well. The caller's later work waits until the debt is repaid.
     ///
-    /// Returns `false` if it has no effect: no policy counts the unit for this caller, or the work is not counted, as with a
-    /// cost of 0.
+    /// Returns `false` if the call has no effect: no policy counts the unit for this caller, or the work is not
+    /// counted, for example because its cost is 0.
     pub fn add(&self, unit: &str, amount: u64) -> bool {
         self.report(unit, Report::More(amount))
     }
 
-    /// Reports how many of a custom unit were used so far. A smaller amount than before changes nothing.
+    /// Sets the total usage of a custom unit so far. Totals never decrease.
     ///
-    /// Returns `false` if it has no effect, as [`add`](Self::add) does.
+    /// Returns `false` if the call has no effect, like [`add`](Self::add).
     pub fn set(&self, unit: &str, total: u64) -> bool {
         self.report(unit, Report::Total(total))
     }
 
-    /// Reports how many of a custom unit were used in all, when no more is expected: the amount holds even if the body of the
-    /// response is dropped before its end. An earlier, larger amount stays, and what is added later is counted, too.
+    /// Sets the final usage of a custom unit, even if the response body is dropped early.
     ///
-    /// The difference to the estimate is settled at once. Before the response begins, it is what the fields of this response
-    /// show. Returns `false` if it has no effect, as [`add`](Self::add) does.
+    /// Settles the difference from the estimate at once; before the response begins, its fields show the result. A
+    /// larger amount reported earlier remains, and later calls of `add` still count. Returns `false` if the call has no
+    /// effect, like [`add`](Self::add).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -121,16 +120,18 @@ impl Permit {
 
     fn report(&self, unit: &str, report: Report) -> bool {
         let unit = UnitId::of(unit);
-        // Each of the charges hears it.
         let charges = self.charges.iter();
         charges.fold(false, |is_heard, charge| charge.used(unit, report) | is_heard)
     }
 
-    /// Corrects the charge to the actual cost, in the units of policies that count requests, and ends work that is not a
-    /// request. A larger cost than before may overdraw a policy by as much again as it holds.
+    /// Corrects the charge to the actual cost in requests.
     ///
-    /// The charge of a request is corrected once: when its response begins, by the [actual cost](crate::ActualCost) of the response
-    /// or else by the last call before then; without both, by the last call before its end.
+    /// For other work than requests, this also ends the work. A higher cost can overdraw a policy by at most its
+    /// capacity.
+    ///
+    /// The charge of a request is corrected once: when its response begins, using the [actual cost](crate::ActualCost)
+    /// of the response, or else the last call of `settle` so far. Without either, it is corrected at the end of the
+    /// response, using the last call until then.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -152,10 +153,11 @@ impl Permit {
         }
     }
 
-    /// Ends work that was not done: its charge is refunded, but for amounts in custom units that were reported.
+    /// Ends work that was not done, and refunds its charge, except for reported custom units.
     ///
-    /// For a request it is [`settle(0)`](Self::settle), and estimates of custom units without a report are refunded; bytes that
-    /// are transferred stay charged, and so does the place in a [leaky bucket](crate::Algorithm::LeakyBucketQueue).
+    /// For a request, this is [`settle(0)`](Self::settle) and also refunds estimates of custom units without a report.
+    /// Transferred bytes remain charged, and the place in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) remains
+    /// used.
     pub fn refund(self) {
         for charge in &self.charges {
             match self.is_whole {
@@ -182,28 +184,30 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// The permit of a request, in its extensions: it keeps nothing open.
+/// A handle to the permit of a request, stored in its extensions. It keeps nothing open.
 ///
-/// A layer puts it there where a policy limits [concurrent requests](crate::QuotaPolicy::concurrent) or counts a
-/// [custom unit](crate::QuotaPolicy::with_unit) or bytes, and where the request asks for it by [`WithPermit`]. Behind several
-/// layers it stands for the charges of all.
+/// Layers insert it if a policy limits [concurrent requests](crate::QuotaPolicy::concurrent) or counts a
+/// [custom unit](crate::QuotaPolicy::with_unit) or bytes, or if the request contains [`WithPermit`]. Behind several
+/// layers, it covers the charges of all of them.
 ///
-/// A handler [upgrades](Self::upgrade) it to report what its work has used, or to keep a slot beyond the response: the slot of a
-/// request is released when its response has ended, and, where a [`RequestContentLayer`](crate::RequestContentLayer) counts it,
-/// the request body too. After status 101 or `CONNECT` the response ends at once, while the connection goes on.
+/// Handlers [upgrade](Self::upgrade) it to report usage, or to keep a slot beyond the response. By default, a slot is
+/// released when the response has ended and, if a [`RequestContentLayer`](crate::RequestContentLayer) counts it, the
+/// request body too. After status 101 or `CONNECT`, the response ends at once, while the connection continues.
 ///
-/// Amounts are reported until the response has ended: keep the permit in the stream that you return.
+/// Usage can be reported until the response has ended, so keep the permit in the stream that you return. At the end:
 ///
-/// - **The response has ended**: reported amounts are charged, and the rest of the estimate is refunded. Where nothing was
-///   reported about a unit, its estimate stays.
-/// - **The body is dropped before its end**, because the client is gone, or the service fails: the estimate stays, or what was
-///   reported if that is more. A handler that knows better calls [`finish`](Permit::finish), in the `drop` of its stream at the
-///   latest.
-/// - **An inner layer rejects the request**: the estimates of units without a report are refunded before the response begins.
-/// - Other instances see a refund within a second; see [`rejection_cache`](crate::LimiterBuilder::rejection_cache).
+/// - **The response has ended**: reported amounts are charged, and the rest of the estimate is refunded. For units
+///   without a report, the estimate remains.
+/// - **The body is dropped early**, because the client disconnects or the service fails: the larger of the estimate and
+///   the reported amount is charged. If the amount is known, call [`finish`](Permit::finish), at the latest when the
+///   stream is dropped.
+/// - **An inner layer rejects the request**: estimates of units without a report are refunded before the response
+///   begins.
 ///
-/// With the feature `axum`, handlers take it as an argument. The default one belongs to no request: for those that are not
-/// limited, or not counted because the store is unavailable.
+/// Other instances see a refund within a second; see [`rejection_cache`](crate::LimiterBuilder::rejection_cache).
+///
+/// With the feature `axum`, handlers can take it as an argument. The default value belongs to no request; handlers get
+/// it if the request is not limited, or not counted because the store is unavailable.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -237,7 +241,7 @@ impl fmt::Debug for Permit {
 /// assert_eq!(left().await?, Some(9_000));
 /// response.into_body().collect().await?;
 /// assert_eq!(left().await?, Some(9_997));
-/// // A client that goes away has used what was expected.
+/// // If the client disconnects, the estimate remains charged.
 /// drop(ask().await?);
 /// assert_eq!(left().await?, Some(8_997));
 /// # Ok(()) });
@@ -246,21 +250,21 @@ impl fmt::Debug for Permit {
 pub struct WeakPermit(SmallVec<[Weak<OpenCharge>; 1]>);
 
 impl WeakPermit {
-    /// The permit of one more layer. A request that goes round in circles does not collect those of rounds that are over.
+    /// Drops finished permits, so that a request that loops through the same layers does not accumulate them.
     pub(crate) fn new(charge: &Arc<OpenCharge>, outer: Option<Self>) -> Self {
         let outer = outer.into_iter().flat_map(|outer| outer.0);
         let open = outer.filter(|outer| outer.strong_count() > 0);
         Self(open.chain([Arc::downgrade(charge)]).collect())
     }
 
-    /// The permit, for as long as it is kept; `None` if the request is over, or is not counted.
+    /// Returns the permit, or `None` if the request has ended or is not counted.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::sync::Mutex;
     /// use tower_quota::{Permit, WeakPermit};
     ///
-    /// /// A job that goes on after the response that says so.
+    /// /// A job that continues after its 202 response.
     /// struct Job(#[allow(dead_code)] Option<Permit>);
     ///
     /// # run(async {
@@ -293,11 +297,11 @@ impl WeakPermit {
     }
 }
 
-/// Requests a [`WeakPermit`]: layers give one to each request that has this in its extensions, whatever their policies are.
+/// Requests a [`WeakPermit`]: layers insert one into each counted request with this extension.
 ///
-/// Use this where a handler may find that there was nothing to do, and refunds the charge, or where it reads the
-/// [decision](Permit::decision). The outer layer or service that inserts it must run before the rate limit layer. A request that is
-/// not counted gets no permit.
+/// Use this if a handler refunds the charge when there was nothing to do, or reads the [decision](Permit::decision).
+/// Insert it in an outer layer or service, which runs before the rate limit layer. Requests that are not counted get no
+/// permit.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -333,7 +337,7 @@ impl fmt::Debug for WeakPermit {
 }
 
 impl Inner {
-    /// The permit of admitted work, when its turn has come.
+    /// Waits until a queued request's turn has come.
     pub(super) async fn permit(&self, decision: Decision) -> Result<Permit, Decision> {
         if !decision.outcome().is_admitted() {
             return Err(decision);

@@ -1,5 +1,3 @@
-//! Refunds from elsewhere, for job queues and support staff.
-
 use std::time::Duration;
 
 use super::{
@@ -11,7 +9,7 @@ use crate::{
     policy::{PolicySet, QuotaPolicy},
 };
 
-/// Units that [`Caller::refund`] refunds.
+/// Units to refund with [`Caller::refund`].
 ///
 /// ```
 /// use tower_quota::{ChargeTime, Refund, clock::Timestamp};
@@ -23,15 +21,16 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refund {
     units: u64,
-    /// Amounts in units of the program's own.
+    /// Amounts in custom units.
     own_units: Vec<(String, u64)>,
     charged: ChargeTime,
     id: Option<String>,
 }
 
 impl Refund {
-    /// So many units of the policies that count requests, which were charged at this moment. [`Settlement::refund`] says what
-    /// becomes of windows that have ended since.
+    /// Creates a refund of `units` to the policies that count requests, charged at `charged`.
+    ///
+    /// See [`Settlement::refund`] for windows that have ended since.
     pub fn new(units: u64, charged: ChargeTime) -> Self {
         Self {
             units,
@@ -41,8 +40,9 @@ impl Refund {
         }
     }
 
-    /// The same with an amount of a unit of the [program's own](crate::QuotaPolicy::with_unit), of at most three. A unit that no
-    /// policy of the caller counts is left out.
+    /// Adds an amount of a [custom unit](crate::QuotaPolicy::with_unit), up to three units.
+    ///
+    /// Units that no policy of the caller counts are ignored.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -58,7 +58,7 @@ impl Refund {
     /// assert_eq!(send(&layer, request()).await.status(), 200);
     /// assert_eq!(send(&layer, request()).await.status(), 429);
     ///
-    /// // The model has answered nothing.
+    /// // The model returned nothing.
     /// let refund = Refund::new(0, ChargeTime::Now).with_units("tokens", 800);
     /// let alice = PartitionKey::new("x-user-id", "alice");
     /// assert_eq!(layer.limiter().caller(&alice).refund(&refund).await?, RefundOutcome::Refunded);
@@ -71,17 +71,18 @@ impl Refund {
         self
     }
 
-    /// The plan of what is given back. A plan without a request would have no place for units of the program's own.
+    /// Adds units to a plan that counts requests, because a plan without requests has no place for them.
     fn of(&self, plan: Plan) -> Plan {
         with_units(plan, &self.own_units).costing(self.units)
     }
 
-    /// The same with the id of the message that gives back, so that a message that is delivered twice gives back once. It
-    /// is any text; ids of different callers, or by different keys, are different.
+    /// Sets the ID of the message that causes the refund, so that a redelivered message is applied once.
     ///
-    /// The store keeps it for as long as the longest window of the policies, as one more partition. Units that were
-    /// charged before are not given back, unless as [`ChargeTime::Now`]. A full [`MemoryStore`](crate::MemoryStore) may evict
-    /// it earlier.
+    /// Any text is valid. IDs of different callers or keys are independent.
+    ///
+    /// The store keeps the ID in a partition of its own, for the longest window of the policies. Units charged before
+    /// that are not refunded, except with [`ChargeTime::Now`]. A full [`MemoryStore`](crate::MemoryStore) may evict the
+    /// ID earlier.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
@@ -89,16 +90,16 @@ impl Refund {
     }
 }
 
-/// The fate of a [`Refund`].
+/// The result of [`Caller::refund`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefundOutcome {
-    /// The store has given back what was still missing of the units.
+    /// The store has refunded the units, unless they had been restored already.
     Refunded,
-    /// A refund with this id came before; nothing has changed.
+    /// A refund with this ID was already applied. Nothing has changed.
     Duplicate,
-    /// There is nothing to give back, or nothing to give it back to: no policy counts the units of this caller by this key in
-    /// this tier, or only leaky buckets do.
+    /// There was nothing to refund: no policy counts the units of this caller, by this key and in this tier, or only
+    /// leaky buckets do.
     NotApplicable,
 }
 
@@ -113,23 +114,23 @@ impl RefundOutcome {
 }
 
 impl Caller {
-    /// Refunds units that another process has charged, or a request of this process for a job: to the policies that
-    /// [`peek`](Self::peek) reads.
+    /// Refunds units that another process, or an earlier request, has charged.
     ///
-    /// You want it where a queue learns minutes later that a job was not carried out. While the request is in progress,
-    /// [`ActualCost`](crate::ActualCost) is simpler and exact. No policy is lifted above its quota, and windows that have
-    /// ended stay as they are: see [`Settlement::refund`].
+    /// Use this if a queue finds out minutes later that a job failed. During the request,
+    /// [`ActualCost`](crate::ActualCost) is simpler and exact. Refunds apply to the policies that [`peek`](Self::peek)
+    /// reads. They never raise a policy above its quota, and do not change windows that have ended: see
+    /// [`Settlement::refund`].
     ///
-    /// The rejections that this instance has cached about the caller end at once; other instances see the units after
-    /// [a second at most](crate::LimiterBuilder::rejection_cache). Units that were charged by the
-    /// [fallback](crate::LimiterBuilder::fallback) are not given back to it.
+    /// Cached rejections of the caller on this instance end at once; other instances see the units
+    /// [within a second](crate::LimiterBuilder::rejection_cache). Units charged by the
+    /// [fallback](crate::LimiterBuilder::fallback) are not refunded to it.
     ///
-    /// # Messages that come twice
+    /// # Duplicate messages
     ///
-    /// Without an id, a refund that is made twice gives back twice: later requests of the caller have that much more, up
-    /// to a full quota. With [`Refund::with_id`] the store keeps the id and gives back once at most. The id and the units
-    /// are two steps: if the process ends, or the store fails, between them, the units are not given back, and the
-    /// message that comes again is [`RefundOutcome::Duplicate`].
+    /// Without an ID, a repeated refund is applied twice: the caller gains the units again, up to a full quota. With
+    /// [`Refund::with_id`], the store keeps the ID and applies the refund at most once. Recording the ID and refunding
+    /// the units are separate steps. If the process exits or the store fails between them, the units are lost, and the
+    /// redelivered message returns [`RefundOutcome::Duplicate`].
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -143,12 +144,12 @@ impl Caller {
     ///     .build()?;
     /// let request = || Request::post("/renderings").header("x-user-id", "alice");
     /// let response = send(&layer, request()).await;
-    /// // This goes into the job.
+    /// // Stored with the job.
     /// let charged_at = response.extensions().get().and_then(Decision::decided_at).expect("a store has decided");
     /// send(&layer, request()).await;
     /// assert_eq!(send(&layer, request()).await.status(), 429);
     ///
-    /// // The job could not be carried out, and the queue says so twice.
+    /// // The job failed, and the queue delivers the message twice.
     /// let alice = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice"));
     /// let refund = Refund::new(5, ChargeTime::At(charged_at)).with_id("job 4711");
     /// assert_eq!(alice.refund(&refund).await?, RefundOutcome::Refunded);
@@ -161,7 +162,8 @@ impl Caller {
     ///
     /// # Errors
     ///
-    /// If the limiter has no such key or tier, or the store does not answer. It is not known then if the units were refunded.
+    /// Returns an error if the limiter has no such key or tier, or if the store fails. After a store failure, it is
+    /// unknown whether the units were refunded.
     pub async fn refund(&self, refund: &Refund) -> Result<RefundOutcome, LimiterError> {
         let outcome = self.refund_once(refund).await?;
         self.limiter.log.refunded(self.limiter.scope(), outcome.name());
@@ -169,7 +171,7 @@ impl Caller {
     }
 
     async fn refund_once(&self, refund: &Refund) -> Result<RefundOutcome, LimiterError> {
-        // A cost of 0 would charge nothing, and so have nothing to refund.
+        // A plan with cost 0 would charge nothing, so there would be nothing to refund.
         let Some(plan) = self.clone().cost(1).plan()? else {
             return Ok(RefundOutcome::NotApplicable);
         };
@@ -189,7 +191,7 @@ impl Caller {
         Ok(RefundOutcome::Refunded)
     }
 
-    /// A plan that is admitted once in the longest window of another one.
+    /// A plan that is admitted once per longest window of `plan`.
     fn message(&self, plan: &Plan, id: &str) -> Plan {
         let windows = plan
             .charges()
