@@ -184,8 +184,8 @@ impl Caller {
 
     /// Waits up to `at_most` until the caller is admitted, retrying whenever the last rejection ends.
     ///
-    /// Returns at once if the rejection has no retry time, or cannot end in time. Retries once a second while all slots are
-    /// occupied, or while the store is unavailable and the limiter [fails closed](crate::FailureMode::Closed), so
+    /// Returns at once if the rejection has no retry time, or cannot end in time. Retries once a second while all slots
+    /// are occupied, or while the store is unavailable and the limiter [fails closed](crate::FailureMode::Closed), so
     /// `Duration::MAX` waits for the store indefinitely. Dropping the future between two attempts leaves nothing
     /// charged. Once a [leaky bucket](crate::Algorithm::LeakyBucketQueue) has queued the caller, it is admitted, even
     /// if its turn comes later than `at_most`.

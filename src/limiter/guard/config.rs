@@ -1,5 +1,3 @@
-//! The settings of a guard, and their bounds.
-
 use std::{ops::RangeInclusive, time::Duration};
 
 use super::FailureMode;
@@ -8,14 +6,13 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// Settings of a guard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GuardConfig {
     pub(crate) failure_mode: FailureMode,
     pub(crate) deadline: Duration,
-    /// Maximum number of requests that wait for the store at the same time.
+    /// Maximum number of requests that wait for the store.
     pub(crate) max_waiting: u32,
-    /// Maximum number of partitions in the rejection cache.
+    /// Capacity of the rejection cache, in partitions. 0 turns it off.
     pub(crate) rejection_cache: usize,
 }
 

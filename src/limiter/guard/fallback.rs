@@ -1,5 +1,3 @@
-//! The fallback: a decision about a request that the store has not decided.
-
 use std::{
     sync::{
         Arc, OnceLock,
@@ -19,7 +17,7 @@ use crate::{
     telemetry::StoreTelemetry,
 };
 
-/// The answer to a request when the store gives no decision: it is down, too slow, or answers with an error.
+/// The outcome of requests that the store does not decide, because it is down, too slow or fails.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -59,21 +57,22 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureMode {
-    /// Reject the request with status 503, `Retry-After: 1` and the problem type `temporary-reduced-capacity`. For routes
-    /// where an uncounted request is worse than a failed one: logins, payments.
+    /// Rejects the request with status 503, `Retry-After: 1` and the problem type `temporary-reduced-capacity`.
+    ///
+    /// Use this for routes where an uncounted request is worse than a failed one, such as logins and payments.
     Closed,
-    /// Pass the request on, uncounted and without `RateLimit` fields. The default: an outage of the limiter must not be an
-    /// outage of the service.
+    /// Forwards the request, uncounted and without `RateLimit` fields. The default.
+    ///
+    /// An outage of the rate limiter then does not become an outage of the service.
     #[default]
     Open,
 }
 
-/// Another store, if there is one, and the failure mode.
 #[derive(Debug)]
 pub(super) struct Fallback {
     pub(super) store: Option<Arc<dyn Store>>,
     pub(super) mode: FailureMode,
-    /// Maximum time for the other store: that of the first one may be over.
+    /// Deadline of the other store, separate from that of the main store, which may have passed.
     pub(super) time: Duration,
     pub(super) waiters: Arc<WaiterLimit>,
     pub(super) clock: Clock,
@@ -81,20 +80,20 @@ pub(super) struct Fallback {
     pub(super) local: Local,
 }
 
-/// A store in this process that decides while the first one has no memory. Its counts stay until their windows end, so that
-/// a caller gets one more quota even if the first store is out of memory again and again.
+/// An in-process store that decides while the main store is out of memory. Counts are kept until their windows end, so
+/// that a caller gets only one additional quota, however often the main store runs out of memory.
 #[derive(Debug, Default)]
 pub(super) struct Local {
     store: OnceLock<Arc<dyn Store>>,
-    /// In microseconds: until then, requests keep their plans for it.
+    /// In microseconds. Until then, requests keep a copy of their plan for this store.
     expected_until: AtomicU64,
 }
 
 impl Local {
-    /// Strangers who fill the first store come here, too.
+    /// Bounded, because attackers who fill the main store also reach this one.
     const MAX_PARTITIONS: usize = 1 << 16;
 
-    /// Keeping a plan takes an allocation for each request.
+    /// Temporary, because a copy of the plan costs each request an allocation.
     const EXPECTED: Duration = Duration::from_secs(60);
 
     fn expect(&self, now: Timestamp) {
@@ -114,7 +113,7 @@ impl Local {
 }
 
 impl Fallback {
-    /// The plan once more, if there is another store that may be asked.
+    /// A copy of the plan for another store, if one may be called.
     pub(super) fn spare(&self, plan: &Plan) -> Option<Plan> {
         (self.store.is_some() || self.local.is_expected(&self.clock)).then(|| plan.clone())
     }
@@ -124,7 +123,7 @@ impl Fallback {
         store.map_or_else(|| StoreFuture::ready(Ok(())), |store| store.flush(timeout))
     }
 
-    /// Asks the other store. Its answer may have to be waited for.
+    /// Returns the pending call if the other store does not complete immediately.
     pub(super) fn begin(&self, spare: Option<Plan>, error: &StoreError) -> Result<Decision, BoxedAnswer<Measurement>> {
         let now = self.clock.now();
         self.log.undecided(now, error);
@@ -150,7 +149,6 @@ impl Fallback {
         }
     }
 
-    /// Decides by the failure mode.
     pub(super) fn failed(&self, error: &StoreError) -> Decision {
         let outcome = match self.mode {
             FailureMode::Closed => Outcome::FailedClosed,
@@ -160,7 +158,7 @@ impl Fallback {
         Decision::unmeasured(outcome)
     }
 
-    /// The other store, if the decision is its.
+    /// The other store, if it made the decision.
     pub(super) fn store_of(&self, decision: &Decision) -> Option<&Arc<dyn Store>> {
         let store = self.store.as_ref().or_else(|| self.local.store.get());
         store.filter(|_| decision.is_by_fallback())

@@ -1,5 +1,3 @@
-//! The store with a circuit breaker and a deadline: a request does not wait for a store that does not answer.
-
 use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
@@ -14,19 +12,17 @@ use crate::{
     telemetry::{Stopwatch, StoreTelemetry},
 };
 
-/// A store that is not asked while its circuit is open, and whose calls fail at the deadline.
+/// A store with a circuit breaker and a deadline per call.
 #[derive(Debug)]
 pub(super) struct GuardedStore {
-    /// The store without these safeguards, for all that is not a decision.
+    /// For calls other than decisions.
     pub(super) bare: Arc<dyn Store>,
-    /// `None` for a store of several servers, which has a breaker for each of them: this one would also keep requests from
-    /// those that answer.
+    /// `None` for a store with a breaker per server. A common breaker would also block calls to the healthy servers.
     pub(super) breaker: Option<Breaker>,
     clock: Clock,
     log: Arc<StoreTelemetry>,
 }
 
-/// A call that the store has not answered yet.
 pub(super) struct StoreCall {
     answer: BoxedAnswer<Measurement>,
     admission: Option<Admission>,
@@ -34,7 +30,7 @@ pub(super) struct StoreCall {
     asked: Stopwatch,
 }
 
-/// A call that was not answered by its deadline. The store may have decided all the same.
+/// A call that missed its deadline. The store may still have made the decision.
 pub(super) struct LateCall {
     pub(super) error: StoreError,
     pub(super) answer: BoxedAnswer<Measurement>,
@@ -51,7 +47,7 @@ impl GuardedStore {
         }
     }
 
-    /// Asks the store for an answer within a time. Returns it if it is there at once, else the call to wait for.
+    /// Calls the store. Returns the result if it is available immediately, otherwise the pending call.
     #[inline]
     pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Measurement, StoreError>, StoreCall> {
         let admission = self.breaker.as_ref().map(Breaker::admit);
@@ -76,13 +72,12 @@ impl GuardedStore {
         }
     }
 
-    /// Waits for the answer until the deadline.
     pub(super) async fn finish(&self, call: StoreCall, deadline: Instant) -> Result<Measurement, StoreError> {
         let answer = self.finish_or_keep(call, deadline).await;
         answer.unwrap_or_else(|late| Err(late.error))
     }
 
-    /// The same, and what is not answered by then may still be waited for.
+    /// Like [`finish`](Self::finish), but lets the caller keep waiting for a late answer.
     pub(super) async fn finish_or_keep(
         &self,
         mut call: StoreCall,
@@ -101,7 +96,7 @@ impl GuardedStore {
         })
     }
 
-    /// The result of something that depends on the store, or an error once the deadline and a last turn are over.
+    /// Fails after the deadline and the grace period of `last_turn`.
     pub(super) async fn within<T>(&self, deadline: Instant, result: impl Future<Output = T>) -> Result<T, Late> {
         let catch_up = || {
             let caught_up = self.bare.catch_up().into_ready().err()?;

@@ -1,14 +1,14 @@
-//! The safeguards around any store. Each is around the next one, from the outside to the inside:
+//! Fault tolerance around a store. The wrappers, from the outermost to the innermost:
 //!
-//! | safeguard | module | answers in |
+//! | wrapper | module | returns |
 //! |---|---|---|
-//! | fallback, and the failure mode | `fallback` | decisions, always |
-//! | prefetched units | `prefetch` | decisions, or an error of the store |
-//! | rejection cache | `rejection_cache` | the same |
-//! | circuit breaker and deadline | `guarded` | measurements, or an error of the store |
+//! | fallback store, then failure mode | `fallback` | `Decision` |
+//! | prefetched batches | `prefetch` | `Result<Decision, StoreError>` |
+//! | rejection cache | `rejection_cache` | `Result<Decision, StoreError>` |
+//! | circuit breaker and deadline | `guarded` | `Result<Measurement, StoreError>` |
 //!
-//! A safeguard asks in two steps, `begin` and `finish`: a store that answers at once costs neither an allocation nor a task.
-//! A request that waits has a permit (`waiters`), and its decision is made also when it is cancelled (`pending`).
+//! Store calls are split into a synchronous `begin` and an asynchronous `finish`, so that a store that completes
+//! immediately needs neither an allocation nor a task. `waiters` limits the number of waiting requests.
 
 mod config;
 mod fallback;
@@ -45,8 +45,7 @@ use crate::{
 };
 
 impl Guard {
-    /// Decides a plan, at once if no call is needed. A decision that has to be waited for is there by the deadline, which
-    /// begins when the request begins to wait.
+    /// The deadline starts when the request starts to wait. A slow fallback has a deadline of its own after it.
     pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> DecisionState {
         if plan.is_closed() {
             return DecisionState::Decided(Decision::of_cache(Cached::closed(plan, self.clock.now())));
@@ -88,7 +87,7 @@ impl Guard {
         }
     }
 
-    /// A request without a place waits for the fallback only if a place is free.
+    /// A request above the waiter limit waits for the fallback only if the number has dropped below the limit.
     fn decide_without_store(self: &Arc<Self>, spare: Option<Plan>, error: &StoreError) -> DecisionState {
         match self.fallback.begin(spare, error) {
             Ok(decision) => DecisionState::Decided(decision),
@@ -112,16 +111,16 @@ impl Guard {
         }
     }
 
-    /// Forgets what a plan's partitions have used, and what this instance has prefetched and cached of them.
+    /// Also discards this instance's prefetched batches and cached rejections.
     pub(crate) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
         self.prefetch.reset(plan).await
     }
 
-    /// Gives prefetched units back, and waits until the stores have what was settled.
+    /// Refunds prefetched batches and waits for settlements in progress.
     pub(crate) async fn flush(&self, timeout: Duration) -> Result<(), StoreError> {
         let begun = Instant::now();
         let _flushing = self.prefetch.pause();
-        // Slots that a cancelled decision has taken become free when it is made.
+        // Slots acquired by cancelled requests are released when their decisions complete.
         let own = async {
             self.prefetch.flush().await;
             self.cancelled.closed().await;
@@ -144,7 +143,6 @@ impl Guard {
     }
 }
 
-/// Waits for both, neither of which waits for the other.
 async fn both(mut futures: [StoreFuture<()>; 2]) -> [Result<(), StoreError>; 2] {
     let mut results = [None, None];
     poll_fn(|cx| {

@@ -1,8 +1,7 @@
-//! A decision that has to be waited for. It runs to its end also when its request is cancelled.
+//! A decision that waits for a store and completes even if its request is cancelled.
 //!
-//! The answer is of use to others: the circuit breaker may wait for it, a rejection is cached, and slots that it takes
-//! become free. And the request stays charged: otherwise a client could cancel each request before the store has answered,
-//! and would pay for none of them.
+//! Cancelling the store call would lose an answer that the circuit breaker, the rejection cache and acquired slots
+//! depend on. It would also let clients avoid charges by cancelling every request before the store answers.
 
 use std::{
     future::Future,
@@ -19,10 +18,9 @@ use crate::{
     telemetry::InSpan,
 };
 
-/// The future is on the heap from where it is made: it goes through many hands.
+/// Boxed at construction, because the future is moved several times.
 type BoxedDecision = InSpan<Pin<Box<dyn Future<Output = Decision> + Send>>>;
 
-/// A decision, now or later.
 pub(crate) enum DecisionState {
     Decided(Decision),
     Pending(PendingDecision),
@@ -37,11 +35,10 @@ impl DecisionState {
     }
 }
 
-/// A decision that is not there yet.
 pub(crate) struct PendingDecision {
-    /// `None` once it was there.
+    /// `None` after completion.
     decision: Option<(BoxedDecision, WaiterPermit)>,
-    /// True once the store may have been asked.
+    /// The store may have been called.
     has_begun: bool,
 }
 
@@ -53,7 +50,7 @@ impl PendingDecision {
         }
     }
 
-    /// Begins the decision. A store in this process answers at once, and takes no place.
+    /// Polls once, so that an in-process store does not count against the waiter limit.
     pub(super) fn begin(
         guard: &Arc<Guard>,
         decision: impl Future<Output = Decision> + Send + 'static,
@@ -74,7 +71,7 @@ impl Future for PendingDecision {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decision> {
         self.has_begun = true;
-        // Taken out while it is polled: one that panics is not to be polled again.
+        // Not put back on panic, because a panicked future must not be polled again.
         let (mut pending, place) = self.decision.take().expect("polled after it was ready");
         let decision = Pin::new(&mut pending).poll(cx);
         if decision.is_pending() {
@@ -100,7 +97,6 @@ impl Drop for PendingDecision {
     }
 }
 
-/// The place of one request, until it is dropped.
 struct WaiterPermit(Arc<Guard>);
 
 impl WaiterPermit {

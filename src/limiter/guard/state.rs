@@ -1,5 +1,3 @@
-//! The parts of a guard, which decisions in progress share.
-
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
@@ -20,14 +18,14 @@ use crate::{
     telemetry::{HeldSlots, StoreTelemetry},
 };
 
-/// Turns a store, which may fail, into decisions, which may not.
+/// Fault tolerance around a store: store calls can fail, decisions cannot.
 #[derive(Debug)]
 pub(crate) struct Guard {
     pub(super) fallback: Fallback,
     pub(super) waiters: Arc<WaiterLimit>,
     pub(super) prefetch: Arc<Prefetch>,
     pub(super) cache: Arc<RejectionCache>,
-    /// Has a receiver for each decision that is under way and whose request was cancelled.
+    /// Has one receiver per decision that is still in progress after its request was cancelled.
     pub(super) cancelled: watch::Sender<()>,
     pub(super) deadline: Duration,
     pub(super) clock: Clock,
@@ -66,7 +64,7 @@ impl Guard {
         }
     }
 
-    /// Has the store that decided settle what it has charged. No request waits for it.
+    /// Settles the charge with the store that made it, in the background.
     pub(crate) fn settle(&self, decision: &Decision, settlement: Settlement) {
         if settlement.is_empty() {
             return;
@@ -77,7 +75,7 @@ impl Guard {
         });
     }
 
-    /// Gives units back that no decision of this instance has charged.
+    /// Refunds units without the decision that charged them.
     pub(crate) fn give_back(&self, refund: Settlement) -> StoreFuture<()> {
         self.cache.settle(refund)
     }
@@ -86,27 +84,26 @@ impl Guard {
         self.deadline
     }
 
-    /// The time by the layer's clock.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// The state of the circuit breaker; `None` for a store of several servers, each of which has its own.
+    /// `None` if the store has a circuit breaker per server.
     pub(crate) fn circuit(&self) -> Option<CircuitState> {
         self.cache.store.breaker.as_ref().map(Breaker::state)
     }
 
-    /// The store that decides, without its safeguards.
+    /// The main store, without fault tolerance.
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.cache.store.bare
     }
 
-    /// Counts what a request was expected to use of a unit of the program's own, and what it has used.
+    /// Records the estimated and actual usage of a custom unit.
     pub(crate) fn used(&self, unit: &str, expected: u64, used: u64) {
         self.log.units(unit, expected, used);
     }
 
-    /// Counts a request that holds slots for as long as it keeps what is returned.
+    /// Counts the request as holding slots until the returned value is dropped.
     pub(crate) fn slots_held(&self, decision: &Decision) -> Option<HeldSlots> {
         decision.holds_slots().then(|| self.log.slots_held())
     }

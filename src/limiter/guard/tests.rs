@@ -1,4 +1,4 @@
-//! The guard around a store that comes and goes, in virtual time.
+//! The guard around an intermittently available store, in virtual time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -12,7 +12,6 @@ use crate::{
     store::{Store, StoreFuture},
 };
 
-/// A store that is available or not, and counts the calls.
 #[derive(Debug, Default)]
 struct Moody {
     is_unavailable: AtomicBool,
@@ -82,7 +81,7 @@ impl Scene {
         }
     }
 
-    /// The store is unavailable until the circuit opens; then it is back, and a call may try.
+    /// The store is unavailable until the circuit opens. Afterwards, it is available, and a probe call is due.
     async fn lose_the_store_for_a_while(&self) {
         self.store.is_unavailable.store(true, Ordering::SeqCst);
         for _ in 0..5 {
@@ -93,7 +92,7 @@ impl Scene {
         self.clock.advance(Duration::from_millis(100));
     }
 
-    /// A request that waits and is dropped, and whatever comes of it afterwards.
+    /// Cancels a waiting request, then waits for its background work.
     async fn cancel_one(&self) {
         let mut cancelled = Box::pin(self.decide());
         assert!(futures_util::poll!(&mut cancelled).is_pending());
@@ -139,7 +138,7 @@ async fn once_the_store_is_back_the_next_try_closes_the_circuit_and_limits_hold(
     }
 }
 
-/// Otherwise a client that cancels all of its requests could keep the circuit open, and with it the layer.
+/// Otherwise, a client that cancels all its requests could keep the circuit open for the whole layer.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_cancelled_does_not_keep_the_circuit_open() {
     let scene = Scene::new(FailureMode::Open, None);
@@ -151,7 +150,7 @@ async fn a_request_that_is_cancelled_does_not_keep_the_circuit_open() {
     }
 }
 
-/// X34: one that was reset and cost nothing could be repeated without an end.
+/// X34: otherwise, a client could repeat uncharged cancelled requests indefinitely.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_cancelled_while_the_store_decides_stays_charged() {
     let scene = Scene::new(FailureMode::Open, None);
@@ -180,7 +179,7 @@ async fn what_a_fallback_decides_about_a_cancelled_request_stays_charged() {
     assert_eq!(scene.decide().await, Outcome::Rejected);
 }
 
-/// Otherwise the store would hear of each request of a client that never waits for a rejection.
+/// Otherwise, a client that never waits for its rejection would cause a store call per request.
 #[tokio::test(start_paused = true)]
 async fn a_rejection_is_cached_also_when_its_request_is_cancelled() {
     let scene = Scene::new(FailureMode::Open, None);
@@ -203,7 +202,6 @@ async fn a_decision_that_was_never_polled_asks_no_store() {
     assert_eq!(scene.store.store.partitions(), 0);
 }
 
-/// There is nothing left of it to go on with.
 #[tokio::test(start_paused = true)]
 async fn a_decision_that_has_panicked_is_not_polled_again() {
     let scene = Scene::new(FailureMode::Open, None);
@@ -252,7 +250,7 @@ async fn calls_that_were_under_way_together_open_the_circuit_once() {
     assert_eq!(scene.calls(), 50);
 }
 
-/// Found with a deadline of ten seconds: 100 000 requests that waited for a stopped Redis held 822 MB.
+/// Regression: with a deadline of 10 s, 100,000 requests that waited for a stopped Redis used 822 MB.
 #[tokio::test(start_paused = true)]
 async fn beyond_the_bound_no_request_waits_and_the_store_is_not_asked_and_not_blamed() {
     let scene = Scene::new(FailureMode::Open, None);
@@ -262,7 +260,7 @@ async fn beyond_the_bound_no_request_waits_and_the_store_is_not_asked_and_not_bl
     for request in &mut waiting {
         assert!(futures_util::poll!(request).is_pending());
     }
-    // Those of cancelled requests wait on in tasks and keep their places.
+    // Cancelled requests continue to wait in tasks, and still count.
     waiting.truncate(30);
     for _ in 0..1_000 {
         assert_eq!(scene.decide().await, Outcome::FailedOpen);

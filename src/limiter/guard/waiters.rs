@@ -1,5 +1,5 @@
-//! The places in which requests wait for the store. A request that waits holds memory, also after its client has gone, so
-//! their number is bounded.
+//! Limits the number of requests that wait for the store, because each occupies memory, even after its client has
+//! disconnected.
 
 use std::{
     fmt,
@@ -8,9 +8,9 @@ use std::{
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// All places of one layer.
 pub(super) struct WaiterLimit {
-    /// The lower half counts the places that are taken, the upper half those ever taken, modulo 2³²: one write for both.
+    /// Lower half: current waiters. Upper half: all waiters so far, modulo 2³². Combined, so that one atomic write
+    /// updates both.
     taken: AtomicU64,
     max: u32,
 }
@@ -26,7 +26,7 @@ impl WaiterLimit {
         }
     }
 
-    /// Returns `true` if no other request may wait. Requests of several threads at the same moment may be a few more.
+    /// Approximate: concurrent requests may exceed the limit by a few.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.taken() >= self.max
@@ -44,7 +44,7 @@ impl WaiterLimit {
         self.taken.load(Ordering::Relaxed) as u32
     }
 
-    /// The number of requests that have waited so far, modulo 2³².
+    /// Number of requests that have started to wait so far, modulo 2³².
     pub(super) fn begun(&self) -> u32 {
         (self.taken.load(Ordering::Relaxed) >> 32) as u32
     }

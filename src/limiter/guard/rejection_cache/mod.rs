@@ -1,21 +1,21 @@
-//! Rejections that are cached for a short time, so that a key under attack costs the store next to nothing.
+//! Caches rejections for up to a second, so that a caller who continues after a rejection causes almost no store calls.
 //!
-//! A reading of the store says exactly until when a charge is rejected, as long as others only add to what is used. So
-//! the cache keeps readings, and decides later charges by them:
+//! A reading of the store determines exactly until when a charge is rejected, provided that others only add to the
+//! usage:
 //!
-//! - A charge that the reading rejects is rejected. Time is counted from before the call, so a charge is never rejected for
-//!   longer than the store would reject it.
-//! - After a rejection, no request asks for as much or more for a short *hold*, so that instances do not race for the next
-//!   unit.
-//! - A charge of which the readings do not tell all policies that reject it goes to the store, so that a client is told the
-//!   longest wait.
-//! - Where the reading has room again, as many requests go to the store as there is room for. A request that was sent
-//!   counts as charged until its answer is there, or for another hold.
+//! - A charge rejected by the cached reading is rejected locally. Time is measured from before the call, so a charge is
+//!   never rejected for longer than the store would reject it.
+//! - After a rejection, charges of the same or a higher weight are not sent for a short *hold*, so that instances do
+//!   not race for the next unit.
+//! - If it is unknown whether another policy rejects the charge too, it is sent, so that the client learns the longest
+//!   wait.
+//! - When units are restored, only as many requests are sent as there is room for. A sent request counts as charged
+//!   until its answer arrives, or for another hold.
 //!
-//! A refund by another instance is seen after a second at most.
+//! Refunds by other instances are noticed after at most a second.
 //!
-//! The charge that exhausted a partition is known for longer. An answer that shows the partition as new before its time means
-//! that the store has lost the state, and is counted for operators.
+//! The last charge that exhausted a partition is kept for longer. If an answer then shows the partition as new too
+//! early, the store has lost its state.
 
 mod exhaustion;
 mod hot;
@@ -55,32 +55,28 @@ use crate::{
     telemetry::{LateBatch, StoreTelemetry},
 };
 
-/// A store whose rejections are cached.
 pub(super) struct RejectionCache {
     pub(super) store: GuardedStore,
     shards: Sharded<Shard>,
     hot: HotPartitions,
-    /// False for a cache that keeps nothing.
+    /// False if the capacity is 0.
     is_on: bool,
-    /// Number of cached partitions: while it is 0, requests take no lock.
+    /// Number of cached partitions. While it is 0, requests take no lock.
     len: AtomicUsize,
-    /// True once a request has waited for the store.
+    /// Set once a request has waited for the store. Until then, refunds have nothing to invalidate.
     is_used: AtomicBool,
-    /// Partitions that are being reset.
     resets: Mutex<Vec<PartitionId>>,
     clock: Clock,
     log: Arc<StoreTelemetry>,
 }
 
-/// A call that the store has not answered yet.
 pub(super) struct CachedCall {
     call: StoreCall,
-    /// The partitions whose records may count it as sent.
+    /// Partitions whose records may count the call as sent.
     partitions: SmallVec<[PartitionId; 1]>,
 }
 
 impl RejectionCache {
-    /// A cache of at most so many partitions.
     pub(super) fn new(store: GuardedStore, capacity: usize, clock: Clock, log: Arc<StoreTelemetry>) -> Self {
         Self {
             store,
@@ -95,7 +91,7 @@ impl RejectionCache {
         }
     }
 
-    /// The rejection of a plan, if it is known that the store would reject it.
+    /// Returns the rejection if the store is known to reject the plan, or else the plan.
     #[inline]
     pub(super) fn reject(&self, plan: Plan) -> Result<Decision, Plan> {
         if self.len.load(Ordering::Relaxed) == 0 || !plan.is_charged() {
@@ -127,7 +123,7 @@ impl RejectionCache {
         found
     }
 
-    /// Looks up a plan about one partition: without a lock, if a request was rejected before and nothing has changed since.
+    /// Avoids the lock if a request was already rejected and nothing has changed since.
     fn look_up_only(&self, part: PartPlan<'_>, now: Timestamp) -> Found {
         let (partition, hash) = (part.partition(), self.shards.hash(part.partition()));
         if let Some(found) = self.hot.rejection(hash, part, now) {
@@ -144,13 +140,13 @@ impl RejectionCache {
         found
     }
 
-    /// A request goes to the store about something that is cached.
+    /// Records that a request for a cached partition is sent to the store.
     fn ask(&self, shard: &mut Shard, hash: u64, part: PartPlan<'_>, now: Timestamp, found: &Found) {
         shard.asks(part, now, found.only_asks());
         self.hot.hide(hash, part.partition());
     }
 
-    /// Asks the store. Returns the answer if it is there at once, else the call to wait for.
+    /// Calls the store. Returns the result if it is available immediately, otherwise the pending call.
     #[inline]
     pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Decision, StoreError>, CachedCall> {
         let partitions = match self.len.load(Ordering::Relaxed) {
@@ -166,7 +162,6 @@ impl RejectionCache {
         }
     }
 
-    /// Waits for the answer, whose rejections are cached.
     pub(super) async fn finish(&self, call: CachedCall, deadline: Instant) -> Result<Decision, StoreError> {
         let asked_at = self.asked();
         let answer = self.store.finish(call.call, deadline).await;
@@ -174,8 +169,7 @@ impl RejectionCache {
         Ok(self.learned(answer?, asked_at))
     }
 
-    /// A call that an open circuit has kept from the store, or for which the store has no memory, charges nothing: no request
-    /// is rejected because of it.
+    /// Calls stopped by an open circuit or by a store without memory charge nothing, so they must not cause rejections.
     fn note_unsent(&self, partitions: &[PartitionId], error: Option<&StoreError>) {
         let charges_nothing = |kind| matches!(kind, StoreErrorKind::CircuitOpen | StoreErrorKind::OutOfMemory);
         if error.is_some_and(|error| charges_nothing(error.kind())) {
@@ -185,8 +179,7 @@ impl RejectionCache {
         }
     }
 
-    /// The same. If there is no answer by the deadline, `give_up` is called with the error, and the answer is waited for
-    /// until it is too `late`.
+    /// Like [`finish`](Self::finish), but calls `give_up` at the deadline and keeps waiting for the answer for `late`.
     pub(super) async fn finish_late(
         &self,
         CachedCall { call, partitions }: CachedCall,
@@ -221,7 +214,6 @@ impl RejectionCache {
         measurement.decide()
     }
 
-    /// Decides a plan by the cache, else by the store.
     pub(super) async fn decide(&self, plan: Plan, deadline: Instant) -> Result<Decision, StoreError> {
         let plan = match self.reject(plan) {
             Ok(rejection) => return Ok(rejection),
@@ -238,11 +230,11 @@ impl RejectionCache {
         }
     }
 
-    /// Settles what the store has charged, whether or not the future is polled. A refund ends the rejections of its
-    /// partitions.
+    /// Invalidates cached rejections of refunded partitions. The settlement proceeds even if the future is dropped.
     pub(super) fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
         let refunded = settlement.refunded();
-        // Before, because an answer that has seen the refund may be learned while this thread waits for its turn.
+        // Also invalidated before the call, because an answer that includes the refund may be cached before this thread
+        // continues.
         refunded.iter().for_each(|partition| self.forget(*partition));
         let settled = self.store.bare.settle(settlement);
         refunded.iter().for_each(|partition| self.forget(*partition));
@@ -254,7 +246,7 @@ impl RejectionCache {
         self.store.bare.reset(plan).await
     }
 
-    /// A call is about to be waited for. Returns the moment for [`learn`](Self::learn).
+    /// Called before waiting for the store. Returns the time to pass to [`learn`](Self::learn).
     fn asked(&self) -> Timestamp {
         if !self.is_on {
             return Timestamp::default();
@@ -265,7 +257,6 @@ impl RejectionCache {
         self.clock.now()
     }
 
-    /// Caches what an answer says about later charges.
     fn learn(&self, measurement: &Measurement, asked_at: Timestamp) {
         if !self.is_on || !measurement.plan().is_charged() || self.is_no_news(measurement, asked_at) {
             return;
@@ -289,8 +280,8 @@ impl RejectionCache {
         }
     }
 
-    /// Returns `true` if all policies have room for another such charge, as most answers say, and nothing is cached that could
-    /// be wrong by now.
+    /// Returns `true` if there is nothing to cache: all policies have room for another such charge, and the cache is
+    /// empty.
     fn is_no_news(&self, measurement: &Measurement, asked_at: Timestamp) -> bool {
         let mut charges = measurement.charges();
         let mut parts = measurement.plan().parts();
@@ -318,21 +309,20 @@ impl RejectionCache {
         self.resets.lock().contains(&partition)
     }
 
-    /// Drops what is cached of a partition, which has had a refund.
+    /// Called after a refund.
     pub(super) fn forget(&self, partition: PartitionId) {
         if self.is_used.load(Ordering::SeqCst) {
             self.change(partition, |shard, hash| shard.forget(partition, hash, self.clock.now()));
         }
     }
 
-    /// Returns `true` if a partition may have had a refund since a moment. An older reading then says nothing about later
-    /// requests.
+    /// Returns `true` if the partition may have been refunded since. Older readings are then useless.
     pub(super) fn may_have_refunded(&self, partition: PartitionId, since: Timestamp) -> bool {
         let hash = self.shards.hash(partition);
         !self.is_on || self.shards.lock(partition).was_refunded(hash, since)
     }
 
-    /// Changes the shard of a partition, and keeps the number of partitions right.
+    /// Applies `change` to the partition's shard and updates `len`.
     fn change(&self, partition: PartitionId, change: impl FnOnce(&mut Shard, u64)) {
         let hash = self.shards.hash(partition);
         let mut shard = self.shards.lock(partition);
@@ -346,7 +336,6 @@ impl RejectionCache {
     }
 }
 
-/// A reset, until it is over or its request is cancelled.
 struct Resetting<'a> {
     cache: &'a RejectionCache,
     partitions: SmallVec<[PartitionId; 1]>,
@@ -361,7 +350,7 @@ impl<'a> Resetting<'a> {
 }
 
 impl Drop for Resetting<'_> {
-    /// A store that fails may have forgotten a part of it.
+    /// Invalidates even if the store fails, because it may have reset some of the state.
     fn drop(&mut self) {
         for partition in &self.partitions {
             self.cache.forget(*partition);
@@ -373,7 +362,7 @@ impl Drop for Resetting<'_> {
     }
 }
 
-/// The findings about the next part of a plan, as far as they are worth a place.
+/// The cacheable findings of the next part of a plan.
 fn findings<'a>(
     measurement: &'a Measurement,
     charges: &mut impl Iterator<Item = MeasuredCharge<'a>>,
