@@ -1,5 +1,3 @@
-//! A batch of units: charged at one moment, as if a row of requests had come then, and spent by later requests.
-
 use std::sync::Arc;
 
 use super::super::rejection_cache::RejectionCache;
@@ -10,16 +8,16 @@ use crate::{
     store::StoreFuture,
 };
 
-/// Units of one partition that are charged and not yet spent. When it is dropped, the rest is given back.
+/// Units of one partition that are charged but not yet spent. Dropping the batch refunds the remainder.
 ///
-/// Each request that is spent from it gets the decision that the store would have made when the batch was charged, after
-/// the requests before it. So the fields of its response and its settlement are right without another call.
+/// Each request served from the batch gets the decision that the store would have made when the batch was charged,
+/// after the earlier requests. So its response fields and its settlement are correct without another call.
 pub(super) struct Batch {
-    /// The decision of the store about all of it.
+    /// The store's decision about the whole batch.
     decision: Decision,
     plan: Plan,
     spent: u64,
-    /// Units that this instance may have charged since then without it.
+    /// Units that this instance may have charged individually since.
     pub(super) charged_apart: u64,
     from: Timestamp,
     until: Timestamp,
@@ -27,8 +25,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Returns `None` if the store has rejected the plan. `began` is the local time before the call, so that the store's clock
-    /// has gone on by no more than this one.
+    /// Returns `None` if the store has rejected the plan. `began` is the local time before the call, so the store's
+    /// clock has advanced by no more than the local one.
     pub(super) fn new(
         plan: Plan,
         decision: Decision,
@@ -56,22 +54,22 @@ impl Batch {
         })
     }
 
-    /// Units that are not spent.
+    /// Unspent units.
     pub(super) fn rest(&self) -> u64 {
         self.plan.costs().requests - self.spent
     }
 
-    /// Returns `true` if it is too late to spend any of it, or if the clock has stepped back.
+    /// Also `true` if the clock has stepped back.
     pub(super) fn is_expired(&self, now: Timestamp) -> bool {
         !(self.from..self.until).contains(&now)
     }
 
-    /// The microseconds in which it may be spent from now on.
+    /// Remaining lifetime in microseconds.
     pub(super) fn lasting(&self, now: Timestamp) -> u64 {
         self.until.micros_since(now)
     }
 
-    /// The decision about a plan with the same policies, if there are units for it.
+    /// Decides a plan with the same policies, if enough units remain.
     pub(super) fn spend(&mut self, plan: &Plan) -> Option<Decision> {
         let cost = plan.costs().requests;
         if cost > self.rest() {
@@ -82,7 +80,7 @@ impl Batch {
         Some(decision)
     }
 
-    /// Gives back what is left, whether or not the future is polled.
+    /// Refunds the remainder, even if the future is dropped.
     pub(super) fn give_back(&mut self) -> StoreFuture<()> {
         let (rest, spent) = (self.rest(), self.spent);
         self.forget();
@@ -93,7 +91,7 @@ impl Batch {
         }
     }
 
-    /// Leaves nothing to be spent or given back.
+    /// Leaves nothing to spend or refund.
     pub(super) fn forget(&mut self) {
         self.spent = self.plan.costs().requests;
     }

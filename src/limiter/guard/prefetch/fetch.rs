@@ -1,5 +1,3 @@
-//! The call that charges a batch.
-
 use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
@@ -19,22 +17,21 @@ use crate::{
     telemetry::LateBatch,
 };
 
-/// A batch that is to be fetched. When it is dropped, no request waits for it any more.
+/// The call that fetches a batch. Dropping it releases the waiting requests.
 pub(super) struct Fetch {
     prefetch: Arc<Prefetch>,
     plan: Plan,
     terms: BatchTerms,
     order: Order,
-    /// True once its deadline has passed.
     is_late: bool,
     _under_way: watch::Receiver<()>,
 }
 
 impl Fetch {
-    /// The time after the deadline in which an answer is waited for, as long as a settlement waits for its own.
+    /// Maximum wait for a late answer after the deadline; the same as for a settlement.
     const LATE: Duration = Duration::from_secs(5);
 
-    /// `plan` is a request as those that are to be spent from it.
+    /// `plan` is one request of those that will be served from the batch.
     pub(super) fn new(prefetch: &Arc<Prefetch>, plan: &Plan, terms: BatchTerms, order: Order) -> Self {
         Self {
             prefetch: Arc::clone(prefetch),
@@ -46,7 +43,7 @@ impl Fetch {
         }
     }
 
-    /// Asks the store. Unless it answers at once, a task waits for it, also if the request is cancelled.
+    /// Calls the store. A pending call continues in a task, even if the request is cancelled.
     pub(super) fn begin(self, deadline: Instant) {
         let time = deadline.saturating_duration_since(Instant::now());
         match self.prefetch.cache.begin(self.plan.clone(), time) {
@@ -55,7 +52,7 @@ impl Fetch {
         }
     }
 
-    /// Units that arrive after the deadline are charged, too: they are spent or given back.
+    /// Units that arrive after the deadline have been charged too, and are spent or refunded.
     async fn wait(mut self, call: CachedCall, deadline: Instant) {
         let (prefetch, began) = (Arc::clone(&self.prefetch), Instant::now());
         let give_up = |error: &StoreError| self.give_up(error);
@@ -66,7 +63,7 @@ impl Fetch {
         self.land(result);
     }
 
-    /// No request waits for it any more.
+    /// Called at the deadline. Fails the waiting requests.
     fn give_up(&mut self, error: &StoreError) {
         self.is_late = true;
         let mut verdicts = Verdicts::new();
@@ -90,7 +87,7 @@ impl Fetch {
     fn decided(&self, decision: Decision, verdicts: &mut Verdicts) {
         let Self { prefetch, plan, .. } = self;
         let partition = plan.partition();
-        // Units that are not spent are given back in any case, and where no lock is held.
+        // Refunds unspent units when dropped, so it must be dropped while no lock is held.
         let batch = Batch::new(
             plan.clone(),
             decision.clone(),
@@ -140,14 +137,14 @@ impl Fetch {
         fetching.filter(|fetching| fetching.order.id == self.order.id)
     }
 
-    /// From now on no request can join. Returns `None` if the partition was evicted meanwhile, or has other policies.
+    /// Prevents further requests from joining. Returns `None` if the partition was evicted or has new policies.
     fn end(&self, shard: &mut BoundedMap<BatchPool>) -> Option<Fetching> {
         let pool = shard.get_mut(self.plan.partition())?;
         pool.fetching.take_if(|fetching| fetching.order.id == self.order.id)
     }
 }
 
-/// Answers requests where no lock is held. One that has missed its deadline does not listen.
+/// Called while no lock is held. Requests that have missed their deadline ignore the result.
 fn tell(verdicts: Verdicts) {
     for (sender, verdict) in verdicts {
         let _ = sender.send(verdict);
@@ -156,7 +153,7 @@ fn tell(verdicts: Verdicts) {
 
 impl Drop for Fetch {
     fn drop(&mut self) {
-        // Requests that still wait learn it from their channels.
+        // Requests that still wait see that their channels are closed.
         let fetching = self.end(&mut self.prefetch.holdings.lock(self.plan.partition()));
         drop(fetching);
     }

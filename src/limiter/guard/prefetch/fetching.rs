@@ -1,5 +1,3 @@
-//! A batch that is under way, and the requests that wait for it.
-
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use super::batch::Batch;
@@ -9,34 +7,33 @@ use crate::{
     error::StoreError,
 };
 
-/// A batch that is being fetched, and the requests that wait for it.
+/// A batch in flight, and the requests that wait for it.
 pub(super) struct Fetching {
     pub(super) order: Order,
-    /// Units that no request waits for.
+    /// Units not reserved by a waiting request.
     spare: u64,
     waiters: Vec<(Plan, Sender<Verdict>)>,
-    /// Units that were charged apart from it meanwhile, perhaps after it.
+    /// Units charged individually since the call started, perhaps after the batch was charged.
     pub(super) charged_apart: u64,
-    /// True if the partition was reset meanwhile.
+    /// The partition was reset since the call started.
     pub(super) is_void: bool,
-    /// True if it has missed its deadline. No request can join.
+    /// The call has missed its deadline, so no request can join.
     is_late: bool,
-    /// True if there was a refund meanwhile: a rejection then says nothing about the requests that have joined since.
+    /// There was a refund since the call started, so a rejection does not apply to requests that joined later.
     pub(super) is_stale: bool,
 }
 
-/// The answer to a request that has waited for a batch. `Ok(None)`: the batch was not for it, and it asks for itself.
+/// The result for a waiting request. `Ok(None)`: the batch did not cover it, so it must be charged individually.
 pub(super) type Verdict = Result<Option<Decision>, StoreError>;
 
-/// The answers to requests that have waited. They are sent where no lock is held.
+/// Sent while no lock is held.
 pub(super) type Verdicts = Vec<(Sender<Verdict>, Verdict)>;
 
-/// A batch that is to be fetched.
 #[derive(Clone, Copy)]
 pub(super) struct Order {
     pub(super) id: u64,
     pub(super) units: u64,
-    /// The time before the call.
+    /// The local time before the call.
     pub(super) at: Timestamp,
 }
 
@@ -53,7 +50,7 @@ impl Fetching {
         }
     }
 
-    /// Reserves units, if there are enough.
+    /// Reserves units for a request, if there are enough.
     pub(super) fn join(&mut self, plan: &Plan) -> Option<Receiver<Verdict>> {
         if self.is_void || self.is_late {
             return None;
@@ -64,7 +61,7 @@ impl Fetching {
         Some(verdict)
     }
 
-    /// The batch is there. Returns the units that were spent of it.
+    /// Serves waiting requests from the batch. Returns the number of units spent.
     pub(super) fn serve(self, batch: &mut Batch, verdicts: &mut Verdicts) -> u64 {
         batch.charged_apart = self.charged_apart;
         if self.is_void {
@@ -72,8 +69,8 @@ impl Fetching {
         }
         let before = batch.rest();
         for (plan, verdict) in self.waiters {
-            // A request that has missed its deadline was not counted: it leaves its units to others. One that was cancelled
-            // still listens.
+            // Requests that have missed their deadline were not counted and leave their units to others. Cancelled
+            // requests still listen.
             if !verdict.is_closed() {
                 verdicts.push((verdict, Ok(batch.spend(&plan))));
             }
@@ -81,7 +78,7 @@ impl Fetching {
         before - batch.rest()
     }
 
-    /// Less is left than was asked for, perhaps enough for a single request.
+    /// The batch was rejected, but the remaining units may be enough for a single request.
     pub(super) fn reject(self, decision: &Decision, is_alone: bool, verdicts: &mut Verdicts) {
         for (plan, verdict) in self.waiters {
             let own = decision.of_another(plan, 0, 0).filter(|_| !is_alone);
@@ -89,14 +86,13 @@ impl Fetching {
         }
     }
 
-    /// The deadline has passed. What arrives later is for other requests.
+    /// Called at the deadline. A batch that arrives later serves other requests.
     pub(super) fn give_up(&mut self, error: &StoreError, verdicts: &mut Verdicts) {
         self.is_late = true;
         let waiters = self.waiters.drain(..);
         verdicts.extend(waiters.map(|(_, verdict)| (verdict, Err(error.clone()))));
     }
 
-    /// The store gave no decision.
     pub(super) fn fail(mut self, error: &StoreError, verdicts: &mut Verdicts) {
         self.give_up(error, verdicts);
     }

@@ -1,21 +1,21 @@
-//! Prefetched units: an instance charges a *batch* of units at once, spends them by itself, and gives back the rest.
+//! Prefetching: an instance charges a *batch* of units in one call, spends them locally, and refunds the remainder.
 //!
-//! A request takes the first of these ways that it can:
+//! A request takes the first of these steps that is possible:
 //!
-//! 1. A batch of its partition decides it. It does not wait. If the units will be used up or expire soon, it has the next
-//!    batch fetched *ahead*: two times of a call before that, so that no request of a busy caller waits, however far the
-//!    store is. At most one call for each partition is under way, and what is held and under way is never more than the
-//!    policy allows.
-//! 2. It waits for a batch that is being fetched and has units which no other request waits for.
-//! 3. It fetches a batch if that pays: batches double until they last for most of their lifetime, and none is larger than a
-//!    share of what the store has left.
-//! 4. It is charged alone, as without prefetch. So requests never queue behind each other for single units.
+//! 1. A batch of its partition admits it immediately. If the units will soon be spent or expire, the next batch is
+//!    fetched *ahead*, two call durations early, so that no request of a busy caller waits, however remote the store
+//!    is. There is at most one such call per partition, and held plus requested units never exceed the policy's
+//!    prefetch limit.
+//! 2. It waits for a batch in flight that has unreserved units.
+//! 3. It fetches a batch, if that pays off: batches double until they last for most of their lifetime, and never exceed
+//!    a share of the units that remain in the store.
+//! 4. It is charged individually, as without prefetching. So requests never queue for single units.
 //!
-//! A task of its own fetches a batch: the requests that wait for it may miss their deadlines, and the units are not lost.
-//! Another task gives back units that were not spent in time. It runs while there are batches.
+//! Batches are fetched in separate tasks, so that units are not lost if the waiting requests miss their deadlines.
+//! Another task refunds units that were not spent in time. It runs while there are batches.
 //!
-//! A call ahead that fails harms no request: what is held is spent, and the next one is made after an eighth of the lifetime
-//! of a batch.
+//! A failed fetch ahead harms no request: held units are spent, and the next attempt follows after an eighth of a
+//! batch's lifetime.
 
 mod batch;
 mod fetch;
@@ -41,7 +41,7 @@ use crate::{
 };
 
 impl Prefetch {
-    /// Decides a plan by units that are there, and has more fetched if they will not last.
+    /// Admits a plan from a held batch, and fetches the next one if the remaining units will not last.
     pub(super) fn spend(self: &Arc<Self>, plan: &Plan, terms: BatchTerms) -> Option<Decision> {
         let terms = self.terms(terms);
         let part = plan.only_part()?;
@@ -57,7 +57,7 @@ impl Prefetch {
             false => pool.order_ahead(terms, now, || self.next_id()),
         };
         drop(shard);
-        // Without a runtime, no task could wait for the answer. A fetch that is dropped has ended.
+        // Without a runtime, no task could wait for the answer. Dropping a fetch ends it.
         let fetch = order.map(|order| Fetch::new(self, plan, terms, order));
         if let Some(fetch) = fetch.filter(|_| Handle::try_current().is_ok()) {
             fetch.begin(Instant::now() + self.deadline);
@@ -65,7 +65,7 @@ impl Prefetch {
         Some(decision)
     }
 
-    /// Decides a plan for which no units are there.
+    /// Decides a plan for which no batch has enough units.
     pub(super) async fn decide(
         self: &Arc<Self>,
         plan: Plan,
@@ -83,7 +83,7 @@ impl Prefetch {
             Step::Wait(verdict) => verdict,
         };
         match self.cache.store.within(deadline, verdict).await {
-            // Without a verdict, the runtime of the task that fetched the batch has ended.
+            // Without a verdict, the runtime of the fetching task has ended.
             Ok(verdict) => match verdict.unwrap_or(Ok(None))? {
                 Some(decision) => Ok(decision),
                 None => self.decide_alone(&plan, terms, deadline).await,
@@ -92,8 +92,8 @@ impl Prefetch {
         }
     }
 
-    /// Has the store decide one request. Before the request is rejected, a rest that is too small for it goes back, if both
-    /// together may be enough.
+    /// Charges a single request. Before it is rejected, a remainder too small for it is refunded, if it might be enough
+    /// together with the store's remaining units.
     async fn decide_alone(
         self: &Arc<Self>,
         plan: &Plan,
@@ -130,8 +130,8 @@ impl Prefetch {
         Ok(decision)
     }
 
-    /// Resets the plan's partitions. Units that are held of the first one are neither spent nor given back any more. Until
-    /// the reset is over none are prefetched: nothing would tell whether the store has forgotten them.
+    /// Discards held units of the first partition without a refund. Until the reset completes, none are prefetched,
+    /// because it would be unknown whether the store has reset them.
     pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
         let (prefetch, partition) = (self, plan.partition());
         self.resets.lock().push(partition);
@@ -143,12 +143,12 @@ impl Prefetch {
     }
 
     fn step(&self, plan: &Plan, terms: BatchTerms) -> Step {
-        // Without a runtime, no task could give back what is not spent.
+        // Without a runtime, no task could refund unspent units.
         let Some(part) = plan.only_part().filter(|_| Handle::try_current().is_ok()) else {
             return Step::Alone;
         };
         let (partition, id) = (part.partition(), self.next_id());
-        // Declared before the lock, and so dropped after it.
+        // Declared before the lock, so dropped after it.
         let (_expired, _older);
         let mut shard = self.holdings.lock(partition);
         let now = self.clock.now();
@@ -163,7 +163,7 @@ impl Prefetch {
         pool.step(plan, terms, now, id)
     }
 
-    /// Does something with the holding of a plan's partition, if there is one about the same policies.
+    /// Runs `act` on the pool of the plan's partition, if it is for the same policies.
     fn with_holding<T>(&self, plan: &Plan, act: impl FnOnce(&mut BatchPool) -> T) -> Option<T> {
         let part = plan.only_part()?;
         let mut shard = self.holdings.lock(part.partition());
@@ -171,23 +171,23 @@ impl Prefetch {
         pool.is_about(part.policies()).then(|| act(pool))
     }
 
-    /// Nothing is prefetched until what is returned is dropped.
+    /// Pauses prefetching until the returned value is dropped.
     pub(super) fn pause(&self) -> Flushing<'_> {
         self.flushes.fetch_add(1, Ordering::SeqCst);
         Flushing(self)
     }
 
-    /// Asked under the lock of a holding, so that a flush, which locks each of them, finds what was begun before it.
+    /// Read while a pool is locked. `flush` locks each pool, so it finds all fetches that started earlier.
     fn is_flushing(&self) -> bool {
         self.flushes.load(Ordering::Relaxed) > 0
     }
 
-    /// Calls that fetch units and are under way.
+    /// Number of calls in flight that fetch batches.
     pub(super) fn fetches(&self) -> usize {
         self.fetches.receiver_count()
     }
 
-    /// Gives back all that is held, and what arrives of that which is under way. Ends only while prefetching is paused.
+    /// Refunds all held batches and those still in flight. Completes only while prefetching is paused.
     pub(super) async fn flush(&self) {
         loop {
             let were_over = self.fetches() == 0;
@@ -207,7 +207,6 @@ impl Prefetch {
     }
 }
 
-/// A flush that is under way, until this is dropped.
 pub(super) struct Flushing<'a>(&'a Prefetch);
 
 impl Drop for Flushing<'_> {
@@ -216,7 +215,6 @@ impl Drop for Flushing<'_> {
     }
 }
 
-/// A partition that is being reset, until this is dropped.
 struct Resetting<'a> {
     prefetch: &'a Prefetch,
     partition: PartitionId,

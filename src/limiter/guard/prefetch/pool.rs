@@ -1,5 +1,3 @@
-//! The units that an instance holds of one partition, and the size of the next batch.
-
 use std::mem;
 
 use smallvec::SmallVec;
@@ -17,37 +15,36 @@ use crate::{
     policy::{BatchTerms, PolicySet},
 };
 
-/// The units of one partition that an instance has prefetched, and what it knows for the next batch.
+/// The prefetched units of one partition, and the data that determines the next batch.
 pub(super) struct BatchPool {
     policies: PolicySet,
-    /// The oldest is first, and is spent first.
+    /// Oldest first, which is the order in which they are spent.
     batches: Batches,
     pub(super) fetching: Option<Fetching>,
     pace: Pace,
-    /// The units that the store had left when it was last asked.
+    /// The units that remained in the store at the last call.
     left: Option<u64>,
-    /// Until then, no batch is fetched ahead: the last call has failed.
+    /// After a failed call, no batch is fetched ahead until then.
     paused_until: Timestamp,
 }
 
-/// Batches of one partition. Those that are taken out are to be dropped where no lock is held.
+/// Batches of one partition. Dropping one calls the store, so drop them while no lock is held.
 pub(super) type Batches = SmallVec<[Box<Batch>; BatchPool::MAX_BATCHES]>;
 
-/// The next step of a request.
 pub(super) enum Step {
-    /// It asks the store for itself.
+    /// Charge the request individually.
     Alone,
     Decided(Decision),
-    /// It fetches a batch, and waits for it.
+    /// Fetch a batch and wait for it.
     Fetch(Order, Receiver<Verdict>),
-    /// It waits for a batch that is being fetched.
+    /// Wait for a batch in flight.
     Wait(Receiver<Verdict>),
 }
 
 impl BatchPool {
-    /// The one that is spent, and the one that was fetched ahead.
+    /// The batch being spent, and the one fetched ahead.
     const MAX_BATCHES: usize = 2;
-    /// An instance fetches at most one in so many of the units that are left.
+    /// An instance fetches at most this fraction (1/`SHARE`) of the remaining units.
     const SHARE: u64 = 4;
 
     pub(super) fn new(policies: PolicySet) -> Self {
@@ -61,7 +58,6 @@ impl BatchPool {
         }
     }
 
-    /// Returns `true` if it is about these policies, and not about older ones.
     pub(super) fn is_about(&self, policies: &PolicySet) -> bool {
         self.policies.is_same(policies)
     }
@@ -70,12 +66,12 @@ impl BatchPool {
         !self.batches.is_empty()
     }
 
-    /// Returns `true` if it says no more than a new one.
+    /// Returns `true` if it contains no more information than a new pool.
     pub(super) fn is_expired(&self, now: Timestamp, terms: BatchTerms) -> bool {
         !self.has_batches() && self.fetching.is_none() && self.pace.is_expired(now, terms)
     }
 
-    /// The loss if it was evicted.
+    /// Eviction priority: the loss if this pool were evicted.
     pub(super) fn worth(&self, is_returning: bool) -> (bool, u64, bool, Timestamp) {
         (self.fetching.is_some(), self.rest(), is_returning, self.pace.since())
     }
@@ -96,7 +92,6 @@ impl BatchPool {
         mem::take(&mut self.batches)
     }
 
-    /// Takes out the batches that have expired.
     pub(super) fn take_expired(&mut self, now: Timestamp) -> Batches {
         match self.batches.iter().any(|batch| batch.is_expired(now)) {
             true => self.take_batches(|batch| batch.is_expired(now)),
@@ -104,8 +99,9 @@ impl BatchPool {
         }
     }
 
-    /// Takes the batches out if they were too small for a request, and may be enough with what the store had left when it
-    /// rejected that. A cached rejection knows of nothing left: that was looked at when the store gave it.
+    /// Takes the batches if their remainder, together with the store's remaining units, could admit the rejected
+    /// request. A cached rejection always reports no remaining units, so nothing is taken; this was checked when the
+    /// store rejected the request.
     pub(super) fn take_rest(&mut self, rejection: &Decision) -> Batches {
         let rest = self.rest();
         let suffices = |violated: Allowance<'_>| violated.remaining().saturating_add(rest) >= violated.cost();
@@ -115,7 +111,6 @@ impl BatchPool {
         }
     }
 
-    /// Decides a plan by units that are there.
     pub(super) fn spend(&mut self, plan: &Plan, now: Timestamp) -> Option<Decision> {
         let cost = plan.costs().requests;
         let mut batches = self.batches.iter();
@@ -127,7 +122,7 @@ impl BatchPool {
         Some(decision)
     }
 
-    /// The next step of a request that was not decided yet. `id` is the name of a batch that it fetches.
+    /// `id` identifies the batch that the request may fetch.
     pub(super) fn step(&mut self, plan: &Plan, terms: BatchTerms, now: Timestamp, id: u64) -> Step {
         if let Some(decision) = self.spend(plan, now) {
             return Step::Decided(decision);
@@ -148,7 +143,7 @@ impl BatchPool {
         verdict.map_or(Step::Alone, |verdict| Step::Fetch(order, verdict))
     }
 
-    /// The batch that is to be fetched now, so that no request has to wait when those that are held are used up or expire.
+    /// The batch to fetch now, so that no request has to wait when the held ones are spent or expire.
     pub(super) fn order_ahead(&mut self, terms: BatchTerms, now: Timestamp, id: impl FnOnce() -> u64) -> Option<Order> {
         if self.fetching.is_some() || now < self.paused_until {
             return None;
@@ -169,14 +164,14 @@ impl BatchPool {
         Some(order)
     }
 
-    /// Maximum size of the next batch: with it, the instance holds no more than it may, and leaves enough to others.
+    /// Maximum size of the next batch, which respects the prefetch limit and leaves units to other instances.
     fn room(&self, terms: BatchTerms) -> u64 {
-        // Until the store has answered once, it is not known what is left.
+        // Until the store's first answer, the remaining units are unknown.
         let share = self.left.unwrap_or(0) / Self::SHARE;
         share.min(terms.units.saturating_sub(self.rest()))
     }
 
-    /// The store has decided about a single request.
+    /// Called after the store has decided a single request.
     pub(super) fn charged_apart(&mut self, cost: u64, decision: &Decision) {
         self.learn(decision);
         if decision.outcome() == Outcome::Allowed {
@@ -187,7 +182,6 @@ impl BatchPool {
         }
     }
 
-    /// The store has said what is left.
     fn learn(&mut self, decision: &Decision) {
         let left = decision.allowances().map(|allowance| allowance.remaining()).min();
         if left.is_some() && !decision.is_cached() {
@@ -195,7 +189,7 @@ impl BatchPool {
         }
     }
 
-    /// Drops what is held or under way without a refund.
+    /// Discards held and requested units without a refund.
     pub(super) fn forget(&mut self) {
         for mut batch in self.batches.drain(..) {
             batch.forget();
@@ -206,7 +200,7 @@ impl BatchPool {
         (self.pace, self.left) = (Pace::new(), None);
     }
 
-    /// A batch was fetched, or `decision` says why it was not.
+    /// Called when a batch has been fetched, or when `decision` has rejected it.
     pub(super) fn landed(
         &mut self,
         fetching: Fetching,
@@ -220,7 +214,7 @@ impl BatchPool {
         }
         self.pace.answered(now.micros_since(fetching.order.at));
         let Some(mut batch) = batch else {
-            // A rest that is too small for one request may be enough with what the store has left.
+            // A remainder too small for one request may be enough with the store's remaining units.
             let is_alone = fetching.is_void || fetching.is_stale || self.rest() > 0;
             fetching.reject(decision, is_alone, verdicts);
             return Batches::new();
@@ -235,7 +229,7 @@ impl BatchPool {
         dropped
     }
 
-    /// A batch could not be fetched, and batches are not fetched ahead for some time.
+    /// Called if fetching failed. Pauses fetching ahead.
     pub(super) fn failed(
         &mut self,
         fetching: Fetching,
@@ -248,7 +242,7 @@ impl BatchPool {
     }
 }
 
-/// Units were charged that are not of these batches.
+/// Records that units were charged outside these batches.
 fn apart_from(batches: &mut [Box<Batch>], units: u64) {
     for batch in batches {
         batch.charged_apart = batch.charged_apart.saturating_add(units);

@@ -1,5 +1,3 @@
-//! The batches of a limiter, and the task that refunds those which expire.
-
 use std::{
     fmt,
     sync::{
@@ -20,38 +18,36 @@ use crate::{
     sync::{bounded_map::BoundedMap, mutex::Mutex, sharded::Sharded},
 };
 
-/// All units that an instance has prefetched. They are given back when it is dropped.
+/// All prefetched units of an instance. Dropping it refunds them.
 pub(in super::super) struct Prefetch {
     pub(super) holdings: Sharded<BoundedMap<BatchPool>>,
     pub(super) cache: Arc<RejectionCache>,
-    /// Maximum time of a call that no request waits for.
+    /// Deadline of calls that no request waits for.
     pub(super) deadline: Duration,
     pub(super) round_trips: Mutex<RoundTrips>,
-    /// The time in which a batch may be spent, in microseconds: it follows the distance of the store.
+    /// Lifetime of a batch in microseconds, which depends on the round-trip time of the store.
     pub(super) lifetime: AtomicU64,
     pub(super) clock: Clock,
     pub(super) next_id: AtomicU64,
-    /// Partitions that are being reset.
     pub(super) resets: Mutex<Vec<PartitionId>>,
-    /// The task that gives back.
+    /// Refunds expired batches.
     pub(super) task: Mutex<Option<AbortHandle>>,
-    /// Has a receiver for each [`Fetch`].
+    /// Has one receiver per [`Fetch`].
     pub(super) fetches: watch::Sender<()>,
-    /// The number of flushes that are under way. Meanwhile nothing is prefetched.
+    /// Number of flushes in progress. Prefetching pauses during a flush.
     pub(super) flushes: AtomicUsize,
 }
 
 impl Prefetch {
-    /// Maximum number of partitions.
     const CAP: usize = 1 << 14;
-    /// The pause between two searches for units that were not spent in time.
+    /// Interval between two searches for expired batches.
     const TICK: Duration = Duration::from_millis(50);
-    /// The time in which a batch may be spent, unless the store is so far away that fetching the next one takes too much of it.
+    /// Minimum lifetime of a batch. For a remote store, fetching the next batch takes longer.
     const LIFETIME: Duration = Duration::from_secs(1);
-    /// One for the call itself, two for the next one, which is begun two round trips ahead, and one to spend.
+    /// One for the call itself, two for the next one, which starts two round trips ahead, and one to spend.
     const LIFETIME_ROUND_TRIPS: u32 = 4;
-    /// Half of a minute: the distance is the shortest round trip of the last one or two such times. The shortest, because a
-    /// store that is stopped for a moment must not have units held for longer.
+    /// The round-trip time is the minimum over the last one or two windows of 30 s. The minimum, because a store that
+    /// pauses for a moment must not extend the lifetime.
     const DISTANCE_WINDOW: Duration = Duration::from_secs(30);
 
     pub(in super::super) fn new(cache: Arc<RejectionCache>, deadline: Duration, clock: Clock) -> Self {
@@ -70,12 +66,12 @@ impl Prefetch {
         }
     }
 
-    /// The terms with the lifetime that suits the distance of the store.
+    /// Sets the lifetime to match the store's round-trip time.
     pub(super) fn terms(&self, terms: BatchTerms) -> BatchTerms {
         terms.with_lifetime(Duration::from_micros(self.lifetime.load(Ordering::Relaxed)))
     }
 
-    /// A call that fetched a batch has taken so long.
+    /// Records the duration of a call that fetched a batch.
     pub(super) fn answered_after(&self, time: Duration) {
         let mut round_trips = self.round_trips.lock();
         round_trips.record(time, Instant::now());
@@ -89,10 +85,10 @@ impl Prefetch {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Starts the task that gives back, unless it runs.
+    /// Starts the task that refunds expired batches, unless it is running.
     pub(super) fn watch(self: &Arc<Self>) {
         let mut task = self.task.lock();
-        // It may have ended with the runtime that it was started in.
+        // The task may have ended with its runtime.
         if task.as_ref().is_none_or(AbortHandle::is_finished)
             && let Ok(runtime) = Handle::try_current()
         {
@@ -100,7 +96,7 @@ impl Prefetch {
         }
     }
 
-    /// Gives back what was not spent in time. Returns `true` if batches are left.
+    /// Refunds expired batches. Returns `true` if batches remain.
     fn sweep(&self) -> bool {
         let now = self.clock.now();
         let mut is_any_left = false;
@@ -113,13 +109,13 @@ impl Prefetch {
         is_any_left
     }
 
-    /// Returns `true` if the task has nothing more to do. It ends then.
+    /// Returns `true` if the task should end because no batches remain.
     fn is_done(&self) -> bool {
         if self.sweep() {
             return false;
         }
         let mut task = self.task.lock();
-        // A request that landed a batch before this lock was taken has found the task running.
+        // A request that landed a batch before this lock was acquired has found the task running.
         let is_done = !self.sweep();
         if is_done {
             *task = None;

@@ -1,5 +1,3 @@
-//! The charge that exhausted a partition. Its traces show later whether the store still has the state.
-
 use std::time::Duration;
 
 use super::record::Finding;
@@ -9,24 +7,25 @@ use crate::{
     policy::PolicySet,
 };
 
-/// A state is not missed in the last moments before it is empty: servers expire keys by whole milliseconds.
+/// Ignores states that are about to become empty, because servers expire keys with a resolution of a millisecond.
 const MARGIN: Duration = Duration::from_millis(10);
 
-/// More entries than are ever added to a log while a partition is cached. Logs begin at random numbers of 40 bits.
+/// More entries than can be added to a log while its partition is cached. Logs start at random 40-bit numbers.
 const MOST_ENTRIES: u64 = 1 << 24;
 
-/// The last charge of this instance that left a partition without room for another such charge.
+/// The last charge of this instance that left no room for another such charge, used to detect that the store has lost
+/// its state.
 ///
-/// Only a charge counts, because it writes the state in the terms of these policies. The state that a rejection has read may
-/// be that of other rules, and refill faster.
+/// Only charges are recorded, because they write the state under these policies. The state read by a rejection may
+/// belong to other rules and refill faster.
 #[derive(Clone, Debug)]
 pub(super) struct Exhaustion {
     policies: PolicySet,
     birth: u32,
-    /// The partition's time until which the state of this birth is in use.
+    /// The partition's time until which the state with this birth is in use.
     used_until: Timestamp,
     log: Option<LogTrace>,
-    /// The local time before the call, and when it was answered.
+    /// Local times before and after the call.
     asked_at: Timestamp,
     learned_at: Timestamp,
     /// The local time until which the state is in use.
@@ -80,10 +79,10 @@ impl Exhaustion {
         })
     }
 
-    /// Returns `true` if the store has lost this state, as an answer shows.
+    /// Returns `true` if an answer shows that the store has lost this state.
     ///
-    /// The answer to a call that was begun before this one was answered may be the older one. Under other rules of the same
-    /// name, the state may have become empty earlier.
+    /// Calls that started before this one was answered are ignored, because they may have read an older state. So are
+    /// answers under changed policies, whose state may become empty earlier.
     pub(super) fn is_lost(&self, findings: &[Finding<'_>]) -> bool {
         let Some(first) = findings.first().filter(|first| first.asked_at >= self.learned_at) else {
             return false;
@@ -101,7 +100,6 @@ impl Exhaustion {
         (is_reborn || self.log.as_ref().is_some_and(has_lost_log)) && self.agrees_with(first.policies)
     }
 
-    /// Returns `true` if no policy has changed.
     pub(super) fn agrees_with(&self, policies: &PolicySet) -> bool {
         self.policies.is_same(policies)
             || policies.iter().all(|policy| {
@@ -110,8 +108,8 @@ impl Exhaustion {
             })
     }
 
-    /// Returns `true` if a call at this moment was begun before the one of this charge. A clock that was set back makes no
-    /// charge last longer.
+    /// Returns `true` if a call at `asked_at` started before the call of this charge. If the clock was set back, the
+    /// charge does not count as newer.
     pub(super) fn is_newer(&self, asked_at: Timestamp, now: Timestamp) -> bool {
         asked_at < self.asked_at && self.learned_at <= now
     }

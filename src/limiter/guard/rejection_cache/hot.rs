@@ -1,15 +1,15 @@
-//! The partitions that are rejected at the moment, to be read without a lock.
+//! Partitions with current rejections, which can be read without a lock.
 //!
-//! Threads that reject one key would write the lock of its shard in turn, and one core would reject as many requests as two.
-//! So a rejection leaves a copy of the partition's records here, which others only read. A copy never changes: a task
-//! that changes the records, under the lock of their shard, removes it.
+//! If threads rejecting one key contended for the lock of its shard, two cores would reject no more requests than one.
+//! So a rejection leaves a copy of the partition's records here, which is only read. A copy never changes: whoever
+//! changes the records, under the lock of their shard, removes it.
 
 use arc_swap::ArcSwapOption;
 
 use super::{records::Records, shard::Found};
 use crate::{clock::Timestamp, decision::PartPlan, partition::PartitionId};
 
-/// Copies of the records of some partitions, each in the place that its hash says.
+/// Copies of the records of some partitions, indexed by hash.
 pub(super) struct HotPartitions(Box<[ArcSwapOption<Copied>]>);
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ struct Copied {
 }
 
 impl HotPartitions {
-    /// Few keys are under attack at a time. Those that share a place with another one take the lock.
+    /// Few keys are under attack at a time. Keys whose slot is occupied by another use the lock.
     pub(super) const PLACES: usize = 256;
 
     pub(super) fn new() -> Self {
@@ -30,7 +30,7 @@ impl HotPartitions {
         &self.0[hash as usize % Self::PLACES]
     }
 
-    /// The cached rejection of a plan for one partition, or `None` if the plan needs a call.
+    /// Returns the cached rejection of a plan for one partition, or `None` if the plan needs a call.
     #[inline]
     pub(super) fn rejection(&self, hash: u64, part: PartPlan<'_>, now: Timestamp) -> Option<Found> {
         let copied = self.place(hash).load();
@@ -40,8 +40,8 @@ impl HotPartitions {
         found.is_rejected().then_some(found)
     }
 
-    /// Shows the records of a partition, unless the place has another one's that may still reject. The caller has locked the
-    /// partition's shard.
+    /// Publishes the records of a partition, unless its slot contains unexpired records of another one. The caller
+    /// holds the lock of the shard.
     pub(super) fn show(&self, hash: u64, partition: PartitionId, records: &Records, now: Timestamp) {
         let place = self.place(hash);
         let is_free = match &*place.load() {
@@ -54,7 +54,7 @@ impl HotPartitions {
         }
     }
 
-    /// Forgets a partition, whose records change. The caller has locked its shard.
+    /// Removes a partition whose records change. The caller holds the lock of the shard.
     pub(super) fn hide(&self, hash: u64, partition: PartitionId) {
         let place = self.place(hash);
         let is_there = place

@@ -1,5 +1,3 @@
-//! The cached reading of one policy of one partition.
-
 use std::time::Duration;
 
 use crate::{
@@ -9,33 +7,33 @@ use crate::{
     policy::{Algorithm, Policy, PolicySet},
 };
 
-/// Maximum age of a record. It bounds how late a refund by another instance is noticed.
+/// Maximum age of a record, which bounds how late refunds by other instances are noticed.
 pub(super) const LIFE: Duration = Duration::from_secs(1);
 
-/// Maximum time in which a charge that was rejected is rejected again without a call, and in which a charge that was sent
-/// counts as made.
+/// Maximum time in which a rejected charge is rejected again without a call, and in which a charge that was sent counts
+/// as applied.
 const HOLD: Duration = Duration::from_millis(20);
 
-/// From this age on, one request at a time asks the store again, so that not all of them do at the end.
+/// From this age, one request at a time calls the store, so that not all do so when the record expires.
 const STALE: Duration = Duration::from_millis(850);
 
 /// A policy that has rejected a charge, or would reject the next one.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     policies: PolicySet,
-    /// The policy's place among them.
+    /// The policy's index in `policies`.
     index: usize,
-    /// The reading of the store, with the charge that it has made.
+    /// The store's reading, including the charge that it has made.
     known: Known,
-    /// The weight of the charge for which it was read.
+    /// The weight of the charge that caused the reading.
     asked: u64,
-    /// The local time before the call: the store has read at this moment or later.
+    /// The local time before the call. The store took the reading at this time or later.
     asked_at: Timestamp,
-    /// Until then no request asks for as much or more.
+    /// Until then, charges of this or a higher weight are rejected.
     held_until: Timestamp,
-    /// The known reading with all charges that were sent since then, and how long these count as made.
+    /// The reading including all charges sent since, and the time until which they count as applied.
     expected: Option<(Known, Timestamp)>,
-    /// Before this moment no request asks whether the record still holds.
+    /// Before this time, no request checks whether the record is still valid.
     asks_at: Timestamp,
 }
 
@@ -44,29 +42,26 @@ struct Known {
     reading: PolicyReading,
     /// The partition's time.
     at: Timestamp,
-    /// The local time from which the partition's time goes on: it may have stood still.
+    /// The local time from which the partition's time advances. Until then, it may stand still.
     goes_on_at: Timestamp,
 }
 
-/// The decision of a record about a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is rejected.
     Rejected(ChargeRejection),
-    /// It is rejected, and one request may ask whether it still is.
+    /// Rejected, but one request may check whether it still is.
     Stale(ChargeRejection),
-    /// It may pass.
     Open,
 }
 
-/// The hold after a rejection: never longer than half of the time in which the quota comes back, of which nothing may be
-/// lost.
+/// The hold after a rejection: at most half of the time in which the whole quota refills, because refilled units must
+/// not go to waste.
 fn hold(counter: &Counter) -> Duration {
     jittered(HOLD.min(Duration::from_micros(counter.fill_micros() / 2)))
 }
 
 impl Record {
-    /// The record of a policy that would reject the next charge of the same weight.
+    /// Returns a record if the policy would reject another charge of the same weight.
     pub(super) fn of(finding: &Finding<'_>, clock: &Clock) -> Option<Self> {
         let (counter, weight, reading) = (finding.policy().counter(), finding.weight, finding.left());
         finding.rejection(reading)?;
@@ -94,8 +89,7 @@ impl Record {
         })
     }
 
-    /// Returns `true` if it is about this policy of these. All that makes up a policy has to agree: under other rules the
-    /// record says nothing.
+    /// Compares the whole policy, because a record is meaningless under other rules.
     #[inline]
     pub(super) fn is_about(&self, policies: &PolicySet, index: usize) -> bool {
         match self.policies.is_same(policies) {
@@ -118,7 +112,6 @@ impl Record {
         is_expired(self.asked_at, now)
     }
 
-    /// The store's time.
     #[inline]
     pub(super) fn store_time(&self, now: Timestamp) -> Timestamp {
         let ahead = self.known.goes_on_at.micros_since(self.asked_at);
@@ -151,12 +144,14 @@ impl Record {
         }
     }
 
-    /// Returns `true` if a charge that the record does not reject has room. Of a log it is not known when all units leave.
+    /// Returns `true` if charges that the record does not reject have room. For logs, it is unknown when each unit
+    /// expires.
     pub(super) fn tells_room(&self) -> bool {
         self.policy().counter().form() != Form::Log
     }
 
-    /// A request with such a charge goes to the store. If it only asks whether the record still holds, it charges nothing.
+    /// Records that a charge is sent to the store. With `only_asks`, the charge will probably be rejected and not
+    /// applied.
     pub(super) fn asks(&mut self, weight: u64, now: Timestamp, only_asks: bool) {
         if self.is_expired(now) {
             return;
@@ -184,12 +179,11 @@ impl Record {
             });
     }
 
-    /// A request with such a charge was not sent after all. It is not known which of those that count as charged it was.
+    /// Called if a sent charge was not applied. All of them are dropped, because it is unknown which one it was.
     pub(super) fn unsent(&mut self) {
         self.expected = None;
     }
 
-    /// The rejection of a charge by a reading.
     #[inline]
     fn rejection(&self, known: Known, weight: u64, now: Timestamp) -> Option<ChargeRejection> {
         let elapsed = now.micros_since(known.goes_on_at);
@@ -211,14 +205,14 @@ impl Record {
     }
 }
 
-/// Returns `true` if what was asked at a moment has expired. A clock that was set back makes no record last longer.
+/// If the clock was set back, the record has expired.
 #[inline]
 pub(super) fn is_expired(asked_at: Timestamp, now: Timestamp) -> bool {
     now < asked_at || asked_at.saturating_add(LIFE) <= now
 }
 
-/// Returns `true` if rejections by a policy are worth a place: the policy rejects, its units come back with time, and no
-/// request waits in it.
+/// Returns `true` if rejections by the policy can be cached: it enforces its limit, its units are restored over time,
+/// and it has no queue.
 #[inline]
 pub(super) fn is_cached(policy: &Policy) -> bool {
     let (form, policy) = (policy.counter().form(), policy.policy());
@@ -230,7 +224,7 @@ fn policy(policies: &PolicySet, index: usize) -> &Policy {
     &policies.iter().as_slice()[index]
 }
 
-/// The finding of a call about one charge.
+/// The result of a call for one charge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finding<'a> {
     pub(super) policies: &'a PolicySet,
@@ -239,7 +233,7 @@ pub(super) struct Finding<'a> {
     /// Before the charge.
     pub(super) reading: PolicyReading,
     pub(super) is_charged: bool,
-    /// The moment of the reading.
+    /// The time of the reading.
     pub(super) at: Moment,
     /// The local time before the call.
     pub(super) asked_at: Timestamp,
@@ -250,17 +244,16 @@ impl Finding<'_> {
         policy(self.policies, self.index)
     }
 
-    /// Returns `true` if the policy would admit the next charge of the same weight.
+    /// Returns `true` if another charge of the same weight would be admitted.
     pub(super) fn has_room(&self) -> bool {
         self.next_rejection().is_none()
     }
 
-    /// The rejection of the next charge of the same weight.
     pub(super) fn next_rejection(&self) -> Option<ChargeRejection> {
         self.rejection(self.left())
     }
 
-    /// The reading with the charge that the store has made.
+    /// The reading including the charge, if it was made.
     pub(super) fn left(&self) -> PolicyReading {
         match self.is_charged {
             true => self

@@ -1,5 +1,3 @@
-//! The cached findings about one partition.
-
 use smallvec::SmallVec;
 
 use super::{
@@ -12,21 +10,21 @@ use crate::{
     policy::{MAX_POLICIES, Policy, PolicySet},
 };
 
-/// The policies of one partition that reject, and those that are known to have room.
+/// The policies of one partition that reject, and those known to have room.
 ///
-/// A rejection tells how long all of its policies reject. So a charge for which the room of one of them is unknown goes to the
-/// store, although another one is known to reject it.
+/// A rejection reports how long all policies reject. So if it is unknown whether one of them has room for a charge, the
+/// charge is sent to the store, even if another policy is known to reject it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Records {
-    /// At most one for each policy.
+    /// At most one per policy.
     rejecting: SmallVec<[Record; 1]>,
-    /// At most one for each other policy.
+    /// At most one per other policy.
     rooms: Vec<Room>,
-    /// Known for longer than a rejection: the state may be lost before the caller comes again.
+    /// Kept for longer than rejections, because the state may be lost before the caller returns.
     exhaustion: Option<Exhaustion>,
 }
 
-/// A policy with room for charges of up to this weight, as far as other clients leave it.
+/// A policy with room for charges of up to `weight`, unless other instances use it.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     policy: u32,
@@ -45,7 +43,6 @@ impl Room {
 }
 
 impl Records {
-    /// The records of policies that reject, as an answer tells them.
     pub(super) fn of(rejecting: impl Iterator<Item = Record>) -> Self {
         Self {
             rejecting: rejecting.collect(),
@@ -53,13 +50,11 @@ impl Records {
         }
     }
 
-    /// The same with the room that the other policies of the answer have.
     pub(super) fn with_rooms(self, findings: &[Finding<'_>]) -> Self {
         let rooms = findings.iter().filter_map(Room::of).collect();
         Self { rooms, ..self }
     }
 
-    /// The same with the charge that has exhausted the partition.
     pub(super) fn with_exhaustion(self, exhaustion: Option<Exhaustion>) -> Self {
         Self { exhaustion, ..self }
     }
@@ -68,12 +63,10 @@ impl Records {
         self.rejecting.is_empty() && self.rooms.is_empty() && self.exhaustion.is_none()
     }
 
-    /// Returns `true` if the store has lost the state of the partition, as an answer shows.
     pub(super) fn are_lost(&self, findings: &[Finding<'_>]) -> bool {
         self.exhaustion.as_ref().is_some_and(|own| own.is_lost(findings))
     }
 
-    /// Returns `true` if any policy rejects.
     pub(super) fn reject(&self) -> bool {
         !self.rejecting.is_empty()
     }
@@ -83,7 +76,7 @@ impl Records {
         self.rejecting.len()
     }
 
-    /// The record of the policy that has this place among others, unless it has expired.
+    /// The record of the policy at `index` in `policies`, unless it has expired.
     #[inline]
     pub(super) fn rejecting(&self, policies: &PolicySet, index: usize, now: Timestamp) -> Option<&Record> {
         let record = self.rejecting.iter().find(|record| record.is_about(policies, index));
@@ -96,12 +89,12 @@ impl Records {
             .find(|record| record.is_about(policies, index))
     }
 
-    /// A request that counts as charged was not sent.
+    /// Called if a request that counts as charged was not sent.
     pub(super) fn unsent(&mut self) {
         self.rejecting.iter_mut().for_each(Record::unsent);
     }
 
-    /// Returns `true` if a policy without a record may reject the charge.
+    /// Returns `true` if the policy of the charge has no record but may reject it.
     #[inline]
     pub(super) fn may_reject(&self, charge: &Charge<'_>, now: Timestamp) -> bool {
         let has_room = |room: &Room| {
@@ -110,7 +103,7 @@ impl Records {
         is_cached(charge.policy()) && !self.rooms.iter().any(has_room)
     }
 
-    /// Puts the records of an answer in the place of older ones about the same policies.
+    /// Merges the records of an answer, which replace older ones for the same policies.
     pub(super) fn replace(&mut self, findings: &[Finding<'_>], new: Self, asked_at: Timestamp, now: Timestamp) {
         let rejects = new.reject();
         self.exhaustion.take_if(|own| {
@@ -153,23 +146,20 @@ impl Records {
             || self.rooms.iter().any(|room| room.policy == policy.id())
     }
 
-    /// The moments before the calls from which all of it is known.
+    /// The local times before the calls that these records come from.
     fn asked(&self) -> impl Iterator<Item = Timestamp> {
         let rejecting = self.rejecting.iter().map(Record::asked_at);
         rejecting.chain(self.rooms.iter().map(|room| room.asked_at))
     }
 
-    /// The moment before the last of these calls.
     pub(super) fn asked_at(&self) -> Option<Timestamp> {
         self.asked().max()
     }
 
-    /// Returns `true` if they reject nothing any more.
     pub(super) fn are_expired(&self, now: Timestamp) -> bool {
         self.asked().all(|asked_at| is_expired(asked_at, now))
     }
 
-    /// Returns `true` if they are of no use any more.
     pub(super) fn are_over(&self, now: Timestamp) -> bool {
         self.are_expired(now) && self.exhaustion.as_ref().is_none_or(|own| own.is_over(now))
     }

@@ -1,5 +1,3 @@
-//! The cached readings of a part of all partitions.
-
 use super::{
     record::{Finding, Standing},
     records::Records,
@@ -13,28 +11,29 @@ use crate::{
 
 pub(super) struct Shard {
     pub(super) partitions: BoundedMap<Records>,
-    /// The moment of the last refund to a partition. Answers to earlier calls are not cached. Partitions share these moments
-    /// by chance, and few of them do: a refund to another partition must not keep a key under attack out of the cache.
+    /// The time of the last refund, by partition hash. Answers to earlier calls are not cached. There are enough
+    /// entries that partitions rarely share one: a refund to one partition must not keep another, which is under
+    /// attack, out of the cache.
     refunded_at: Box<[Option<Timestamp>]>,
 }
 
-/// The state of the cache about a plan.
+/// The result of looking up a plan.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) rejections: ChargeRejections,
     pub(super) now: Timestamp,
-    /// True if any policy rejects the plan.
+    /// A policy rejects the plan.
     is_rejecting: bool,
-    /// True if the plan is rejected, and one request may ask whether it still is.
+    /// The plan is rejected, but one request may check whether it still is.
     pub(super) is_stale: bool,
-    /// True if any of its partitions is cached.
+    /// At least one partition is cached.
     is_known: bool,
-    /// True if a policy may reject the plan of which only the store knows whether it does.
+    /// A policy may reject the plan, but only the store knows.
     is_open: bool,
 }
 
 impl Found {
-    /// Adds what the records of a partition say about its part of the plan; `None` if it is not cached.
+    /// Adds the part of the plan in one partition. `records` is `None` if the partition is not cached.
     #[inline]
     pub(super) fn add(&mut self, part: PartPlan<'_>, records: Option<&Records>, now: Timestamp) {
         let Some(records) = records else {
@@ -70,23 +69,22 @@ impl Found {
         self.is_rejecting && !self.is_open
     }
 
-    /// Returns `true` if the store is asked about something that is cached.
+    /// Returns `true` if the plan needs a call and a partition is cached.
     pub(super) fn goes_to_store(&self) -> bool {
         self.is_known && !self.is_rejected()
     }
 
-    /// Returns `true` if the store is asked about a plan that it will reject as far as is known. Such a plan charges nothing.
+    /// Returns `true` if the plan needs a call, but will probably be rejected and so not charged.
     pub(super) fn only_asks(&self) -> bool {
         self.is_stale || self.is_rejecting
     }
 }
 
 impl Shard {
-    /// Number of moments of refunds in all shards: many more than there are partitions with a refund while one answer is on
-    /// its way.
+    /// Total entries in all shards: many more than partitions refunded during one call.
     pub(super) const MOMENTS: usize = 1 << 12;
 
-    /// A shard for a part of the whole capacity.
+    /// `part` is this shard's share of `capacity`.
     pub(super) fn new(part: usize, capacity: usize) -> Self {
         let moments = (Self::MOMENTS * part).checked_div(capacity).unwrap_or(0);
         Self {
@@ -95,7 +93,7 @@ impl Shard {
         }
     }
 
-    /// A partition has had a refund.
+    /// Called after a refund to the partition.
     pub(super) fn forget(&mut self, partition: PartitionId, hash: u64, now: Timestamp) {
         let refunded_at = self.refunded_at(hash);
         *refunded_at = (*refunded_at).max(Some(now));
@@ -106,13 +104,13 @@ impl Shard {
         self.refunded_at(hash).is_some_and(|refunded_at| since <= refunded_at)
     }
 
-    /// The moment of the last refund to the partition of this hash, or to another one that shares the moment.
+    /// The time of the last refund to a partition with this hash, or to another one that shares the entry.
     fn refunded_at(&mut self, hash: u64) -> &mut Option<Timestamp> {
         let moment = hash as u32 as usize % self.refunded_at.len();
         &mut self.refunded_at[moment]
     }
 
-    /// Looks a part of a plan up. Returns the records of its partition, if it is cached.
+    /// Returns the records of the partition, if it is cached.
     #[inline]
     pub(super) fn look_up(&mut self, part: PartPlan<'_>, now: Timestamp, found: &mut Found) -> Option<&Records> {
         let records = self.partitions.visit(part.partition()).map(|records| &*records);
@@ -120,7 +118,7 @@ impl Shard {
         records
     }
 
-    /// A request goes to the store.
+    /// Records that a request is sent to the store.
     pub(super) fn asks(&mut self, part: PartPlan<'_>, now: Timestamp, only_asks: bool) {
         let Some(records) = self.partitions.get_mut(part.partition()) else {
             return;
@@ -132,20 +130,19 @@ impl Shard {
         }
     }
 
-    /// The request was not sent.
+    /// Records that the request was not sent after all.
     pub(super) fn unsent(&mut self, partition: PartitionId) {
         if let Some(records) = self.partitions.get_mut(partition) {
             records.unsent();
         }
     }
 
-    /// Returns `true` if the store has lost the state of a partition, as an answer shows.
     pub(super) fn has_lost(&mut self, partition: PartitionId, findings: &[Finding<'_>]) -> bool {
         let known = self.partitions.get_mut(partition);
         known.is_some_and(|known| known.are_lost(findings))
     }
 
-    /// Puts new records in the place of older ones about the same policies.
+    /// Merges new records, which replace older ones for the same policies.
     pub(super) fn replace(
         &mut self,
         partition: PartitionId,
@@ -166,7 +163,7 @@ impl Shard {
             return;
         }
         let are_over = |records: &Records| records.are_over(now);
-        // A client that has gone on after a rejection will go on again.
+        // Callers that continued after a rejection are likely to continue.
         let worth = |records: &Records, goes_on: bool| (!records.are_expired(now), goes_on, records.asked_at());
         self.partitions
             .get_or_insert_with(partition, are_over, worth, || records);

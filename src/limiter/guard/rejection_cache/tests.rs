@@ -1,4 +1,4 @@
-//! Instances in virtual time that share one store, which takes its time to answer.
+//! Instances in virtual time that share one store with latency.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +24,6 @@ use crate::{
     sync::random::{Sequence, for_many},
 };
 
-/// A distant store.
 #[derive(Debug)]
 struct Remote {
     store: MemoryStore,
@@ -54,7 +53,7 @@ impl Store for Remote {
     }
 }
 
-/// No task is woken: the driver polls each call that is under way.
+/// Wakes no tasks: the driver polls all calls in flight.
 async fn travel(clock: &Clock, time: Duration) {
     let arrival = clock.now().saturating_add(time);
     poll_fn(|_| {
@@ -75,7 +74,7 @@ struct Instance {
 }
 
 impl Instance {
-    /// A decision that is there at once; the others are sent.
+    /// Returns the decision if it is available immediately. Otherwise, the request is sent.
     fn decide(&mut self, plan: Plan) -> Option<Decision> {
         match self.guard.decide(plan) {
             DecisionState::Decided(decision) => Some(decision),
@@ -87,7 +86,6 @@ impl Instance {
         }
     }
 
-    /// The answers that are there.
     fn answers(&mut self) -> Vec<Decision> {
         let mut answers = std::mem::take(&mut self.answers);
         self.under_way.retain_mut(
@@ -111,12 +109,12 @@ struct World {
     clock: Clock,
     store: MemoryStore,
     instances: Vec<Instance>,
-    /// Deadlines need one; its time stands still.
+    /// Deadlines need a runtime. Its time stands still.
     runtime: tokio::runtime::Runtime,
 }
 
 impl World {
-    /// A moment at which a window of an hour begins.
+    /// The start of a window of one hour.
     const START: Timestamp = Timestamp::from_micros(3_600_000_000);
 
     fn new(instances: usize, one_way: Duration, rejection_cache: usize) -> Self {
@@ -163,18 +161,17 @@ fn checked(policies: impl IntoIterator<Item = QuotaPolicy>) -> PolicySet {
     PolicySet::new(policies).unwrap()
 }
 
-/// The results of an attack on one key.
 struct Attack {
     admitted: u64,
-    /// The calls that were not allowed, by each instance in each second.
+    /// The rejected calls, per second and instance.
     vain_calls: Vec<usize>,
-    /// The same of all calls.
+    /// All calls, per second and instance.
     calls: Vec<usize>,
 }
 
 const OFFERED: u64 = 30_000;
 
-/// 30 000 requests a second in all, each of cost 1, to instances in turns.
+/// 30,000 requests per second in total, each with cost 1, distributed round-robin.
 fn attack(policy: &QuotaPolicy, instances: usize, one_way: Duration, seconds: u64, rejection_cache: usize) -> Attack {
     let mut world = World::new(instances, one_way, rejection_cache);
     let _context = world.runtime.enter();
@@ -209,7 +206,7 @@ fn attack(policy: &QuotaPolicy, instances: usize, one_way: Duration, seconds: u6
     }
 }
 
-/// L15: all that the quota gives is admitted, but for what is on its way at the end and held back for 20 ms.
+/// L15: the whole quota is admitted, except for calls in flight at the end and units held back for 20 ms.
 #[test]
 fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
     let policies = [
@@ -230,7 +227,7 @@ fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
                 Algorithm::LeakyBucketMeter => 1,
                 _ => policy.burst_capacity(),
             };
-            // With room for one unit, what is not taken at once is lost; with room for more, only the end is.
+            // With room for one unit, units not used at once are lost. With room for more, only the end is.
             let (held, unit) = (20_000 + 2 * one_way.as_micros() as u64, window / policy.quota());
             let least = match capacity {
                 1 => 1 + (seconds * 1_000_000 - held) / (unit + held),
@@ -242,7 +239,7 @@ fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
                 "{} of {most}: {case}",
                 attack.admitted
             );
-            // The first second is that of the burst.
+            // The first second contains the burst.
             let (first, later) = attack.calls.split_at(instances);
             assert!(later.iter().all(|calls| *calls <= 60), "{later:?} {case}");
             let burst = OFFERED as usize * (2 * one_way.as_micros() as usize) / 1_000_000 / instances + 1;
@@ -255,7 +252,7 @@ fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
     }
 }
 
-/// L15: what is given back to others has nothing to do with who is under attack.
+/// L15: refunds to other callers do not affect the caller under attack.
 #[test]
 fn refunds_to_many_others_do_not_make_a_hot_key_dear() {
     for rejection_cache in [64, GuardConfig::default().rejection_cache] {
@@ -300,7 +297,7 @@ fn windows_and_logs_under_attack_cost_few_calls_too() {
         let attack = attack(&policy, 4, Duration::from_micros(500), 6, 64);
         let calls: Vec<usize> = attack.calls.chunks(4).map(|second| second.iter().sum()).collect();
         assert!(calls.iter().sum::<usize>() <= 6 * 4 * 60, "{calls:?} {algorithm:?}");
-        // Three windows, each begun within a hold; of the counter, the first is followed by an even flow.
+        // Three windows, each starting within a hold. With the counter, the first is followed by an even flow.
         let least = if algorithm == Algorithm::SlidingWindowCounter {
             50 + 90
         } else {
@@ -340,7 +337,7 @@ fn a_flood_of_keys_never_exceeds_the_capacity() {
     }
 }
 
-/// Each key of the flood is asked about later than the caller who goes on, but never again.
+/// Each key of the flood is more recent than the caller who continues, but used only once.
 #[test]
 fn a_flood_of_keys_that_come_once_does_not_push_out_a_caller_who_goes_on() {
     let mut world = World::new(1, Duration::ZERO, 64);
@@ -368,7 +365,7 @@ fn a_flood_of_keys_that_come_once_does_not_push_out_a_caller_who_goes_on() {
     assert_eq!(instance.calls() - calls, 10_000, "only those of the flood");
 }
 
-/// A cache, and the store that it is about, at one moment.
+/// A cache and its store, at one moment.
 struct Memory {
     clock: Clock,
     store: MemoryStore,
@@ -396,7 +393,7 @@ impl Memory {
         self.cache.learn(decision.measurement().unwrap(), asked_at);
     }
 
-    /// Has the store reject a plan, and caches that.
+    /// Has the store reject a plan, which caches the rejection.
     fn reject(&self, plan: &Plan) {
         while self.ask(plan).outcome() == Outcome::Allowed {}
         self.learn(&self.ask(plan), self.clock.now());
@@ -449,7 +446,7 @@ fn a_refund_to_several_is_seen_by_all_of_them() {
     assert!(own.iter().all(|plan| !memory.has_cached(plan)));
 }
 
-/// The lock is held meanwhile: who would wait for it would wait for ever.
+/// Holds the lock meanwhile: waiting for it would deadlock.
 #[test]
 fn a_key_that_goes_on_is_rejected_without_a_lock_until_something_changes() {
     let memory = Memory::new();
@@ -501,7 +498,7 @@ fn a_place_is_free_again_when_the_records_in_it_have_expired() {
     drop(lock);
 }
 
-/// Rules that change all the time, for a caller in many tiers, say.
+/// Rules that change constantly, for example for a caller in many tiers.
 #[test]
 fn of_one_partition_no_more_is_cached_than_a_layer_has_policies() {
     let memory = Memory::new();
@@ -529,7 +526,7 @@ fn after_a_clock_was_set_back_nothing_is_cached_from_the_time_to_come() {
     assert!(!memory.has_cached(&plan));
 }
 
-/// The store's clock has stepped back, and the time of the partition stands still until it is there again.
+/// The store's clock has stepped back, so the partition's time stands still until the clock catches up.
 #[test]
 fn a_cached_rejection_waits_as_long_as_the_store_does_after_a_step_back() {
     for (back, algorithm) in [0, 1, 700_000, 2_000_000, 5_000_000].into_iter().flat_map(|back| {
@@ -577,17 +574,17 @@ fn when_a_rejection_is_nearly_a_second_old_one_request_asks_and_the_others_do_no
     assert_eq!((asked, world.instances[0].calls() - before), (1, 1));
 }
 
-/// The documentation of the setting says 7 MB for 16 384 partitions with one policy.
+/// The rustdoc of the setting promises 7 MB for 16,384 partitions with one policy.
 #[test]
 fn a_partition_takes_less_than_360_bytes() {
-    // The map keeps a hash with each entry, and an index of entries that is at least half full.
+    // The map stores a hash per entry, and an index that is at least half full.
     let bytes = size_of::<(PartitionId, Records)>() + 8 + 2 * 9;
     assert!(bytes <= 360, "{bytes}");
     let moments = Shard::MOMENTS * size_of::<Option<Timestamp>>();
     assert!(bytes * GuardConfig::default().rejection_cache + moments <= 7_000_000);
 }
 
-/// The events in a world, in order.
+/// Events, in order.
 #[derive(Clone, Debug)]
 struct Step {
     after: Duration,
@@ -598,7 +595,7 @@ struct Step {
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Request(u64),
-    /// The oldest charge of the instance that is open is given back but for so many units.
+    /// Refunds the instance's oldest open charge, except for this many units.
     Settle(u64),
     Reset,
 }
@@ -632,7 +629,7 @@ fn policy(name: &'static str, random: &mut Sequence) -> QuotaPolicy {
     let policy = match random.below(6) {
         0 => QuotaPolicy::concurrent(name, quota),
         1 => policy.shadow(),
-        // A full bucket and the rate never give more than the quota.
+        // The capacity plus the refill must never exceed the quota.
         _ if algorithm == Algorithm::StrictTokenBucket => policy.with_burst_capacity(quota.div_ceil(2)),
         _ => policy,
     };
@@ -646,19 +643,19 @@ fn policies(random: &mut Sequence) -> PolicySet {
     loop {
         let count = random.below(3) + 1;
         let policies = ["a", "b", "c"].into_iter().take(count).map(|name| policy(name, random));
-        // A strict bucket above its quota is none, and not every policy can lockout.
+        // A strict bucket cannot have a capacity above its quota, and not every policy can have a lockout.
         if let Ok(policies) = PolicySet::new(policies.collect::<Vec<_>>()) {
             return policies;
         }
     }
 }
 
-/// The state of an instance as the test knows it, to tell which rejections are excused.
+/// The test's view of an instance, which determines which rejections are excused.
 #[derive(Default)]
 struct Watched {
     last_sent: Option<Timestamp>,
     last_rejection: Option<Timestamp>,
-    /// The moment of the other one's refund.
+    /// The time of the other instance's refund.
     last_loss: Option<Timestamp>,
     open: VecDeque<Decision>,
 }
@@ -676,7 +673,7 @@ fn within(moment: Option<Timestamp>, now: Timestamp, millis: u64) -> bool {
     moment.is_some_and(|moment| now.micros_since(moment) < millis * 1_000)
 }
 
-/// Compares a rejection from memory with what the store says at this moment.
+/// Compares a cached rejection with the store's decision at the same time.
 fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     let now = world.clock.now();
     assert!(cached.violated().count() > 0);
@@ -697,7 +694,7 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
         );
         return;
     }
-    // The store rejects it as well, so that asking changes nothing.
+    // The store rejects it as well, so this call changes nothing.
     let rejected = world.store.decide(plan.clone()).now_or_never().unwrap().unwrap();
     if world.instances.len() == 1 && !is_held && !within(watched.last_loss, now, 1_000) {
         compare_all(cached, &rejected);
@@ -715,8 +712,8 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     }
 }
 
-/// The same policies reject it, and for as long: no other instance has charged what this one does not know. Where no wait
-/// helps, as much remains.
+/// The same policies reject it, for the same time, because no other instance has charged anything unknown to this one.
+/// If no wait helps, the remaining units are the same.
 fn compare_all(cached: &Decision, rejected: &Decision) {
     let said = || rejected.violated().filter(|said| is_eligible(said.policy()));
     assert!(
@@ -729,7 +726,7 @@ fn compare_all(cached: &Decision, rejected: &Decision) {
         .filter(|(own, _)| own.retry_after().is_none())
     {
         match own.policy().algorithm() {
-            // Of a log it is not known when all units come back.
+            // For logs, it is unknown when each unit is restored.
             Algorithm::SlidingWindowLog => assert!(own.remaining() <= said.remaining(), "{own:?} {said:?}"),
             _ => assert_eq!(own.left(), said.left(), "{own:?} {said:?}"),
         }
@@ -790,7 +787,7 @@ fn live(policies: &PolicySet, steps: Vec<Step>, one_way: Duration, instances: us
     }
 }
 
-/// But for the hold, and for a second after another instance has given something back.
+/// Except for holds, and for a second after another instance's refund.
 #[test]
 fn what_is_rejected_from_memory_would_be_rejected_by_the_store() {
     for_many(1_500, |random| {
@@ -810,7 +807,8 @@ fn a_rejection_from_memory_names_all_policies_that_reject_and_the_longest_wait()
     });
 }
 
-/// Found with real costs: a client was told to wait for the minute only, and the day had the rest of its units then.
+/// Regression, found with actual costs: a client was told to wait only for the minute, although the day would also
+/// reject the charge.
 #[test]
 fn a_larger_charge_than_the_one_that_was_rejected_waits_for_every_policy_that_rejects_it() {
     let memory = Memory::new();
@@ -853,7 +851,7 @@ fn a_charge_above_a_capacity_never_passes_whatever_else_rejects_it() {
     assert!(memory.cache.reject(of(1)).unwrap().retry_after().is_some());
 }
 
-/// Names cost an attacker nothing: what is unknown of each of them must not open the limit of the address.
+/// Names cost an attacker nothing: unknown names must not bypass the limit of the address.
 #[test]
 fn an_address_over_its_limit_is_rejected_from_memory_under_every_new_name() {
     let memory = Memory::new();
