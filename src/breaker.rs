@@ -1,6 +1,4 @@
-//! Circuit breaker: after several failures in a row, requests stop waiting for the store.
-//!
-//! The words are the usual ones: *closed*, calls go through; *open*, none does; *half-open*, one call tries.
+//! A circuit breaker: after several consecutive failures, requests stop waiting for the store.
 
 use std::{
     fmt,
@@ -17,46 +15,42 @@ use crate::{
     sync::{mutex::Mutex, random},
 };
 
-/// Receives the changes of a circuit.
 pub(crate) trait CircuitTelemetry: fmt::Debug + Send + Sync {
-    /// The circuit has opened because of this error.
+    /// The circuit opened because of this error.
     fn opened(&self, error: &StoreError);
 
-    /// All calls go through again, after so many that did not.
+    /// The circuit closed. `rejected` calls were rejected while it was open.
     fn closed(&self, rejected: u64);
 }
 
-/// Opens after [`FAILURES`](Self::FAILURES) failures in a row, then lets one call try after a pause that doubles with
-/// each failed try.
+/// Opens after [`FAILURES`](Self::FAILURES) consecutive failures, then admits a probe call after a pause that doubles
+/// with each failed probe.
 ///
-/// A connection that breaks takes all calls with it that were under way on it. That is one failure and not many: the
-/// store may be there for the next call. An error that the store answers is one failure for each call. So is a missed
-/// deadline, unless the store has answered another call since this one was admitted: then something else was late, most
-/// likely this process.
+/// A broken connection fails all calls in flight on it, but counts as one failure, because the next call may reach the
+/// store. An error response counts once per call. So does a missed deadline, unless the store has completed another
+/// call since this one was admitted: then something else was slow, probably this process.
 #[derive(Debug, Clone)]
 pub(crate) struct Breaker(Arc<Circuit>);
 
 #[derive(Debug)]
 struct Circuit {
-    /// Read by every call; all else is read only after a failure.
+    /// Read by every call. The other fields are read only after a failure.
     is_open: AtomicBool,
     failures: AtomicU32,
-    /// Number of times that a call found the store unreachable, each begun after the one before was known.
+    /// Number of times that a call found the store unreachable, counting concurrent calls once.
     losses: AtomicU32,
-    /// Answers of the store. Of those that come in one round trip only the first few are counted, so that not each call
-    /// has to write where all others read.
+    /// Successful calls. Of those that complete in one round trip, only the first few are counted, so that not every
+    /// call writes to memory that all others read.
     answers: AtomicU32,
-    /// Number of times that the circuit has opened.
     openings: AtomicU32,
-    /// Calls that found the circuit open.
+    /// Calls rejected while the circuit was open.
     rejected: AtomicU64,
     trial: Mutex<Trial>,
     clock: Clock,
     log: Arc<dyn CircuitTelemetry>,
 }
 
-/// The state of the circuit breaker of a layer: see
-/// [`Limiter::circuit`](crate::Limiter::circuit).
+/// The state of a limiter's circuit breaker, returned by [`Limiter::circuit`](crate::Limiter::circuit).
 ///
 /// ```
 /// use tower_quota::CircuitState;
@@ -73,41 +67,38 @@ struct Circuit {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CircuitState {
-    /// The store is asked about each request.
+    /// The store is called for every decision.
     Closed,
-    /// The store has failed and is not asked, but for one request at a time that tries again.
+    /// The store has failed and is not called, except for one probe call at a time.
     Open {
-        /// The moment when the circuit opened, by the layer's [clock](crate::LimiterBuilder::clock).
+        /// The time at which the circuit opened, from the limiter's [clock](crate::LimiterBuilder::clock).
         since: Timestamp,
-        /// The error of the last call that failed.
+        /// The error of the last failed call.
         error: StoreError,
     },
 }
 
-/// The next call that may try.
+/// The next probe call.
 #[derive(Debug, Default)]
 struct Trial {
-    /// The moment when the circuit opened and the last error, while it is open.
+    /// The time at which the circuit opened, and the last error. `None` while it is closed.
     opened: Option<(Timestamp, StoreError)>,
     at: Timestamp,
     pause: Duration,
     is_running: bool,
-    /// Until then, other calls wait for the running trial.
+    /// No other probe starts before this time while one is running.
     ends: Timestamp,
 }
 
-/// Decides how a call may go on.
 #[derive(Debug)]
 pub(crate) enum Admission {
-    /// The circuit is closed, and this is what was known when the call began.
+    /// Contains the counters at the start of the call.
     Closed(Known),
-    /// The circuit is half-open, and this call is the one that tries.
+    /// This call is the probe.
     HalfOpen(TrialGuard),
-    /// The circuit is open.
     Rejected,
 }
 
-/// Counters of losses, answers and openings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     losses: u32,
@@ -117,11 +108,11 @@ pub(crate) struct Known {
 
 impl Breaker {
     const FAILURES: u32 = 5;
-    /// Maximum number of answers that are counted while one call is under way.
+    /// Maximum number of successes counted during one call.
     const ANSWERS: u32 = 8;
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-    /// A trial that takes longer does not block another one: its task may be gone.
+    /// A probe that takes longer does not prevent another one, because its task may be gone.
     const LONGEST_TRIAL: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(clock: Clock, log: Arc<dyn CircuitTelemetry>) -> Self {
@@ -144,7 +135,7 @@ impl Breaker {
             return circuit.closed();
         }
         let mut trial = circuit.trial.lock();
-        // Another call may have closed it meanwhile.
+        // Another call may have closed the circuit since.
         if !circuit.is_open.load(Ordering::Acquire) {
             return circuit.closed();
         }
@@ -158,7 +149,6 @@ impl Breaker {
         Admission::HalfOpen(TrialGuard(Arc::clone(circuit)))
     }
 
-    /// Returns `true` if all calls go through.
     #[cfg_attr(
         not(feature = "redis"),
         allow(dead_code, reason = "the nodes of a Redis cluster have breakers")
@@ -167,7 +157,6 @@ impl Breaker {
         !self.0.is_open.load(Ordering::Acquire)
     }
 
-    /// The state, and the reason for it.
     pub(crate) fn state(&self) -> CircuitState {
         match self.0.trial.lock().opened.clone() {
             Some((since, error)) => CircuitState::Open { since, error },
@@ -177,7 +166,7 @@ impl Breaker {
 
     /// Records the result of an admitted call: `error` is `None` if it succeeded.
     pub(crate) fn record(&self, admission: Admission, error: Option<&StoreError>) {
-        // The store was not asked. A trial that was to ask it has found out nothing.
+        // The store was not called, so a probe has no result.
         if error.is_some_and(|error| error.kind() == StoreErrorKind::Overloaded) {
             return;
         }
@@ -185,7 +174,7 @@ impl Breaker {
         match (admission, failure) {
             (Admission::Closed(known), None) => self.0.succeeded(known),
             (Admission::Closed(known), Some(error)) => {
-                // A call that was under way when the circuit opened says nothing about the time since.
+                // A call that started before the circuit opened says nothing about the time since.
                 let is_of_now = known.openings == self.0.openings.load(Ordering::Relaxed);
                 if is_of_now && self.0.is_news(known, error) {
                     self.0.failed(error);
@@ -197,8 +186,8 @@ impl Breaker {
         }
     }
 
-    /// Records a result that was there at once. An answer that has taken no time says nothing about calls that get none, and
-    /// is not counted as news for them: all threads would write the same counter.
+    /// Records an immediate result. Immediate success says nothing about slow calls, so it is not counted as a success
+    /// for them; otherwise, all threads would write to the same counter.
     pub(crate) fn record_at_once(&self, admission: Admission, error: Option<&StoreError>) {
         match (&admission, error) {
             (Admission::Closed(_), None) => self.0.end_row(),
@@ -216,10 +205,10 @@ impl Circuit {
         })
     }
 
-    /// Returns `true` if a failure says something new about the store.
+    /// Returns `true` if the failure counts, and is not explained by other calls.
     fn is_news(&self, known: Known, error: &StoreError) -> bool {
         match error.kind() {
-            // The first call to find the store unreachable speaks for all that were under way then.
+            // The first call that finds the store unreachable represents all calls in flight at the time.
             StoreErrorKind::Unreachable => is_first(&self.losses, known.losses),
             StoreErrorKind::TimedOut => self.answers.load(Ordering::Relaxed) == known.answers,
             _ => true,
@@ -234,7 +223,7 @@ impl Circuit {
         self.end_row();
     }
 
-    /// The next failure is not one after others.
+    /// Ends a series of consecutive failures.
     fn end_row(&self) {
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
@@ -247,7 +236,7 @@ impl Circuit {
             return;
         }
         let mut trial = self.trial.lock();
-        // The failures of calls that were under way together open it once.
+        // Concurrent failures open the circuit once.
         if !self.is_open.load(Ordering::Acquire) {
             trial.pause = Breaker::FIRST_PAUSE;
             let now = self.clock.now();
@@ -265,7 +254,7 @@ impl Circuit {
         trial.is_running = false;
         trial.opened = None;
         self.failures.store(0, Ordering::Relaxed);
-        // Another trial may have closed it meanwhile.
+        // Another probe may have closed the circuit since.
         if self.is_open.swap(false, Ordering::AcqRel) {
             self.log.closed(self.rejected.swap(0, Ordering::Relaxed));
         }
@@ -282,7 +271,7 @@ impl Circuit {
         trial.at = self.clock.now().saturating_add(jittered(trial.pause));
     }
 
-    /// A cancelled call says nothing about the store, so another one tries soon.
+    /// A cancelled call says nothing about the store, so another probe follows soon.
     // ## Half-open => Open
     fn cancel_trial(&self) {
         let mut trial = self.trial.lock();
@@ -293,7 +282,7 @@ impl Circuit {
     }
 }
 
-/// Counts, and returns `true`, unless another call has counted since.
+/// Increments the counter and returns `true`, unless another call has done so since `known` was read.
 fn is_first(count: &AtomicU32, known: u32) -> bool {
     let next = known.wrapping_add(1);
     count
@@ -301,7 +290,7 @@ fn is_first(count: &AtomicU32, known: u32) -> bool {
         .is_ok()
 }
 
-/// The one call that tries. Ends the trial when the call is cancelled before it has a result.
+/// Ends the probe if its call is cancelled before it has a result.
 #[derive(Debug)]
 pub(crate) struct TrialGuard(Arc<Circuit>);
 
@@ -311,7 +300,7 @@ impl Drop for TrialGuard {
     }
 }
 
-/// Between half the pause and all of it, so that the instances of a service do not come back in step.
+/// Between half of `pause` and `pause`, so that the instances of a service do not retry in lockstep.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     pause / 2 + (pause / 2).mul_f64(f64::from(random::number()) / f64::from(u32::MAX))
 }
@@ -393,7 +382,8 @@ mod tests {
         StoreError::new(StoreErrorKind::Unreachable, "test")
     }
 
-    /// Found by cutting connections under load: five requests on one of them opened the circuit although Redis was fine.
+    /// Regression, found by cutting connections under load: five requests on one connection opened the circuit although
+    /// Redis was healthy.
     #[test]
     fn what_was_under_way_when_a_connection_broke_fails_once() {
         let (_, breaker) = manual();
@@ -408,7 +398,8 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
-    /// Found with a process that had more to do than it could: the store had answered, and no task had time to read it.
+    /// Regression, found with an overloaded process: the store had responded, but no task had time to read the
+    /// response.
     #[test]
     fn a_missed_deadline_says_nothing_against_a_store_that_has_answered_others_meanwhile() {
         let (_, breaker) = manual();
@@ -420,7 +411,7 @@ mod tests {
             }
             assert!(matches!(breaker.admit(), Admission::Closed { .. }));
         }
-        // A call that began after the last answer is news.
+        // A call that started after the last response counts.
         let late: Vec<_> = (0..Breaker::FAILURES).map(|_| breaker.admit()).collect();
         for admission in late {
             breaker.record(admission, Some(&failure()));
@@ -428,7 +419,7 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
-    /// From a distant server, an answer that has come just now was sent long before.
+    /// A response that has just arrived from a remote server was sent long before.
     #[test]
     fn an_answer_counts_also_if_its_call_began_before_the_one_that_is_late() {
         let (_, breaker) = manual();
@@ -471,7 +462,7 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
-    /// With a deadline that is longer than the pause, calls to an unavailable store end when it is back.
+    /// If the deadline is longer than the pause, calls to an unavailable store may fail after it has recovered.
     #[test]
     fn what_was_under_way_when_the_circuit_opened_does_not_open_it_again() {
         let (clock, breaker) = manual();

@@ -1,10 +1,8 @@
-//! Errors: of a configuration, found by `build()`; and of a store, at run time.
-
 use std::{borrow::Cow, error::Error, fmt, ops::RangeInclusive, sync::Arc};
 
-/// A mistake in the configuration, found before the first request.
+/// An invalid configuration, found before the first request.
 ///
-/// The message names the policy or setting, the value and the bound. Match on [`kind`](Self::kind) rather than on the
+/// The message names the policy or setting, the value and the allowed range. Match on [`kind`](Self::kind), not on the
 /// text.
 ///
 /// ```
@@ -21,8 +19,8 @@ use std::{borrow::Cow, error::Error, fmt, ops::RangeInclusive, sync::Arc};
 /// assert_eq!(error.to_string(), "policy \"minute\": burst capacity 0 is outside 1..=999999999999999");
 /// ```
 ///
-/// If another error is behind it, from reading a URL for example, that is its
-/// [`source`](std::error::Error::source). Two errors are equal if kind and message are.
+/// An underlying error, for example from parsing a URL, is the [`source`](std::error::Error::source). Two errors are
+/// equal if their kinds and messages are.
 #[derive(Clone, Debug)]
 pub struct ConfigError {
     kind: ConfigErrorKind,
@@ -32,12 +30,12 @@ pub struct ConfigError {
 
 /// The category of a [`ConfigError`].
 ///
-/// You want it where settings come from outside of the program, to say which of them is to be mended.
+/// Useful if settings come from outside the program, to report which setting is invalid.
 ///
 /// ```
 /// use tower_quota::{PolicySet, ConfigErrorKind, QuotaPolicy};
 ///
-/// /// Which column of a table of limits is to be mended.
+/// /// Returns the invalid column of a table of limits.
 /// fn column(name: &'static str, requests: u64) -> &'static str {
 ///     match PolicySet::new([QuotaPolicy::per_hour(name, requests)]) {
 ///         Ok(_) => "",
@@ -53,53 +51,53 @@ pub struct ConfigError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConfigErrorKind {
-    /// An access list: a network in it that cannot be read, one rule too many, or a second list for one layer.
+    /// An access list: an invalid network, too many rules, or a second list for one layer.
     AccessRules,
     /// The algorithm of a policy.
     Algorithm,
-    /// The time for which a policy [blocks](crate::QuotaPolicy::with_lockout).
+    /// The time for which a policy [locks out](crate::QuotaPolicy::with_lockout) callers.
     Lockout,
     /// The burst capacity of a policy.
     BurstCapacity,
     /// The current capacity of a service.
     Capacity,
-    /// The cost of every request, which a policy could never let pass.
+    /// The cost of every request, which exceeds what a policy can ever admit.
     Cost,
-    /// A time limit: the deadline of a decision, a connection time.
+    /// A timeout, such as the deadline of a decision or of a connection.
     Deadline,
     /// The size of the rejection cache.
     RejectionCache,
-    /// The number of requests that may wait for a store.
+    /// The maximum number of requests that wait for a store.
     MaxWaiting,
-    /// No policies, or more than one layer can hold.
+    /// No policies, or more than a layer can have.
     Policies,
-    /// Two policies of one layer with the same name, or with names that cannot be told apart in a store.
+    /// Two policies of a layer with the same name, or with names that a store cannot distinguish.
     DuplicatePolicy,
     /// Two tiers with the same name.
     DuplicateTier,
-    /// Requests that are not counted: a path or network that cannot be read, or too many exemptions.
+    /// An exemption: an invalid path or network, or too many of them.
     Exemption,
-    /// A second claim of the rules of one limiter: see [`RulesHandle::claim`](crate::RulesHandle::claim).
+    /// A second claim of a limiter's rules: see [`RulesHandle::claim`](crate::RulesHandle::claim).
     Claim,
-    /// The attribution of requests: a missing key, an unreadable network, a prefix length, a header name.
+    /// The key: missing, or with an invalid network, prefix length or header name.
     Key,
     /// The name of a policy.
     PolicyName,
     /// The quota of a policy.
     Quota,
-    /// The status of rejections, because of a quota or of an access list.
+    /// The status of requests rejected by a quota or an access list.
     RejectionStatus,
-    /// The response fields: a setting, or a policy that the chosen dialect cannot express.
+    /// The response fields: an invalid setting, or a policy that the chosen dialect cannot express.
     ResponseFields,
     /// The scope of a layer.
     Scope,
-    /// A setting of a store: its address, credentials, TLS, size.
+    /// A setting of a store, such as its address, credentials, TLS or size.
     Store,
     /// A setting of a [`TierLayer`](crate::tier::TierLayer).
     Tier,
-    /// A unit of your own: its name, its cost, or one too many.
+    /// A custom unit: its name, its cost, or one too many.
     Unit,
-    /// The number of units that an instance may prefetch at once.
+    /// The number of units that an instance may prefetch.
     Prefetch,
     /// The window of a policy.
     Window,
@@ -114,19 +112,18 @@ impl ConfigError {
         }
     }
 
-    /// The same error with its cause.
     pub(crate) fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
     }
 
-    /// The same error about a part of something: `policy "a": …`.
+    /// Prefixes the message, as in `policy "a": …`.
     pub(crate) fn within(mut self, whole: impl fmt::Display) -> Self {
         self.message.insert_str(0, &format!("{whole}: "));
         self
     }
 
-    /// An error of this kind if `value` is outside `range`; `name` is that of the setting.
+    /// `name` is the name of the setting.
     pub(crate) fn check_range<T: PartialOrd + fmt::Debug>(
         kind: ConfigErrorKind,
         name: impl fmt::Display,
@@ -139,7 +136,7 @@ impl ConfigError {
         }
     }
 
-    /// The category of the error.
+    /// Returns the category of the error.
     pub fn kind(&self) -> ConfigErrorKind {
         self.kind
     }
@@ -165,10 +162,10 @@ impl Error for ConfigError {
     }
 }
 
-/// The reason why a store gave no decision.
+/// The reason why a store could not make a decision.
 ///
-/// No client ever sees it: the layer's [`FailureMode`](crate::FailureMode) decides what happens to the request. You
-/// meet it when you ask a store yourself, and make it in a [`Store`](crate::Store) of your own.
+/// Clients never see this error: the [`FailureMode`](crate::FailureMode) determines what happens to the request.
+/// Programs get it if they call a store directly, and create it to implement [`Store`](crate::Store).
 ///
 /// ```
 /// use std::{error::Error, io};
@@ -188,13 +185,13 @@ pub struct StoreError {
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// The kinds of [`StoreError`], by what they say about the next call.
+/// The kind of a [`StoreError`], which determines how the circuit breaker treats it.
 ///
-/// After five errors in a row that are [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) or
-/// [`Unreachable`](Self::Unreachable), the circuit breaker of a layer opens, and the store is left alone for a while.
-/// A missed deadline counts only if the store has answered no call since this one began: a store that answers others is
-/// there, and it is the process or the network that was late. [`Failed`](Self::Failed) is an answer like any other:
-/// the count resets. [`Overloaded`](Self::Overloaded) changes nothing.
+/// After five consecutive errors of the kinds [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) or
+/// [`Unreachable`](Self::Unreachable), the circuit opens, and the store is not called for a while. A timeout counts
+/// only if the store has completed no other call since this one began. Otherwise, the store is healthy, and the process
+/// or the network was slow. [`Failed`](Self::Failed) resets the count, like any other response.
+/// [`Overloaded`](Self::Overloaded) does not affect it.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
@@ -202,7 +199,7 @@ pub struct StoreError {
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// # use tower_quota::{Limiter, RateLimitLayerBuilder, Settlement, clock::{Clock, Timestamp}};
 ///
-/// /// Always fails, and counts how often.
+/// /// Always fails, and counts calls.
 /// #[derive(Clone, Debug)]
 /// struct Failing(StoreErrorKind, Arc<AtomicUsize>);
 ///
@@ -216,7 +213,7 @@ pub struct StoreError {
 ///     // …
 /// }
 ///
-/// // The number of calls that it gets from twenty requests.
+/// // The number of store calls for 20 requests.
 /// let calls = async |kind| {
 ///     let store = Failing(kind, Arc::default());
 /// #   let layer = RateLimitLayerBuilder::from(Limiter::builder(store.clone()).clock(Clock::manual(Timestamp::from_micros(0))))
@@ -241,23 +238,24 @@ pub struct StoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// The circuit breaker is open: the store was not asked.
+    /// The circuit breaker is open, so the store was not called.
     CircuitOpen,
-    /// The store was not asked, because more requests wait for it than it decides in time, or than
-    /// [may wait](crate::LimiterBuilder::max_waiting), or the process had no time to read the answer. This kind says
-    /// nothing about the server's health and does not open the circuit.
+    /// The store was not called because more requests wait than it can decide in time, or than
+    /// [may wait](crate::LimiterBuilder::max_waiting), or the process was too busy to read the response. Does not open
+    /// the circuit, because the server may be healthy.
     Overloaded,
-    /// The store answered, but not with a decision: a script error, a missing permission. The next call may well succeed,
-    /// so this kind does not open the circuit.
+    /// The store responded, but without a decision, for example because of a script error or a missing permission. Does
+    /// not open the circuit, because the next call may succeed.
     Failed,
-    /// No answer within the deadline.
+    /// The store did not respond within the deadline.
     TimedOut,
-    /// The store answered that it cannot work now: read-only, loading.
+    /// The store responded that it is not operational, for example because it is read-only or loading.
     Unavailable,
-    /// The store has no memory for another charge (`OOM` from Redis). It still rejects callers whose quota is exhausted, so
-    /// this kind does not open the circuit. See [`fallback`](crate::LimiterBuilder::fallback) for what decides then.
+    /// The store has no memory for another charge (`OOM` from Redis). It still rejects callers whose quota is
+    /// exhausted, so this kind does not open the circuit. [`fallback`](crate::LimiterBuilder::fallback) describes what
+    /// decides instead.
     OutOfMemory,
-    /// The store could not be reached: connection refused, cut or reset, or a reply on it was not that of its call.
+    /// The store could not be reached, the connection broke, or it delivered a reply to a different call.
     Unreachable,
 }
 
@@ -276,7 +274,7 @@ impl StoreErrorKind {
 }
 
 impl StoreError {
-    /// An error of this kind, without a cause; `message` should say what was attempted and what came back.
+    /// Creates an error. `message` should describe what was attempted and the response.
     pub fn new(kind: StoreErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind,
@@ -285,25 +283,25 @@ impl StoreError {
         }
     }
 
-    /// The same error with its cause.
+    /// Adds the underlying error.
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
     }
 
-    /// The category of the error: its meaning for the next call.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// Both errors in one, of this kind.
+    /// Combines both messages under the kind of `self`.
     pub(crate) fn beside(mut self, other: Self) -> Self {
         self.message = format!("{}; {}", self.message, other.message).into();
         self
     }
 
-    /// Returns `true` if the whole store is affected, so that another call at once would only cost time.
+    /// Returns `true` if the whole store is affected, so that calling it again would only cost time.
     pub(crate) fn opens_circuit(&self) -> bool {
         use StoreErrorKind::{TimedOut, Unavailable, Unreachable};
 

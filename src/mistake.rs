@@ -1,7 +1,6 @@
-//! Mistakes in how limits are set up that `build()` cannot know, or that may be meant: each has a name, which its event
-//! carries, and a section of that name in `docs/mistakes.md`.
+//! Likely misconfigurations that `build()` cannot detect, or that may be intended. Each has a name, which its event
+//! contains, and a section of that name in `docs/mistakes.md`.
 
-/// An enum, and for each of its values the name and the address of its section.
 macro_rules! mistakes {
     ($($mistake:ident $name:literal;)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,29 +53,29 @@ mistakes! {
     UnknownTier "unknown-tier";
 }
 
-/// The facts that one request shows about a key, and the mistakes in it. An extractor notes them here.
+/// Facts that one request reveals about a key, including misconfigurations. Filled by extractors.
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     pub(crate) found: Vec<Finding>,
     pub(crate) parts: Vec<KeyPart>,
-    /// Descriptions of how addresses were found, if they are wanted.
+    /// Descriptions of how each address was resolved, if requested.
     pub(crate) walks: Option<Vec<String>>,
 }
 
-/// A mistake that one request shows.
+/// A misconfiguration that a request reveals.
 #[derive(Debug)]
 pub(crate) enum Finding {
-    /// Nothing says what the peer's address is.
+    /// The request does not contain its peer's address.
     NoPeerAddress,
-    /// A peer that is no trusted proxy has sent this forwarding field.
+    /// A peer that is not a trusted proxy sent this forwarding field.
     ProxyNotNamed { field: String, has_private_address: bool },
-    /// The client is a private address that a trusted proxy reported, and hops before it are not read.
+    /// A trusted proxy reported a private client address, and further hops were not read.
     SecondProxy,
-    /// A trusted proxy has sent this field, and not the one that is named.
+    /// A trusted proxy sent this field instead of the configured one.
     OtherForwardingField { field: &'static str, named: String },
 }
 
-/// A part of a key that a request was asked for.
+/// A part of the key that was looked up in a request.
 #[derive(Debug)]
 pub(crate) struct KeyPart {
     pub(crate) name: String,
@@ -84,7 +83,7 @@ pub(crate) struct KeyPart {
 }
 
 impl Diagnostics {
-    /// Notes if a request has the part of this name that its key needs.
+    /// Records whether the request has a part that its key needs.
     pub(crate) fn asked_for(&mut self, name: String, is_there: bool) {
         self.parts.push(KeyPart { name, is_there });
     }

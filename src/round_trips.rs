@@ -1,14 +1,13 @@
-//! The distance of a server, as recent calls show it.
+//! Estimates the round-trip time of a server from recent calls.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The shortest round trips of the last two windows.
+/// The minimum round-trip time over the current and the previous window.
 pub(crate) struct RoundTrips {
     window: Duration,
     shortest: Option<Duration>,
-    /// The shortest one of the window before.
     shortest_before: Option<Duration>,
     window_ends: Option<Instant>,
 }

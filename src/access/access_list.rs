@@ -1,5 +1,3 @@
-//! Networks and partition keys that are allowed or blocked, by rules that can change at any time.
-
 use std::{collections::HashMap, fmt, net::IpAddr, sync::Arc};
 
 use arc_swap::ArcSwap;
@@ -16,22 +14,22 @@ use crate::{
     sync::mutex::Mutex,
 };
 
-/// Clients that pass uncounted and clients that are rejected, by rules that can change while the service runs.
+/// Allows or blocks clients by network or partition key, with rules that can change at run time.
 ///
-/// Give it to [`access_list`](crate::RateLimitLayerBuilder::access_list), and keep a clone, which is cheap and shares its
-/// rules, to change them: from an administrator's route, a watched file, or whatever finds out who attacks. Several
-/// layers may have the same list.
+/// Pass the list to [`access_list`](crate::RateLimitLayerBuilder::access_list), and keep a clone to change its rules:
+/// from an admin route, a watched file, or an attack detector. Clones are cheap and share their rules. Several layers
+/// can share a list.
 ///
-/// A rejected request has the status 403 or, as
-/// [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status) says, 429, and the outcome
-/// [`Outcome::Blocked`](crate::Outcome::Blocked); for one that passes uncounted it is
-/// [`Outcome::Unlimited`](crate::Outcome::Unlimited). No store is asked about either, neither carries `RateLimit` fields,
-/// and the key of a request is looked for only if the list has rules about keys. The time of a look-up does not
-/// depend on the number of rules; it never waits, not even for a change of the rules.
+/// Blocked requests are rejected with status 403, or 429 if configured with
+/// [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status), and have the outcome
+/// [`Outcome::Blocked`](crate::Outcome::Blocked). Allowed requests pass uncounted, with
+/// [`Outcome::Unlimited`](crate::Outcome::Unlimited). Neither calls the store or adds `RateLimit` fields. The key is
+/// extracted only if the list has rules for keys. Lookups take constant time and never block, not even while rules
+/// change.
 ///
-/// Rules are those of this process: they are neither stored nor shared with other instances, and do not end by
-/// themselves. Another source, such as a follower of a fleet (the package `tower-quota-fleet`), adds its own in an
-/// [overlay](Self::overlay), for those clients that no rule of this process is about.
+/// Rules are local to the process: they are not stored, not shared with other instances, and do not expire. Other
+/// sources, such as a fleet follower (`tower-quota-fleet`), add their rules as an [overlay](Self::overlay), which
+/// applies to clients that match no local rule.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -67,23 +65,22 @@ pub struct AccessList(Arc<Shared>);
 struct Shared {
     client_ip: ClientIp,
     rules: ArcSwap<AccessRules>,
-    /// The rules of all overlays together, for callers that no rule of this process is about.
+    /// The merged rules of all overlays, for callers that match no local rule.
     overlaid: ArcSwap<AccessRules>,
-    /// Held during a change, so that two of them at the same time do not lose one.
+    /// Held during a change, so that concurrent changes are not lost.
     changing: Mutex<()>,
-    /// Held while `overlaid` is made of them.
+    /// Locked while `overlaid` is computed from it.
     overlays: Mutex<Vec<Overlaid>>,
 }
 
-/// The rules of one overlay.
 pub(super) struct Overlaid {
     pub(super) owner: Arc<()>,
-    /// The names of the overlays that may succeed it, once its owner has left it.
+    /// The names of overlays that may take over these rules after the owner has left.
     pub(super) left_as: Option<Vec<String>>,
     pub(super) rules: AccessRules,
 }
 
-/// The answer of an [`AccessList`] for a request.
+/// The treatment of a client by an [`AccessList`].
 ///
 /// ```
 /// use tower_quota::{Access, AccessRules};
@@ -102,7 +99,7 @@ pub(super) struct Overlaid {
 /// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 ///
-/// With the feature `serde`, it is read and written as the same text.
+/// With the feature `serde`, it is serialized as the same text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -111,12 +108,13 @@ pub(super) struct Overlaid {
 )]
 #[non_exhaustive]
 pub enum Access {
-    /// It passes uncounted.
+    /// The request passes uncounted.
     Allow,
-    /// It is rejected, and nothing is counted.
+    /// The request is rejected and not counted.
     Block,
-    /// It is counted as if there were no rule, which is the default: for a network within one that is allowed or
-    /// blocked.
+    /// The request is rate-limited as usual, as without a rule. The default.
+    ///
+    /// Use this for a network within an allowed or blocked one.
     #[default]
     Limit,
 }
@@ -133,11 +131,11 @@ impl fmt::Display for Access {
 }
 
 impl AccessList {
-    /// A list without rules, for clients whose addresses are found by `client_ip`.
+    /// Creates a list without rules, which gets client addresses from `client_ip`.
     ///
-    /// Behind a proxy, `client_ip` has to name it as [trusted](ClientIp::trusted_proxies), or all requests have the
-    /// proxy's address. A client that the field does not show has no address here: no network holds it. The prefix
-    /// lengths by which `client_ip` groups clients have no effect here.
+    /// Behind a proxy, `client_ip` must [trust the proxy](ClientIp::trusted_proxies). Otherwise, all requests have the
+    /// proxy's address. If the forwarding field does not identify the client, its address is unknown and matches no
+    /// network. The prefix lengths by which `client_ip` groups clients have no effect here.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -170,22 +168,21 @@ impl AccessList {
         }))
     }
 
-    /// The rules as they are now. Later changes do not show in them.
+    /// Returns a snapshot of the current rules.
     pub fn rules(&self) -> Arc<AccessRules> {
         self.0.rules.load_full()
     }
 
     /// Returns the current rules of all [overlays](Self::overlay) together.
     ///
-    /// They apply to requests that match no rule of the program.
-    /// Where two overlays have different rules about the same network or key, [`Block`](Access::Block) goes before
-    /// [`Allow`](Access::Allow), and that before [`Limit`](Access::Limit). All overlays together may have more rules than one
-    /// [`AccessRules`] may.
+    /// They apply to requests that match no local rule. If two overlays have different rules for the same network or
+    /// key, [`Block`](Access::Block) takes precedence over [`Allow`](Access::Allow), and `Allow` over
+    /// [`Limit`](Access::Limit). All overlays together may exceed the maximum of one [`AccessRules`].
     pub fn overlay_rules(&self) -> Arc<AccessRules> {
         self.0.overlaid.load_full()
     }
 
-    /// Takes these rules in place of all others, at one moment: a request sees either the old ones or the new ones.
+    /// Replaces all rules atomically: each request sees either the old or the new rules.
     ///
     /// ```
     /// use tower_quota::{Access, AccessList, AccessRules, key};
@@ -204,10 +201,10 @@ impl AccessList {
         self.0.rules.store(Arc::new(rules));
     }
 
-    /// Changes the rules, all at one moment. Returns what the closure returns; if that is an error, nothing changes.
+    /// Changes the rules atomically, and returns the result of the closure. If it is an error, nothing changes.
     ///
-    /// The closure is given a copy of the rules: make many changes in one call rather than in many. Changes wait for each
-    /// other, so the closure must not change the same list in another way.
+    /// The closure gets a copy of all rules, so make many changes in one call. Changes are serialized: the closure must
+    /// not change the same list through another handle.
     ///
     /// ```
     /// use tower_quota::{Access, AccessList, key};
@@ -218,7 +215,7 @@ impl AccessList {
     ///     rules.set_network("example.com", Access::Block)
     /// });
     /// assert_eq!(error.unwrap_err().to_string(), "access rules: \"example.com\" is not an address or a network");
-    /// // All of it or nothing.
+    /// // All or nothing.
     /// assert!(access.rules().is_empty());
     ///
     /// let removed = access.update(|rules| rules.remove_network("203.0.113.0/24"))?;
@@ -228,7 +225,7 @@ impl AccessList {
     ///
     /// # Errors
     ///
-    /// The address that the closure returns.
+    /// Returns the error returned by the closure.
     pub fn update<T, E>(&self, change: impl FnOnce(&mut AccessRules) -> Result<T, E>) -> Result<T, E> {
         let _changing = self.0.changing.lock();
         let mut rules = AccessRules::clone(&self.0.rules.load());
@@ -253,7 +250,7 @@ impl AccessList {
         self.0.client_ip.diagnose(request, findings);
     }
 
-    /// The answer about a key alone, where there is no request and no address.
+    /// For callers without a request, and so without an address.
     pub(crate) fn access_of_key(&self, key: &PartitionKey) -> Access {
         let (own, overlaid) = (self.0.rules.load(), self.0.overlaid.load());
         let access = [&**own, &**overlaid]
@@ -281,13 +278,11 @@ impl fmt::Debug for AccessList {
     }
 }
 
-/// The rules of an [`AccessList`], about networks and partition keys.
+/// Rules of an [`AccessList`] for networks and partition keys.
 ///
-/// The most specific network that holds an address wins: the one with the longest prefix. Where a network and a key say
-/// different things, [`Block`](Access::Block) goes before [`Allow`](Access::Allow), and that before
-/// [`Limit`](Access::Limit). A request that no rule is about is limited.
-///
-/// There are no more than 1 000 000 rules.
+/// For an address, the most specific network applies, the one with the longest prefix. If the rules for the network and
+/// the key differ, [`Block`](Access::Block) takes precedence over [`Allow`](Access::Allow), and `Allow` over
+/// [`Limit`](Access::Limit). Requests that match no rule are rate-limited as usual. There can be up to 1,000,000 rules.
 ///
 /// ```
 /// use tower_quota::{Access, AccessRules, PartitionKey};
@@ -321,19 +316,21 @@ pub struct AccessRules {
 impl AccessRules {
     const MAX_RULES: usize = 1_000_000;
 
-    /// No rules.
+    /// Creates an empty set of rules.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the rule about a network, `"192.0.2.0/24"` or a bare address, in place of one about the same network.
+    /// Sets the rule for a network, such as `"192.0.2.0/24"`, or for a single address. Replaces a rule for the same
+    /// network.
     ///
-    /// IPv4-mapped networks and those of `64:ff9b::/96` are IPv4 networks, and `::/0` holds no IPv4 address. An
-    /// IPv6 subscriber has a whole network, at least a /64: a rule about one address does not stop it.
+    /// IPv4-mapped networks, and those in `64:ff9b::/96`, are IPv4 networks; `::/0` contains no IPv4 address. An IPv6
+    /// subscriber has a whole network, at least a /64, so blocking a single address does not stop them.
     ///
-    /// A client whose address is unknown is in no network, not even in that of the proxy which has sent its request. A
-    /// client can make itself unknown where [trusted proxies](ClientIp::trusted_proxies) append to what it sends; where a
-    /// blocked client must not get through like that, also [block unknown addresses](Self::block_unknown_addresses).
+    /// Clients with an unknown address match no network, not even that of the proxy that sent their request. Clients
+    /// can hide their address if [trusted proxies](ClientIp::trusted_proxies) append to a field that clients send. To
+    /// keep blocked clients from bypassing their rule in this way, also
+    /// [block unknown addresses](Self::block_unknown_addresses).
     ///
     /// ```
     /// use tower_quota::{Access, AccessRules};
@@ -341,13 +338,13 @@ impl AccessRules {
     /// let mut rules = AccessRules::new();
     /// rules.set_network("192.0.2.0/24", Access::Block)?;
     /// assert_eq!(rules.access("192.0.2.1".parse().ok(), None), Access::Block);
-    /// // The same network, written in another way.
+    /// // The same network in a different notation.
     /// rules.set_network("::ffff:192.0.2.0/120", Access::Allow)?;
     /// assert_eq!((rules.len(), rules.access("192.0.2.1".parse().ok(), None)), (1, Access::Allow));
     ///
     /// let error = rules.set_network("192.0.2.0/33", Access::Block).unwrap_err();
     /// assert_eq!(error.to_string(), "access rules: \"192.0.2.0/33\" is not an address or a network");
-    /// // One address, or all of the network?
+    /// // Ambiguous: one address or the whole network?
     /// let error = rules.set_network("192.0.2.77/24", Access::Block).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
@@ -358,7 +355,7 @@ impl AccessRules {
     ///
     /// # Errors
     ///
-    /// If the network cannot be read, or there are too many rules.
+    /// Returns [`ConfigErrorKind::AccessRules`] if the network cannot be parsed, or if there are too many rules.
     pub fn set_network(&mut self, network: impl AsRef<str>, access: Access) -> Result<(), ConfigError> {
         let network = read(network.as_ref())?;
         if self.networks.get(network).is_none() {
@@ -368,13 +365,13 @@ impl AccessRules {
         Ok(())
     }
 
-    /// Blocks clients whose address is not known, or no longer does; they are limited unless you say so. A rule that
-    /// [allows](Access::Allow) their key does not help them.
+    /// Sets whether clients with an unknown address are blocked. Default: they are limited.
     ///
-    /// You want it to admit some networks only, and beside networks that are blocked: the address is unknown if the
-    /// request does not show its peer (a Unix socket, say), or if a trusted proxy has sent a field in which the client
-    /// [cannot be read](ClientIp::trusted_proxies). Test it behind your proxies first: one that hides its clients, as with
-    /// `for=unknown`, has all of them blocked.
+    /// Blocking also applies to clients whose key is [allowed](Access::Allow). Use this if only some networks are
+    /// admitted, and in addition to blocked networks. The address is unknown if the request does not contain its peer's
+    /// address (for example, with a Unix socket), or if a trusted proxy sent a field that
+    /// [does not identify the client](ClientIp::trusted_proxies). Test this behind your proxies first: all clients of a
+    /// proxy that hides them, as with `for=unknown`, are blocked.
     ///
     /// ```
     /// use tower_quota::{Access, AccessRules};
@@ -391,12 +388,13 @@ impl AccessRules {
         self.blocks_unknown = block;
     }
 
-    /// Sets the rule about a partition key, in place of one about the same key. It applies to requests for which the
-    /// layer's [`key`](crate::RateLimitLayerBuilder::key) is equal as a whole.
+    /// Sets the rule for a partition key, replacing a rule for the same key.
+    ///
+    /// The rule matches requests whose [`key`](crate::RateLimitLayerBuilder::key) is equal as a whole.
     ///
     /// # Errors
     ///
-    /// If there are too many rules.
+    /// Returns [`ConfigErrorKind::AccessRules`] if there are too many rules.
     pub fn set_key(&mut self, key: PartitionKey, access: Access) -> Result<(), ConfigError> {
         if !self.keys.contains_key(&key) {
             self.check_room(1)?;
@@ -405,38 +403,40 @@ impl AccessRules {
         Ok(())
     }
 
-    /// Removes the rule about exactly this network, and returns whether there was one. Rules about networks within it
-    /// and around it stay.
+    /// Removes the rule for exactly this network. Returns `true` if there was one.
+    ///
+    /// Rules for networks that contain it or are part of it remain.
     ///
     /// # Errors
     ///
-    /// If the network cannot be read.
+    /// Returns [`ConfigErrorKind::AccessRules`] if the network cannot be parsed.
     pub fn remove_network(&mut self, network: impl AsRef<str>) -> Result<bool, ConfigError> {
         Ok(self.networks.remove(read(network.as_ref())?).is_some())
     }
 
-    /// Removes the rule about this key, and returns whether there was one.
+    /// Removes the rule for a key. Returns `true` if there was one.
     pub fn remove_key(&mut self, key: &PartitionKey) -> bool {
         self.keys.remove(key).is_some()
     }
 
-    /// The number of rules, about networks and keys together: at most 1 000 000. The one about unknown addresses does
-    /// not count.
+    /// Returns the number of rules for networks and keys, at most 1,000,000.
+    ///
+    /// The setting for unknown addresses does not count.
     pub fn len(&self) -> usize {
         self.networks.len() + self.keys.len()
     }
 
-    /// Returns `true` if there is no rule.
+    /// Returns `true` if there are no rules and unknown addresses are not blocked.
     pub fn is_empty(&self) -> bool {
         self.len() == 0 && !self.blocks_unknown
     }
 
-    /// The answer for a client with this address and this key; `None` for what is not known of it.
+    /// Returns the treatment of a client with this address and key, each `None` if unknown.
     pub fn access(&self, address: Option<IpAddr>, key: Option<&PartitionKey>) -> Access {
         self.find(address, key).unwrap_or_default()
     }
 
-    /// The answer of the rules about a client, if there are any.
+    /// `None` if no rule matches.
     fn find(&self, address: Option<IpAddr>, key: Option<&PartitionKey>) -> Option<Access> {
         let address = address.map(key::canonical);
         let by_network = match address {
@@ -450,10 +450,11 @@ impl AccessRules {
         }
     }
 
-    /// Adds the rules of `other`, about networks, keys and unknown addresses.
+    /// Adds the rules of `other` for networks, keys and unknown addresses.
     ///
-    /// Where both have a rule about the same network or key, [`Block`](Access::Block) goes before [`Allow`](Access::Allow), and
-    /// that before [`Limit`](Access::Limit). Clients without an address are blocked if one of them blocks these.
+    /// If both have a rule for the same network or key, [`Block`](Access::Block) takes precedence over
+    /// [`Allow`](Access::Allow), and `Allow` over [`Limit`](Access::Limit). Unknown addresses are blocked if either
+    /// blocks them.
     ///
     /// ```
     /// use tower_quota::{Access, AccessRules};
@@ -469,7 +470,8 @@ impl AccessRules {
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigErrorKind::AccessRules`] if both together have more than 1,000,000 rules. Nothing is added then.
+    /// Returns [`ConfigErrorKind::AccessRules`] if both together have more than 1,000,000 rules. Nothing is added in
+    /// that case.
     pub fn merge(&mut self, other: &Self) -> Result<(), ConfigError> {
         self.check_room(other.len())?;
         self.add(other);
@@ -506,7 +508,7 @@ impl AccessRules {
 }
 
 impl fmt::Debug for AccessRules {
-    /// Shows no networks and no keys, which may identify a person.
+    /// Omits networks and keys, which may identify a person.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AccessRules")
             .field("networks", &self.networks.len())
@@ -515,7 +517,7 @@ impl fmt::Debug for AccessRules {
     }
 }
 
-/// Of two answers about the same client, the one that holds.
+/// The rule that takes precedence.
 fn prefer(one: Option<Access>, other: Access) -> Access {
     match (one, other) {
         (Some(Access::Block), _) | (_, Access::Block) => Access::Block,

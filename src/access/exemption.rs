@@ -1,5 +1,3 @@
-//! Requests that a layer does not count, by what is known when it is built.
-
 use std::fmt;
 
 use http::{Method, request::Parts};
@@ -16,14 +14,15 @@ use crate::{
     partition::PartitionKey,
 };
 
-/// Requests that pass uncounted: health checks, the metrics of a monitoring network, a partner.
+/// Requests that pass uncounted, such as health checks, a monitoring network or a partner.
 ///
-/// Give it to [`exempt`](crate::RateLimitLayerBuilder::exempt). No store is asked about such a request, its response
-/// carries no `RateLimit` fields, and its outcome is [`Outcome::Unlimited`](crate::Outcome::Unlimited). The hooks for
-/// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage) and [capacity](crate::RateLimitLayerBuilder::capacity)
-/// are not called for it. It is rejected all the same if an [`AccessList`](crate::AccessList) blocks its client.
+/// Pass it to [`exempt`](crate::RateLimitLayerBuilder::exempt). Exempt requests do not call the store, their responses
+/// have no `RateLimit` fields, and their outcome is [`Outcome::Unlimited`](crate::Outcome::Unlimited). The hooks for
+/// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage) and
+/// [capacity](crate::RateLimitLayerBuilder::capacity) are not called. Clients blocked by an
+/// [`AccessList`](crate::AccessList) are still rejected.
 ///
-/// An exemption is fixed when the layer is built. Rules that change while the service runs are an
+/// Exemptions are fixed when the layer is built. For rules that change at run time, use an
 /// [`AccessList`](crate::AccessList).
 ///
 /// ```
@@ -59,10 +58,10 @@ enum Condition {
     Method(Method),
     Network {
         client_ip: ClientIp,
-        /// The networks, or the problem of the first one that is invalid.
+        /// The networks, or the error in the first invalid one.
         networks: Result<Networks<()>, String>,
     },
-    /// A path, and whether it is one.
+    /// An exact path.
     Path(String),
     PathPrefix(String, PathPrefix),
     When(Box<When>),
@@ -71,7 +70,7 @@ enum Condition {
 type When = dyn Fn(&Parts) -> bool + Send + Sync;
 
 impl Exemption {
-    /// Requests with this method.
+    /// Exempts requests with this method.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -92,14 +91,13 @@ impl Exemption {
         Self(Condition::Method(method))
     }
 
-    /// Requests with exactly this path: `/health` is neither `/health/` nor `/Health` nor `/%68ealth`.
+    /// Exempts requests with exactly this path: `/health` is neither `/health/` nor `/Health` nor `/%68ealth`.
     ///
-    /// The layer compares the path of the URI as it sees it, byte for byte, without the query; it decodes
-    /// nothing. In a router that is nested in one of axum, that is the path without the prefix of the nesting. For a
-    /// gRPC method it is `/package.Service/Method`.
+    /// The path of the URI is compared byte for byte, without the query and without decoding. Inside a nested axum
+    /// router, the path does not contain the prefix of the nesting. For gRPC methods, it is `/package.Service/Method`.
     ///
-    /// A path that no request can have is an error of [`build`](crate::RateLimitLayerBuilder::build), and so is one with
-    /// empty segments, with `.` or `..`, or with percent-encoded delimiters: servers do not agree about what these mean.
+    /// [`build`](crate::RateLimitLayerBuilder::build) rejects paths that no request can have, and paths with empty
+    /// segments, `.`, `..` or percent-encoded delimiters, because servers interpret them differently.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -123,13 +121,14 @@ impl Exemption {
         Self(Condition::Path(path.into()))
     }
 
-    /// Requests with this path or one below it: `/health` holds `/health/` and `/health/live`, but not `/healthy`.
+    /// Exempts requests with this path or one below it: `/health` includes `/health/` and `/health/live`, but not
+    /// `/healthy`.
     ///
-    /// Paths are compared as in [`path`](Self::path). A slash at the end of the prefix makes no difference, and `/` holds
-    /// all paths. A path that a server behind the layer may take for another one is not exempt, whatever it begins with,
-    /// so that no client calls `/admin` uncounted as `/health/../admin`: one with an empty segment that is not the last one,
-    /// a segment `.` or `..` (with or without something behind a semicolon), a backslash, or a percent-encoded dot,
-    /// slash, backslash, semicolon or percent sign.
+    /// Paths are compared as in [`path`](Self::path). A trailing slash of the prefix is ignored, and `/` includes all
+    /// paths. To prevent clients from calling `/admin` uncounted as `/health/../admin`, paths that a server may
+    /// interpret as another path are not exempt. They contain an empty segment that is not the last, a segment `.` or
+    /// `..` (with or without a semicolon and parameters), a backslash, or a percent-encoded dot, slash, backslash,
+    /// semicolon or percent sign.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -152,14 +151,15 @@ impl Exemption {
         Self(Condition::PathPrefix(path, prefix))
     }
 
-    /// Requests of clients in these networks, `"192.0.2.0/24"` or a bare address, as `client_ip` finds their address.
+    /// Exempts clients in these networks, such as `"192.0.2.0/24"`, or with one of these addresses.
     ///
-    /// Behind a proxy, `client_ip` has to name it as [trusted](ClientIp::trusted_proxies), or all requests have the
-    /// proxy's address: an exemption of the proxy's network would then exempt all clients. A request whose peer is unknown,
-    /// or whose client a trusted proxy's field does not show, is in no network. The prefix lengths by which `client_ip` groups clients have no effect here.
+    /// Behind a proxy, `client_ip` must [trust the proxy](ClientIp::trusted_proxies). Otherwise, all requests have the
+    /// proxy's address, so exempting the proxy's network would exempt all clients. Requests with an unknown peer, or
+    /// with a field that does not identify the client, match no network. The prefix lengths by which `client_ip` groups
+    /// clients have no effect here.
     ///
-    /// IPv4-mapped networks are IPv4 networks, and `::/0` holds no IPv4 address. A network that cannot be read is an
-    /// error of [`build`](crate::RateLimitLayerBuilder::build).
+    /// IPv4-mapped networks are IPv4 networks, and `::/0` contains no IPv4 address.
+    /// [`build`](crate::RateLimitLayerBuilder::build) rejects networks that cannot be parsed.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -188,10 +188,10 @@ impl Exemption {
         Self(Condition::Network { client_ip, networks })
     }
 
-    /// Requests that the layer would count for this partition key, which has to be equal as a whole.
+    /// Exempts requests with this partition key, which must be equal as a whole.
     ///
-    /// A mere claim of a client exempts it, too: see [`key::extension`](crate::key::extension) and
-    /// [`key::header`](crate::key::header) for what the key should be made from.
+    /// Make sure that clients cannot simply claim the key: see [`key::extension`](crate::key::extension) and
+    /// [`key::header`](crate::key::header).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -211,8 +211,10 @@ impl Exemption {
         Self(Condition::Key(key))
     }
 
-    /// Requests for which the closure says so. It is called at most once for each request, not if an earlier exemption
-    /// applies, and must not block. A field that any client can send is no good reason.
+    /// Exempts requests for which the closure returns `true`.
+    ///
+    /// It is called at most once per request, and not if an earlier exemption applies. It must not block. Do not rely
+    /// on fields that any client can send.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -235,7 +237,7 @@ impl Exemption {
         Self(Condition::When(Box::new(is_exempt)))
     }
 
-    /// Requests to which both apply. The second one is not looked at where the first one does not.
+    /// Exempts requests that match both conditions. The second is evaluated only if the first one matches.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -304,7 +306,7 @@ impl Exemption {
 }
 
 impl fmt::Debug for Exemption {
-    /// Shows neither networks nor keys, which may identify a person.
+    /// Omits networks and keys, which may identify a person.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Condition::And(both) => write!(f, "{:?} and {:?}", both.0, both.1),

@@ -1,13 +1,11 @@
-//! Hooks of the application: the capacity for a request, and requests that it does not want.
-
 use std::{borrow::Cow, time::Duration};
 
 use http::request::Parts;
 
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// The share of its usual capacity that a service has: the answer of a
-/// [capacity hook](crate::RateLimitLayerBuilder::capacity) for each request.
+/// The fraction of its usual capacity that a service has, as returned by a
+/// [capacity hook](crate::RateLimitLayerBuilder::capacity).
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -58,16 +56,15 @@ pub(super) enum Level {
 }
 
 impl Capacity {
-    /// All of it. The default.
+    /// The full capacity. The default.
     pub const fn full() -> Self {
         Self(Level::Full)
     }
 
-    /// A part of it, from 1 to 99 percent: all quotas, burst capacities and queues are so many percent of what they usually
-    /// are, but at least one unit.
+    /// Reduces all quotas, burst capacities and queues to `percent` percent, but at least to one unit.
     ///
-    /// Used units stay used. Clients see the lowered policies, and rejections have status 503 and
-    /// the problem type `temporary-reduced-capacity`.
+    /// Used units remain used. Clients see the reduced policies, and rejections have status 503 and the problem type
+    /// `temporary-reduced-capacity`.
     ///
     /// ```
     /// use tower_quota::Capacity;
@@ -78,8 +75,8 @@ impl Capacity {
     ///
     /// # Errors
     ///
-    /// If `percent` is outside 1 to 99. Make the value before the hook runs, or fall back to
-    /// [`full`](Self::full) by `unwrap_or_default`.
+    /// Returns [`ConfigErrorKind::Capacity`] if `percent` is outside 1 to 99. Create the value before the hook runs, or
+    /// use `unwrap_or_default` to fall back to [`full`](Self::full).
     pub fn reduced_to(percent: u8) -> Result<Self, ConfigError> {
         if (1..=99).contains(&percent) {
             return Ok(Self(Level::Reduced(percent)));
@@ -88,20 +85,21 @@ impl Capacity {
         Err(ConfigError::new(ConfigErrorKind::Capacity, message))
     }
 
-    /// None: the request is rejected with status 503 and the problem type `temporary-reduced-capacity`, and no store is
-    /// asked. The client is told to wait for so long, at least a second. `violated-policies` names all policies that hold
-    /// for the caller, since none of them has anything left, but neither hidden ones nor shadows.
+    /// Rejects the request with status 503 and the problem type `temporary-reduced-capacity`, without calling the
+    /// store.
+    ///
+    /// `Retry-After` is set to `retry_after`, at least one second. `violated-policies` lists all policies that apply to
+    /// the caller, except hidden and shadow policies.
     pub const fn exhausted(retry_after: Duration) -> Self {
         Self(Level::Exhausted(retry_after))
     }
 }
 
-/// A request is a part of a pattern that the application does not want: what a
-/// [detection hook](crate::RateLimitLayerBuilder::abnormal_usage) says.
+/// Marks a request as abnormal usage; returned by a [detection hook](crate::RateLimitLayerBuilder::abnormal_usage).
 ///
-/// It is rejected with status 429 and the problem type `abnormal-usage-detected`, and takes no quota. The content has the
-/// names of the [policies](Self::with_violated_policy) that it is about, as the example of draft-11, section Abnormal Usage
-/// Detected, has them.
+/// The request is rejected with status 429 and the problem type `abnormal-usage-detected`, and is not counted. The
+/// content lists the violated [policies](Self::with_violated_policy), as in the example in draft-11, section Abnormal
+/// Usage Detected.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -134,7 +132,7 @@ pub struct AbnormalUsage {
 }
 
 impl AbnormalUsage {
-    /// Abnormal usage that says nothing about when it will end, and names no policy.
+    /// Creates a value without a wait and without violated policies.
     pub const fn new() -> Self {
         Self {
             retry_after: None,
@@ -142,12 +140,11 @@ impl AbnormalUsage {
         }
     }
 
-    /// Tells the client the name of a policy that the usage has violated, beside those of other calls: in
-    /// `violated-policies` of the problem, or in the details of a gRPC status.
+    /// Adds the name of a violated policy to the response.
     ///
-    /// You want it where the client can do something about it: the name should be one that `RateLimit-Policy` has, or that
-    /// your documentation explains. The layer does not look for it in its rules, but a policy of this name that is
-    /// [hidden](crate::QuotaPolicy::hidden) is not named.
+    /// The name appears in `violated-policies` of the problem, or in the details of a gRPC status. Use this if clients
+    /// can react to it: the name should occur in `RateLimit-Policy` or in your documentation. It does not have to be
+    /// the name of a policy, but [hidden](crate::QuotaPolicy::hidden) policies are omitted.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -174,14 +171,14 @@ impl AbnormalUsage {
         self
     }
 
-    /// Tells the client how long to wait, at least a second.
+    /// Sets the `Retry-After` of the response, at least one second.
     #[must_use]
     pub const fn with_retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
 
-    /// The names of the policies, and the wait.
+    /// The violated policies and the wait.
     pub(crate) fn into_parts(self) -> (Vec<Cow<'static, str>>, Option<Duration>) {
         (self.violated, self.retry_after)
     }

@@ -1,4 +1,4 @@
-//! A request and its key, which is extracted at most once and not before it is needed.
+//! A request and its key, which is extracted lazily and at most once.
 
 use std::cell::OnceCell;
 
@@ -21,7 +21,6 @@ impl<'a> KeyedRequest<'a> {
         }
     }
 
-    /// The key that the layer counts by.
     pub(crate) fn key(&self) -> Option<&PartitionKey> {
         self.key.get_or_init(|| self.extractor.extract(self.request)).as_ref()
     }

@@ -1,4 +1,4 @@
-//! Screening: the steps before any quota.
+//! Screening: the checks that precede all quotas.
 
 mod access_list;
 mod exemption;
@@ -26,10 +26,9 @@ use crate::{
     mistake::Diagnostics,
 };
 
-/// The settings of the steps before any quota.
 #[derive(Default)]
 pub(crate) struct Screening {
-    /// 403 if it is not set.
+    /// Default: 403.
     pub(crate) blocked_status: Option<StatusCode>,
     pub(crate) exemptions: Vec<Exemption>,
     pub(crate) skips_cors_preflight: bool,
@@ -37,18 +36,17 @@ pub(crate) struct Screening {
     pub(crate) capacity: Option<Box<CapacityOf>>,
 }
 
-/// The result of the screening of a request.
 pub(crate) enum Screened {
-    /// It is counted with so many percent of the quotas.
+    /// Count the request with this percentage of the quotas.
     Counted(u8),
-    /// It passes or is rejected without any policy, and may be told how long to wait.
+    /// Admit or reject the request without any policy. The duration is the `Retry-After`.
     Decided(Outcome, Option<Duration>),
-    /// The application has found it to be abnormal usage.
+    /// Rejected by the application.
     Abnormal(AbnormalUsage),
 }
 
 impl Screening {
-    /// Every exemption of a layer may be asked about every request.
+    /// Limited, because every exemption of a layer may be evaluated for every request.
     const MAX_EXEMPTIONS: usize = 64;
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -67,15 +65,15 @@ impl Screening {
         }
     }
 
-    /// Notes what a request shows of mistakes in how addresses are found.
+    /// Records misconfigurations of client addresses that a request reveals.
     pub(crate) fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         self.exemptions
             .iter()
             .for_each(|exemption| exemption.diagnose(request, findings));
     }
 
-    /// Access list → kill switch → exemptions → abnormal usage → capacity. `None` if the switch is off and the access list
-    /// does not block the request: no closure of the application runs then.
+    /// Access list → kill switch → exemptions → abnormal usage → capacity. `None` if limits are switched off and the
+    /// access list does not block the request; no closure of the application is called in that case.
     pub(crate) fn screen(
         &self,
         caller: &KeyedRequest<'_>,
@@ -104,7 +102,7 @@ impl Screening {
         }
     }
 
-    /// Screens a request and describes the result.
+    /// Like [`screen`](Self::screen), but also describes the result.
     pub(crate) fn explain(
         &self,
         caller: &KeyedRequest<'_>,
@@ -139,7 +137,7 @@ impl Screening {
             || self.exemptions.iter().any(|exemption| exemption.matches(caller))
     }
 
-    /// The status of a rejection, where `usual` is that of one because a quota is used up.
+    /// `usual` is the status of rejections by a quota.
     pub(crate) fn rejection_status(&self, outcome: Outcome, usual: StatusCode) -> StatusCode {
         match outcome {
             Outcome::Blocked => self.blocked_status.unwrap_or(StatusCode::FORBIDDEN),
@@ -148,7 +146,7 @@ impl Screening {
     }
 }
 
-/// As the Fetch standard defines it.
+/// As defined by the Fetch standard.
 fn is_cors_preflight(request: &Parts) -> bool {
     request.method == Method::OPTIONS
         && request.headers.contains_key(header::ORIGIN)

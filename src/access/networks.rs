@@ -1,5 +1,3 @@
-//! Values by network, of which the one with the longest prefix is found.
-
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap},
@@ -9,15 +7,15 @@ use std::{
 use foldhash::fast::RandomState;
 use ipnet::IpNet;
 
-/// One map for each prefix length in use: a look-up asks at most 33 of them for an IPv4 address and 129 for an IPv6
-/// address, however many networks there are.
+/// A longest-prefix-match table with one map per prefix length in use. A lookup reads at most 33 maps for an IPv4
+/// address and 129 for an IPv6 address, however many networks there are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Networks<V> {
     v4: ByLength<V>,
     v6: ByLength<V>,
 }
 
-/// Longest prefix first; the values by the first address of their network.
+/// Longest prefix first. The keys are the first addresses of the networks.
 type ByLength<V> = BTreeMap<Reverse<u8>, HashMap<IpAddr, V, RandomState>>;
 
 impl<V> Networks<V> {
@@ -29,7 +27,7 @@ impl<V> Networks<V> {
         self.v4.values().chain(self.v6.values()).map(HashMap::len).sum()
     }
 
-    /// The bits of `network` after its prefix are zero.
+    /// The bits of `network` after its prefix must be zero.
     pub(super) fn insert(&mut self, network: IpNet, value: V) -> Option<V> {
         let family = self.family_mut(network.addr());
         let values = family.entry(Reverse(network.prefix_len())).or_default();
@@ -46,7 +44,7 @@ impl<V> Networks<V> {
         removed
     }
 
-    /// The value of exactly this network.
+    /// Matches exactly this network.
     pub(super) fn get(&self, network: IpNet) -> Option<&V> {
         let family = self.family(network.addr());
         family.get(&Reverse(network.prefix_len()))?.get(&network.addr())
@@ -62,7 +60,7 @@ impl<V> Networks<V> {
         })
     }
 
-    /// The value of the smallest network that holds the address.
+    /// The value of the smallest network that contains the address.
     pub(super) fn longest_match(&self, address: IpAddr) -> Option<&V> {
         let mut family = self.family(address).iter();
         family.find_map(|(length, values)| values.get(&IpNet::new(address, length.0).ok()?.network()))

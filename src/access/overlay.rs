@@ -1,16 +1,14 @@
-//! Access rules beside those of the program.
-
 use std::{fmt, sync::Arc};
 
 use super::access_list::{AccessList, AccessRules, Overlaid};
 
-/// Access rules of another source, beside those of the program.
+/// Access rules from another source, in addition to the local rules of an [`AccessList`].
 ///
-/// [`AccessList::overlay`] creates an overlay. Use it for rules that come from etcd or a ConfigMap. Overlays apply to requests
-/// that match no rule of the program, and several overlays apply together: see [`AccessList::overlay_rules`].
+/// Created by [`AccessList::overlay`], for example for rules from etcd or a ConfigMap. Overlays apply to requests that
+/// match no local rule. Several overlays apply together: see [`AccessList::overlay_rules`].
 ///
-/// Dropping an overlay removes its rules. So that blocked clients do not get through while a source is replaced, end the old
-/// overlay with [`leave`](Self::leave), and give both the same [name](Self::named).
+/// Dropping an overlay removes its rules. To keep clients blocked while a source is replaced, end the old overlay with
+/// [`leave`](Self::leave), and give both overlays the same [name](Self::named).
 ///
 /// # Examples
 ///
@@ -39,7 +37,7 @@ pub struct AccessOverlay {
 }
 
 impl AccessList {
-    /// Creates an empty overlay, for the rules of another source.
+    /// Creates an empty overlay for the rules of another source.
     pub fn overlay(&self) -> AccessOverlay {
         AccessOverlay::new(self.clone())
     }
@@ -54,18 +52,18 @@ impl AccessOverlay {
         }
     }
 
-    /// Adds a name, by which the overlay succeeds others that were [left](Self::leave). Default: none.
+    /// Adds a name, which lets the overlay replace overlays that were [left](Self::leave) under it. Default: none.
     ///
-    /// An overlay can have several names, such as that of its source and that of the limiter.
+    /// An overlay can have several names, for example those of its source and of the limiter.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
         self
     }
 
-    /// Replaces all rules of the overlay at one moment.
+    /// Replaces all rules of the overlay atomically.
     ///
-    /// The rules of overlays that were [left](Self::leave) with one of its names are removed at the same moment. The cost grows
-    /// with the number of rules in all overlays of the list.
+    /// This also removes the rules of overlays that were [left](Self::leave) under one of its names. The cost is
+    /// proportional to the number of rules in all overlays of the list.
     pub fn replace(&self, rules: AccessRules) {
         self.list.change_overlays(|overlays| {
             overlays.retain(|other| !self.owns(other) && !self.succeeds(other));
@@ -77,10 +75,10 @@ impl AccessOverlay {
         });
     }
 
-    /// Ends the overlay and leaves its rules in force.
+    /// Ends the overlay but keeps its rules.
     ///
-    /// They apply until an overlay with one of the same [names](Self::named) [replaces](Self::replace) its own rules. Without a
-    /// name, they apply as long as the list exists.
+    /// They apply until an overlay with one of the same [names](Self::named) [replaces](Self::replace) its own rules.
+    /// Without a name, they apply as long as the list exists.
     pub fn leave(mut self) {
         let names = std::mem::take(&mut self.names);
         self.list.change_overlays(|overlays| {

@@ -1,13 +1,11 @@
-//! Paths of requests, compared without anything being decoded.
-
 use http::uri::PathAndQuery;
 
-/// Everything at or below this path, by whole segments.
+/// A path and everything below it, by whole segments.
 #[derive(Clone, Debug)]
 pub(super) struct PathPrefix(String);
 
 impl PathPrefix {
-    /// A slash at the end is the same as none.
+    /// A trailing slash is ignored.
     pub(super) fn new(path: &str) -> Self {
         Self(path.strip_suffix('/').unwrap_or(path).to_owned())
     }
@@ -18,17 +16,17 @@ impl PathPrefix {
     }
 }
 
-/// Returns `true` if a path in a setting can be that of a request, and every server reads it alike.
+/// Returns `true` if a configured path can be that of a request and has the same meaning for every server.
 pub(super) fn is_sound(path: &str) -> bool {
-    // Parsing takes off what is not a part of the path.
+    // Parsing removes everything that is not part of the path.
     let parsed = path
         .parse()
         .map(|parsed: PathAndQuery| parsed.path() == path && parsed.query().is_none());
     path.starts_with('/') && parsed.unwrap_or(false) && is_plain(path)
 }
 
-/// Returns `true` if no server behind the layer can take the path for another one. Servers differ in their reading of empty
-/// segments, of `.` and `..`, of what stands behind a semicolon, and of delimiters that are percent-encoded.
+/// Returns `true` if no server behind the layer can interpret the path as another one. Servers differ in how they treat
+/// empty segments, `.` and `..`, text after a semicolon, and percent-encoded delimiters.
 fn is_plain(path: &str) -> bool {
     let mut segments = path.split('/').skip(1).peekable();
     while let Some(segment) = segments.next() {
@@ -128,7 +126,7 @@ mod tests {
         }
     }
 
-    /// The segments of a path as the laxest server reads it: it decodes as often as it can and takes everything for a
+    /// The segments of a path as read by the most lenient server, which decodes repeatedly and treats everything as a
     /// delimiter.
     fn as_read_by_the_laxest_server(path: &str) -> Vec<String> {
         let mut decoded = path.to_owned();

@@ -1,5 +1,3 @@
-//! The client's address: the peer's, or what trusted proxies say of it.
-
 mod address;
 mod forwarded;
 mod one_address;
@@ -22,21 +20,22 @@ use crate::{
     partition::{PartitionKey, ToPartitionKey},
 };
 
-/// The client's IP address; IPv6 clients are grouped by their /64 network.
+/// Extracts the client's IP address. IPv6 clients are grouped by their /64 network.
 ///
-/// Use it where callers are not known by name, or before they are. By default no header field is believed: the client
-/// is the peer of the connection. The peer's address is looked for in the request's extensions, in this order:
-/// - [`PeerAddress`], which a hyper server sets itself;
-/// - with the feature `axum`, `axum::extract::ConnectInfo<SocketAddr>`, as left by
+/// Use this for callers that are not, or not yet, authenticated. By default, header fields are ignored, and the client
+/// is the peer of the connection. Its address is taken from the first of these request extensions:
+///
+/// - [`PeerAddress`], which a server built on hyper must set;
+/// - with the feature `axum`, `axum::extract::ConnectInfo<SocketAddr>`, set by
 ///   `into_make_service_with_connect_info::<SocketAddr>()`;
-/// - with the feature `tonic`, `tonic::transport::server::TcpConnectInfo`, which tonic's server sets, with TLS as
-///   without.
+/// - with the feature `tonic`, `tonic::transport::server::TcpConnectInfo`, which tonic's server sets with and without
+///   TLS.
 ///
-/// A request that has none of them, from a Unix socket for instance, has no key, whatever its header fields say.
+/// Requests without any of them, for example from a Unix socket, have no key, whatever their header fields contain.
 ///
-/// Behind a load balancer or gateway every peer is that machine, and all clients would share one quota. Name the
-/// machines as [trusted proxies](ClientIp::trusted_proxies), and the field that they write; [`docs::proxies`] has the
-/// lines for nginx, Envoy, AWS and Cloudflare:
+/// Behind a load balancer or gateway, that machine is the peer of every connection, so all clients would share one
+/// quota. Declare such machines as [trusted proxies](ClientIp::trusted_proxies), together with the field that they
+/// write. [`docs::proxies`] contains the settings for nginx, Envoy, AWS and Cloudflare.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -44,7 +43,7 @@ use crate::{
 ///
 /// let by_address = key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/8", "::1"]);
 ///
-/// // The claim of the client (203.0.113.9), and the address that the proxy (10.0.0.1) has appended:
+/// // The client (203.0.113.9) sent a false address, and the proxy (10.0.0.1) appended the actual one:
 /// let mut request = http::Request::get("/").header("x-forwarded-for", "192.0.2.66, 203.0.113.9").body(()).unwrap();
 /// request.extensions_mut().insert(PeerAddress(SocketAddr::from(([10, 0, 0, 1], 4711))));
 /// let (mut request, ()) = request.into_parts();
@@ -54,7 +53,7 @@ use crate::{
 /// request.extensions.insert(PeerAddress(SocketAddr::from(([198, 51, 100, 7], 4711))));
 /// assert_eq!(by_address.resolve(&request), "198.51.100.7".parse().ok());
 ///
-/// // Nor is it believed if the sender is unknown:
+/// // It is also ignored if the peer is unknown:
 /// request.extensions.remove::<PeerAddress>();
 /// assert!(by_address.extract(&request).is_none());
 /// ```
@@ -71,11 +70,11 @@ pub fn client_ip() -> ClientIp {
     }
 }
 
-/// The extractor that [`client_ip`] makes, and its settings, which [`build`](crate::RateLimitLayerBuilder::build)
-/// checks.
+/// The extractor created by [`client_ip`]. [`build`](crate::RateLimitLayerBuilder::build) validates its settings.
 ///
-/// As a key it groups clients by network; [`resolve`](Self::resolve) finds the address itself. It is also what an
-/// [`AccessList`](crate::AccessList) and an [`Exemption`](crate::Exemption) find addresses by, without the grouping.
+/// As a key, it groups clients by network, while [`resolve`](Self::resolve) returns the address itself.
+/// [`AccessList`](crate::AccessList) and [`Exemption`](crate::Exemption) also use it to get addresses, without
+/// grouping.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -93,21 +92,21 @@ pub fn client_ip() -> ClientIp {
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     field: ForwardingField,
-    /// The name under which requests have the field.
+    /// The name of `field`.
     name: HeaderName,
-    /// The networks, or the first mistake in the settings of proxies.
+    /// The networks, or the first error in the settings.
     proxies: Result<Vec<IpNet>, String>,
     ipv4_prefix: u8,
     ipv6_prefix: u8,
-    /// True if whoever has connected is a proxy.
+    /// Trusts every peer as a proxy.
     any_peer: bool,
 }
 
-/// The header field in which proxies write whom they forward for.
+/// The header field in which proxies report the client.
 ///
-/// Only one is believed, the one that your proxies really write: a proxy that writes `X-Forwarded-For` passes on a
-/// `Forwarded` or `X-Real-IP` field just as the client has sent it, and the other way round. To believe two is to
-/// believe clients. [`docs::proxies`](crate::docs::proxies) says which proxy writes which.
+/// Only one field is trusted, which must be the one that your proxies write: a proxy that writes `X-Forwarded-For`
+/// forwards `Forwarded` and `X-Real-IP` fields as the client sent them, and vice versa. Trusting two fields means
+/// trusting clients. [`docs::proxies`](crate::docs::proxies) lists which proxy writes which field.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -116,8 +115,8 @@ pub struct ClientIp {
 ///
 /// let mut request = from("10.0.0.1");
 /// request.headers.insert("forwarded", "for=203.0.113.9".parse()?);
-/// request.headers.insert("x-forwarded-for", "192.0.2.66".parse()?); // passed on as the client has sent it
-/// request.headers.insert("x-real-ip", "192.0.2.77".parse()?); // and this one, too
+/// request.headers.insert("x-forwarded-for", "192.0.2.66".parse()?); // forwarded as the client sent it
+/// request.headers.insert("x-real-ip", "192.0.2.77".parse()?); // so is this one
 ///
 /// let believing = |field| key::client_ip().trusted_proxies(field, ["10.0.0.1"]);
 /// assert_eq!(believing(ForwardingField::Forwarded).resolve(&request), Some("203.0.113.9".parse()?));
@@ -129,17 +128,18 @@ pub struct ClientIp {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ForwardingField {
-    /// `Forwarded`, of [RFC 7239](https://www.rfc-editor.org/rfc/rfc7239): `for=192.0.2.43, for="[2001:db8::17]:4711"`.
+    /// `Forwarded` of [RFC 7239](https://www.rfc-editor.org/rfc/rfc7239): `for=192.0.2.43, for="[2001:db8::17]:4711"`.
     Forwarded,
-    /// `X-Forwarded-For`, a bare list that most proxies write: `192.0.2.43, 2001:db8::17`.
+    /// `X-Forwarded-For`, a plain list written by most proxies: `192.0.2.43, 2001:db8::17`.
     XForwardedFor,
-    /// A field of this name with one address in it, and nothing else: `X-Real-IP`, `CF-Connecting-IP`,
-    /// `Fly-Client-IP`, `True-Client-IP`, or one that you have named yourself.
+    /// A field with this name that contains exactly one address: `X-Real-IP`, `CF-Connecting-IP`, `Fly-Client-IP`,
+    /// `True-Client-IP`, or a custom one.
     ///
-    /// You want it where the outermost proxy finds the client and **overwrites** the field, and every proxy behind it
-    /// passes it on. A proxy that only adds the field where there is none lets each client choose its address.
+    /// Use this if the outermost proxy determines the client and **overwrites** the field, and all other proxies
+    /// forward it. If a proxy only adds the field when it is missing, clients can choose their address.
     ///
-    /// Two lines of the field, or two addresses in one, show no client: one of them may be the client's own.
+    /// If the field has two lines, or two addresses in one line, the client is unknown, because one of them may come
+    /// from the client.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -165,53 +165,56 @@ pub enum ForwardingField {
 }
 
 impl ClientIp {
-    /// Believes what these machines write into `field`; a second call replaces the first.
+    /// Trusts these machines to report the client in `field`. A second call replaces the first.
     ///
-    /// A network is written as `"10.0.0.0/8"`, or as a bare address if it is one machine. None at all is fine, then
-    /// nothing is believed. The hops are walked from the nearest one, at the right end of the last field line,
-    /// towards the client. Only a walk that can be read to its end finds a client:
+    /// Networks are written as `"10.0.0.0/8"`, single machines as an address. Without networks, the field is ignored.
+    /// The hops are walked from the nearest one, at the right end of the last field line, towards the client. A client
+    /// is identified only if the walk ends successfully:
     ///
     /// | the walk ends at | the client is |
     /// |---|---|
-    /// | an address outside of these networks: the peer's, or the first one from the right | that address |
-    /// | a trusted peer, and the request has no such field | the peer: a health check of the load balancer, say |
-    /// | the address in a field with [one address](ForwardingField::SingleAddress) | that address, whether it is trusted or not |
-    /// | a field with one address that has two lines, or anything else but one address in it | unknown |
-    /// | the left end of the list, all of whose hops are trusted | the leftmost hop: a machine of yours behind a proxy |
-    /// | a hop that is empty or no address: `unknown`, an obfuscated name (`_hidden`), a host name, a zone identifier, a port above 65535 | unknown |
-    /// | a `Forwarded` element outside of the grammar, with no `for`, or with two of them | unknown |
-    /// | a `Forwarded` line with a quoted string that has no end, or of more than 8 KiB | unknown |
-    /// | the place where an `X-Forwarded-For` line was cut: its last 8 KiB are read | unknown |
-    /// | a 33rd hop | counted for the 32nd, which matches no access list or exemption |
+    /// | an address outside these networks: the peer's, or the first one from the right | that address |
+    /// | a trusted peer that sent no such field | the peer, for example a health check of the load balancer |
+    /// | the address in a field with [one address](ForwardingField::SingleAddress) | that address, trusted or not |
+    /// | a field with one address that has two lines, or whose content is not exactly one address | unknown |
+    /// | the left end of the list, if all hops are trusted | the leftmost hop: one of your machines behind a proxy |
+    /// | a hop that is empty or not an address: `unknown`, an obfuscated name (`_hidden`), a host name, a zone identifier, a port above 65535 | unknown |
+    /// | a `Forwarded` element that is malformed, has no `for`, or has two of them | unknown |
+    /// | a `Forwarded` line with an unterminated quoted string, or longer than 8 KiB | unknown |
+    /// | the point where an `X-Forwarded-For` line was truncated: only its last 8 KiB are read | unknown |
+    /// | a 33rd hop | the 32nd hop, which matches no access list or exemption |
     ///
-    /// Hops to the left of the end of the walk are not read and change nothing. An address may have a port
-    /// (`192.0.2.1:4711`, `[2001:db8::1]:4711`) and brackets. Several lines are one list. A hop is also unreadable if its
-    /// line has nothing in it.
+    /// Hops to the left of the end of the walk are ignored. Addresses can have a port (`192.0.2.1:4711`,
+    /// `[2001:db8::1]:4711`) and brackets. Several lines form one list. An empty line counts as an unreadable hop.
     ///
-    /// A request whose client is unknown has no key of this kind, and [`MissingKey`](crate::MissingKey) decides about it; its
-    /// address is in no network of an [`AccessList`](crate::AccessList) or [`Exemption`](crate::Exemption). No
-    /// address stands in for it, least of all a proxy's: that could be one that is allowed.
+    /// Requests from an unknown client have no key, so [`MissingKey`](crate::MissingKey) applies, and they match no
+    /// network of an [`AccessList`](crate::AccessList) or [`Exemption`](crate::Exemption). No other address is used
+    /// instead, in particular not a proxy's, which could be an allowed one.
     ///
-    /// **A client can make itself unknown** behind a proxy that appends to a `Forwarded` field from outside on the same
-    /// line, since a quote that the client leaves open swallows what the proxy writes. No part of such a line is safe to
-    /// read. With [`MissingKey::Share`](crate::MissingKey::Share), the default, all unknown clients use one quota, so that none of
-    /// them gains one and none of them reaches that of a known client; with [`MissingKey::Reject`](crate::MissingKey::Reject) they
-    /// are rejected; with [`MissingKey::Allow`](crate::MissingKey::Allow) they pass uncounted, so do not choose it there. Let proxies
-    /// replace a `Forwarded` field from outside rather than append to it, then it cannot.
+    /// IPv4-mapped addresses such as `::ffff:10.0.0.1` (`::ffff:0:0/96`), and those that translators write with the
+    /// well-known prefix `64:ff9b::/96` ([RFC 6052](https://www.rfc-editor.org/rfc/rfc6052)), are treated as IPv4
+    /// addresses, in networks and in hops. Other transition prefixes remain IPv6: local translators (`64:ff9b:1::/48`),
+    /// 6to4 (`2002::/16`) and Teredo (`2001::/32`), in which clients choose a part of their address.
     ///
-    /// **Trust no more than you must.** A sender in a trusted network chooses the address that is counted: a
-    /// fresh quota for each request, or the quota of another client used up. Name the proxies rather than the network that they
-    /// share with other machines. Every one of them has to append to the field or to
-    /// replace it; one that passes it on as it came lets every client choose.
+    /// [`build`](crate::RateLimitLayerBuilder::build) fails for a network that cannot be parsed or has bits after its
+    /// prefix (`10.0.0.1/8`), and for networks that together cover all addresses; use
+    /// [`trust_any_peer`](Self::trust_any_peer) instead.
     ///
-    /// IPv4-mapped addresses such as `::ffff:10.0.0.1` (`::ffff:0:0/96`), and those that translators write with the well-known
-    /// prefix `64:ff9b::/96` ([RFC 6052](https://www.rfc-editor.org/rfc/rfc6052)), are IPv4 addresses here, in networks as
-    /// in hops. Other transition prefixes stay IPv6: a local translator (`64:ff9b:1::/48`), 6to4 (`2002::/16`) and Teredo
-    /// (`2001::/32`), in which a client chooses a part of its address.
+    /// # Security
     ///
-    /// Errors of [`build`](crate::RateLimitLayerBuilder::build): a network that cannot be parsed, one with bits after its prefix
-    /// (`10.0.0.1/8`), and networks that together are every address, for which there is
-    /// [`trust_any_peer`](Self::trust_any_peer).
+    /// **Clients can make themselves unknown** if a proxy appends to their `Forwarded` field on the same line, because
+    /// an unterminated quote swallows what the proxy writes. No part of such a line can be trusted. With
+    /// [`MissingKey::Share`](crate::MissingKey::Share), the default, all unknown clients share one quota: they neither
+    /// gain one nor affect known clients. With [`MissingKey::Reject`](crate::MissingKey::Reject), they are rejected.
+    /// With [`MissingKey::Allow`](crate::MissingKey::Allow), they pass uncounted, so do not use it there. To prevent
+    /// this, let proxies replace a client's `Forwarded` field instead of appending to it.
+    ///
+    /// **Trust as little as possible.** Any sender in a trusted network can choose the address that is counted, and so
+    /// get a fresh quota for each request or use up another client's quota. List the proxies, not a network that they
+    /// share with other machines. Every proxy must append to the field or replace it; one that forwards it unchanged
+    /// lets every client choose.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use tower_quota::key::{self, ForwardingField, KeyExtractor};
@@ -236,11 +239,11 @@ impl ClientIp {
         self
     }
 
-    /// Trusts whoever has connected as a proxy, in addition to the trusted networks.
+    /// Trusts every peer as a proxy, in addition to the trusted networks.
     ///
-    /// Use this only where nothing but a proxy can reach the service, and its address is not known in advance: a sidecar, a
-    /// network policy, or a firewall. Otherwise every client chooses its own address, and so its quota. Further hops have to
-    /// be in the trusted networks.
+    /// Use this only if nothing but a proxy can reach the service, and the proxy's address is not known up front: with
+    /// a sidecar, a network policy or a firewall. Otherwise, every client can choose its address and so its quota.
+    /// Further hops must be in the trusted networks.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -262,9 +265,9 @@ impl ClientIp {
         self
     }
 
-    /// Groups IPv4 clients by networks of this prefix length, 1 to 32; 32, each address by itself, by default.
+    /// Sets the prefix length by which IPv4 clients are grouped, from 1 to 32. Default: 32, which means no grouping.
     ///
-    /// Anything else is an error of [`build`](crate::RateLimitLayerBuilder::build).
+    /// [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -284,13 +287,11 @@ impl ClientIp {
         self
     }
 
-    /// Groups IPv6 clients by networks of this prefix length, 1 to 128; 64 by default. The key is that of the network's
-    /// first address, as [`ToPartitionKey`] gives it.
+    /// Sets the prefix length by which IPv6 clients are grouped, from 1 to 128. Default: 64.
     ///
-    /// One subscriber has at least a /64, often a /56 or a /48. With a longer prefix than theirs, each can take a fresh
-    /// address, and a fresh quota, for every request.
-    ///
-    /// Anything else is an error of [`build`](crate::RateLimitLayerBuilder::build).
+    /// The key is that of the network's first address, as converted by [`ToPartitionKey`]. A subscriber has at least a
+    /// /64, often a /56 or a /48. With a longer prefix than the subscriber's, a client can use a new address, and so a
+    /// fresh quota, for every request. [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -309,11 +310,12 @@ impl ClientIp {
         self
     }
 
-    /// The client's address as it is before grouping, for logs. `None` if the request does not show its peer, or if a
-    /// trusted peer has sent a field that does not show the client: see [`trusted_proxies`](Self::trusted_proxies).
+    /// Returns the client's address before grouping, for logs.
     ///
-    /// IPv4-mapped addresses are returned as IPv4. The address identifies a person in many places; the crate itself
-    /// logs it only in [explanations](crate::RateLimitLayer::explain), at level `DEBUG`.
+    /// Returns `None` if the request does not contain its peer's address, or if a trusted peer sent a field that does
+    /// not identify the client: see [`trusted_proxies`](Self::trusted_proxies). IPv4-mapped addresses are returned as
+    /// IPv4. In many jurisdictions, addresses are personal data; the crate itself logs them only in
+    /// [explanations](crate::RateLimitLayer::explain), at level `DEBUG`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -328,14 +330,16 @@ impl ClientIp {
         self.walk_of(request, |_| ()).map(|(address, _)| address)
     }
 
-    /// The client's address where it may open or close a door: not one at which the walk stopped early.
+    /// The address for access decisions: `None` if the walk was cut short.
     pub(crate) fn believed(&self, request: &Parts) -> Option<IpAddr> {
         let (address, is_believed) = self.walk_of(request, |_| ())?;
         is_believed.then_some(address)
     }
 
-    /// The key of a client with this address, as its requests have it: for [`Limiter::caller`](crate::Limiter::caller) and an
-    /// [access list](crate::AccessList). IPv6 addresses are grouped by the [prefix](Self::ipv6_prefix).
+    /// Returns the key of requests from this address, for [`Limiter::caller`](crate::Limiter::caller) and
+    /// [access lists](crate::AccessList).
+    ///
+    /// IPv6 addresses are grouped by the [prefix](Self::ipv6_prefix).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -352,10 +356,10 @@ impl ClientIp {
         first.to_partition_key()
     }
 
-    /// Returns the network of the client's address, whose addresses share a key: its first address, and the length of the
-    /// [IPv4](Self::ipv4_prefix) or [IPv6](Self::ipv6_prefix) prefix. `None` if there is no [address](Self::resolve).
+    /// Returns the network whose addresses share the key of this request: its first address and its prefix length.
     ///
-    /// Use it for lines, logs or counts of your own that group clients as the key does.
+    /// The length is the [IPv4](Self::ipv4_prefix) or [IPv6](Self::ipv6_prefix) prefix. Returns `None` if there is no
+    /// [address](Self::resolve). Use this for logs or metrics that group clients like the key does.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -378,10 +382,10 @@ impl ClientIp {
         Some(IpNet::new(address, prefix).ok()?.trunc())
     }
 
-    /// Calls `note` for each hop that is read.
+    /// Calls `note` for each hop read.
     fn walk_of(&self, request: &Parts, note: impl FnMut(&Option<IpAddr>)) -> Option<(IpAddr, bool)> {
         let peer = address::canonical(peer::address(&request.extensions)?.ip());
-        // The nearest proxy has written the right end of the last line.
+        // The nearest proxy wrote the right end of the last line.
         let lines = request.headers.get_all(&self.name).iter().rev();
         let lines = lines.map(HeaderValue::as_bytes);
         match self.field {
@@ -393,7 +397,6 @@ impl ClientIp {
         }
     }
 
-    /// Describes how the client's address was found.
     fn walk_as_text(&self, request: &Parts) -> String {
         let Some(peer) = peer::address(&request.extensions) else {
             return "no client address: the request has no peer address".to_owned();
@@ -425,9 +428,9 @@ impl ClientIp {
         }
     }
 
-    /// From the peer to the first address that is not trusted, or to the end of the list. Reads no hop that it need
-    /// not, and ends nowhere if it comes to one that it cannot read. With the address goes `true` if it is the client, as
-    /// far as is known, and `false` if it is only the last hop that was read.
+    /// Walks from the peer to the first untrusted address, or to the end of the list. Reads no further hops than
+    /// necessary, and returns `None` at an unreadable one. The flag is `false` if the walk was cut short, so the
+    /// address may be a proxy's.
     fn walk(&self, peer: IpAddr, mut hops: impl Iterator<Item = Option<IpAddr>>) -> Option<(IpAddr, bool)> {
         let mut client = peer;
         for hop in 0..address::MAX_HOPS {
@@ -443,7 +446,7 @@ impl ClientIp {
         Some((client, !self.trusts(client) || hops.next().is_none()))
     }
 
-    /// The mistake that a request shows: a proxy that is not named, or that writes another field than the named one.
+    /// The misconfiguration that a request reveals: an undeclared proxy, or one that writes another field.
     fn finding(&self, request: &Parts) -> Option<Finding> {
         let Some(peer) = peer::address(&request.extensions) else {
             return Some(Finding::NoPeerAddress);
@@ -469,8 +472,8 @@ impl ClientIp {
         })
     }
 
-    /// Returns `true` if the walk ends at a private address behind which the list goes on: a second proxy that is not trusted, whose
-    /// clients share its quota.
+    /// Returns `true` if the walk ends at a private address although the list continues: a second, undeclared proxy,
+    /// whose clients share its quota.
     fn hides_a_proxy(&self, request: &Parts) -> bool {
         let lines = request.headers.get_all(&self.name).iter().rev();
         let lines = lines.map(HeaderValue::as_bytes);
@@ -530,7 +533,7 @@ impl KeyExtractor for ClientIp {
 }
 
 impl ForwardingField {
-    /// The name under which requests have the field, or the reason why none can.
+    /// The header name, or the reason why it is invalid.
     fn name(&self) -> Result<HeaderName, String> {
         let name = match self {
             Self::Forwarded => return Ok(header::FORWARDED),
@@ -551,12 +554,12 @@ impl ForwardingField {
     }
 }
 
-/// Its address has a port behind it, also one of IPv6, and no brackets.
+/// Contains an address with a port, but without brackets, even for IPv6.
 const VIEWER_ADDRESS: &str = "cloudfront-viewer-address";
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The fields in which the usual proxies write their clients.
+/// Fields in which common proxies report the client.
 pub(super) const FORWARDING_FIELDS: [&str; 14] = [
     VIEWER_ADDRESS,
     "x-forwarded-for",
@@ -574,5 +577,5 @@ pub(super) const FORWARDING_FIELDS: [&str; 14] = [
     "x-original-forwarded-for",
 ];
 
-/// The smallest network that a subscriber gets, who may use any address in it.
+/// The smallest network of a subscriber, who can use any address in it.
 const DEFAULT_IPV6_PREFIX: u8 = 64;

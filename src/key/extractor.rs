@@ -1,5 +1,3 @@
-//! The trait of all keys, its combinators, and the keys that need no more than the request.
-
 use std::{
     any::{TypeId, type_name},
     marker::PhantomData,
@@ -14,18 +12,16 @@ use crate::{
     partition::{PartitionKey, ToPartitionKey},
 };
 
-/// Finds out whose quota a request uses.
+/// Extracts the partition key of a request: whose quota it uses.
 ///
-/// The crate's extractors are made by the functions of this [module](crate::key) and combined with
-/// [`or_else`](Self::or_else) and [`and`](Self::and).
-///
-/// Write your own for what they do not know. It is called for every request, so it must not block.
+/// The extractors of this crate are created by the functions of this [module](crate::key), and can be combined with
+/// [`or_else`](Self::or_else) and [`and`](Self::and). Implement this trait for other keys.
 ///
 /// ```
 /// use http::{Request, request::Parts};
 /// use tower_quota::{PartitionKey, key::KeyExtractor};
 ///
-/// /// The first label of the host: each customer has a name of its own.
+/// /// The first label of the host, which identifies the customer.
 /// struct Tenant;
 ///
 /// impl KeyExtractor for Tenant {
@@ -54,11 +50,14 @@ use crate::{
     note = "for the client's address, use `key::client_ip()`; for anything else, `key::from_fn(|request| …)`"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {
-    /// The key of the caller, `None` if this request does not show it.
+    /// Returns the key of the caller, or `None` if the request has none.
+    ///
+    /// Called for every request, so it must not block.
     fn extract(&self, request: &Parts) -> Option<PartitionKey>;
 
-    /// Called once by [`build`](crate::RateLimitLayerBuilder::build), to find mistakes before the first request. Finds
-    /// none unless it is written otherwise.
+    /// Validates the settings, so that [`build`](crate::RateLimitLayerBuilder::build) fails before the first request.
+    ///
+    /// The default implementation always succeeds.
     ///
     /// ```
     /// use tower_quota::key::{self, KeyExtractor};
@@ -70,17 +69,16 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the extractor was given settings that cannot work.
+    /// Returns an error if the settings of the extractor are invalid.
     fn check(&self) -> Result<(), ConfigError> {
         Ok(())
     }
 
-    /// Returns `true` if keys may be made from addresses. Default: `false`; an extractor that has another one in it
-    /// asks that.
+    /// Returns `true` if keys may be made from addresses. Default: `false`.
     ///
-    /// There are so few addresses that a reader of a digest can try them all. So
-    /// [`build`](crate::RateLimitLayerBuilder::build) warns, by an event, where a policy
-    /// [shows](crate::QuotaPolicy::show_partition_key) such a key and there is no
+    /// Extractors that wrap another one should forward the call. Addresses are few enough to find the one behind a
+    /// digest by trying all of them. So [`build`](crate::RateLimitLayerBuilder::build) logs a warning if a policy
+    /// [shows](crate::QuotaPolicy::show_partition_key) such a key without a
     /// [digest key](crate::LimiterBuilder::digest_key).
     ///
     /// ```
@@ -95,11 +93,11 @@ pub trait KeyExtractor: Send + Sync + 'static {
         false
     }
 
-    /// Notes what a request shows of mistakes in how the key is set up. Called for the first requests of a layer only.
+    /// Records misconfigurations that a request reveals. Called only for the first requests of a layer.
     #[doc(hidden)]
     fn diagnose(&self, _: &Parts, _: &mut Diagnostics) {}
 
-    /// Takes the key of `other` for requests that have none of this kind.
+    /// Uses the key of `other` for requests without a key from this extractor.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -121,7 +119,9 @@ pub trait KeyExtractor: Send + Sync + 'static {
         OrElse(self, other)
     }
 
-    /// Takes both keys together, for a quota per user *and* route, say. A request that lacks one of them has no key.
+    /// Combines both keys, for example for a quota per user *and* route.
+    ///
+    /// Requests without one of them have no key.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -143,12 +143,11 @@ pub trait KeyExtractor: Send + Sync + 'static {
     }
 }
 
-/// The value of type `T` that an outer layer, most often authentication, has put into the request's extensions.
+/// Extracts a value of type `T` from the request's extensions, where an outer layer, usually authentication, inserted
+/// it.
 ///
-/// The layer that puts it there has to be *outside* of the rate limit layer, and must have verified what it says: a
-/// quota that is charged to an unverified name lets a client spend the quota of another one.
-///
-/// Requests without such a value have no key of this kind.
+/// The layer that inserts it must be *outside* the rate limit layer, and must have verified the value: if the quota is
+/// charged to an unverified name, clients can use up the quotas of others. Requests without such a value have no key.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -172,16 +171,16 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> impl KeyExtract
     Extension::<T>(PhantomData)
 }
 
-/// A key that a closure makes from the request. It is called for every request, so it must not block.
+/// Extracts a key with a closure, which is called for every request and must not block.
 ///
-/// A value that the client chooses, such as the path, gives it as many partitions as it likes, each with a full quota: take
-/// only values of which there are few.
+/// If clients can choose the value freely, as with the path, they get as many partitions as they want, each with a full
+/// quota. Only use values of which there are few.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::key::{self, KeyExtractor};
 ///
-/// // The first segment of the path says which of a few services it is about.
+/// // The first segment of the path is the name of a service.
 /// let by_service = key::from_fn(|request| {
 ///     let service = request.uri.path().split('/').nth(1)?;
 ///     ["mails", "files"].contains(&service).then(|| PartitionKey::new("service", service))

@@ -1,5 +1,3 @@
-//! The value of a header field as a key.
-
 use http::{HeaderName, request::Parts};
 
 use super::{KeyExtractor, client_ip::FORWARDING_FIELDS};
@@ -9,17 +7,17 @@ use crate::{
     partition::PartitionKey,
 };
 
-/// The value of a request header, byte for byte: `PartitionKey::new(name, value)`, with the name in lower case. No header
-/// shares a partition with another one, nor with a key of another extractor of this crate, whatever they are called.
+/// Extracts the value of a request header, as `PartitionKey::new(name, value)` with the name in lower case.
 ///
-/// Use it only for a header that a trusted gateway in front of the service sets or removes: any client can send any
-/// header. A request with several values of the header, or with an empty one, has no key of this kind, since it is
-/// unclear who it is from. For the host take [`host`](super::host()): over HTTP/2 no header has it.
+/// Use this only for a header that a trusted gateway in front of the service sets or removes, because any client can
+/// send any header. Requests with several values of the header, or with an empty one, have no key, because their sender
+/// is ambiguous. The value is used byte for byte. The key differs from those of other headers and of this crate's other
+/// extractors. For the host, use [`host`](super::host()), because HTTP/2 does not send it in a header.
 ///
-/// A name that no header can have is an error of [`build`](crate::RateLimitLayerBuilder::build), and so is a field in which
-/// proxies write addresses (`x-forwarded-for`, `x-real-ip`, …): any client can send those, so
-/// [`client_ip`](super::client_ip())`().`[`trusted_proxies`](super::ClientIp::trusted_proxies) reads them.
-/// [`even_if_forwarded`](Header::even_if_forwarded) takes one as it is.
+/// [`build`](crate::RateLimitLayerBuilder::build) rejects invalid names, and fields in which proxies report addresses
+/// (`x-forwarded-for`, `x-real-ip`, …), because any client can send them. For those, use
+/// [`client_ip`](super::client_ip())`().`[`trusted_proxies`](super::ClientIp::trusted_proxies), or
+/// [`even_if_forwarded`](Header::even_if_forwarded) for the unchecked value.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -44,7 +42,7 @@ pub fn header(name: impl AsRef<str>) -> Header {
     }
 }
 
-/// The extractor that [`header`] makes. It has its name for structs and signatures.
+/// The extractor created by [`header`], for use in structs and signatures.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -67,9 +65,9 @@ pub struct Header {
 }
 
 impl Header {
-    /// Takes a field in which proxies write addresses as it is, byte for byte.
+    /// Accepts a field in which proxies report addresses, and uses its value unchecked.
     ///
-    /// Use this only where one gateway overwrites the field in every request, and nothing else can reach the service.
+    /// Use this only if a gateway overwrites the field in every request, and nothing else can reach the service.
     ///
     /// ```
     /// use tower_quota::key::{self, KeyExtractor};
@@ -88,8 +86,10 @@ impl Header {
         self
     }
 
-    /// The key of a request with this value in the field: for [`Limiter::caller`](crate::Limiter::caller) and an
-    /// [access list](crate::AccessList). The text alone, `"alice"`, is another key.
+    /// Returns the key of requests with this value, for [`Limiter::caller`](crate::Limiter::caller) and
+    /// [access lists](crate::AccessList).
+    ///
+    /// A plain string, such as `"alice"`, is a different key.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -1,27 +1,25 @@
-//! The host that a request is for.
-
 use http::{header::HOST, request::Parts, uri::Authority};
 
 use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 
-/// Returns an extractor of the host that the request is for, over any version of HTTP.
+/// Extracts the host that the request is for, over any version of HTTP.
 ///
-/// Useful for a quota per tenant where each tenant has a domain of its own. The host comes from the authority of the
-/// URI, where HTTP/2 and HTTP/3 put it, or else from the `Host` field, which [`header("host")`](crate::key::header) finds
-/// over HTTP/1 only. Letter case, the port and a trailing dot do not count: `Example.com.:443` is `example.com`.
+/// Use this for a quota per tenant if each tenant has its own domain. The host comes from the authority of the URI,
+/// where HTTP/2 and HTTP/3 put it, or else from the `Host` field, which [`header("host")`](crate::key::header) finds
+/// only over HTTP/1. Letter case, port and trailing dot are ignored: `Example.com.:443` is `example.com`.
 ///
-/// A request has no key of this kind if
+/// A request has no key if
 ///
-/// - it names no host;
-/// - its URI and its `Host` field name different hosts, or it has several `Host` fields, because the service may read
+/// - it contains no host;
+/// - its URI and its `Host` field contain different hosts, or it has several `Host` fields, because the service may use
 ///   either;
-/// - the host is longer than 255 bytes or malformed, or stands behind a user name (`user@example.com`).
+/// - the host is longer than 255 bytes or malformed, or follows a user name (`user@example.com`).
 ///
 /// # Security
 ///
-/// Strangers choose this key: any client can send any host. Where the hosts are not checked before, by a proxy or a
-/// router, each invented one is a partition with a full quota, and a client can exhaust the quota of another host. Use
-/// [`from_fn`](crate::key::from_fn) with a list of known hosts, or add a limit on the client's address.
+/// Clients choose this key, because any client can send any host. Unless a proxy or router checks hosts first, each
+/// invented host is a partition with a full quota, and clients can exhaust the quotas of other hosts. Use
+/// [`from_fn`](crate::key::from_fn) with a list of known hosts, or add a limit per client address.
 ///
 /// ```
 /// use http::{Request, Version};
@@ -41,7 +39,7 @@ pub const fn host() -> Host {
     Host(())
 }
 
-/// The extractor that [`host`] makes. It has its name for structs and signatures.
+/// The extractor created by [`host`], for use in structs and signatures.
 ///
 /// ```
 /// use tower_quota::key::{self, Host, KeyExtractor};
@@ -57,9 +55,9 @@ pub struct Host(());
 impl Host {
     const MAX_LENGTH: usize = 255;
 
-    /// Returns the key of a host, to look at its quota, for example; `None` if a request for it has no key.
+    /// Returns the key of a host, for example to read its quota, or `None` if requests for this host have no key.
     ///
-    /// It is another key than any of [`PartitionKey::new`].
+    /// It differs from all keys of [`PartitionKey::new`].
     ///
     /// ```
     /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key::{self, Host}};
@@ -115,7 +113,7 @@ impl KeyExtractor for Host {
     }
 }
 
-/// The normalized host of an authority; `None` if it has none, or a user name before it.
+/// The normalized host. `None` if it is missing or follows a user name.
 fn name(authority: &Authority) -> Option<String> {
     let host = authority.host();
     let host = host.strip_suffix('.').unwrap_or(host);

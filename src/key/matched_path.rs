@@ -1,18 +1,16 @@
-//! The route that axum has found.
-
 use http::request::Parts;
 
 use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 
-/// The route of axum that the request is for, as the router was given it: `/users/{id}`, with the paths of the routers
-/// around it. Needs the feature `axum`.
+/// Extracts the axum route of the request, such as `/users/{id}`, including prefixes of outer routers.
 ///
-/// Put it beside the caller for a quota per caller and route. Unlike the path of a request, of which any client can think
-/// of new ones, there are as many as there are routes. Methods of one route share; part them with
-/// [`from_fn`](crate::key::from_fn) if they should not.
+/// Requires the feature `axum`. Combine it with the caller's key for a quota per caller and route. Unlike paths, of
+/// which clients can invent any number, there are only as many keys as routes. The methods of a route share its key;
+/// separate them with [`from_fn`](crate::key::from_fn) if necessary.
 ///
-/// The route is known to layers of a `Router` and of a `MethodRouter`, but not to those around a whole `Router`, nor for
-/// a request that no route is for: such a request has no key. `Router::route_layer` is not called for those at all.
+/// The route is available to layers of a `Router` or a `MethodRouter`, but not to layers around a whole `Router`, and
+/// not for requests that match no route. Such requests have no key. `Router::route_layer` is not called for unmatched
+/// requests.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -42,13 +40,13 @@ pub const fn matched_path() -> MatchedPath {
     MatchedPath(())
 }
 
-/// The extractor that [`matched_path`] makes. It has its name for structs and signatures.
+/// The extractor created by [`matched_path`], for use in structs and signatures.
 ///
 /// ```
 /// use tower_quota::key::{self, KeyExtractor, MatchedPath};
 ///
 /// let by_route: MatchedPath = key::matched_path();
-/// // No router has seen the request.
+/// // No router has processed the request.
 /// let (request, ()) = http::Request::get("/users/7").body(())?.into_parts();
 /// assert!(by_route.extract(&request).is_none());
 /// # Ok::<_, http::Error>(())
@@ -57,9 +55,9 @@ pub const fn matched_path() -> MatchedPath {
 pub struct MatchedPath(());
 
 impl MatchedPath {
-    /// The key of a route, as the router was given it: to look at the quota of a caller on it, say.
+    /// Returns the key of a route as registered with the router, for example to read the quota of a caller.
     ///
-    /// Nothing checks that there is such a route. It is another key than any of [`PartitionKey::new`].
+    /// The route is not checked for existence. The key differs from all keys of [`PartitionKey::new`].
     ///
     /// ```
     /// use axum::{Router, routing::get};

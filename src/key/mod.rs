@@ -1,6 +1,6 @@
-//! Attribution: from a request to a [`PartitionKey`](crate::PartitionKey).
+//! Extractors of [partition keys](crate::PartitionKey) from requests.
 //!
-//! Take the user where you know the user, else the address:
+//! Use the authenticated user if there is one, otherwise the address:
 //!
 //! ```
 //! use tower_quota::key::{self, KeyExtractor};
@@ -19,7 +19,8 @@
 //! assert!(by_user.extract(&parts).is_some());
 //! ```
 //!
-//! A request without a key is not an error: the layer's [`MissingKey`](crate::MissingKey) says what happens to it.
+//! Requests without a key are not errors: the layer's [`MissingKey`](crate::MissingKey) determines how they are
+//! treated.
 
 mod client_ip;
 mod extractor;

@@ -1,18 +1,16 @@
-//! Reading addresses: of hops in both header fields, and of networks in settings.
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The hops walked in one request: more than any chain of proxies has, few enough to cost nothing.
+/// More than any real chain of proxies, but few enough to be cheap.
 pub(super) const MAX_HOPS: usize = 32;
 
-/// The bytes of a field line that are looked at.
+/// Maximum number of bytes that are read of a field line.
 pub(super) const MAX_LINE: usize = 8 * 1024;
 
 use ipnet::IpNet;
 
-/// The address of a hop, with or without a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
+/// Parses a hop with or without a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
 ///
-/// `None` for anything else: names, `unknown`, zone identifiers, what is not ASCII.
+/// `None` for anything else: names, `unknown`, zone identifiers, text that is not ASCII.
 pub(super) fn hop(text: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(text).ok()?;
     let address = if let Some(bracketed) = text.strip_prefix('[') {
@@ -27,7 +25,7 @@ pub(super) fn hop(text: &[u8]) -> Option<IpAddr> {
     Some(canonical(address))
 }
 
-/// The viewer of a CloudFront distribution: an address that always has a port behind it, and no brackets.
+/// Parses CloudFront's viewer address, which always has a port, but no brackets.
 pub(super) fn with_last_port(text: &[u8]) -> Option<IpAddr> {
     let (address, port) = str::from_utf8(text).ok()?.rsplit_once(':')?;
     let is_port = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
@@ -38,8 +36,8 @@ pub(super) fn with_last_port(text: &[u8]) -> Option<IpAddr> {
     Some(canonical(address))
 }
 
-/// IPv4-mapped addresses, and those with the well-known prefix of translators (64:ff9b::/96, RFC 6052), are the IPv4 address
-/// in them: otherwise one IPv4 client would count as another one behind a translator, and all of them as one /64.
+/// Converts IPv4-mapped addresses, and those with the well-known prefix of translators (64:ff9b::/96, RFC 6052), to
+/// IPv4. Otherwise, an IPv4 client would be another one behind a translator, and all of them would share one /64.
 pub(crate) fn canonical(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
@@ -50,7 +48,7 @@ pub(crate) fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The address if what follows it is nothing or a port, of up to five digits or, in RFC 7239, obfuscated (`_name`).
+/// Returns the address if `after` is empty or a port: up to five digits or, as in RFC 7239, obfuscated (`_name`).
 fn with_port<A>(address: A, after: &str) -> Option<A> {
     let Some(port) = after.strip_prefix(':') else {
         return after.is_empty().then_some(address);
@@ -62,7 +60,7 @@ fn with_port<A>(address: A, after: &str) -> Option<A> {
     readable.then_some(address)
 }
 
-/// Returns `true` for an address that no machine has on the Internet, as most proxies have in front of a service.
+/// Returns `true` for addresses that are not routed on the Internet, like those of most proxies in front of a service.
 pub(super) fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -73,9 +71,9 @@ pub(super) fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// A network, `10.0.0.0/8`, or the network of one address; otherwise what is wrong with the text.
+/// Parses a network such as `10.0.0.0/8`, or a single address.
 ///
-/// `10.0.0.1/8` may mean the address or the network, so it is an error.
+/// `10.0.0.1/8` is ambiguous and so rejected.
 pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     let network = parsed(text).ok_or_else(|| format!("{text:?} is not an address or a network"))?;
     if network.addr() != network.network() {
@@ -86,7 +84,7 @@ pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     }
     Ok(
         match (canonical(network.addr()), network.prefix_len().checked_sub(96)) {
-            // The prefix of an IPv4 network is shorter than this.
+            // IPv4 networks have a shorter prefix.
             (embedded @ IpAddr::V4(_), Some(prefix)) => IpNet::new(embedded, prefix).unwrap_or(network),
             _ => network,
         },
@@ -94,7 +92,7 @@ pub(crate) fn network(text: &str) -> Result<IpNet, String> {
 }
 
 fn parsed(text: &str) -> Option<IpNet> {
-    // IpNet's own FromStr takes neither bare addresses nor upper-case digits.
+    // `IpNet::from_str` accepts neither single addresses nor upper-case digits.
     let Some((address, prefix)) = text.split_once('/') else {
         return Some(canonical(text.parse().ok()?).into());
     };

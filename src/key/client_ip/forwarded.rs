@@ -6,17 +6,17 @@
 //! forwarded-pair    = token "=" ( token / quoted-string )
 //! ```
 //!
-//! Quoted strings may hold commas and semicolons, so a line can only be cut into elements from the left, though hops
-//! are walked from the right. What is outside of the grammar makes its element unreadable. The one liberty taken: a
-//! bare value may hold more than a token does, as many proxies write `for=192.0.2.1:80` without the quotes that the
-//! colon asks for.
+//! Quoted strings may contain commas and semicolons, so a line must be split into elements from the left, although hops
+//! are walked from the right. Anything outside the grammar makes its element unreadable, with one exception: an
+//! unquoted value may contain characters that are not allowed in tokens, because many proxies write `for=192.0.2.1:80`
+//! without quotes.
 
 use std::net::IpAddr;
 
 use super::address::{self, MAX_HOPS, MAX_LINE};
 
-/// The hops of a field line from right to left, `None` for those that cannot be read; one such hop if the line as a
-/// whole cannot be, or in place of all that are too far to the left.
+/// The hops of a field line from right to left. `None` for unreadable hops, and in place of a line that is unreadable
+/// as a whole or of all hops too far left.
 pub(super) fn hops(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
     const UNREADABLE: ([&[u8]; MAX_HOPS], usize) = ([b""; MAX_HOPS], 1);
     let (last, count) = last_elements(line).unwrap_or(UNREADABLE);
@@ -26,8 +26,8 @@ pub(super) fn hops(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
         .chain((count > MAX_HOPS).then_some(None))
 }
 
-/// The number of elements, and the last of them: element `i` at `i % MAX_HOPS`. `None` if the line is too long, or a
-/// quoted string has no end.
+/// The number of elements, and the last of them: element `i` at `i % MAX_HOPS`. `None` if the line is too long, or if a
+/// quoted string is not terminated.
 fn last_elements(line: &[u8]) -> Option<([&[u8]; MAX_HOPS], usize)> {
     if line.len() > MAX_LINE {
         return None;
@@ -42,7 +42,7 @@ fn last_elements(line: &[u8]) -> Option<([&[u8]; MAX_HOPS], usize)> {
     Some((last, count))
 }
 
-/// The address in the one `for` of an element.
+/// The address in the element's only `for`.
 fn node(element: &[u8]) -> Option<IpAddr> {
     let mut node = None;
     let mut rest = Some(element);
@@ -62,8 +62,8 @@ fn node(element: &[u8]) -> Option<IpAddr> {
     unescaped_hop(node?)
 }
 
-/// Splits the text at the first `separator` outside of quoted strings, if there is one. `None`
-/// if a quoted string has no end.
+/// Splits at the first `separator` outside quoted strings, if there is one. `None` if a quoted string is not
+/// terminated.
 fn split_first(text: &[u8], separator: u8) -> Option<(&[u8], Option<&[u8]>)> {
     let mut at = 0;
     while let Some(byte) = text.get(at) {
@@ -78,7 +78,7 @@ fn split_first(text: &[u8], separator: u8) -> Option<(&[u8], Option<&[u8]>)> {
     Some((text, None))
 }
 
-/// The end of the quoted string whose opening quote precedes `text`.
+/// The position of the quote that closes the string at the start of `text`.
 fn closing_quote(text: &[u8]) -> Option<usize> {
     let mut escaped = false;
     text.iter().position(|byte| {
@@ -88,7 +88,7 @@ fn closing_quote(text: &[u8]) -> Option<usize> {
     })
 }
 
-/// A bare value, or what stands between the quotes of a quoted one, its escapes included.
+/// An unquoted value, or the content of a quoted one, including its escapes.
 fn unquoted(value: &[u8]) -> Option<&[u8]> {
     if let [b'"', rest @ ..] = value {
         let end = closing_quote(rest)?;
@@ -118,5 +118,5 @@ fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(is_sign)
 }
 
-/// Room for the longest IPv6 address in brackets (47 bytes), and a port.
+/// Enough for the longest IPv6 address in brackets (47 bytes) and a port.
 const MAX_NODE: usize = 64;

@@ -1,11 +1,8 @@
-//! Fields with one address and nothing else: `X-Real-IP`, `CF-Connecting-IP` and their like.
-
 use std::net::IpAddr;
 
 use super::address;
 
-/// The only hop, if there is a line; `None` in place of it if it cannot be read, or if there are two lines. A second
-/// address would be the client's own, put there in front of a proxy that adds the field and does not overwrite it.
+/// The only hop: `None` if it cannot be read, or if there are two lines, because the client may have sent one of them.
 pub(super) fn hop<'a>(
     mut lines: impl Iterator<Item = &'a [u8]>,
     has_port: bool,

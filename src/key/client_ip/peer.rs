@@ -1,16 +1,14 @@
-//! The peer of the connection, from what servers leave in a request's extensions.
-
 use std::net::SocketAddr;
 
 use http::Extensions;
 #[cfg(feature = "tonic")]
 use tonic::transport::server::TcpConnectInfo;
 
-/// The address at the other end of the connection: a request extension that a hyper server sets.
+/// The peer address of the connection, a request extension for hyper servers to set.
 ///
-/// Set it on each request of a connection, from what `accept()` has returned; axum with `ConnectInfo` and tonic do
-/// not need it. It comes before what they say, so it can also carry the address that a PROXY protocol header gave.
-/// Nothing checks it: never take it from a header field.
+/// Set it on each request of a connection, to the address returned by `accept()`. It is not needed with axum's
+/// `ConnectInfo` or with tonic. It takes precedence over theirs, so it can also contain the address from a PROXY
+/// protocol header. It is trusted unconditionally: never take it from a header field.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -31,7 +29,8 @@ pub(super) fn address(extensions: &Extensions) -> Option<SocketAddr> {
     let peer = extensions.get().map(|PeerAddress(address)| *address);
     #[cfg(feature = "axum")]
     let peer = peer.or_else(|| extensions.get().map(|axum::extract::ConnectInfo(address)| *address));
-    // With TLS, tonic's server sets this one beside its `TlsConnectInfo`, which would need another feature of tonic.
+    // With TLS, tonic's server sets this one in addition to `TlsConnectInfo`, which would require another feature of
+    // tonic.
     #[cfg(feature = "tonic")]
     let peer = peer.or_else(|| extensions.get::<TcpConnectInfo>()?.remote_addr());
     peer

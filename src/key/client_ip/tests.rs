@@ -1,5 +1,5 @@
 //! L31: the client's address comes from forwarded fields only for trusted proxies.
-//! X38: a field that cannot be read shows no client.
+//! X38: unreadable fields identify no client.
 
 use std::{borrow::Borrow, net::SocketAddr};
 
@@ -8,7 +8,7 @@ use http::Request;
 use super::{ForwardingField::*, address::MAX_LINE, *};
 use crate::sync::random::{Sequence, for_many};
 
-/// The peer that the tests trust, as are the other addresses of 10.0.0.0/8 and of fd00::/8.
+/// A trusted peer, like all addresses in 10.0.0.0/8 and fd00::/8.
 const PROXY: &str = "10.0.0.1";
 const CLIENT: &str = "203.0.113.9";
 
@@ -51,7 +51,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Whom a request from the trusted peer is taken to be from.
+/// The client of a request from the trusted peer.
 fn behind_proxy<V: AsRef<[u8]>>(field: impl Borrow<ForwardingField>, lines: &[V]) -> Option<IpAddr> {
     let field = field.borrow();
     let request = request(Some(PROXY), field, lines);
@@ -66,7 +66,7 @@ fn assert_clients(field: ForwardingField, table: &[(&[&str], &str)]) {
     }
 }
 
-/// The key of a request without fields from this address.
+/// The key of a request without fields from this peer.
 fn key(extractor: &ClientIp, peer: &str) -> Option<PartitionKey> {
     extractor.extract(&request::<&str>(Some(peer), XForwardedFor, &[]))
 }
@@ -128,10 +128,10 @@ fn x_forwarded_for_is_walked_from_the_right_to_the_first_untrusted_hop() {
             (&["192.0.2.66, 203.0.113.9"], CLIENT),
             (&["192.0.2.66,203.0.113.9,10.0.0.2 ,\t10.0.0.3"], CLIENT),
             (&["192.0.2.66, 10.9.9.9, 203.0.113.9, fd00::2"], CLIENT),
-            // Several lines are one list.
+            // Several lines form one list.
             (&["192.0.2.66", "203.0.113.9"], CLIENT),
             (&["192.0.2.66, 203.0.113.9", "10.0.0.2", "10.0.0.3"], CLIENT),
-            // All hops trusted: the farthest one is where the request was made.
+            // All hops are trusted: the farthest one sent the request.
             (&["10.0.0.4, 10.0.0.3", "10.0.0.2"], "10.0.0.4"),
         ],
     );
@@ -210,7 +210,7 @@ fn mapped_addresses_are_trusted_and_counted_as_ipv4() {
         let extractor = client_ip().trusted_proxies(XForwardedFor, [network]);
         assert_eq!(extractor.resolve(&mapped), Some(ip(CLIENT)), "{network}");
     }
-    // A network of one family contains none of the other.
+    // Networks of one family contain no addresses of the other.
     for (network, peer) in [("::/0", PROXY), ("0.0.0.0/0", "fd00::1"), ("::/90", PROXY)] {
         let request = request(Some(peer), XForwardedFor, &["192.0.2.66"]);
         assert_eq!(
@@ -233,7 +233,7 @@ fn forwarded_is_walked_from_the_right_to_the_first_untrusted_hop() {
             (&["for=192.0.2.66, for=203.0.113.9,\tfor=10.0.0.2"], CLIENT),
             (&["for=\"[2001:db8::1]:4711\""], "2001:db8::1"),
             (&["for=\"203.0.113.\\9\""], CLIENT),
-            // Two lines that disagree: the last one is the nearest proxy's.
+            // If two lines differ, the last one is from the nearest proxy.
             (&["for=192.0.2.66", "for=203.0.113.9"], CLIENT),
             (&["for=203.0.113.9", "for=10.0.0.2"], CLIENT),
             (&["for=10.0.0.3", "for=10.0.0.2"], "10.0.0.3"),
@@ -308,8 +308,8 @@ fn a_quoted_string_without_an_end_makes_its_line_unreadable_and_no_other() {
     }
 }
 
-/// A client that opens a quote turns what the proxy quotes inside out. What it can have put there, as the name of a
-/// host, must not become a hop.
+/// If a client leaves a quote open, its text and the proxy's swap roles. Its text, such as a host name, must not become
+/// a hop.
 #[test]
 fn quotes_of_a_client_and_of_a_proxy_make_no_hop_together() {
     for host in [
@@ -362,7 +362,7 @@ fn at_most_32_hops_are_walked_and_the_last_of_them_is_no_client_that_is_believed
         assert_eq!(behind_proxy(XForwardedFor, &lines), client, "in lines of their own");
         let lines = [vec!["for=203.0.113.9".to_owned()], elements(count)].concat();
         assert_eq!(behind_proxy(Forwarded, &lines), client, "in lines of their own");
-        // Elements that are skipped at the left of one line do not bring the walk to the line before it.
+        // Skipping elements at the left of one line does not continue the walk on the previous line.
         let lines = ["for=203.0.113.9".to_owned(), elements(count + 1).join(",")];
         assert_eq!(behind_proxy(Forwarded, &lines), last, "{count}");
     }
@@ -413,7 +413,7 @@ fn of_a_long_line_the_last_8_kib_are_looked_at() {
         Some(ip(CLIENT))
     );
 
-    // The end of a hop that is cut in two would be another client's address.
+    // The end of a truncated hop would be the address of another client.
     for (length, client) in [(MAX_LINE, Some(ip(CLIENT))), (MAX_LINE + 1, None), (MAX_LINE + 2, None)] {
         let line = format!("{CLIENT}{:>1$}", ",10.0.0.2", length - CLIENT.len());
         assert_eq!(behind_proxy(XForwardedFor, &[line]), client, "{length} bytes");
@@ -570,7 +570,7 @@ fn a_translated_address_is_the_ipv4_address_in_it() {
         Some(ip(CLIENT))
     );
     assert_eq!(client(PROXY, "64:ff9b::a00:0/104", &[CLIENT]), Some(ip(CLIENT)));
-    // Prefixes of a network's own, 6to4 and Teredo are IPv6.
+    // Local translation prefixes, 6to4 and Teredo remain IPv6.
     for address in [
         "64:ff9b:1::c000:201",
         "2002:c000:201::1",
@@ -584,7 +584,7 @@ fn a_translated_address_is_the_ipv4_address_in_it() {
     }
 }
 
-/// The address always has a port, and that of IPv6 has no brackets: `2001:db8::1:5000` would be another address.
+/// The address always has a port, and IPv6 has no brackets: `2001:db8::1:5000` would be another address.
 #[test]
 fn the_viewer_of_cloudfront_has_a_port_behind_its_address() {
     let field = ForwardingField::SingleAddress("CloudFront-Viewer-Address".into());
@@ -715,7 +715,7 @@ fn a_field_with_one_address_names_the_client_of_a_trusted_proxy() {
             (&["2001:DB8::1"], "2001:db8::1"),
             (&["[2001:db8::1]"], "2001:db8::1"),
             (&["[2001:db8::1]:4711"], "2001:db8::1"),
-            // A machine of one's own behind a proxy.
+            // One of the operator's machines behind a proxy.
             (&["10.0.0.2"], "10.0.0.2"),
         ],
     );
@@ -779,7 +779,7 @@ fn a_name_that_no_field_with_one_address_has_is_found_by_the_check() {
     ] {
         let extractor = trusting(SingleAddress(name.into()));
         assert_eq!(extractor.check().unwrap_err().to_string(), format!("key: {mistake}"));
-        // A program that ignores the error believes no field.
+        // If a program ignores the error, no field is trusted.
         assert_eq!(
             extractor.resolve(&request(Some(PROXY), XForwardedFor, &["192.0.2.66"])),
             Some(ip(PROXY))
@@ -789,10 +789,10 @@ fn a_name_that_no_field_with_one_address_has_is_found_by_the_check() {
     assert!(trusting(at_run_time).check().is_ok());
 }
 
-/// Pieces that mean something in one of the two fields, separated by bars.
+/// Meaningful pieces of either field, separated by bars.
 const PIECES: &str = r#"for=|For=|host=|,|, |;|"|\|=| |:80|_a|unknown|10.0.0.2|192.0.2.66|fd00::2|[2001:db8::1]:80"#;
 
-/// A random field line: such pieces, and bytes without a meaning.
+/// A random field line of such pieces and meaningless bytes.
 fn line(random: &mut Sequence) -> Vec<u8> {
     let pieces: Vec<&str> = PIECES.split('|').collect();
     let bytes: Vec<u8> = [b'\t'].into_iter().chain(b' '..=b'~').chain(0x80..=0xff).collect();
@@ -807,7 +807,7 @@ fn field(random: &mut Sequence) -> ForwardingField {
     random.any_of(&[Forwarded, XForwardedFor])
 }
 
-/// A hop as a proxy writes it into `Forwarded`.
+/// A hop as proxies write it into `Forwarded`.
 fn hop(random: &mut Sequence) -> &'static str {
     random.any_of(&[r#"for="203.0.113.9:4711";by="10.0.0.1""#, "for=203.0.113.9"])
 }
@@ -822,7 +822,7 @@ fn no_field_moves_an_untrusted_peer() {
     });
 }
 
-/// A client that cannot be found is unknown, never one of the machines on the way.
+/// If the client cannot be identified, it is unknown, never one of the intermediate machines.
 ///
 /// X38
 #[test]
@@ -851,7 +851,7 @@ fn nothing_on_the_left_changes_the_hop_that_a_proxy_wrote() {
     });
 }
 
-/// In one line with a quote that a client has left open the proxy's hop is lost, but no other takes its place.
+/// On a line with an unterminated client quote, the proxy's hop is lost, but no other hop replaces it.
 ///
 /// L31
 #[test]
