@@ -174,7 +174,7 @@ impl Breaker {
         match (admission, failure) {
             (Admission::Closed(known), None) => self.0.succeeded(known),
             (Admission::Closed(known), Some(error)) => {
-                // A call that started before the circuit opened says nothing about the time since.
+                // A call that started before the circuit opened is not evidence about the time since.
                 let is_of_now = known.openings == self.0.openings.load(Ordering::Relaxed);
                 if is_of_now && self.0.is_news(known, error) {
                     self.0.failed(error);
@@ -186,8 +186,8 @@ impl Breaker {
         }
     }
 
-    /// Records an immediate result. Immediate success says nothing about slow calls, so it is not counted as a success
-    /// for them; otherwise, all threads would write to the same counter.
+    /// Records an immediate result. Immediate success is no evidence about slow calls, so it does not count as a
+    /// success for them; otherwise, all threads would write to the same counter.
     pub(crate) fn record_at_once(&self, admission: Admission, error: Option<&StoreError>) {
         match (&admission, error) {
             (Admission::Closed(_), None) => self.0.end_row(),
@@ -271,7 +271,7 @@ impl Circuit {
         trial.at = self.clock.now().saturating_add(jittered(trial.pause));
     }
 
-    /// A cancelled call says nothing about the store, so another probe follows soon.
+    /// A cancelled call is inconclusive, so another probe follows soon.
     // ## Half-open => Open
     fn cancel_trial(&self) {
         let mut trial = self.trial.lock();

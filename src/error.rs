@@ -251,8 +251,8 @@ pub enum StoreErrorKind {
     TimedOut,
     /// The store responded that it is not operational, for example because it is read-only or loading.
     Unavailable,
-    /// The store has no memory for another charge (`OOM` from Redis). It still rejects callers whose quota is
-    /// exhausted, so this kind does not open the circuit. [`fallback`](crate::LimiterBuilder::fallback) describes what
+    /// The store has no memory for another charge (`OOM` from Redis). Callers whose quota is exhausted are still
+    /// rejected, so this kind does not open the circuit. [`fallback`](crate::LimiterBuilder::fallback) describes what
     /// decides instead.
     OutOfMemory,
     /// The store could not be reached, the connection broke, or it delivered a reply to a different call.

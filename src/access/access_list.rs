@@ -175,8 +175,8 @@ impl AccessList {
 
     /// Returns the current rules of all [overlays](Self::overlay) together.
     ///
-    /// They apply to requests that match no local rule. If two overlays have different rules for the same network or
-    /// key, [`Block`](Access::Block) takes precedence over [`Allow`](Access::Allow), and `Allow` over
+    /// These rules apply to requests that match no local rule. If two overlays have different rules for the same
+    /// network or key, [`Block`](Access::Block) takes precedence over [`Allow`](Access::Allow), and `Allow` over
     /// [`Limit`](Access::Limit). All overlays together may exceed the maximum of one [`AccessRules`].
     pub fn overlay_rules(&self) -> Arc<AccessRules> {
         self.0.overlaid.load_full()
@@ -327,10 +327,9 @@ impl AccessRules {
     /// IPv4-mapped networks, and those in `64:ff9b::/96`, are IPv4 networks; `::/0` contains no IPv4 address. An IPv6
     /// subscriber has a whole network, at least a /64, so blocking a single address does not stop them.
     ///
-    /// Clients with an unknown address match no network, not even that of the proxy that sent their request. Clients
-    /// can hide their address if [trusted proxies](ClientIp::trusted_proxies) append to a field that clients send. To
-    /// keep blocked clients from bypassing their rule in this way, also
-    /// [block unknown addresses](Self::block_unknown_addresses).
+    /// Clients with an unknown address match no network, not even their proxy's. Clients can hide their address if
+    /// [trusted proxies](ClientIp::trusted_proxies) append to a field that clients send. To keep blocked clients from
+    /// bypassing their rule in this way, also [block unknown addresses](Self::block_unknown_addresses).
     ///
     /// ```
     /// use tower_quota::{Access, AccessRules};

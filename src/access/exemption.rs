@@ -126,9 +126,9 @@ impl Exemption {
     ///
     /// Paths are compared as in [`path`](Self::path). A trailing slash of the prefix is ignored, and `/` includes all
     /// paths. To prevent clients from calling `/admin` uncounted as `/health/../admin`, paths that a server may
-    /// interpret as another path are not exempt. They contain an empty segment that is not the last, a segment `.` or
-    /// `..` (with or without a semicolon and parameters), a backslash, or a percent-encoded dot, slash, backslash,
-    /// semicolon or percent sign.
+    /// interpret as another path are not exempt. Such paths contain an empty segment that is not the last, a segment
+    /// `.` or `..` (with or without a semicolon and parameters), a backslash, or a percent-encoded dot, slash,
+    /// backslash, semicolon or percent sign.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -213,8 +213,8 @@ impl Exemption {
 
     /// Exempts requests for which the closure returns `true`.
     ///
-    /// It is called at most once per request, and not if an earlier exemption applies. It must not block. Do not rely
-    /// on fields that any client can send.
+    /// The closure must not block. Each request calls it at most once, and not at all if an earlier exemption applies.
+    /// Do not rely on fields that any client can send.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

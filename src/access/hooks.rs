@@ -143,8 +143,8 @@ impl AbnormalUsage {
     /// Adds the name of a violated policy to the response.
     ///
     /// The name appears in `violated-policies` of the problem, or in the details of a gRPC status. Use this if clients
-    /// can react to it: the name should occur in `RateLimit-Policy` or in your documentation. It does not have to be
-    /// the name of a policy, but [hidden](crate::QuotaPolicy::hidden) policies are omitted.
+    /// can react to it: the name should occur in `RateLimit-Policy` or in your documentation. Any name is accepted, but
+    /// [hidden](crate::QuotaPolicy::hidden) policies are omitted.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

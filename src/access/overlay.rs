@@ -54,7 +54,7 @@ impl AccessOverlay {
 
     /// Adds a name, which lets the overlay replace overlays that were [left](Self::leave) under it. Default: none.
     ///
-    /// An overlay can have several names, for example those of its source and of the limiter.
+    /// An overlay can have several names, for example its source's and the limiter's.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
         self
@@ -77,8 +77,8 @@ impl AccessOverlay {
 
     /// Ends the overlay but keeps its rules.
     ///
-    /// They apply until an overlay with one of the same [names](Self::named) [replaces](Self::replace) its own rules.
-    /// Without a name, they apply as long as the list exists.
+    /// The rules apply until an overlay with one of the same [names](Self::named) [replaces](Self::replace) its own
+    /// rules. Without a name, they apply as long as the list exists.
     pub fn leave(mut self) {
         let names = std::mem::take(&mut self.names);
         self.list.change_overlays(|overlays| {

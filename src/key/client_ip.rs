@@ -31,7 +31,7 @@ use crate::{
 /// - with the feature `tonic`, `tonic::transport::server::TcpConnectInfo`, which tonic's server sets with and without
 ///   TLS.
 ///
-/// Requests without any of them, for example from a Unix socket, have no key, whatever their header fields contain.
+/// Requests without any of them, for example from a Unix socket, have no key, regardless of their header fields.
 ///
 /// Behind a load balancer or gateway, that machine is the peer of every connection, so all clients would share one
 /// quota. Declare such machines as [trusted proxies](ClientIp::trusted_proxies), together with the field that they
@@ -289,9 +289,9 @@ impl ClientIp {
 
     /// Sets the prefix length by which IPv6 clients are grouped, from 1 to 128. Default: 64.
     ///
-    /// The key is that of the network's first address, as converted by [`ToPartitionKey`]. A subscriber has at least a
-    /// /64, often a /56 or a /48. With a longer prefix than the subscriber's, a client can use a new address, and so a
-    /// fresh quota, for every request. [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
+    /// The key is derived from the network's first address by [`ToPartitionKey`]. A subscriber has at least a /64,
+    /// often a /56 or a /48. With a longer prefix than the subscriber's, a client can use a new address, and so a fresh
+    /// quota, for every request. [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

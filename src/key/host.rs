@@ -57,7 +57,7 @@ impl Host {
 
     /// Returns the key of a host, for example to read its quota, or `None` if requests for this host have no key.
     ///
-    /// It differs from all keys of [`PartitionKey::new`].
+    /// The key differs from all keys of [`PartitionKey::new`].
     ///
     /// ```
     /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key::{self, Host}};

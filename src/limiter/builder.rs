@@ -124,7 +124,7 @@ impl LimiterBuilder {
     /// Adds a key in addition to the main key, for policies that are [keyed by](QuotaPolicy::keyed_by) it.
     ///
     /// Callers pass its value to [`Caller::keyed_by`](crate::Caller::keyed_by), and a layer
-    /// [extracts](crate::RateLimitLayerBuilder::named_key) it from the request. One decision then covers several
+    /// [extracts](crate::RateLimitLayerBuilder::named_key) it from the request. A single decision then covers several
     /// partitions. Names must be unique and not empty.
     pub fn named_key(mut self, name: impl Into<String>) -> Self {
         self.keys.named.push(name.into());
@@ -154,7 +154,7 @@ impl LimiterBuilder {
     /// Sets the maximum wait for a decision, from 1 ms to 60 s. Default: 50 ms.
     ///
     /// After the deadline, the [`fallback`](Self::fallback) or the [`failure_mode`](Self::failure_mode) decides. After
-    /// five consecutive failures, a circuit breaker opens, and requests no longer wait. One request at a time then
+    /// five consecutive failures, a circuit breaker opens, and requests no longer wait. A single request at a time
     /// probes the store: first after 50 to 100 ms, later every 250 to 500 ms. A broken connection is one failure,
     /// however many requests were in flight on it.
     ///
@@ -202,8 +202,8 @@ impl LimiterBuilder {
     /// [metrics](crate::telemetry) report such requests as `overloaded`, and the circuit breaker ignores them.
     ///
     /// A cancelled request still counts until the store responds or its deadline expires. Concurrent requests on
-    /// several threads may exceed the limit by a few. As a rule of thumb, use the requests per second of one instance
-    /// times the deadline in seconds, plus a margin.
+    /// several threads may exceed the limit by a few. Rule of thumb: the requests per second of one instance times the
+    /// deadline in seconds, plus a margin.
     pub fn max_waiting(mut self, requests: u32) -> Self {
         self.config.max_waiting = requests;
         self
@@ -215,9 +215,9 @@ impl LimiterBuilder {
     /// exhausting a quota then costs each instance one store call per restored unit, plus one or two per second. Turn
     /// the cache off if each rejection must come from the store.
     ///
-    /// - Entries expire after one second. Refunds by this limiter, new [individual quotas](crate::CallerQuotas) and new
-    ///   [rules](crate::RulesHandle) apply to the next request. A [refund](crate::Settlement) or
-    ///   [reset](crate::Caller::reset) by another instance, or a direct call of
+    /// - Rejections are cached for up to one second. Refunds by this limiter, new
+    ///   [individual quotas](crate::CallerQuotas) and new [rules](crate::RulesHandle) apply to the next request. A
+    ///   [refund](crate::Settlement) or [reset](crate::Caller::reset) by another instance, or a direct call of
     ///   [`Store::settle`](crate::Store::settle), may take up to that second.
     /// - After the store rejects a cost, the same or a higher cost is rejected without a store call for 10 to 20 ms, or
     ///   less if the whole quota refills in less than 40 ms. When units are restored, only as many requests as can be
@@ -230,8 +230,8 @@ impl LimiterBuilder {
     ///   remaining units. If it is unknown whether another policy would reject the cost too, the store is called.
     ///   Cached rejections are also returned while the circuit is open.
     /// - When the cache is full, new entries evict older ones.
-    /// - Entries for partitions that this instance has exhausted stay until their units are restored, unless they are
-    ///   evicted. They detect that the store has lost its state: `tower_quota_state_lost_total`
+    /// - Partitions that this instance has exhausted keep an entry until their units are restored, unless it is
+    ///   evicted. These entries reveal if the store has lost its state: `tower_quota_state_lost_total`
     ///   [counts](crate::telemetry) such losses.
     ///
     /// 16,384 partitions take up to 7 MB with one policy each, plus up to 300 bytes for each further policy that

@@ -291,7 +291,8 @@ impl Caller {
     ///
     /// # Errors
     ///
-    /// Returns an error if the limiter has no such key, or if the store fails. Some counts may have been reset by then.
+    /// Returns an error if the limiter has no such key, or if the store fails. Some counts may already be reset in that
+    /// case.
     pub async fn reset(&self) -> Result<(), LimiterError> {
         self.check_names()?;
         for set in self.limiter.policies.all_sets() {

@@ -25,11 +25,11 @@ pub(crate) struct OpenCharge {
 
 struct State {
     decision: Decision,
-    /// The actual costs so far, which may differ from the charged ones.
+    /// The actual costs until now, which may differ from the charged ones.
     actual: Costs,
     usage: Usage,
     /// The actual cost in requests, until it is settled. Settled only once: a store caps late charges, so the applied
-    /// amount is unknown, and a second settlement could not tell how much to refund.
+    /// amount is unknown, and a second settlement would not know how much to refund.
     cost: Option<u64>,
     is_settled: bool,
     progress: Progress,

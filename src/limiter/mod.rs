@@ -1,4 +1,4 @@
-//! A limiter: one scope, its rules, and the fault tolerance around its store. A layer adds keys and responses.
+//! A limiter: a scope, its rules, and the fault tolerance around a store. A layer adds keys and responses.
 
 mod builder;
 mod caller;
@@ -90,8 +90,8 @@ impl Limiter {
     /// the partition from a [`Scope`](crate::Scope) with a different name than the limiter's, so that it cannot clash
     /// with a caller.
     ///
-    /// Rules, the kill switch and the access list do not apply, and no metric counts the decision. The permit works
-    /// like that of [`Caller::hold`]: the charge remains unless it is settled or refunded. A plan with cost 0 reads the
+    /// Rules, the kill switch and the access list do not apply, and no metric counts the decision. The permit works as
+    /// described in [`Caller::hold`]: the charge remains unless it is settled or refunded. A plan with cost 0 reads the
     /// quota without charging it.
     ///
     /// ```
@@ -161,12 +161,12 @@ impl Limiter {
     /// Call this when the process starts. Otherwise, the first requests discover a store that cannot decide, and they
     /// pass unlimited unless the limiter [fails closed](FailureMode::Closed).
     ///
-    /// With Redis, the check covers every server: the Sentinel primary or all cluster nodes. It checks the version,
-    /// role and eviction policy, runs each command that scripts use, and makes eight decisions of each kind about a
-    /// test caller, each of which must see the previous one. The keys of the test caller are then deleted. A decision
-    /// slower than the [deadline](LimiterBuilder::deadline) causes a warning. A [`MemoryStore`](crate::MemoryStore) is
-    /// always ready. The check skips the [fallback](LimiterBuilder::fallback) and affects neither circuit breakers nor
-    /// caches.
+    /// With Redis, the check covers every server: the Sentinel primary or all cluster nodes. The check reads the
+    /// version, role and eviction policy, runs each command that scripts use, and makes eight decisions of each kind
+    /// about a test caller, each of which must see the previous one. The keys of the test caller are then deleted. A
+    /// decision slower than the [deadline](LimiterBuilder::deadline) causes a warning. A
+    /// [`MemoryStore`](crate::MemoryStore) is always ready. The check skips the [fallback](LimiterBuilder::fallback)
+    /// and affects neither circuit breakers nor caches.
     ///
     /// # Errors
     ///
@@ -207,10 +207,10 @@ impl Limiter {
     /// [whole shutdown](crate::guide#shutdown). Otherwise, refunds and released slots that have not reached Redis are
     /// lost when the process exits: callers remain overcharged, and slots remain occupied until their lease expires.
     ///
-    /// Requests may still finish during the flush. It waits for their settlements, and they are charged individually,
-    /// without prefetching. Unfinished requests keep their charges and slots. The limiter remains usable, and `flush`
-    /// can be called again. A [`fallback`](LimiterBuilder::fallback) is flushed too. If a program has several limiters,
-    /// flush them concurrently.
+    /// Requests may still finish during the flush, which waits for their settlements. Prefetching is paused, so
+    /// requests are charged individually. Unfinished requests keep their charges and slots. The limiter remains usable,
+    /// and `flush` can be called again. A [`fallback`](LimiterBuilder::fallback) is flushed too. If a program has
+    /// several limiters, flush them concurrently.
     ///
     /// # Errors
     ///

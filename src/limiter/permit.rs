@@ -63,7 +63,7 @@ impl Permit {
         }
     }
 
-    /// Returns the decision that admitted the work: for several layers, that of the innermost.
+    /// Returns the decision that admitted the work. With several layers, this is the decision of the innermost one.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
@@ -79,7 +79,7 @@ impl Permit {
         self.report(unit, Report::More(amount))
     }
 
-    /// Sets the total usage of a custom unit so far. Totals never decrease.
+    /// Sets the current total usage of a custom unit. Totals never decrease.
     ///
     /// Returns `false` if the call has no effect, like [`add`](Self::add).
     pub fn set(&self, unit: &str, total: u64) -> bool {
@@ -130,8 +130,8 @@ impl Permit {
     /// capacity.
     ///
     /// The charge of a request is corrected once: when its response begins, using the [actual cost](crate::ActualCost)
-    /// of the response, or else the last call of `settle` so far. Without either, it is corrected at the end of the
-    /// response, using the last call until then.
+    /// of the response, or else the last call of `settle` until then. Without either, the correction takes place at the
+    /// end of the response, using the last call before that.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -184,7 +184,7 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// A handle to the permit of a request, stored in its extensions. It keeps nothing open.
+/// A handle to the permit of a request, stored in its extensions without keeping the request open.
 ///
 /// Layers insert it if a policy limits [concurrent requests](crate::QuotaPolicy::concurrent) or counts a
 /// [custom unit](crate::QuotaPolicy::with_unit) or bytes, or if the request contains [`WithPermit`]. Behind several

@@ -80,7 +80,7 @@ impl Refund {
     ///
     /// Any text is valid. IDs of different callers or keys are independent.
     ///
-    /// The store keeps the ID in a partition of its own, for the longest window of the policies. Units charged before
+    /// The store keeps the ID in a separate partition, for the longest window of the policies. Units charged before
     /// that are not refunded, except with [`ChargeTime::Now`]. A full [`MemoryStore`](crate::MemoryStore) may evict the
     /// ID earlier.
     #[must_use]
@@ -118,7 +118,7 @@ impl Caller {
     ///
     /// Use this if a queue finds out minutes later that a job failed. During the request,
     /// [`ActualCost`](crate::ActualCost) is simpler and exact. Refunds apply to the policies that [`peek`](Self::peek)
-    /// reads. They never raise a policy above its quota, and do not change windows that have ended: see
+    /// reads. A refund never raises a policy above its quota, and does not change windows that have ended: see
     /// [`Settlement::refund`].
     ///
     /// Cached rejections of the caller on this instance end at once; other instances see the units

@@ -60,7 +60,7 @@ fn with_port<A>(address: A, after: &str) -> Option<A> {
     readable.then_some(address)
 }
 
-/// Returns `true` for addresses that are not routed on the Internet, like those of most proxies in front of a service.
+/// Returns `true` for addresses that are not routed on the Internet, which most proxies in front of a service have.
 pub(super) fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {

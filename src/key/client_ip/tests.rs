@@ -715,7 +715,7 @@ fn a_field_with_one_address_names_the_client_of_a_trusted_proxy() {
             (&["2001:DB8::1"], "2001:db8::1"),
             (&["[2001:db8::1]"], "2001:db8::1"),
             (&["[2001:db8::1]:4711"], "2001:db8::1"),
-            // One of the operator's machines behind a proxy.
+            // A machine of the operator behind a proxy.
             (&["10.0.0.2"], "10.0.0.2"),
         ],
     );

@@ -72,7 +72,7 @@ pub enum FailureMode {
 pub(super) struct Fallback {
     pub(super) store: Option<Arc<dyn Store>>,
     pub(super) mode: FailureMode,
-    /// Deadline of the other store, separate from that of the main store, which may have passed.
+    /// Separate deadline of the other store, because the main store's may have passed.
     pub(super) time: Duration,
     pub(super) waiters: Arc<WaiterLimit>,
     pub(super) clock: Clock,

@@ -45,7 +45,7 @@ use crate::{
 };
 
 impl Guard {
-    /// The deadline starts when the request starts to wait. A slow fallback has a deadline of its own after it.
+    /// The deadline starts when the request starts to wait. A slow fallback has a separate deadline after that.
     pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> DecisionState {
         if plan.is_closed() {
             return DecisionState::Decided(Decision::of_cache(Cached::closed(plan, self.clock.now())));

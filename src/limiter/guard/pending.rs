@@ -1,7 +1,7 @@
 //! A decision that waits for a store and completes even if its request is cancelled.
 //!
 //! Cancelling the store call would lose an answer that the circuit breaker, the rejection cache and acquired slots
-//! depend on. It would also let clients avoid charges by cancelling every request before the store answers.
+//! depend on. Clients could also avoid charges by cancelling every request before the store answers.
 
 use std::{
     future::Future,

@@ -9,8 +9,8 @@ use std::{
 use crate::error::{StoreError, StoreErrorKind};
 
 pub(super) struct WaiterLimit {
-    /// Lower half: current waiters. Upper half: all waiters so far, modulo 2³². Combined, so that one atomic write
-    /// updates both.
+    /// Lower half: current waiters. Upper half: all waiters since the start, modulo 2³². Combined, so that one atomic
+    /// write updates both.
     taken: AtomicU64,
     max: u32,
 }
@@ -44,7 +44,7 @@ impl WaiterLimit {
         self.taken.load(Ordering::Relaxed) as u32
     }
 
-    /// Number of requests that have started to wait so far, modulo 2³².
+    /// Number of requests that have ever waited, modulo 2³².
     pub(super) fn begun(&self) -> u32 {
         (self.taken.load(Ordering::Relaxed) >> 32) as u32
     }

@@ -26,7 +26,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Returns `None` if the store has rejected the plan. `began` is the local time before the call, so the store's
-    /// clock has advanced by no more than the local one.
+    /// clock has advanced no further than the local clock.
     pub(super) fn new(
         plan: Plan,
         decision: Decision,

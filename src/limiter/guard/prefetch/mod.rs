@@ -6,13 +6,13 @@
 //!    fetched *ahead*, two call durations early, so that no request of a busy caller waits, however remote the store
 //!    is. There is at most one such call per partition, and held plus requested units never exceed the policy's
 //!    prefetch limit.
-//! 2. It waits for a batch in flight that has unreserved units.
-//! 3. It fetches a batch, if that pays off: batches double until they last for most of their lifetime, and never exceed
-//!    a share of the units that remain in the store.
-//! 4. It is charged individually, as without prefetching. So requests never queue for single units.
+//! 2. The request waits for a batch in flight that has unreserved units.
+//! 3. The request fetches a batch, if that pays off: batches double until they last for most of their lifetime, and
+//!    never exceed a share of the units that remain in the store.
+//! 4. The request is charged individually, as without prefetching. So requests never queue for single units.
 //!
 //! Batches are fetched in separate tasks, so that units are not lost if the waiting requests miss their deadlines.
-//! Another task refunds units that were not spent in time. It runs while there are batches.
+//! Another task runs while there are batches, and refunds units that were not spent in time.
 //!
 //! A failed fetch ahead harms no request: held units are spent, and the next attempt follows after an eighth of a
 //! batch's lifetime.

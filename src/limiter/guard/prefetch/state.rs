@@ -44,7 +44,7 @@ impl Prefetch {
     const TICK: Duration = Duration::from_millis(50);
     /// Minimum lifetime of a batch. For a remote store, fetching the next batch takes longer.
     const LIFETIME: Duration = Duration::from_secs(1);
-    /// One for the call itself, two for the next one, which starts two round trips ahead, and one to spend.
+    /// A call takes one, the next call starts two ahead, and one is left to spend the units.
     const LIFETIME_ROUND_TRIPS: u32 = 4;
     /// The round-trip time is the minimum over the last one or two windows of 30 s. The minimum, because a store that
     /// pauses for a moment must not extend the lifetime.

@@ -7,7 +7,7 @@ use crate::{
     policy::PolicySet,
 };
 
-/// Ignores states that are about to become empty, because servers expire keys with a resolution of a millisecond.
+/// Ignores states that will soon be empty, because servers expire keys with a resolution of a millisecond.
 const MARGIN: Duration = Duration::from_millis(10);
 
 /// More entries than can be added to a log while its partition is cached. Logs start at random 40-bit numbers.

@@ -1,8 +1,8 @@
 //! Partitions with current rejections, which can be read without a lock.
 //!
 //! If threads rejecting one key contended for the lock of its shard, two cores would reject no more requests than one.
-//! So a rejection leaves a copy of the partition's records here, which is only read. A copy never changes: whoever
-//! changes the records, under the lock of their shard, removes it.
+//! So a rejection leaves a copy of the partition's records here, which is only read. A copy never changes: changing the
+//! records, under the lock of their shard, removes the copy.
 
 use arc_swap::ArcSwapOption;
 

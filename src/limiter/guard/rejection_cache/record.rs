@@ -42,7 +42,7 @@ struct Known {
     reading: PolicyReading,
     /// The partition's time.
     at: Timestamp,
-    /// The local time from which the partition's time advances. Until then, it may stand still.
+    /// The local time from which the partition's time advances, after a possible standstill.
     goes_on_at: Timestamp,
 }
 

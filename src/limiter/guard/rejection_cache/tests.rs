@@ -109,7 +109,7 @@ struct World {
     clock: Clock,
     store: MemoryStore,
     instances: Vec<Instance>,
-    /// Deadlines need a runtime. Its time stands still.
+    /// Needed by deadlines. The runtime's clock is paused.
     runtime: tokio::runtime::Runtime,
 }
 
@@ -365,7 +365,7 @@ fn a_flood_of_keys_that_come_once_does_not_push_out_a_caller_who_goes_on() {
     assert_eq!(instance.calls() - calls, 10_000, "only those of the flood");
 }
 
-/// A cache and its store, at one moment.
+/// A cache and its store, with a manual clock.
 struct Memory {
     clock: Clock,
     store: MemoryStore,
@@ -446,7 +446,7 @@ fn a_refund_to_several_is_seen_by_all_of_them() {
     assert!(own.iter().all(|plan| !memory.has_cached(plan)));
 }
 
-/// Holds the lock meanwhile: waiting for it would deadlock.
+/// The test holds the lock, so waiting for it would deadlock.
 #[test]
 fn a_key_that_goes_on_is_rejected_without_a_lock_until_something_changes() {
     let memory = Memory::new();
@@ -526,7 +526,7 @@ fn after_a_clock_was_set_back_nothing_is_cached_from_the_time_to_come() {
     assert!(!memory.has_cached(&plan));
 }
 
-/// The store's clock has stepped back, so the partition's time stands still until the clock catches up.
+/// The store's clock has stepped back, so the partition's time does not advance until the clock catches up.
 #[test]
 fn a_cached_rejection_waits_as_long_as_the_store_does_after_a_step_back() {
     for (back, algorithm) in [0, 1, 700_000, 2_000_000, 5_000_000].into_iter().flat_map(|back| {
@@ -712,8 +712,8 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     }
 }
 
-/// The same policies reject it, for the same time, because no other instance has charged anything unknown to this one.
-/// If no wait helps, the remaining units are the same.
+/// Both are rejected by the same policies, for the same time, because no other instance has charged anything unknown to
+/// this one. If no wait helps, the remaining units are the same.
 fn compare_all(cached: &Decision, rejected: &Decision) {
     let said = || rejected.violated().filter(|said| is_eligible(said.policy()));
     assert!(
@@ -807,8 +807,8 @@ fn a_rejection_from_memory_names_all_policies_that_reject_and_the_longest_wait()
     });
 }
 
-/// Regression, found with actual costs: a client was told to wait only for the minute, although the day would also
-/// reject the charge.
+/// Regression, found with actual costs: `Retry-After` covered only the minute, although the day would also reject the
+/// charge.
 #[test]
 fn a_larger_charge_than_the_one_that_was_rejected_waits_for_every_policy_that_rejects_it() {
     let memory = Memory::new();
