@@ -1,16 +1,17 @@
-//! The types of the `redis` crate that are part of this crate's interface, for
-//! [`RedisStoreBuilder::connect_with`](crate::RedisStoreBuilder::connect_with),
-//! [`RedisStoreBuilder::connection_info_with`](crate::RedisStoreBuilder::connection_info_with) and
-//! [`RedisStore::command`](crate::RedisStore::command).
+//! Types of the `redis` crate that are part of this crate's API.
 //!
-//! They belong to one version of that crate, and nothing else here shows any of its types. Use them from here rather than
-//! from a `redis` of your own, which may be another version. What a [`ConnectionInfo`] or [`Client`] can do, the crate's
-//! own documentation says. Nothing here connects by itself: what a function of yours does with these types is up to it.
+//! They are used by [`RedisStoreBuilder::connect_with`](crate::RedisStoreBuilder::connect_with),
+//! [`RedisStoreBuilder::connection_info_with`](crate::RedisStoreBuilder::connection_info_with) and
+//! [`RedisStore::command`](crate::RedisStore::command). No other item exposes types of that crate.
+//!
+//! The types belong to one version of the `redis` crate. Import them from here rather than from your own `redis`
+//! dependency, which may have another version. For the methods of [`ConnectionInfo`] and [`Client`], see the
+//! documentation of that crate.
 //!
 //! ```
 //! use tower_quota::redis::{Client, ConnectionAddr, ConnectionInfo, RedisError};
 //!
-//! /// The way through a tunnel on this computer; user, password and database stay as they are.
+//! /// Connects through a local tunnel; user, password and database stay unchanged.
 //! fn through_tunnel(to: ConnectionInfo) -> ConnectionInfo {
 //!     to.set_addr(ConnectionAddr::Tcp("127.0.0.1".to_owned(), 6380))
 //! }

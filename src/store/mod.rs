@@ -1,4 +1,4 @@
-//! The stores of quota: in this process, or in a Redis that several instances share.
+//! Quota stores: in process memory, or in a Redis shared by several instances.
 
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
@@ -21,26 +21,26 @@ use crate::{
     error::StoreError,
 };
 
-/// A store of quota. It decides a whole [`Plan`] at once: every policy is charged, or none.
+/// A quota store. Decides a whole [`Plan`] atomically: charges every policy or none.
 ///
-/// The crate brings [`MemoryStore`](crate::MemoryStore) for one process and `RedisStore` for many. Implement
-/// the trait to wrap one of them: to count calls, to inject faults, to route partitions to different servers. To keep
-/// quota in another database, implement it around a [`Ledger`](crate::ledger::Ledger), and check it with
-/// `test_util::check_store`: [`ledger`](crate::ledger) has a whole store.
-/// You can also use a store without the layer, to limit other things than requests: see [`acquire`](Self::acquire).
+/// The crate provides [`MemoryStore`](crate::MemoryStore) for one process and `RedisStore` for many. Implement the
+/// trait to wrap another store, for example to count calls, inject faults or route partitions to different servers. To
+/// keep quota in another database, implement it with a [`Ledger`](crate::ledger::Ledger) and test it with
+/// `test_util::check_store`; [`ledger`](crate::ledger) has a complete example. To limit work other than requests, use a
+/// store without the layer; see [`acquire`](Self::acquire).
 ///
-/// You write `acquire`, `settle` and `reset`. The other methods have defaults. A store around another one, and one of several
-/// servers, also looks at the last four, [`traits`](Self::traits), [`catch_up`](Self::catch_up), [`flush`](Self::flush) and
-/// [`ready`](Self::ready).
+/// `acquire`, `settle` and `reset` are required; the other methods have defaults. A store that wraps another or uses
+/// several servers should also implement [`traits`](Self::traits), [`catch_up`](Self::catch_up), [`flush`](Self::flush)
+/// and [`ready`](Self::ready).
 ///
-/// An error is not a rejection: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode)
-/// applies. A store need not keep time itself; the layer gives each call a deadline and drops it afterwards.
+/// An error is not a rejection: nothing was decided, and the layer applies its [`FailureMode`](crate::FailureMode).
+/// Stores need no timeouts of their own: the layer drops calls that exceed its deadline.
 ///
 /// ```
 /// use tower_quota::{Measurement, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
 /// # use tower_quota::{PolicySet, PartitionKey, QuotaPolicy, Scope};
 ///
-/// /// Fails for one partition in sixteen: what would your service do?
+/// /// Fails for one partition in sixteen, to test how a service reacts.
 /// #[derive(Debug)]
 /// struct Flaky(MemoryStore);
 ///
@@ -77,15 +77,17 @@ use crate::{
 /// # }).unwrap();
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Decides the plan, and charges it if it is allowed. Not before the future is polled, unless it is ready at once: the
-    /// age of a [cached](crate::LimiterBuilder::rejection_cache) rejection is counted from that moment.
+    /// Decides the plan, and charges it if it is allowed.
     ///
-    /// If the future is dropped before it is ready, the charge may or may not have been made: it is never repeated. The
-    /// layer drops it when its deadline has passed, but not when a request is cancelled: a task then polls the future on,
-    /// and what it charges [stays charged](crate::ResponseFuture).
+    /// Implementations must not decide before the future is first polled, unless they return a completed future: the
+    /// age of a [cached](crate::LimiterBuilder::rejection_cache) rejection is measured from that poll.
     ///
-    /// Without the layer there is no deadline and no circuit breaker: your program deals with errors, and with answers that
-    /// do not come.
+    /// If the future is dropped before it completes, the charge may or may not have been made, and it is never retried.
+    /// The layer drops the future when its deadline expires, but not when a request is cancelled: a task then completes
+    /// the call, and its charge is [not refunded](crate::ResponseFuture).
+    ///
+    /// Without the layer, there is no deadline and no circuit breaker: the caller must handle errors and calls that
+    /// never complete.
     ///
     /// ```
     /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -97,7 +99,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// let plan = |recipients| Plan::new(policies.clone(), alice, recipients);
     ///
     /// assert_eq!(store.decide(plan(3)).await?.outcome(), Outcome::Allowed);
-    /// // Two are left. Three do not fit, so nothing is charged.
+    /// // Two units remain. A charge of three does not fit, so nothing is charged.
     /// assert_eq!(store.decide(plan(3)).await?.outcome(), Outcome::Rejected);
     /// assert_eq!(store.decide(plan(2)).await?.outcome(), Outcome::Allowed);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -106,7 +108,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     #[must_use = "a plan is decided when the future is polled"]
     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement>;
 
-    /// The same for a program that has no layer: the decision that follows from the [`Measurement`].
+    /// Like [`acquire`](Self::acquire), but returns the decision that follows from the [`Measurement`].
+    ///
+    /// Use this without a layer.
     ///
     /// ```
     /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -125,34 +129,33 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.acquire(plan).map(Measurement::decide)
     }
 
-    /// Changes what a decision of this store has charged, or frees the slots that it holds.
+    /// Changes the charges of an earlier decision of this store, or releases its slots.
     ///
-    /// It is called from `Drop`, so it never blocks, and goes on whether or not the future is polled. The future ends
-    /// when the change was made or has failed. A change that fails is not repeated: charges then stand as they are,
-    /// and slots become free when their lease ends. See [`Settlement`] for an example.
+    /// Called from `Drop`: implementations must not block, and must make progress even if the future is never polled.
+    /// The future completes when the change was applied or failed. A failed change is not retried: charges stay as they
+    /// are, and slots are released when their lease expires. See [`Settlement`] for an example.
     ///
-    /// It takes effect before any [`acquire`](Self::acquire) and [`reset`](Self::reset) about the same partition that is
-    /// called on this store or its clones later: a client may send its next request as soon as it has its response. The layer relies on it, so a store
-    /// of your own keeps this order: a decision may wait for what is under way. Its time is that of the call, however long it is
-    /// queued. The layer stops waiting for the decision
-    /// at its deadline. Where the order cannot be kept, see [`RedisStore`](crate::RedisStore), a request may be rejected
-    /// for what was just given back.
+    /// The change must take effect before every later [`acquire`](Self::acquire) or [`reset`](Self::reset) of the same
+    /// partition on this store or its clones, because a client may send its next request as soon as it has received its
+    /// response. To keep this order, a decision may wait for pending settlements, but only until the layer's deadline.
+    /// The time of a settlement is the time of the call, however long it is queued. Where the order cannot be
+    /// guaranteed (see [`RedisStore`](crate::RedisStore)), a request may be rejected although its units were just
+    /// refunded.
     ///
-    /// In front of a store that has to be waited for, a layer caches rejections. It knows of its own settlements, and not
-    /// of those that a program makes with the store: these are seen like those of another instance, after
-    /// [a second at most](crate::LimiterBuilder::rejection_cache). Let the layer settle what it has charged, with
+    /// Layers cache the rejections of remote stores. A layer takes its own settlements into account immediately, but
+    /// settlements made directly on the store only after [at most a second](crate::LimiterBuilder::rejection_cache),
+    /// like those of other instances. To avoid the delay, settle charges of a layer through
     /// [`ActualCost`](crate::ActualCost) or [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost).
     fn settle(&self, settlement: Settlement) -> StoreFuture<()>;
 
-    /// Forgets what the plan's partition has used, so that it starts with a full quota: for support staff.
+    /// Resets the plan's partitions to their full quota, for example for support staff.
     ///
-    /// Slots of requests in progress stay taken. A [sliding window log](crate::Algorithm::SlidingWindowLog) is
-    /// forgotten if the plan has its policy: in Redis each log is a key of its own, which only its policy leads to. All
-    /// that other algorithms have counted is forgotten, whatever the plan's policies are. The cost of the plan does not
-    /// matter.
+    /// Slots of requests in progress stay acquired. A [sliding window log](crate::Algorithm::SlidingWindowLog) is reset
+    /// only if the plan contains its policy, because in Redis each log has its own key. The counts of all other
+    /// algorithms are reset, even those of policies that the plan does not contain. The cost of the plan is ignored.
     ///
-    /// A layer may go on rejecting by its [rejection cache](crate::LimiterBuilder::rejection_cache);
-    /// [`Caller::reset`](crate::Caller::reset) forgets its rejections, too.
+    /// Layers may continue to reject from their [rejection cache](crate::LimiterBuilder::rejection_cache).
+    /// [`Caller::reset`](crate::Caller::reset) clears the cached rejections, too.
     ///
     /// ```
     /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -177,8 +180,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Decides a plan without charging it.
     ///
-    /// The decision tells whether and [when](Decision::availability) the plan would be admitted, and what remains. It reserves
-    /// nothing and cannot be settled. To read what remains, give the plan any cost.
+    /// The decision shows whether and [when](Decision::availability) the plan would be admitted, and the remaining
+    /// units, which do not depend on the cost of the plan. Nothing is reserved, and the decision cannot be settled.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -207,15 +210,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.decide(plan.asked())
     }
 
-    /// Sends queued calls and reads all answers that have arrived. Resolves to `true` if another answer may follow soon,
-    /// because bytes were sent or received while the future ran or shortly before.
+    /// Sends queued calls and reads all replies that have arrived. Resolves to `true` if more replies may follow soon.
     ///
-    /// The layer calls this when the deadline of a decision expires. In a process with more work than processors, the call
-    /// may not have been written yet, or its answer may be unread. While the process is late, which late timers show, and the
-    /// future resolves to `true`, the layer calls it again and the decision waits for up to 1 s more. In other processes, it
-    /// runs once and takes microseconds. A store that wraps another store forwards the call.
+    /// The layer calls this when the deadline of a decision expires. In an overloaded process, the call may not have
+    /// been written yet, or its reply may be unread. `true` means that bytes were sent or received during this call or
+    /// shortly before. While late timers show that the process is overloaded and the future resolves to `true`, the
+    /// layer calls this again, and the decision waits for up to 1 s more. Otherwise, the layer calls it once, which
+    /// takes microseconds. A store that wraps another forwards the call.
     ///
-    /// Default: resolves to `false` immediately, which says that there is nothing to send or to read.
+    /// Default: resolves to `false` immediately, because there is nothing to send or read.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -223,7 +226,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// use tokio::sync::Notify;
     /// use tower_quota::{Decision, Measurement, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimitLayer, Store, StoreFuture, key};
     ///
-    /// /// Its answers are there, and no task reads them until the store is told to.
+    /// /// A store whose replies have arrived, but are not read before `catch_up`.
     /// #[derive(Debug)]
     /// struct Unread(MemoryStore, Arc<Notify>);
     ///
@@ -260,7 +263,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// # }));
     /// # let request = http::Request::get("/").header("x-user-id", "alice").body(())?;
     /// # let response = service.oneshot(request).await?;
-    /// // … and a request, for whose decision the deadline strikes
+    /// // … and a request whose deadline expires before its decision was read
     /// assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(Outcome::Allowed));
     /// # Ok(()) });
     /// ```
@@ -268,28 +271,28 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         StoreFuture::ready(Ok(false))
     }
 
-    /// The properties of the store that layers and limiters ask for once, when they are built. Default:
-    /// [`StoreTraits::default`].
+    /// Returns properties that layers and limiters read once, when they are built.
     ///
-    /// A store around another one returns those of that, changed where it differs.
+    /// A store that wraps another returns the properties of the inner store, with its own changes. Default:
+    /// [`StoreTraits::default`].
     fn traits(&self) -> StoreTraits {
         StoreTraits::default()
     }
 
-    /// Waits until no [settlement](Self::settle) is under way, at most for `timeout`. Call it before the process exits.
+    /// Waits for pending [settlements](Self::settle), for up to `timeout`. Call this before the process exits.
     ///
-    /// Behind a layer, call [`Limiter::flush`](crate::Limiter::flush), which also returns what the layer holds.
-    /// Settlements made meanwhile are waited for as well; the store remains usable during and after the call, and it may
-    /// be called again. A `timeout` of zero only asks what is under way.
+    /// Behind a layer, call [`Limiter::flush`](crate::Limiter::flush), which also refunds the units that the layer has
+    /// prefetched. Settlements made during the call are awaited, too. The store remains usable, and the call can be
+    /// repeated. A `timeout` of zero only checks for pending settlements.
     ///
-    /// Default: ready at once, which is right for a store whose `settle` takes effect before it returns. A store that
-    /// wraps another one forwards the call, and a store of several servers flushes them together.
+    /// Default: completes immediately, which is correct for a store whose `settle` takes effect before it returns. A
+    /// store that wraps another forwards the call, and a store with several servers flushes them concurrently.
     ///
     /// # Errors
     ///
-    /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if settlements are still under way after `timeout`, and
-    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if any were lost since the last flush, because the server did
-    /// not take them. The message has both numbers. Without a Tokio runtime, the call does not wait.
+    /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if settlements are still pending after `timeout`, and
+    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements failed since the last flush. The message has
+    /// the number of both. Without a Tokio runtime, the call does not wait.
     ///
     /// # Examples
     ///
@@ -308,16 +311,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         StoreFuture::ready(Ok(()))
     }
 
-    /// Finds out within `timeout` whether the store can decide at all, and what about its servers may cost limits later. Call it
-    /// when the process starts.
+    /// Checks within `timeout` that the store can decide. Call this when the process starts.
     ///
-    /// Behind a limiter, call [`Limiter::ready`](crate::Limiter::ready), which says what a Redis is asked.
+    /// The report has warnings about server settings that may later weaken limits. Behind a limiter, call
+    /// [`Limiter::ready`](crate::Limiter::ready), whose documentation lists the checks of a Redis server.
     ///
-    /// Default: ready at once, without warnings. A store that wraps another one forwards the call.
+    /// Default: completes immediately, without warnings. A store that wraps another forwards the call.
     ///
     /// # Errors
     ///
-    /// Returns the error that decisions would have.
+    /// Returns the error with which decisions would fail.
     #[must_use = "a store is asked when the future is polled"]
     fn ready(&self, timeout: Duration) -> StoreFuture<StoreReport> {
         let _ = timeout;
@@ -359,16 +362,16 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// The answer of a [`Store`]: there at once, or boxed.
+/// The result of a [`Store`] method: immediately ready or boxed.
 ///
-/// You make one in a store of your own. Once it is ready it must not be polled again.
+/// Must not be polled again after it has completed.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tower_quota::{Measurement, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
 /// # use tower_quota::{PolicySet, PartitionKey, QuotaPolicy, Scope};
 ///
-/// /// Answers late, and never resets a partition.
+/// /// Decides after a delay, and never resets a partition.
 /// #[derive(Debug)]
 /// struct Slow(MemoryStore);
 ///
@@ -385,7 +388,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 ///         StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Failed, "read-only")))
 ///     }
 ///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
-///     // … `settle` as it is
+/// // … and `settle`, which forwards
 /// }
 ///
 /// # let plan = {
@@ -402,7 +405,6 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// ```
 pub struct StoreFuture<T>(State<T>);
 
-/// A result of a store that has to be waited for.
 pub(crate) type BoxedAnswer<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
 enum State<T> {
@@ -411,18 +413,17 @@ enum State<T> {
 }
 
 impl<T> StoreFuture<T> {
-    /// A result that is known already, so that no request waits.
+    /// Creates a future that completes immediately with `result`.
     #[inline]
     pub fn ready(result: Result<T, StoreError>) -> Self {
         Self(State::Ready(Some(result)))
     }
 
-    /// A result that has to be waited for.
+    /// Boxes a future that completes later.
     pub fn boxed(future: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {
         Self(State::Boxed(Box::pin(future)))
     }
 
-    /// The same future with another result.
     #[inline]
     fn map<U>(self, make: impl FnOnce(T) -> U + Send + 'static) -> StoreFuture<U>
     where
@@ -434,7 +435,6 @@ impl<T> StoreFuture<T> {
         }
     }
 
-    /// The result if it is there, else the future to wait for.
     #[inline]
     pub(crate) fn into_ready(self) -> Result<Result<T, StoreError>, BoxedAnswer<T>> {
         match self.0 {
@@ -444,7 +444,7 @@ impl<T> StoreFuture<T> {
     }
 }
 
-/// Nothing in it is pinned by its address.
+/// No field is structurally pinned.
 impl<T> Unpin for StoreFuture<T> {}
 
 impl<T> Future for StoreFuture<T> {
@@ -468,5 +468,5 @@ impl<T> fmt::Debug for StoreFuture<T> {
     }
 }
 
-// A layer holds `Arc<dyn Store>`.
+// Layers store an `Arc<dyn Store>`.
 const _: Option<&dyn Store> = None;

@@ -1,8 +1,6 @@
-//! The result of a look at a store before it is needed.
-
 use std::{fmt, time::Duration};
 
-/// A store that decides, as [`Limiter::ready`](crate::Limiter::ready) has found it, with warnings about settings of its servers.
+/// The result of [`Limiter::ready`](crate::Limiter::ready): the store can decide, possibly with warnings.
 ///
 /// ```
 /// use tower_quota::StoreReport;
@@ -18,7 +16,7 @@ pub struct StoreReport {
 }
 
 impl StoreReport {
-    /// A report without warnings.
+    /// Creates a report without warnings.
     pub const fn new() -> Self {
         Self {
             warnings: Vec::new(),
@@ -26,27 +24,28 @@ impl StoreReport {
         }
     }
 
-    /// The same with one more warning, for a [`Store`](crate::Store) of your own.
+    /// Adds a warning, for custom [`Store`](crate::Store) implementations.
     #[must_use]
     pub fn with_warning(mut self, warning: impl Into<String>) -> Self {
         self.warnings.push(warning.into());
         self
     }
 
-    /// The same with the time that a decision took, if none is known yet that took longer.
+    /// Records the time that a decision took. The report keeps the longest recorded time.
     #[must_use]
     pub fn with_decision_time(mut self, time: Duration) -> Self {
         self.decision_time = self.decision_time.max(Some(time));
         self
     }
 
-    /// The time that the fastest decisions took, on the slowest of the servers.
+    /// Returns the time of the fastest decision on the slowest server, if it was measured.
     pub fn decision_time(&self) -> Option<Duration> {
         self.decision_time
     }
 
-    /// The warnings: what works now and may cost limits later, or could not be checked. They are for operators, and name no
-    /// caller and no password.
+    /// Returns warnings about settings of the servers that may later weaken limits, and about failed checks.
+    ///
+    /// Warnings are for operators. They contain neither callers nor passwords.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         self.warnings.iter().map(|warning| &**warning)
     }

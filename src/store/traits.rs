@@ -1,13 +1,13 @@
-//! Properties of a store that do not change.
+//! Constant properties of a store.
 
-/// Properties of a [`Store`](crate::Store) that do not change; see [`Store::traits`](crate::Store::traits).
+/// Constant properties of a [`Store`](crate::Store), returned by [`Store::traits`](crate::Store::traits).
 ///
 /// ```
 /// use std::sync::Arc;
 /// use tower_quota::{Measurement, MemoryStore, Plan, Store, StoreFuture, StoreTraits};
 /// # use tower_quota::Settlement;
 ///
-/// /// One store in each region, for the callers that live there.
+/// /// One store per region, for the callers that live there.
 /// #[derive(Debug)]
 /// struct Regions([Arc<dyn Store>; 2]);
 ///
@@ -16,7 +16,7 @@
 ///         self.0[usize::from(plan.partition().to_bytes()[0] % 2)].acquire(plan)
 ///     }
 ///
-///     // One that is unavailable must not keep requests from the other.
+///     // If one region is unavailable, requests must still reach the other.
 ///     fn traits(&self) -> StoreTraits {
 ///         StoreTraits::default().with_own_breakers()
 ///     }
@@ -38,42 +38,48 @@ pub struct StoreTraits {
 }
 
 impl StoreTraits {
-    /// The store has a circuit breaker for each of its servers, so that no limiter puts one around all of them: it would also keep
-    /// requests from the servers that answer.
+    /// Declares that the store has a circuit breaker per server.
+    ///
+    /// Limiters then add none around the whole store, because it would also reject calls to servers that respond.
     #[must_use]
     pub const fn with_own_breakers(mut self) -> Self {
         self.has_own_breakers = true;
         self
     }
 
-    /// A number that two stores of this process have in common if they keep the same quota: clones, or two handles on one
-    /// server. Layers find [mistakes](crate::docs::mistakes) by it, and use it for nothing else. Two stores that keep different
-    /// quota must not have the same number, or an event would be wrong.
+    /// Sets a number that identifies the quota kept by the store within this process.
+    ///
+    /// Stores that share their quota, such as clones or two handles to the same server, must have the same number, and
+    /// stores with different quota must have different numbers. The number is only used to detect
+    /// [misconfigurations](crate::docs::mistakes) and to report the scope that fills a store. Default: none.
     #[must_use]
     pub const fn with_identity(mut self, identity: u64) -> Self {
         self.identity = Some(identity);
         self
     }
 
-    /// Only tests use the store: a layer on it puts its [`Decision`](crate::Decision) into every response, as with
-    /// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response), so that assertions of `test_util` find it.
+    /// Declares that only tests use the store.
+    ///
+    /// Layers on it put their [`Decision`](crate::Decision) into every response, as with
+    /// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response), so that the assertions of
+    /// `test_util` can find it.
     #[must_use]
     pub const fn for_tests(mut self) -> Self {
         self.is_for_tests = true;
         self
     }
 
-    /// Returns `true` if the store has a circuit breaker for each of its servers.
+    /// Returns `true` if the store has a circuit breaker per server.
     pub const fn has_own_breakers(self) -> bool {
         self.has_own_breakers
     }
 
-    /// The number that stores of the same quota share, if it is known.
+    /// Returns the number shared by stores of the same quota, if one was set.
     pub const fn identity(self) -> Option<u64> {
         self.identity
     }
 
-    /// Returns `true` for a store that only tests use.
+    /// Returns `true` if only tests use the store.
     pub const fn is_for_tests(self) -> bool {
         self.is_for_tests
     }

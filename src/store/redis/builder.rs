@@ -1,5 +1,3 @@
-//! Settings of a store, checked before anything is connected.
-
 use std::{
     fmt,
     future::Future,
@@ -34,7 +32,9 @@ use crate::{
     telemetry::UnsettledTelemetry,
 };
 
-/// Settings of a [`RedisStore`]. All have a default, and are checked when the store is built, before anything connects.
+/// Settings of a [`RedisStore`], validated by [`build`](Self::build) before any connection is opened.
+///
+/// All settings have defaults.
 ///
 /// ```
 /// use std::time::Duration;
@@ -81,18 +81,16 @@ pub struct RedisStoreBuilder {
     polls_info: bool,
 }
 
-/// The servers that keep the quota.
 #[derive(Clone, Hash)]
 enum Servers {
-    /// One, of the only URL.
     Single,
     Cluster,
-    /// The primary that sentinels know by this name.
+    /// The primary of the sentinels' service with this name.
     Primary(String),
 }
 
 impl RedisStore {
-    /// A store on the Redis at `url`, with default settings.
+    /// Creates a store on the Redis at `url`, with default settings.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -104,20 +102,20 @@ impl RedisStore {
     /// let error = RedisStore::new("localhost:6379").unwrap_err().to_string();
     /// assert!(error.starts_with(r#"redis store: the URL "localhost:6379" has to begin with "redis://""#));
     ///
-    /// // Neither the error nor the store shows a password.
+    /// // Neither the error nor the store contains the password.
     /// let error = RedisStore::new("redis://limiter:secret@10.0.0.1:port/").unwrap_err();
     /// assert!(!error.to_string().contains("secret"));
     /// ```
     ///
     /// # Errors
     ///
-    /// If the URL is not understood, or asks for TLS that this program has not set up. It is no error if nothing
-    /// listens at the URL.
+    /// Returns an error if the URL is invalid, or uses TLS without a rustls crypto provider or the feature
+    /// `redis-rustls`. An unreachable server is not an error.
     pub fn new(url: impl AsRef<str>) -> Result<Self, ConfigError> {
         Self::builder(url).build()
     }
 
-    /// A store with settings of your own; the URL is checked when it is [built](RedisStoreBuilder::build).
+    /// Creates a builder for the Redis at `url`, which is validated by [`build`](RedisStoreBuilder::build).
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -129,10 +127,10 @@ impl RedisStore {
         RedisStoreBuilder::at(Servers::Single, [url])
     }
 
-    /// A store on the [Redis Cluster](Self#cluster) that has nodes at `urls`, with default settings.
+    /// Creates a store on a [Redis Cluster](Self#cluster) with nodes at `urls`, with default settings.
     ///
-    /// A few nodes are enough, from 1 to 64; they say who the others are. All URLs have the same user, password and TLS,
-    /// which are those of all nodes, and no database.
+    /// Takes 1 to 64 URLs without Unix sockets, and discovers the other nodes. All URLs must have the same user,
+    /// password and TLS setting, which apply to all nodes, and no database.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -146,13 +144,13 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// If a URL is not understood, asks for TLS that this program has not set up, or does not go with the others. It is
-    /// no error if nothing listens at any of them.
+    /// Returns an error if a URL is invalid, if the URLs differ in user, password or TLS, or if they use TLS without a
+    /// rustls crypto provider or the feature `redis-rustls`. Unreachable nodes are not an error.
     pub fn cluster(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, ConfigError> {
         Self::cluster_builder(urls).build()
     }
 
-    /// A store on a [Redis Cluster](Self#cluster), with settings of your own.
+    /// Creates a builder for a store on a [Redis Cluster](Self#cluster).
     ///
     /// ```
     /// use tower_quota::{RedisStore, Store};
@@ -169,11 +167,11 @@ impl RedisStore {
         RedisStoreBuilder::at(Servers::Cluster, urls)
     }
 
-    /// A store on whichever Redis the [sentinels](Self#sentinel) at `urls` call the primary of the service `service_name`,
-    /// with default settings.
+    /// Creates a store on the primary of `service_name`, as reported by the [sentinels](Self#sentinel) at `urls`.
     ///
-    /// From 1 to 64 URLs, which say how to speak to the sentinels themselves; a primary that wants a password or has
-    /// another database than 0 needs [`primary_url`](RedisStoreBuilder::primary_url).
+    /// Settings have their defaults. Takes 1 to 64 URLs without Unix sockets, whose user, password and TLS setting
+    /// apply only to the sentinels. A primary with a password, or with another database than 0, needs
+    /// [`primary_url`](RedisStoreBuilder::primary_url).
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -188,8 +186,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// If a URL is not understood or asks for TLS that this program has not set up, or the name is empty. It is no error
-    /// if nothing listens at any of the URLs.
+    /// Returns an error if a URL is invalid, if it uses TLS without a rustls crypto provider or the feature
+    /// `redis-rustls`, or if the name is empty. Unreachable sentinels are not an error.
     pub fn sentinel(
         urls: impl IntoIterator<Item = impl AsRef<str>>,
         service_name: impl Into<String>,
@@ -197,8 +195,9 @@ impl RedisStore {
         Self::sentinel_builder(urls, service_name).build()
     }
 
-    /// A store on the primary that [sentinels](Self#sentinel) name, with settings of your own. See
-    /// [`primary_url`](RedisStoreBuilder::primary_url) for an example with a password.
+    /// Creates a builder for a store on the primary reported by [sentinels](Self#sentinel).
+    ///
+    /// See [`primary_url`](RedisStoreBuilder::primary_url) for an example with a password.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -236,61 +235,63 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// Sets the number of connections that all requests share, from 1 to 64; in a cluster, to each node. Default: 2.
+    /// Sets the number of shared connections, from 1 to 64; in a cluster, per node. Default: 2.
     ///
-    /// More are seldom faster: requests are pipelined, and the server does one thing at a time.
+    /// More connections are seldom faster, because requests are pipelined and Redis executes scripts one at a time.
     #[must_use]
     pub fn connections(mut self, connections: u32) -> Self {
         self.connections = connections;
         self
     }
 
-    /// Sets the maximum number of concurrent decisions that share a call of the script, from 1 to 64.
-    /// Default: 32.
+    /// Sets the maximum number of concurrent decisions that share a script call, from 1 to 64. Default: 32.
     ///
-    /// Each is decided for itself, with the answer that it would get alone. Fewer than this number share a call if they have
-    /// more than 256 policies together, where a sliding window log counts as eight. Calls are shared only while more than two for
-    /// each connection are in flight; a decision then waits until one of them returns, at most about 3 ms. It spares the
-    /// server and the process work when there are many at once. A call takes the server some 5 µs for each decision, and
-    /// other clients of the server wait for all of it. At most twelve calls for each connection are in flight: where the
-    /// server is far away, an instance makes up to `12 × connections × decisions` in a round trip.
+    /// Decisions in a shared call are independent, with the same results as in separate calls. Calls are shared only
+    /// while more than two decisions per connection are in flight. A decision then waits until a call returns, normally
+    /// for at most 2 ms. Sharing reduces the work of the server and the process under load. A shared call takes the
+    /// server about 5 µs per decision, during which its other clients wait.
     ///
-    /// Above the throughput of the server, decisions that would miss the layer's deadline fail as
-    /// [`Overloaded`](crate::StoreErrorKind::Overloaded), and the server is not asked for them.
+    /// A call has at most 256 policies, where a sliding window log counts as eight. Calls in flight are limited to two
+    /// per connection plus one per millisecond of the round trip, and to 32 per connection.
     ///
-    /// Decisions about more than four partitions or sixteen policies, and those that take slots of concurrent requests, go
-    /// alone. With 1 all do, and also in a cluster and with [`one_slot_per_call`](Self::one_slot_per_call).
+    /// Above the throughput of the server, decisions that would miss the layer's deadline fail with
+    /// [`Overloaded`](crate::StoreErrorKind::Overloaded) without a call.
+    ///
+    /// Decisions with more than four partitions or sixteen policies, decisions that acquire slots of concurrency
+    /// limits, [peeks](crate::Store::peek) and [partial plans](crate::Plan::allow_partial) have calls of their own. So
+    /// have all decisions if the maximum is 1, in a cluster, and with [`one_slot_per_call`](Self::one_slot_per_call).
     #[must_use]
     pub fn decisions_per_call(mut self, decisions: usize) -> Self {
         self.decisions_per_call = decisions;
         self
     }
 
-    /// Sets the time limit for opening a connection, TLS and password included, from 10 ms to 60 s. Default: 1 s.
+    /// Sets the timeout for opening a connection, including TLS and login, from 10 ms to 60 s. Default: 1 s.
     ///
-    /// No request waits that long: its own deadline ends earlier, and the connection is opened in the background. With
-    /// sentinels, it includes asking them. After a quarter of it, a second attempt begins beside the first one, which may
-    /// have lost a packet.
+    /// Requests do not wait that long: connections are opened in the background, and requests have their own deadline.
+    /// With sentinels, the timeout includes the queries to them. After a quarter of the timeout, a second attempt
+    /// starts in parallel, in case the first one lost a packet.
     ///
-    /// It says nothing of connections that are open. One on which three calls in a row got no reply is replaced. On Linux,
-    /// the kernel ends one whose data was not acknowledged for 75 s (`TCP_USER_TIMEOUT`): longer than the longest
-    /// [`deadline`](crate::LimiterBuilder::deadline), within which a server that hangs may go on.
+    /// The timeout does not apply to open connections. A connection is replaced after three consecutive calls without a
+    /// reply. On Linux, the kernel closes a connection whose data was not acknowledged for 75 s (`TCP_USER_TIMEOUT`),
+    /// which is longer than the maximum [`deadline`](crate::LimiterBuilder::deadline), so that calls survive a server
+    /// that hangs temporarily.
     #[must_use]
     pub fn connection_timeout(mut self, connection_timeout: Duration) -> Self {
         self.connection_timeout = connection_timeout;
         self
     }
 
-    /// Computes user, password and address of each new connection, which the store then opens itself.
+    /// Computes the user, password and address of each new connection.
     ///
-    /// Use this for passwords and tokens that change without a restart. The function is called for each connection to a
-    /// server, the first ones and those that replace broken ones, with the settings from the URL, and returns them changed. An
-    /// error, a panic, or more time than the [`connection_timeout`](Self::connection_timeout) is an attempt that failed. It is
-    /// not called for connections to sentinels. Default: the settings from the URL.
+    /// Use this for passwords and tokens that rotate without a restart. The store calls `prepare` with the settings
+    /// from the URL before it opens or replaces a connection to a server, and opens the connection with the returned
+    /// settings. An error, a panic, or a call longer than [`connection_timeout`](Self::connection_timeout) counts as a
+    /// failed attempt. Connections to sentinels do not use it. Default: the settings from the URL.
     ///
-    /// Redis leaves open connections logged in when it learns of a new password. If it closes them, a call that finds its
-    /// connection closed goes to another one, so no request is undecided. Only calls that were in flight at that moment are.
-    /// For the steps of a rotation, see [`docs::production`](crate::docs::production).
+    /// After a password change, Redis leaves open connections logged in. If it closes them, calls move to another
+    /// connection, and only decisions whose calls were in flight at that moment fail. For the steps of a rotation, see
+    /// [`docs::production`](crate::docs::production).
     ///
     /// ```
     /// use std::{future::ready, sync::{Arc, Mutex}};
@@ -306,7 +307,7 @@ impl RedisStoreBuilder {
     ///     })
     ///     .build()?;
     ///
-    /// // From now on, new connections log in with the second one.
+    /// // New connections log in with the second password.
     /// *password.lock().unwrap() = "second".to_owned();
     /// # drop(store);
     /// # Ok::<_, tower_quota::ConfigError>(())
@@ -320,21 +321,21 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Replaces the way in which connections are opened: for tunnels, and for what
-    /// [`connection_info_with`](Self::connection_info_with) and `tls_config` cannot set.
+    /// Opens connections with a custom function, for tunnels and other setups.
     ///
-    /// The function is called for each connection, the first ones and those that replace broken ones, and told where it
-    /// has to lead and what the URL says of user, password, database and TLS: the server, a node of the cluster, or the
-    /// server that a sentinel has named. It may change all of that. An error, a panic, or more time than the
-    /// [`connection_timeout`](Self::connection_timeout) is an attempt that failed; the next request tries again, spaced
-    /// out by a circuit breaker, and so does the store in the background. Connections to sentinels are not opened by it.
+    /// Use this for what [`connection_info_with`](Self::connection_info_with) and `tls_config` cannot configure. The
+    /// store calls `connect` before it opens or replaces a connection, with the address of the server, of the cluster
+    /// node or of the primary reported by a sentinel, and with the user, password, database and TLS setting of the URL.
+    /// The function may change all of them. An error, a panic, or a call longer than
+    /// [`connection_timeout`](Self::connection_timeout) counts as a failed attempt. The next request, limited by a
+    /// circuit breaker, and a background task try again. Connections to sentinels do not use it.
     ///
-    /// The store cannot look into a connection that the function has opened. It learns of the end of such a connection from
-    /// the first call on it that fails, and that call is not repeated, because it is not known if it was sent. If the server
-    /// closes idle connections, set its `timeout` to 0. What a reply has to look like is checked as always.
+    /// The store cannot observe the socket of such a connection. It only notices a closed connection when a call fails,
+    /// and does not retry the call, because the call may have been sent. If the server closes idle connections, set its
+    /// `timeout` to 0. Replies are validated as usual.
     ///
-    /// A connection by [`AsyncConnectionConfig`](crate::redis::AsyncConnectionConfig) should have no response timeout: the
-    /// deadline of the layer says how long a request waits.
+    /// Connections opened with [`AsyncConnectionConfig`](crate::redis::AsyncConnectionConfig) should have no response
+    /// timeout, because the layer's deadline limits the wait of each request.
     ///
     /// ```
     /// use tower_quota::{
@@ -375,8 +376,9 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Sets TLS, user, password and database for the primary that sentinels name, from this URL; its host and port
-    /// are not used. Default: `redis://primary/`, none of these.
+    /// Sets the TLS setting, user, password and database of the primary behind sentinels.
+    ///
+    /// The host and port of the URL are ignored. Default: `redis://primary/`, without any of these.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -395,17 +397,15 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Asks for partitions one by one, if true, because what looks like one server keeps its keys on several. Default:
-    /// they are not.
+    /// Sets whether plans with several partitions are sent in one call per partition. Default: `false`.
     ///
-    /// You want it behind Envoy, Twemproxy, and the proxies of hosted services. They send a script to the server of its
-    /// first key, and know nothing of the others; keys of one partition have the same hash tag, `{…}`, which the proxy
-    /// has to observe. A plan with several partitions is then several calls, and as little atomic as in a
-    /// [cluster](RedisStore#cluster), which does the same without being told. A plan with one partition is one call, as
-    /// always.
+    /// Use this if the URL leads to a proxy that distributes keys among several servers, such as Envoy, Twemproxy and
+    /// the proxies of hosted services. They send a script to the server of its first key. The keys of one partition
+    /// have the same hash tag, `{…}`, which the proxy must respect. A plan with several partitions is then not atomic,
+    /// as in a [cluster](RedisStore#cluster), where this is automatic. A plan with one partition is still one call.
     ///
-    /// Without it, such a proxy answers a plan with several partitions with an error, or has it counted where later calls
-    /// do not look.
+    /// Without this setting, the proxy may reject a plan with several partitions, or count its charges on servers where
+    /// later calls do not find them.
     ///
     /// ```no_run
     /// use tower_quota::{PolicySet, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope, Store};
@@ -426,12 +426,12 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Polls each server with `INFO` when the store connects and then about once a minute, to report its memory and evictions.
+    /// Polls each server with `INFO` on connecting and about once a minute, for its memory and evictions.
     ///
-    /// Use this to be warned before Redis is full, and if it evicts keys: both let callers exceed their limits. The results
-    /// are [metrics](crate::telemetry) and events; the numbers include the keys of other programs. Each poll opens a connection
-    /// of its own, which makes no decisions. An ACL user needs `+info`. If the server rejects the command, one event says
-    /// so and the polls end; decisions are not affected. Default: `false`.
+    /// Use this to be warned before Redis is full and when it evicts keys, because both let callers exceed their
+    /// limits. The results are exposed as [metrics](crate::telemetry) and events, and include the keys of other
+    /// programs. Each poll opens a separate connection. An ACL user needs `+info`. If the server rejects the command,
+    /// polling stops after one event, and decisions are not affected. Default: `false`.
     ///
     /// ```
     /// let store = tower_quota::RedisStore::builder("redis://10.0.0.1/").poll_server_info(true).build()?;
@@ -446,10 +446,10 @@ impl RedisStoreBuilder {
 
     /// Sets the prefix of all keys, up to 64 bytes without `{` and `}`. Default: `quota:`.
     ///
-    /// Stores with different prefixes share no quota. An ACL user needs this prefix and the commands `EVAL`, `EVALSHA`,
-    /// `TIME`, `GET`, `SET`, `SETRANGE`, `DEL`; for sliding window logs and concurrent requests also `ZADD`, `ZCARD`,
-    /// `ZCOUNT`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZREMRANGEBYRANK`, `PEXPIRE`; `UNLINK` for
-    /// [`reset`](crate::Store::reset); `CLUSTER|SLOTS` in a cluster, and `ROLE` with sentinels.
+    /// Stores with different prefixes share no quota. An ACL user needs access to keys with this prefix and to the
+    /// commands `EVAL`, `EVALSHA`, `TIME`, `GET`, `SET`, `SETRANGE`, `DEL`; for sliding window logs and concurrency
+    /// limits also `ZADD`, `ZCARD`, `ZCOUNT`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZREMRANGEBYRANK`, `PEXPIRE`;
+    /// `UNLINK` for [`reset`](crate::Store::reset); `CLUSTER|SLOTS` in a cluster, and `ROLE` with sentinels.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -463,39 +463,38 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Sets the time after which the slot of a crashed holder is free again, from 1 s to 24 h.
+    /// Sets the lease time of slots, after which the slots of a crashed instance are released, from 1 s to 24 h.
     /// Default: 30 s.
     ///
-    /// Live holders renew their leases three times in this time, in batches. A holder that cannot reach Redis for longer
-    /// loses its slots there, and takes them again, whether or not the limit has been reached meanwhile, once it can.
+    /// Instances renew their leases in batches, three times per lease time. An instance that cannot reach Redis for
+    /// longer loses its slots. It acquires them again when it reconnects, even if the limit has been reached since.
     #[must_use]
     pub fn lease_time(mut self, lease_time: Duration) -> Self {
         self.lease_time = lease_time;
         self
     }
 
-    /// Sets the longest time for which the key of a caller lives on after its last window has ended, from 0 to an hour.
-    /// Default: a minute.
+    /// Sets the maximum random delay of the expiry of keys after their last window has ended, from 0 s to 1 h. Default:
+    /// 1 min.
     ///
-    /// Fixed and sliding windows of all callers end at one moment. Were their keys to expire at one moment, a million of
-    /// them would keep the server from its work for seconds: `benches/README.md` has the figures. So each key lives on for
-    /// a time by chance, up to this one, but never for longer than it had to live when it was written. What it holds
-    /// counts as none meanwhile. The keys of buckets end at different moments anyway, and those of logs and of
-    /// slots do, too: they get none.
+    /// Fixed and sliding windows of all callers end at the same time, and expiring a million keys at once blocks Redis
+    /// for seconds; `benches/README.md` has measurements. The delay therefore spreads the expiry. It never exceeds the
+    /// remaining lifetime of the key when it was written, and the counts of ended windows are ignored. Keys of token
+    /// and leaky buckets, logs and slots have no delay, because they expire at different times anyway.
     ///
-    /// You want more for windows of a day and several million callers, and less where memory is short: at most, a window of
-    /// some seconds doubles the life of its keys. Instances with different times may run side by side.
+    /// Use a longer delay for daily windows with several million callers, and a shorter one if memory is scarce: for
+    /// windows of a few seconds, the delay at most doubles the lifetime of keys. Instances with different delays can
+    /// share a Redis.
     #[must_use]
     pub fn expiry_jitter(mut self, longest: Duration) -> Self {
         self.expiry_jitter = longest;
         self
     }
 
-    /// A clock to use instead of the server's, for tests. Default: the server's, which is what you want in production.
-    /// Instances whose clocks differ do not enforce a limit together.
+    /// Sets a clock that replaces the clock of the Redis server, for tests. Default: the server's clock.
     ///
-    /// Keys expire by the server's own clock all the same: a clock that stands still for longer than a window takes may
-    /// find them gone.
+    /// Do not use this in production: instances whose clocks differ do not share limits correctly. Keys still expire by
+    /// the server's clock, so keys may be gone if `clock` stands still for longer than a window.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -522,12 +521,12 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// The store.
+    /// Builds the store. No connection needs to succeed.
     ///
     /// # Errors
     ///
-    /// If a setting is out of its range or for another kind of store, a URL is not understood, or it asks for TLS that
-    /// this program has not set up.
+    /// Returns an error if a setting is out of range or does not apply to this kind of store, if a URL is invalid, or
+    /// if it uses TLS without a rustls crypto provider or the feature `redis-rustls`.
     pub fn build(self) -> Result<RedisStore, ConfigError> {
         self.check()?;
         let topology = self.topology()?;
@@ -608,7 +607,7 @@ impl RedisStoreBuilder {
         })
     }
 
-    /// A number for the servers and the prefix of keys, whatever the credentials.
+    /// Depends on servers and key prefix, but not on credentials.
     fn identity(&self) -> u64 {
         let urls = self.urls.iter().chain(&self.primary_url);
         let infos = urls.filter_map(|url| connection_info(url).ok());
