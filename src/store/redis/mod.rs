@@ -1,5 +1,3 @@
-//! Quota kept in Redis, shared by all instances of a service.
-
 mod acquire;
 mod builder;
 mod engine;
@@ -29,31 +27,30 @@ use crate::{
     error::{StoreError, StoreErrorKind},
 };
 
-/// Keeps quota in Redis, so that any number of instances enforce one limit.
+/// A store that keeps quota in Redis, so that any number of instances share one limit.
 ///
-/// Each decision is one call of one Lua script: all windows of a caller are read, checked and charged together, by the
-/// server's clock. A caller's state is one key, and another for each sliding window log and limit of concurrent requests.
-/// All expire by themselves when the caller no longer differs from one never seen. Of more than 78 policies about one
-/// caller, from all layers of the same scope, those that were not charged for the longest time are forgotten.
+/// Each decision is one call of one Lua script, which reads, checks and charges all windows of a caller atomically, by
+/// the server's clock. The state of a caller is one key, plus one for each sliding window log and concurrency limit.
+/// Keys expire when their state no longer affects decisions. The store keeps at most 78 policies per caller and scope,
+/// and evicts the least recently charged.
 ///
 /// Requires Redis 5 or newer, or Valkey, without modules: see the [tested versions](crate::docs::production#which-redis).
 ///
-/// Requests share a few connections and are pipelined on them; many at once share
-/// [calls](RedisStoreBuilder::decisions_per_call) as well. Making a store waits for no connection: a service can be
-/// started while Redis is unavailable, and limits once it answers. Clones share the connections.
+/// Requests are pipelined on a few connections, and concurrent decisions share
+/// [calls](RedisStoreBuilder::decisions_per_call). Creating a store does not wait for a connection, so services start
+/// while Redis is unavailable. Clones share the connections.
 ///
-/// The store learns of the end of a connection when it happens, and opens another one in the background; while the server
-/// rejects, it tries at most a few times a second. An [`acquire`](Store::acquire) goes to another connection if its own has
-/// ended before any of its bytes were written. One that was sent and not answered is never repeated, because it may have
-/// been carried out. A reply carries the number of its call: if bytes of replies are lost on the way, the connection ends,
-/// and no call gets the decision of another one. The store itself keeps no time; the layer's deadline, circuit breaker and
-/// [`FailureMode`](crate::FailureMode) stand around it.
+/// The store notices immediately when a connection ends, and replaces it in the background; while the server rejects
+/// connections, at most a few times per second. An [`acquire`](Store::acquire) moves to another connection if its own
+/// ended before any of its bytes were written. A call that was sent is never retried, because it may have been
+/// executed. Replies contain the number of their call: if bytes of replies are lost, the connection is closed, and no
+/// call receives the decision of another one. The store has no timeouts; the layer adds a deadline, a circuit breaker
+/// and a [`FailureMode`](crate::FailureMode).
 ///
-/// A [settlement](Store::settle) takes effect before any decision of this store and its clones about the same
-/// partition that is asked for later: both are sent on one connection, and no decision waits for an acknowledgement.
-/// The order may be lost for a settlement that is under way when its connection ends, its slot of a cluster moves (`MOVED`,
-/// `ASK`), a fail-over happens or the server forgets its scripts. What another store, of this process or of another one,
-/// has settled is seen once the server has it.
+/// A [settlement](Store::settle) takes effect before any later decision of this store and its clones about the same
+/// partition: both are sent on one connection, and no decision waits for an acknowledgement. The order may be lost if,
+/// while the settlement is in flight, its connection ends, its cluster slot moves (`MOVED`, `ASK`), a failover happens,
+/// or the server forgets its scripts. Settlements of other stores are visible once the server has received them.
 ///
 /// ```
 /// use tower_quota::{RedisStore, Store, StoreErrorKind};
@@ -65,7 +62,7 @@ use crate::{
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// # let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
 /// # tokio_test::block_on(async {
-/// // Nothing listens here, which is found out when a decision is asked for.
+/// // Nothing listens on this port, which the first decision finds out.
 /// let store = RedisStore::new("redis://127.0.0.1:1/")?;
 /// assert_eq!(store.decide(plan).await.unwrap_err().kind(), StoreErrorKind::Unreachable);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -76,63 +73,63 @@ use crate::{
 /// # URLs
 ///
 /// `redis://[user[:password]@]host[:port][/database]`, the same with `rediss:` for TLS (feature `redis-rustls`), and
-/// `redis+unix:///path/to/socket`. With TLS the program has to install a rustls crypto provider first: without one
-/// `new` returns an error.
+/// `redis+unix:///path/to/socket`. For TLS, the program must install a rustls crypto provider first; otherwise, `new`
+/// returns an error.
 ///
 /// # Cluster
 ///
-/// Everything that is kept about one partition is in one slot, so a decision about one partition is one call, atomic as
-/// on a single server. **Of a plan with several partitions** (per user and per address, say) the partitions of different
-/// slots are asked one after the other, in the plan's order. When one rejects, fails, or is not waited for any more,
-/// what earlier ones have charged is given back, in the background. This is the one exception to "all or nothing":
+/// All state of a partition is in one slot, so a decision about one partition is one atomic call, as on a single
+/// server. **For a plan with several partitions**, such as user and address, the slots are called one after another, in
+/// the plan's order. If one call rejects, fails or is cancelled, earlier charges are refunded in the background. This
+/// is the only exception to "all or nothing":
 ///
-/// - For the time of a call or two, other requests see charges that are then given back, and may be rejected for them.
-/// - A charge that cannot be given back, because the node is lost meanwhile, stays charged until its window gives it back. Slots
-///   of concurrent requests become free with their lease.
-/// - A rejection says nothing about partitions that were not asked any more.
-/// - Units of a [fixed window](crate::Algorithm::FixedWindow) that has ended, and places in a leaky bucket behind which
-///   others have come, are not given back.
+/// - For the duration of a call or two, other requests see charges that will be refunded, and may be rejected because
+///   of them.
+/// - A charge that cannot be refunded because its node is lost stays until its window restores it. Slots of concurrency
+///   limits are released when their lease expires.
+/// - A rejection contains no information about the partitions that were not called.
+/// - Charges to a [fixed window](crate::Algorithm::FixedWindow) that has ended, and to a leaky bucket in which later
+///   requests are queued, are not refunded.
 ///
-/// Put the policy that rejects most often first. A plan that charges nothing asks all partitions at once.
+/// Put the policy that rejects most often first. A plan that charges nothing calls all slots concurrently.
 ///
-/// A node that does not answer costs only those whose slots it has: each node has a circuit breaker of its own, which
-/// opens after five failures in a row. Until then each request waits for the node up to its deadline, and afterwards
-/// none does; one at a time tries, every 50 to 500 ms. The breaker of the layer stays closed. A call is repeated on
-/// another node when the reply proves that it was not carried out: `MOVED`, and `LOADING` or `READONLY` if another node
-/// has the slot by now.
+/// If a node does not respond, only the callers in its slots are affected: each node has its own circuit breaker, which
+/// opens after five consecutive failures. Until then, requests wait for the node up to their deadline. Afterwards, only
+/// one probe call every 50 to 500 ms waits. The layer's circuit breaker stays closed. A call is sent to another node if
+/// the reply proves that it was not executed: `MOVED`, and `LOADING` or `READONLY` if another node owns the slot now.
 ///
-/// While a slot is moved (`MIGRATING`), what was counted moves with the keys, and all goes on: a node that does not have
-/// a key any more, or has never had it, answers with `ASK`, and the call follows to the node that imports the slot, with
-/// `ASKING` before it. This holds for decisions, settlements, renewed and released slots, and resets. The exception are
-/// partitions with several keys: those that have a sliding window log, or a limit of concurrent requests. A call needs
-/// all keys of its partition on one node, and the importing node answers `TRYAGAIN` as long as one of them is not there.
-/// The call is tried again, 3 to 96 ms later, within the deadline of the layer and for two seconds at most. A key of the
-/// partition that does not exist keeps the call waiting until the slot has arrived, and what is not decided by
-/// then passes uncounted (or as the [`FailureMode`](crate::FailureMode) says).
+/// While a slot is migrated (`MIGRATING`), counts move with the keys, and decisions, settlements, renewed and released
+/// slots, and resets continue: the old node replies `ASK` for a key that it does not have, and the call is sent to the
+/// importing node, preceded by `ASKING`. The exception are partitions with several keys, which have a sliding window
+/// log or a concurrency limit. A call needs all keys of its partition on one node, and the importing node replies
+/// `TRYAGAIN` until they have arrived. The call is retried after 3 to 96 ms, within the layer's deadline and for at
+/// most 2 s. If one of the keys does not exist, retries continue until the whole slot has moved. Requests without a
+/// decision pass uncounted, or as the [`FailureMode`](crate::FailureMode) specifies.
 ///
-/// With `cluster-require-full-coverage yes`, the default of Redis, all nodes reject to work when one slot is lost; set it to
-/// `no`. The clocks of the nodes need not agree. A user of the ACL needs `CLUSTER|SLOTS` and `ASKING`, too.
+/// With `cluster-require-full-coverage yes`, the default of Redis, all nodes reject calls if one slot is lost; set it
+/// to `no`. The clocks of the nodes may differ. An ACL user also needs `CLUSTER|SLOTS` and `ASKING`.
 ///
 /// # Sentinel
 ///
-/// For each connection that is opened, all sentinels are asked for the primary, the first address that also says by `ROLE`
-/// that it is one is taken, and when a connection is found broken, or its server to be a replica (`READONLY`), all others
-/// are closed with it. So the store follows a fail-over by itself, however many sentinels are down as long as one
-/// answers; a call that met the old primary as a replica is repeated once on the new one.
+/// For each new connection, the store queries all sentinels concurrently and connects to the first reported address
+/// whose server confirms with `ROLE` that it is the primary. If a connection breaks or its server turns out to be a
+/// replica (`READONLY`), all connections to that server are closed. The store therefore follows failovers
+/// automatically, as long as one sentinel responds. A call that reached the old primary as a replica is retried once on
+/// the new one.
 ///
-/// A user of the ACL needs `ROLE`, too; without it, a replica is only found out by `READONLY`.
+/// An ACL user also needs `ROLE`; without it, replicas are only detected by `READONLY`.
 ///
 /// # What a fail-over forgets
 ///
-/// Redis replicates asynchronously. A new primary does not know what the old one had not sent to it, so that callers may
-/// be admitted again: at most the rate of admissions times the lag of the replica. And an old primary that was cut off or
-/// paused, and comes back, counts on by itself for those whose connections are still open, until it is demoted: by
-/// Sentinel after some ten seconds. `min-replicas-to-write 1` has it reject to work meanwhile.
+/// Redis replicates asynchronously. After a failover, the new primary lacks the latest charges, so callers may exceed
+/// their limits by at most the admission rate multiplied by the replication lag. An old primary that was partitioned or
+/// paused keeps counting for instances with open connections until it is demoted, by Sentinel after about 10 s. With
+/// `min-replicas-to-write 1`, it rejects writes during that time.
 ///
 /// # Proxies
 ///
-/// Something that looks like one Redis and keeps its keys on several (Envoy, Twemproxy, the proxies of hosted services)
-/// needs [`one_slot_per_call`](RedisStoreBuilder::one_slot_per_call).
+/// A proxy that distributes keys among several servers (Envoy, Twemproxy, the proxies of hosted services) needs
+/// [`one_slot_per_call`](RedisStoreBuilder::one_slot_per_call).
 #[derive(Clone)]
 pub struct RedisStore(Arc<Engine>);
 
@@ -142,21 +139,21 @@ impl RedisStore {
         &self.0.server.keyspace.0
     }
 
-    /// Sends a command on the connections of this store and returns the reply.
+    /// Sends a command on the connections of this store, and returns the reply.
     ///
-    /// Use this to keep data beside the counts with the same login, TLS and failover. In a cluster, the command goes to the
-    /// node that has `key`, and all keys of the command must be in the slot of `key`. Elsewhere `key` has no effect. For
-    /// replies of more than some kilobytes, build a second store: a decision on the same connection waits until they have
-    /// arrived.
+    /// Use this to keep other data in the same Redis, with the same login, TLS and failover. In a cluster, the command
+    /// is sent to the node that owns the slot of `key`, and all keys of the command must be in that slot; elsewhere,
+    /// `key` is ignored. For replies larger than some kilobytes, create a separate store, because decisions on the same
+    /// connection wait until they have arrived.
     ///
-    /// Requests share the connections, so the command must neither block (`BLPOP`, `WAIT`) nor change the state of its
+    /// The connections are shared, so the command must neither block (`BLPOP`, `WAIT`) nor change the state of its
     /// connection (`SELECT`, `MULTI`, `SUBSCRIBE`, `HELLO`).
     ///
     /// # Errors
     ///
-    /// Returns [`StoreErrorKind::Unreachable`] if no reply arrives: the command may have been carried out, and is not sent
-    /// again. An error that the server returns is the [source](std::error::Error::source), and most are
-    /// [`StoreErrorKind::Failed`]. There is no deadline for the reply: set a timeout around the future.
+    /// Returns [`StoreErrorKind::Unreachable`] if no reply arrives; the command may have been executed and is not
+    /// retried. Errors of the server are the [source](std::error::Error::source) of the returned error, most of them
+    /// with [`StoreErrorKind::Failed`]. There is no deadline: wrap the future in a timeout.
     ///
     /// # Examples
     ///
@@ -229,7 +226,7 @@ impl Store for RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL holds the password, and the connections hold the URL.
+        // // The URL contains the password, and the connections contain the URL.
         f.debug_struct("RedisStore")
             .field("key_prefix", &self.0.server.keyspace.0)
             .finish_non_exhaustive()

@@ -1,27 +1,23 @@
-//! The TLS settings of a store.
-
 use std::sync::Arc;
 
 use super::RedisStoreBuilder;
 
 /// # TLS
 impl RedisStoreBuilder {
-    /// Sets the TLS configuration of all connections by `rediss:` URLs, those to sentinels included: client certificates,
-    /// roots of your own.
+    /// Sets the TLS configuration for connections with `rediss:` URLs, including those to sentinels.
     ///
-    /// Client certificates rotate without a restart if `client_auth_cert_resolver` returns the one of the moment: it is
-    /// called at each handshake. Open connections keep the certificate that they were opened with. A URL with `#insecure` does
-    /// not use this configuration. Default: the roots that the system trusts, without a client certificate. Needs the feature
-    /// `redis-rustls`.
-    ///
-    /// A resumed TLS session keeps its old certificate, so disable resumption.
+    /// Use this for client certificates and custom roots. Client certificates rotate without a restart if
+    /// `client_auth_cert_resolver` returns the current one, because it is called in each handshake. Resumed TLS
+    /// sessions keep their old certificate, so disable resumption. Open connections keep theirs, too. URLs with
+    /// `#insecure` ignore this configuration. Default: the root certificates of the system, without a client
+    /// certificate. Needs the feature `redis-rustls`.
     ///
     /// ```
     /// use std::sync::Arc;
     /// use rustls::{ClientConfig, RootCertStore, client::{ResolvesClientCert, Resumption}};
     /// use tower_quota::{ConfigError, RedisStore};
     ///
-    /// /// `certificates` returns the client certificate of the moment.
+    /// /// `certificates` returns the current client certificate.
     /// fn store(roots: RootCertStore, certificates: Arc<dyn ResolvesClientCert>) -> Result<RedisStore, ConfigError> {
     ///     let config = ClientConfig::builder().with_root_certificates(roots);
     ///     let mut config = config.with_client_cert_resolver(certificates);
