@@ -34,7 +34,8 @@ use crate::{
 /// Keys expire when their state no longer affects decisions. The store keeps at most 78 policies per caller and scope,
 /// and evicts the least recently charged.
 ///
-/// Requires Redis 5 or newer, or Valkey, without modules: see the [tested versions](crate::docs::production#which-redis).
+/// Requires Redis 5 or newer, or Valkey, without modules; see the [tested
+/// versions](crate::docs::production#which-redis).
 ///
 /// Requests are pipelined on a few connections, and concurrent decisions share
 /// [calls](RedisStoreBuilder::decisions_per_call). Creating a store does not wait for a connection, so services start
