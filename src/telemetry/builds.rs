@@ -1,4 +1,4 @@
-//! Layers that end without having limited anything: a program that builds one for each request has many.
+//! Detects programs that build a layer for each request: many layers end after one request at most.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tokio::time::Instant;
 use super::EVENTS;
 use crate::sync::mutex::Mutex;
 
-/// More layers of one scope than a program replaces.
+/// More layers per scope than a program would replace with new rules.
 const MOST: u32 = 100;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The number of scopes that are watched at a time.
+/// The maximum number of scopes that are watched concurrently.
 const SCOPES: usize = 16;
 
 struct Ended {
@@ -23,13 +23,13 @@ struct Ended {
 
 static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
 
-/// A layer of this scope has ended after one request at most. Returns `true` once if these are too many.
+/// Records a layer that ended after at most one request. Returns `true` once per scope, when there are too many.
 pub(super) fn are_too_many(scope: &str) -> bool {
     if !EVENTS || cfg!(test) {
         return false;
     }
     let (now, mut ended) = (Instant::now(), ENDED.lock());
-    // A scope that was reported stays, so that it is reported once.
+    // Reported scopes are kept, so that they are reported only once.
     ended.retain(|other| now.saturating_duration_since(other.since) < PERIOD || other.layers > MOST);
     if let Some(known) = ended.iter_mut().find(|other| other.scope == scope) {
         known.layers = known.layers.saturating_add(1);

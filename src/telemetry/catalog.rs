@@ -1,10 +1,8 @@
-//! The names and descriptions of the metrics of this package.
-
 #[cfg(feature = "metrics")]
 use super::facade::Unit;
 use super::facade::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
-/// A constant for each name, and a function that gives all descriptions to the recorder.
+/// Defines a constant per name, and a function that passes all descriptions to the recorder.
 macro_rules! catalog {
     ($($describe:ident in $unit:ident { $($constant:ident $name:literal $description:literal;)* })*) => {
         $($(pub(super) const $constant: &str = $name;)*)*
@@ -56,8 +54,8 @@ catalog! {
     }
 }
 
-/// Describes all metrics to the recorder. Metrics without labels start at 0 here: one that appears with its first count
-/// looks as if it had never risen.
+/// Describes all metrics to the recorder, and initializes metrics without labels with 0, because rates ignore the first
+/// value of a series.
 pub(super) fn register() {
     describe();
     for name in [CONNECTION_FAILURES, EVICTIONS, SERVER_EVICTIONS, TIER_WAITS, UNSETTLED] {

@@ -1,6 +1,6 @@
-//! The items of the crate `metrics` that this package uses, or others of their names that do nothing.
+//! The items of the crate `metrics` that this crate uses, or no-op replacements.
 
-/// Without it, nothing is computed for metrics.
+/// If false, nothing is computed for metrics.
 pub(super) const METRICS: bool = cfg!(feature = "metrics");
 
 #[cfg(feature = "metrics")]

@@ -1,4 +1,4 @@
-//! The partitions that layers create in a remote store, to name the scope that fills it.
+//! Counts the partitions that layers create in a remote store, to name the scope that fills it.
 
 use std::sync::{Arc, Weak};
 
@@ -9,12 +9,11 @@ use crate::{
     sync::mutex::Mutex,
 };
 
-/// Of all layers in this process: a store is full for all of them at once.
+/// All layers of the process, because they share the memory of the store.
 static ALL: Mutex<Vec<Weak<Growth>>> = Mutex::new(Vec::new());
 
 static OUT_OF_MEMORY: EventThrottle = EventThrottle::new();
 
-/// The partitions that one layer has created.
 #[derive(Debug)]
 pub(super) struct Growth {
     scope: Box<str>,
@@ -22,7 +21,7 @@ pub(super) struct Growth {
     recent: Mutex<Recent>,
 }
 
-/// The partitions of this minute and of the one before.
+/// The partitions created in this minute and in the previous one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     minute: u64,
@@ -70,7 +69,7 @@ impl Growth {
         recent.created + recent.before
     }
 
-    /// The layer with the same store that has created the most partitions, and their number.
+    /// Returns the layer with the same store that has created the most partitions, and their number.
     fn largest(&self, now: Timestamp) -> Option<(Arc<Self>, u64)> {
         let all = ALL.lock();
         let others = all
@@ -85,7 +84,6 @@ impl Growth {
             .max_by_key(|(_, created)| *created)
     }
 
-    /// The store has no memory for another charge.
     pub(super) fn out_of_memory(&self, error: &StoreError) {
         let now = Clock::system().now();
         OUT_OF_MEMORY.record(now, |suppressed| {

@@ -1,10 +1,7 @@
-//! The values of labels.
-
 use std::time::Duration;
 
 use crate::decision::{Decision, Outcome};
 
-/// A counter with no label but the scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LayerCount {
     NeverFits,
@@ -13,29 +10,28 @@ pub(super) enum LayerCount {
     UnknownTier,
 }
 
-/// The fate of a batch of prefetched units whose call missed the deadline, or failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateBatch {
-    /// It arrived, and may be spent.
+    /// The batch arrived and can be spent.
     Kept,
-    /// It arrived too late, and went back.
+    /// The batch arrived too late and was refunded.
     Returned,
-    /// There was no answer. Its units may be charged, and no instance can use them then.
+    /// No reply arrived. If the units were charged, no instance can use them.
     Unknown,
 }
 
-/// The reason why a request goes on although the tier of its user is unknown.
+/// The reason why a request is forwarded although the tier of its user is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unresolved {
-    /// The look-up has failed, or one has a moment ago.
+    /// This lookup or a recent one failed.
     Failed,
-    /// There are too many look-ups, or too many requests that wait for them.
+    /// Too many lookups, or too many requests waiting for them.
     Full,
-    /// The look-up goes on, and the request waits no longer.
+    /// The lookup continues, but the request does not wait any further.
     Unanswered,
 }
 
-/// The policy that rejects a request for the longest time; empty if none does.
+/// Returns the rejecting policy with the longest wait, or an empty string.
 pub(super) fn rejecting_policy(decision: &Decision) -> &str {
     if decision.outcome() != Outcome::Rejected {
         return "";

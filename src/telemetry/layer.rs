@@ -1,5 +1,3 @@
-//! Events and metrics of a layer about its requests.
-
 use std::{
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -19,7 +17,6 @@ use crate::{
     policy::QuotaPolicy,
 };
 
-/// Telemetry of one layer about its requests.
 #[derive(Debug, Default)]
 pub(crate) struct LayerTelemetry {
     scope: String,
@@ -41,7 +38,7 @@ impl LayerTelemetry {
         log
     }
 
-    /// That of the limiter itself, for decisions about no request.
+    /// For decisions of the limiter itself, outside of requests.
     pub(crate) fn of_limiter(scope: &str) -> Self {
         LayerMeters::announce(scope);
         let mut log = Self::default();
@@ -49,7 +46,7 @@ impl LayerTelemetry {
         log
     }
 
-    /// Every request ends here once, unless it was cancelled before.
+    /// Called once per request, unless the request is cancelled first.
     pub(crate) fn decided(&self, scope: &str, tier: &str, decision: &Decision) {
         self.meters.decided(scope, tier, decision);
         record!(
@@ -86,8 +83,7 @@ impl LayerTelemetry {
         }
     }
 
-    /// The outcome is the name that the label has.
-    /// A program has given a caller by value, by a key of a kind that no request had.
+    /// A caller was given by value, with a kind of key that no request had.
     pub(crate) fn key_of_another_kind(&self, scope: &str, kind: &str) {
         if self.told.is_first(Mistake::KeyOfAnotherKind) {
             mistake!(
@@ -124,7 +120,7 @@ impl LayerTelemetry {
         }
     }
 
-    /// The response is an upgrade, and no program has taken the slot of the request.
+    /// The response is an upgrade, but the program did not take the slot of the request.
     pub(crate) fn slot_not_taken(&self) {
         if self.told.is_first(Mistake::SlotNotTaken) {
             mistake!(
@@ -146,13 +142,13 @@ impl LayerTelemetry {
         }
     }
 
-    /// Returns `true` while requests are looked at for mistakes in how limits are set up.
+    /// Returns `true` while requests are checked for misconfigurations.
     #[inline]
     pub(crate) fn is_watching(&self) -> bool {
         self.watch.is_on()
     }
 
-    /// One more request is looked at. It has passed these limits before, or not.
+    /// Checks one more request. `was_here` is true if it has already passed these limits.
     pub(crate) fn watched(&self, scope: &str, was_here: bool) {
         if was_here && self.told.is_first(Mistake::LayerTwice) {
             mistake!(
@@ -190,7 +186,6 @@ impl LayerTelemetry {
         }
     }
 
-    /// Reports the mistakes in a key that a request shows.
     pub(crate) fn found(&self, scope: &str, findings: Diagnostics) {
         self.watch.parts(findings.parts);
         for finding in findings.found {
@@ -206,16 +201,16 @@ impl LayerTelemetry {
         }
     }
 
-    /// A request has passed a layer without tiers, and carries the name of one.
+    /// A request with the name of a tier passed a layer without tiers.
     pub(crate) fn tier_passed(&self, is_read: &Arc<AtomicBool>) {
         self.watch.tier(is_read);
     }
 
     fn no_peer_address(&self, scope: &str) {
-        // It is the reason why requests have no key, and better than the one that `no_key` could give.
+        // This is why requests have no key, and a better explanation than that of `no_key`.
         self.told.is_first(Mistake::MissingKey);
         if self.told.is_first(Mistake::NoPeerAddress) {
-            // The connect info of axum has a type that only this feature knows.
+            // Only this feature knows the type of axum's connect info.
             let missing = match cfg!(feature = "axum") {
                 true => "connect info",
                 false => "connect info, or the feature `axum` of tower-quota, which reads that of axum",
@@ -231,7 +226,8 @@ impl LayerTelemetry {
     }
 
     fn proxy_not_named(&self, scope: &str, field: &str, has_private_address: bool) {
-        // A stranger at a public address does not use up the event about a proxy of the operator.
+        // Reported separately, so that a client with a public address cannot suppress the event about the operator's
+        // proxy.
         let told = if has_private_address {
             &self.told_private
         } else {
@@ -264,7 +260,6 @@ impl LayerTelemetry {
         }
     }
 
-    /// A policy in shadow mode would have rejected a request.
     pub(crate) fn would_reject(&self, now: Timestamp, scope: &str, tier: &str, policy: &str) {
         self.meters.would_reject(scope, tier, policy);
         self.shadow.record(now, |suppressed| {
@@ -278,13 +273,12 @@ impl LayerTelemetry {
         });
     }
 
-    /// Returns `true` if a subscriber listens for explanations of requests.
+    /// Returns `true` if a subscriber is interested in explanations.
     #[inline]
     pub(crate) fn explains() -> bool {
         is_explained!()
     }
 
-    /// Explains a request, if the last explanation is old enough.
     pub(crate) fn explained<T: std::fmt::Display>(&self, now: Timestamp, explain: impl FnOnce() -> T) {
         self.explanations.record(now, |suppressed| {
             let explanation = explain().to_string().replace('\n', "; ");
@@ -298,7 +292,6 @@ impl LayerTelemetry {
         });
     }
 
-    /// A request was admitted above the quota of a policy, within its overage.
     pub(crate) fn over_quota(&self, now: Timestamp, scope: &str, tier: &str, policy: &str) {
         self.meters.over_quota(scope, tier, policy);
         self.overages.record(now, |suppressed| {
@@ -312,7 +305,6 @@ impl LayerTelemetry {
         });
     }
 
-    /// A request waits for its turn in a leaky bucket.
     pub(crate) fn queued(&self, now: Timestamp, scope: &str, delay: Duration) {
         self.meters.queue_wait(scope, delay);
         self.queue.record(now, |suppressed| {

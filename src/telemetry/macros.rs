@@ -1,4 +1,4 @@
-//! Events and spans that vanish without the feature `tracing`.
+//! Event and span macros that expand to nothing without the feature `tracing`.
 
 #[cfg(feature = "tracing")]
 macro_rules! event {
@@ -20,7 +20,7 @@ macro_rules! event {
     }};
 }
 
-/// True if a subscriber listens for explanations. They have a target of their own, because they show addresses.
+/// True if a subscriber is interested in explanations. They have their own target, because they contain addresses.
 #[cfg(feature = "tracing")]
 macro_rules! is_explained {
     () => {
@@ -35,10 +35,9 @@ macro_rules! is_explained {
     };
 }
 
-/// True if events are sent at all.
 pub(crate) const EVENTS: bool = cfg!(feature = "tracing");
 
-/// The event of a mistake in how limits are set up.
+/// Emits the warning about a misconfiguration.
 macro_rules! mistake {
     ($mistake:ident, $($name:ident = %$value:expr,)* $message:literal) => {
         event!(
@@ -51,7 +50,7 @@ macro_rules! mistake {
     };
 }
 
-/// Records fields of the span that the caller is in, if it has declared them.
+/// Records fields of the current span, if the span declares them.
 #[cfg(feature = "tracing")]
 macro_rules! record {
     ($($name:literal = $value:expr),*) => {{
@@ -69,14 +68,12 @@ macro_rules! record {
     }};
 }
 
-/// A future with a span of its own around it.
 #[cfg(feature = "tracing")]
 pub(crate) type InSpan<F> = tracing::instrument::Instrumented<F>;
 
 #[cfg(not(feature = "tracing"))]
 pub(crate) type InSpan<F> = F;
 
-/// Puts a future into a span of its own.
 #[cfg(feature = "tracing")]
 macro_rules! in_span {
     ($name:literal, scope = $scope:expr, $future:expr) => {

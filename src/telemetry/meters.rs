@@ -1,6 +1,6 @@
 //! Counters, gauges and histograms, through the `metrics` facade.
 //!
-//! Handles are made at the first use and kept: later requests look up and allocate nothing.
+//! Handles are created at first use and kept, so that later requests need neither lookups nor allocations.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ use crate::{
     sync::mutex::Mutex,
 };
 
-/// One more of something that is rare and that no layer is known of.
+/// For rare events that belong to no layer.
 fn count(name: &'static str) {
     counter!(name).increment(1);
 }
@@ -43,7 +43,6 @@ pub(super) fn node_lost() -> OneMore {
     OneMore::on(gauge!(super::catalog::LOST_NODES))
 }
 
-/// The highest share of its memory that a server uses, and keys that one has evicted.
 #[cfg(feature = "redis")]
 pub(super) fn server(memory: f64, evicted: u64) {
     register();
@@ -60,13 +59,11 @@ pub(super) fn unsettled() {
     count(super::catalog::UNSETTLED);
 }
 
-/// The labels of a counter: the scope, and others.
 fn labels<const N: usize>(scope: &str, others: [(&'static str, &str); N]) -> Vec<Label> {
     let all = [("scope", scope)].into_iter().chain(others);
     all.map(|(name, value)| Label::new(name, value.to_owned())).collect()
 }
 
-/// A counter for each of a few values.
 #[derive(Debug)]
 struct Each<K, const N: usize>([(K, Counter); N]);
 
@@ -82,13 +79,11 @@ impl<K: Copy + PartialEq, const N: usize> Each<K, N> {
     }
 }
 
-/// Requests that no store decided, by the failure mode.
 fn by_mode(name: &'static str, scope: &str) -> Each<Outcome, 2> {
     let modes = [(Outcome::FailedClosed, "closed"), (Outcome::FailedOpen, "open")];
     Each::new(modes, |mode| counter!(name, labels(scope, [("mode", mode)])))
 }
 
-/// The counters of one layer.
 #[derive(Debug, Default)]
 pub(super) struct LayerMeters(OnceLock<LayerHandles>);
 
@@ -105,7 +100,7 @@ struct LayerHandles {
 impl LayerHandles {
     fn new(scope: &str) -> Self {
         register();
-        // Again, for a recorder that was installed after the layer was built.
+        // Repeated for recorders that were installed after the layer was built.
         show_switch(scope, 0);
         let counts = [
             (LayerCount::NeverFits, NEVER_FITS),
@@ -125,8 +120,8 @@ impl LayerHandles {
 }
 
 impl LayerMeters {
-    /// Series whose labels are known start at 0 now, if there is a recorder: the first increment of a series that appears with it is
-    /// lost to rates. The handles come with the first request, because the recorder may be installed until then.
+    /// Initializes the series whose labels are known with 0, if a recorder is installed: rates ignore the first value
+    /// of a series. The handles are created by the first request, because the recorder may be installed until then.
     pub(super) fn announce(scope: &str) {
         drop(LayerHandles::new(scope));
     }
@@ -152,7 +147,7 @@ impl LayerMeters {
         self.handles(scope).counts.count(count);
     }
 
-    /// Looked up each time: refunds are rare.
+    /// Not cached, because refunds are rare.
     pub(super) fn refunded(&self, scope: &str, outcome: &str) {
         self.handles(scope);
         counter!(REFUNDS, labels(scope, [("outcome", outcome)])).increment(1);
@@ -178,7 +173,6 @@ impl LayerMeters {
     }
 }
 
-/// The counters of one layer that looks up tiers.
 #[derive(Debug, Default)]
 pub(super) struct TierMeters(OnceLock<TierHandles>);
 
@@ -217,15 +211,14 @@ impl TierMeters {
     }
 }
 
-/// The layers of each scope of this process whose limits are switched off. The gauge shows this number as a whole, because a
-/// recorder may be installed while some are off.
+/// The number of switched-off layers per scope. The gauge is set to this number instead of being incremented, because a
+/// recorder may be installed while some layers are off.
 static OFF: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
 
-/// The part of one layer in the gauge that shows whether limits are switched off.
 #[derive(Debug)]
 pub(crate) struct SwitchMeter {
     scope: String,
-    /// Held while the gauge is changed, so that of two changes at once the last one is shown.
+    /// Locked while the gauge changes, so that the last of two concurrent changes is shown.
     is_off: Mutex<bool>,
 }
 
@@ -240,7 +233,6 @@ impl SwitchMeter {
         meter
     }
 
-    /// The switch was turned; `is_off` is its position.
     pub(crate) fn turned(&self, is_off: impl FnOnce() -> bool) {
         if !METRICS {
             return;
@@ -259,7 +251,7 @@ impl Drop for SwitchMeter {
     }
 }
 
-/// Adds this to the layers of a scope that are off, and shows how many these are.
+/// Adds `change` to the number of switched-off layers of the scope, and updates the gauge.
 fn show_switch(scope: &str, change: i32) {
     if !METRICS {
         return;
@@ -273,7 +265,6 @@ fn show_switch(scope: &str, change: i32) {
     gauge!(LIMITS_OFF, labels(scope, [])).set(f64::from(count));
 }
 
-/// The counters for the store of one layer.
 #[derive(Debug, Default)]
 pub(super) struct StoreMeters {
     handles: OnceLock<StoreHandles>,
@@ -339,7 +330,7 @@ impl StoreMeters {
         self.handles.get_or_init(|| StoreHandles::new(scope))
     }
 
-    /// Layers of the same scope have a gauge together, so each of them adds and takes away.
+    /// Layers of the same scope share a gauge, so each increments and decrements it.
     pub(super) fn circuit_opened(&self, scope: &str) {
         if !self.is_open.swap(true, Ordering::Relaxed) {
             self.handles(scope).circuit_open.increment(1.0);
@@ -395,7 +386,6 @@ impl StoreMeters {
 }
 
 impl Drop for StoreMeters {
-    /// A layer that is dropped takes its circuit with it.
     fn drop(&mut self) {
         if let Some(handles) = self.handles.get()
             && *self.is_open.get_mut()
@@ -405,7 +395,6 @@ impl Drop for StoreMeters {
     }
 }
 
-/// The moment when the store was asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(Option<Timestamp>);
 
@@ -421,7 +410,7 @@ impl Stopwatch {
     }
 }
 
-/// One more on a gauge, until it is dropped.
+/// Increments a gauge until dropped.
 #[derive(Debug)]
 pub(crate) struct OneMore(Gauge);
 

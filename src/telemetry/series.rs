@@ -1,5 +1,3 @@
-//! The counters of one layer's decisions, by names that come from its configuration.
-
 use std::{hash::BuildHasher, sync::OnceLock};
 
 use foldhash::fast::RandomState;
@@ -9,10 +7,10 @@ use super::facade::{Counter, METRICS};
 /// Tier, policy and outcome.
 type Names<'a> = [&'a str; 3];
 
-/// Counters by names, made at the first use and kept. Finding one takes no lock and no allocation.
+/// Counters by labels, created at first use and kept. Finding one takes neither a lock nor an allocation.
 ///
-/// The number is bounded, because rules may be replaced while a program runs: what finds no place is counted under the
-/// tier and policy [`OTHER`](Self::OTHER).
+/// Bounded, because rules may be replaced at run time: combinations without a place are counted under the tier and
+/// policy [`OTHER`](Self::OTHER).
 #[derive(Debug, Default)]
 pub(super) struct Series {
     hasher: RandomState,
@@ -27,16 +25,15 @@ struct Entry {
 
 impl Series {
     const PLACES: usize = 512;
-    /// The number of places to look at, from the one that the names hash to.
+    /// The number of places to probe, starting at the hash of the names.
     const PROBES: usize = 16;
     const OTHER: &str = "(other)";
 
-    /// Counts one more under these names, by a counter that `new` makes if it is not there yet.
+    /// Increments the counter of these names, which `new` creates if needed.
     pub(super) fn increment(&self, names: Names<'_>, new: impl Fn(Names<'_>) -> Counter) {
         self.add(names, 1, new);
     }
 
-    /// The same for so many more.
     pub(super) fn add(&self, names: Names<'_>, count: u64, new: impl Fn(Names<'_>) -> Counter) {
         if !METRICS {
             return;
@@ -65,7 +62,8 @@ impl Series {
 
 impl Entry {
     fn is(&self, names: Names<'_>) -> bool {
-        // An empty box points to nowhere, and some processors take long to compare no bytes of that.
+        // The pointer of an empty box is dangling, and some processors are slow even when they compare zero bytes
+        // there.
         let is_same = |own: &str, name: &str| own.len() == name.len() && (name.is_empty() || own == name);
         self.names.iter().zip(names).all(|(own, name)| is_same(own, name))
     }

@@ -1,5 +1,3 @@
-//! Telemetry about the memory and the evictions of Redis servers.
-
 use std::sync::{
     Arc, Weak,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -8,19 +6,17 @@ use std::sync::{
 use super::meters;
 use crate::sync::mutex::Mutex;
 
-/// The servers that this process polls.
 static ALL: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
 
-/// The numbers that a server reports of itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServerInfo {
     /// In bytes.
     pub(crate) used: u64,
-    /// In bytes; 0 if there is none.
+    /// In bytes; 0 means no limit.
     pub(crate) limit: u64,
-    /// The keys that were evicted since the server was started, those of other programs included.
+    /// Evicted keys since the server started, including those of other programs.
     pub(crate) evicted: u64,
-    /// True if it evicts keys when it reaches the limit.
+    /// True if the server evicts keys when it reaches the limit.
     pub(crate) evicts: bool,
 }
 
@@ -31,7 +27,6 @@ impl ServerInfo {
     }
 }
 
-/// Telemetry of one server.
 #[derive(Debug)]
 pub(crate) struct ServerTelemetry(Arc<State>);
 
@@ -39,14 +34,14 @@ pub(crate) struct ServerTelemetry(Arc<State>);
 struct State {
     address: String,
     per_mille: AtomicU64,
-    /// The last number of evicted keys, plus one; 0 before the first poll.
+    /// The evicted keys at the last poll, plus one; 0 before the first poll.
     evicted: AtomicU64,
     is_nearly_full: AtomicBool,
     was_warned: AtomicBool,
 }
 
 impl ServerTelemetry {
-    /// The share of the limit, in thousandths, from which a server counts as nearly full.
+    /// In thousandths of the limit.
     const NEARLY_FULL: u64 = 800;
 
     pub(crate) fn new(address: String) -> Self {
@@ -67,7 +62,7 @@ impl ServerTelemetry {
         let (state, share) = (&*self.0, info.per_mille());
         state.per_mille.store(share, Ordering::Relaxed);
         let before = state.evicted.swap(info.evicted.saturating_add(1), Ordering::Relaxed);
-        // A restart resets it. Evictions before the first poll may be old.
+        // A restart resets the count. Evictions before the first poll may be old.
         let evicted = match before {
             0 => 0,
             _ => info.evicted.checked_sub(before - 1).unwrap_or(info.evicted),
@@ -100,7 +95,7 @@ impl ServerTelemetry {
         }
     }
 
-    /// The server permits no `INFO`, and is not asked again.
+    /// `INFO` is not permitted, and polling stops.
     pub(crate) fn refused(&self, error: &dyn std::fmt::Display) {
         event!(
             WARN,

@@ -1,5 +1,3 @@
-//! Events and metrics of a layer about its store.
-
 use std::{sync::Arc, time::Duration};
 
 use super::{
@@ -18,7 +16,6 @@ use crate::{
     sync::mutex::Mutex,
 };
 
-/// Telemetry of one layer about its store.
 #[derive(Debug)]
 pub(crate) struct StoreTelemetry {
     scope: Box<str>,
@@ -30,21 +27,21 @@ pub(crate) struct StoreTelemetry {
     meters: StoreMeters,
 }
 
-/// Requests that no store has decided while the circuit was closed.
+/// Undecided requests while the circuit is closed.
 #[derive(Debug, Default)]
 struct Leak {
     since: Timestamp,
     last: Timestamp,
     undecided: u64,
-    /// The number of requests that had waited for the store when it began, modulo 2³².
+    /// The number of requests that had waited for the store at the start, modulo 2³².
     waited: u32,
 }
 
 impl Leak {
     const PERIOD_MICROS: u64 = 10_000_000;
 
-    /// One more. Calls `line` with their number, the seconds, and how many requests have waited, if that has gone on for a
-    /// while.
+    /// Counts an undecided request. If they continue for a period, calls `line` with their number, the seconds, and the
+    /// number of requests that waited.
     fn record(&mut self, now: Timestamp, waited: u32, line: impl FnOnce(u64, u64, u32)) {
         if self.undecided == 0 || now.micros_since(self.last) >= Self::PERIOD_MICROS {
             *self = Self {
@@ -64,7 +61,6 @@ impl Leak {
 }
 
 impl StoreTelemetry {
-    /// Stores with the same `identity` keep the same quota.
     pub(crate) fn new(scope: &str, identity: Option<u64>) -> Self {
         Self {
             scope: scope.into(),
@@ -77,17 +73,16 @@ impl StoreTelemetry {
         }
     }
 
-    /// The store has answered when it was asked. Not even the clock is read, which takes as long as such an answer.
+    /// The store completed immediately. The clock is not read, because that takes as long as the call itself.
     pub(crate) fn answered_at_once(&self) {
         self.meters.answered(&self.scope, Duration::ZERO);
     }
 
-    /// The store has answered, or the deadline has passed.
     pub(crate) fn answered(&self, asked: Stopwatch, clock: &Clock) {
         self.meters.answered(&self.scope, asked.elapsed(clock));
     }
 
-    /// A request was rejected without asking the store.
+    /// A request was rejected from the cache.
     pub(crate) fn remembered(&self) {
         self.meters.remembered(&self.scope);
     }
@@ -96,13 +91,13 @@ impl StoreTelemetry {
         self.meters.late_batch(&self.scope, fate);
     }
 
-    /// A remote store had no state of a partition before this charge.
+    /// A remote store had no state for a partition before this charge.
     pub(crate) fn created(&self) {
         self.meters.created(&self.scope);
         self.growth.created();
     }
 
-    /// The store has lost the state of a partition that this instance knows to be exhausted.
+    /// The store lost the state of a partition that this instance knew to be exhausted.
     pub(crate) fn state_lost(&self, now: Timestamp) {
         self.meters.state_lost(&self.scope);
         self.state_lost.record(now, |suppressed| {
@@ -115,7 +110,6 @@ impl StoreTelemetry {
         });
     }
 
-    /// The store gave no decision. While the circuit is open, that is no news.
     pub(crate) fn undecided(&self, now: Timestamp, error: &StoreError) {
         self.meters.undecided(&self.scope, error.kind());
         match error.kind() {
@@ -128,7 +122,7 @@ impl StoreTelemetry {
         });
     }
 
-    /// A request is not decided at all. So far, `waited` requests have waited for the store, modulo 2³².
+    /// A request stays undecided. `waited` is the number of requests that have waited for the store, modulo 2³².
     pub(crate) fn failed(&self, now: Timestamp, error: &StoreError, outcome: Outcome, waited: u32) {
         if error.kind() == StoreErrorKind::CircuitOpen {
             return;
@@ -161,24 +155,22 @@ impl StoreTelemetry {
         });
     }
 
-    /// A request holds slots for as long as what is returned.
     pub(crate) fn slots_held(&self) -> HeldSlots {
         self.meters.slots_held(&self.scope)
     }
 
-    /// A request is over that was expected to use so many units of the program's own, and has used so many.
+    /// Records the estimated and actual custom units of a completed request.
     pub(crate) fn units(&self, unit: &str, expected: u64, used: u64) {
         self.meters.units(&self.scope, unit, expected, used);
     }
 
-    /// The time in which a request waits for the store.
     pub(crate) fn waiting<F: Future>(&self, decision: F) -> InSpan<F> {
         in_span!("quota_decision", scope = self.scope, decision)
     }
 }
 
-/// Returns `true` if the ACL of a server forbids a command or a key. Within a script, servers of several versions word it in
-/// their own ways.
+/// Returns `true` if the ACL of a server forbids a command or a key. The wording for errors within scripts depends on
+/// the version of the server.
 fn is_forbidden(error: &StoreError) -> bool {
     let words = [
         "NoPerm",

@@ -1,10 +1,10 @@
-//! Bounds on the number of events.
+//! Limits on the number of events.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::{clock::Timestamp, mistake::Mistake};
 
-/// The mistakes that a layer has told: each is told once.
+/// The misconfigurations that a layer has reported; each is reported once.
 #[derive(Debug, Default)]
 pub(super) struct OnceFlags(AtomicU32);
 
@@ -15,7 +15,7 @@ impl OnceFlags {
     }
 }
 
-/// At most one line in ten seconds about the same thing, with the number of those that had none.
+/// Admits one event per ten seconds, with the number of suppressed ones.
 #[derive(Debug, Default)]
 pub(super) struct EventThrottle {
     next: AtomicU64,
@@ -32,7 +32,7 @@ impl EventThrottle {
         }
     }
 
-    /// Calls `line` with the number of lines that were left out, if one is due.
+    /// Calls `line` with the number of suppressed events, if an event is due.
     pub(super) fn record(&self, now: Timestamp, line: impl FnOnce(u64)) {
         let (now, next) = (now.as_micros(), self.next.load(Ordering::Relaxed));
         let until = now.saturating_add(Self::PAUSE_MICROS);

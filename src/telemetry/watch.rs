@@ -1,4 +1,4 @@
-//! Looks at the first requests of a layer for mistakes in how it is set up.
+//! Looks for misconfigurations in the first requests of a layer.
 
 use std::sync::{
     Arc,
@@ -8,8 +8,7 @@ use std::sync::{
 use super::EVENTS;
 use crate::{mistake::KeyPart, sync::mutex::Mutex};
 
-/// Later requests cost no more than the load of a flag. What is looked for does not come and go: it shows in the first
-/// requests, or it is no mistake.
+/// Later requests only load a flag. The misconfigurations are permanent, so they show in the first requests.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     is_over: AtomicBool,
@@ -21,24 +20,22 @@ struct Seen {
     requests: u32,
     parts: Vec<SeenPart>,
     second_proxy: u32,
-    /// For the name of a tier with each request that has passed a layer without tiers: whether it was read.
+    /// For each request that passed a layer without tiers with the name of a tier: true once the name was read.
     tiers: Vec<Arc<AtomicBool>>,
 }
 
-/// The mistakes that only many requests show together.
+/// Misconfigurations that only show in many requests together.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
-    /// The parts of keys that no request had.
     pub(super) missing: Vec<String>,
-    /// True if most requests came through a second proxy that is not trusted. A few may be clients of a private network that
-    /// sent a field of their own.
+    /// True if most requests came through a second, untrusted proxy. A few may be clients in a private network that
+    /// sent a header field themselves.
     pub(super) has_second_proxy: bool,
-    /// True if many requests carried the name of a tier, and none of the names was read, by this layer, those around it or
-    /// those inside of it. One that was read is enough: the layer with tiers may be around a route that few requests take.
+    /// True if many requests carried the name of a tier, and no layer read any of them. A single read is enough,
+    /// because the layer with tiers may wrap a rarely used route.
     pub(super) has_unread_tiers: bool,
 }
 
-/// A part of a key, in the requests that were asked for it.
 #[derive(Debug)]
 struct SeenPart {
     name: String,
@@ -47,10 +44,9 @@ struct SeenPart {
 }
 
 impl Watch {
-    /// The number of requests that are looked at.
     const REQUESTS: u32 = 1_000;
 
-    /// The number of requests that have to lack a part of a key before it is taken for missing, or to carry a tier for nothing.
+    /// The number of requests that must lack a part of a key, or carry an unread tier, before this is reported.
     const ASKED: u32 = 100;
 
     pub(super) fn has_seen_one_at_most(&self) -> bool {
@@ -62,7 +58,7 @@ impl Watch {
         EVENTS && !self.is_over.load(Ordering::Relaxed)
     }
 
-    /// One more request. The last one shows what all of them have shown together.
+    /// Counts a request. Returns the findings at the last watched request, and nothing at the others.
     pub(super) fn next(&self) -> Shown {
         let mut seen = self.seen.lock();
         seen.requests += 1;
@@ -85,16 +81,15 @@ impl Watch {
         self.seen.lock().second_proxy += 1;
     }
 
-    /// A request goes on with the name of a tier. The layers inside of this one may read it later.
+    /// Records a request that carries the name of a tier, which inner layers may read later.
     pub(super) fn tier(&self, is_read: &Arc<AtomicBool>) {
         let mut seen = self.seen.lock();
-        // Requests that were under way when the last one came find no one who looks.
+        // Requests that were in progress during the last watched one are not watched.
         if seen.requests < Self::REQUESTS {
             seen.tiers.push(Arc::clone(is_read));
         }
     }
 
-    /// Notes which parts of its key a request had.
     pub(super) fn parts(&self, parts: Vec<KeyPart>) {
         if parts.is_empty() {
             return;
