@@ -1,4 +1,4 @@
-//! Assertions about what was decided. When one fails, the message tells the whole decision.
+//! Assertions about decisions. Failure messages contain the whole decision.
 
 use std::fmt::Write;
 
@@ -6,16 +6,17 @@ use http::Response;
 
 use crate::decision::{Allowance, Decision, Outcome};
 
-/// The decision about the request of this response: that of the innermost layer that has rejected it, or else of the
-/// outermost one.
+/// Returns the decision about the request of this response.
 ///
-/// You want it where the assertions here do not help.
+/// This is the decision of the innermost layer that rejected the request, or otherwise of the outermost layer. Use this
+/// where the assertions of this module are not sufficient.
 ///
 /// # Panics
 ///
-/// If the response carries no decision: the request has passed no layer, or the response has come over a connection. That of
-/// an allowed request has one if the store is [for tests](crate::StoreTraits::for_tests), as a `ScriptedStore` is, or if the
-/// builder was asked to put it [into responses](crate::RateLimitLayerBuilder::decision_in_response).
+/// Panics if the response carries no decision, because the request passed no layer or the response was received over a
+/// connection. Responses to allowed requests only carry a decision if the store is [for
+/// tests](crate::StoreTraits::for_tests), like `ScriptedStore`, or with
+/// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response).
 ///
 /// ```
 /// # tokio_test::block_on(async {
@@ -48,11 +49,12 @@ pub fn decision<B>(response: &Response<B>) -> &Decision {
     decision
 }
 
-/// Asserts that the policy of this name has rejected the request. Others may have rejected it, too.
+/// Asserts that `policy` rejected the request. Other policies may have rejected it, too.
 ///
 /// # Panics
 ///
-/// If not, or if there is no policy of this name; the message says what was decided.
+/// Panics if the policy did not reject the request, or if the decision has no policy with this name. The message
+/// contains the decision.
 ///
 /// ```should_panic
 /// # tokio_test::block_on(async {
@@ -86,11 +88,11 @@ pub fn assert_rejected_by<B>(response: &Response<B>, policy: &str) {
     );
 }
 
-/// Asserts what was decided.
+/// Asserts the outcome of the request.
 ///
 /// # Panics
 ///
-/// If it was something else; the message says what.
+/// Panics if the outcome differs. The message contains the decision.
 ///
 /// ```
 /// # tokio_test::block_on(async {
@@ -123,12 +125,11 @@ pub fn assert_outcome<B>(response: &Response<B>, outcome: Outcome) {
     );
 }
 
-/// Whole units that the policy of this name has left, this request's charge taken off if it passed.
+/// Returns the remaining whole units of `policy`, after the charge of this request if it was admitted.
 ///
 /// # Panics
 ///
-/// If there is no policy of this name in the decision: nothing is known about any after a failure, or in a tier without
-/// limits.
+/// Panics if the decision has no policy with this name, as after a failure of the store or in a tier without limits.
 ///
 /// ```
 /// # tokio_test::block_on(async {
@@ -162,7 +163,6 @@ fn allowance<'a, B>(response: &'a Response<B>, policy: &str) -> Allowance<'a> {
     allowance
 }
 
-/// The decision in one line.
 #[track_caller]
 fn story<B>(response: &Response<B>) -> String {
     let decision = decision(response);

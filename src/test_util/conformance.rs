@@ -1,5 +1,3 @@
-//! A suite for stores.
-
 use std::{sync::Arc, time::Duration};
 
 use crate::{
@@ -11,16 +9,20 @@ use crate::{
     sync::random::Sequence,
 };
 
-/// Checks a [`Store`] of your own against the [`MemoryStore`]: some thousand decisions, settlements, resets and looks, with
-/// each algorithm and several of them, about one partition and two.
+/// Tests a custom [`Store`] against the [`MemoryStore`].
 ///
-/// `make` makes an empty store by a clock, on which the suite moves the time. The suite asserts that each measurement says what
-/// the `MemoryStore` says after the same steps; that whether a charge fits agrees with what was read; that a plan is
-/// charged as a whole or not at all; that a settlement whose future is dropped takes effect before the next call; and that of
-/// requests at the same moment no more pass than the quota allows. It holds no slot for longer than some 10 seconds.
+/// The suite runs several thousand random decisions, settlements, resets and peeks about one and two partitions, with
+/// each algorithm and with several at once. `make` creates an empty store that uses the given clock, which the suite
+/// advances. The suite asserts that
 ///
-/// It does not check what happens when your storage fails, how long a slot is leased, or whether a settlement comes too
-/// late.
+/// - each measurement equals that of the `MemoryStore` after the same steps,
+/// - a charge is admitted exactly if it fits according to the reading,
+/// - a plan is charged completely or not at all,
+/// - a settlement whose future is dropped takes effect before the next call,
+/// - concurrent requests do not exceed the quota.
+///
+/// No slot is held for longer than about 10 s. The suite does not test failures of the storage, lease times, or
+/// settlements that are too late.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, test_util::check_store};
@@ -30,11 +32,12 @@ use crate::{
 /// # });
 /// ```
 ///
-/// [`ledger`](crate::ledger) has a store that passes it.
+/// [`ledger`](crate::ledger) contains a store that passes the suite.
 ///
 /// # Panics
 ///
-/// If the store does something else, or returns an error. The message names the policies and the number of the step.
+/// Panics if the store behaves differently or returns an error. The message contains the policies and the number of the
+/// step.
 pub async fn check_store<S: Store>(make: impl Fn(Clock) -> S) {
     for policies in sets() {
         let clock = Clock::manual(START);
@@ -56,16 +59,13 @@ pub async fn check_store<S: Store>(make: impl Fn(Clock) -> S) {
 
 const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-/// The steps that are tried with each set of policies.
 const STEPS: usize = 400;
 
-/// No slot is held for longer.
 const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
-/// Requests at the same moment.
 const AT_ONCE: usize = 64;
 
-/// Each algorithm alone, and what only several policies show.
+/// Each algorithm alone, and combinations for behavior that needs several policies.
 fn sets() -> Vec<PolicySet> {
     let of = |algorithm| QuotaPolicy::new("policy", 5, Duration::from_secs(10)).with_algorithm(algorithm);
     let second = QuotaPolicy::per_second("second", 3);
@@ -107,7 +107,6 @@ fn sets() -> Vec<PolicySet> {
     checked.collect::<Result<_, _>>().expect("the policies are valid")
 }
 
-/// Policies whose windows are those of a calendar.
 fn dated() -> impl Iterator<Item = Vec<QuotaPolicy>> {
     let fixed = QuotaPolicy::new("policy", 5, Duration::from_secs(10)).with_algorithm(Algorithm::FixedWindow);
     let day = || QuotaPolicy::per_calendar_day("day", 5, "Asia/Kathmandu");
@@ -122,7 +121,7 @@ fn dated() -> impl Iterator<Item = Vec<QuotaPolicy>> {
     dated.into_iter().filter(|_| cfg!(feature = "calendar"))
 }
 
-/// Policies without quota, and policies that lockout.
+/// Closed policies, and policies with a lockout.
 fn closed_or_locking() -> [Vec<QuotaPolicy>; 5] {
     let of = |name, algorithm| QuotaPolicy::new(name, 5, Duration::from_secs(10)).with_algorithm(algorithm);
     let blocking = |name, algorithm| of(name, algorithm).with_lockout(Duration::from_secs(20));
@@ -143,16 +142,14 @@ fn partition(name: &str) -> PartitionId {
     Scope::new("conformance").partition(&PartitionKey::new("user", name))
 }
 
-/// A store and a [`MemoryStore`] that do the same.
 struct Check<S> {
     store: Arc<S>,
     memory: MemoryStore,
     clock: Clock,
     policies: PolicySet,
-    /// Decisions of both that are not settled.
+    /// Unsettled decisions of both stores.
     open: Vec<[Decision; 2]>,
     random: Sequence,
-    /// The steps so far.
     steps: Vec<String>,
 }
 
@@ -184,13 +181,12 @@ impl<S: Store> Check<S> {
         }
     }
 
-    /// Its days are longer than all other windows.
+    /// Calendar days are longer than all other windows.
     fn has_calendar(&self) -> bool {
         let mut policies = self.policies.iter();
         policies.any(|policy| policy.policy().calendar_window().is_some())
     }
 
-    /// About one partition, most often, or about two.
     fn plan(&mut self) -> Plan {
         let cost = [0, 1, 1, 1, 2, 3, 6][self.random.below(7)];
         let plan = match self.random.below(4) {
@@ -216,7 +212,7 @@ impl<S: Store> Check<S> {
 
     async fn acquire_partially(&mut self, plan: Plan) {
         self.did(format!("acquire allow_partial {plan:?}"));
-        // Several partitions, or no policy that counts requests.
+        // Fails for plans with several partitions, and without policies that count requests.
         let Ok(plan) = plan.allow_partial() else { return };
         let own = self.store.decide(plan.clone()).await;
         let expected = self.memory.decide(plan).await;
@@ -266,7 +262,7 @@ impl<S: Store> Check<S> {
         let settling = self.store.settle(own);
         match self.random.below(2) {
             0 => settling.await.expect("the store settles"),
-            // It takes effect all the same, and before the next step.
+            // A dropped settlement takes effect anyway, before the next step.
             _ => drop(settling),
         }
         let settled = self.memory.settle(expected).await;
@@ -285,7 +281,7 @@ impl<S: Store> Check<S> {
         self.steps.push(format!("{now} µs: {step}"));
     }
 
-    /// The charges of a store agree with its readings.
+    /// Asserts that the charges agree with the readings.
     fn assert_consistent(&self, measurement: &Measurement) {
         let mut is_allowed = true;
         for measured in measurement.charges() {
@@ -313,7 +309,7 @@ impl<S: Store> Check<S> {
     }
 }
 
-/// Many tasks ask at once, and as many pass as there are units.
+/// Asserts that concurrent tasks are admitted exactly as often as the quota allows.
 async fn check_many_at_once<S: Store>(store: &Arc<S>) {
     let policies = [
         QuotaPolicy::per_hour("hour", 20),

@@ -1,20 +1,20 @@
-//! Tests of your limits: a store that does what a test tells it, a clock that a test moves, and assertions.
+//! Utilities for testing your limits: a scripted store, a manual clock, and assertions.
 //!
-//! With the feature `test-util`, which belongs under `[dev-dependencies]`:
+//! Requires the feature `test-util`, which belongs under `[dev-dependencies]`:
 //!
 //! ```toml
 //! [dev-dependencies]
 //! tower-quota = { version = "0.1", features = ["test-util"] }
 //! ```
 //!
-//! The feature only adds this module. Nothing in it waits, opens a connection or starts a task. It tests how *your
-//! service* behaves with its limits; it says nothing about Redis. For that, run a server, and give
-//! `RedisStoreBuilder::key_prefix` a prefix of each test's own and `RedisStoreBuilder::clock` a manual clock.
+//! The feature only adds this module. Nothing in it sleeps or opens a connection, and only [`check_store`] spawns
+//! tasks. Use it to test how *your service* behaves with its limits. To test with Redis, run a server, give each test
+//! its own `RedisStoreBuilder::key_prefix`, and set a manual clock with `RedisStoreBuilder::clock`.
 //!
 //! # A guide
 //!
-//! Write the function that builds your service so that it takes the store: in production a `RedisStore`, in tests a
-//! [`ScriptedStore`]. All examples below are about this one:
+//! Let the function that builds your service take the store as an argument: in production a `RedisStore`, in tests a
+//! [`ScriptedStore`]. The examples below use this function:
 //!
 //! ```
 //! use axum::{Router, routing::get};
@@ -32,9 +32,9 @@
 //! # app(tower_quota::MemoryStore::new()).unwrap();
 //! ```
 //!
-//! Requests are sent with `tower::ServiceExt::oneshot` (feature `util` of `tower`), without a socket: the
-//! [`Decision`](crate::Decision) that assertions look at is in the response's extensions, and does not travel over a
-//! connection. Behind a real server, read the fields with [`fields::Hints`](crate::fields::Hints).
+//! The tests send requests with `tower::ServiceExt::oneshot` (feature `util` of `tower`), without a socket. The
+//! assertions read the [`Decision`](crate::Decision) from the extensions of the response, which are not transmitted
+//! over connections. Behind a real server, parse the header fields with [`fields::Hints`](crate::fields::Hints).
 //!
 //! ## A limit is hit, and passes, without waiting
 //!
@@ -69,7 +69,7 @@
 //! assert_eq!(rejected.headers()["retry-after"], "1");
 //! assert_outcome(&send("bob").await, Outcome::Allowed);
 //!
-//! // After exactly that time the same request passes.
+//! // After this time, the same request passes.
 //! store.clock().advance(decision(&rejected).retry_after().unwrap());
 //! assert_outcome(&send("alice").await, Outcome::Allowed);
 //! # Ok::<_, Box<dyn std::error::Error>>(())
@@ -78,7 +78,7 @@
 //!
 //! ## A rejection, whatever the limits are
 //!
-//! A test of what your service says when it rejects should not have to know how much it allows.
+//! Tests of the rejection response should not depend on the quota.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -105,7 +105,7 @@
 //! let rejected = send("alice").await;
 //! assert_eq!(rejected.headers()["content-type"], "application/problem+json");
 //!
-//! // The script is at its end: from now on the store counts.
+//! // The script is exhausted: from now on, the store counts.
 //! assert_outcome(&send("alice").await, Outcome::Allowed);
 //! assert_eq!(store.calls(), 4);
 //! # Ok(()) });
@@ -145,8 +145,8 @@
 //!
 //! ## Redis is back: limits hold again
 //!
-//! The circuit breaker waits before it tries again. Give it the clock of the store, with
-//! [`clock`](crate::LimiterBuilder::clock), and move that.
+//! The circuit breaker waits before it probes the store. Give it the clock of the store with
+//! [`clock`](crate::LimiterBuilder::clock), and advance that clock.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -204,8 +204,8 @@
 //!
 //! ## Redis hangs: no request waits past the deadline
 //!
-//! Deadlines are kept by Tokio's timer. On a runtime that is paused (feature `test-util` of `tokio`) the time goes
-//! straight to the next timer, in whole milliseconds, so the test itself takes no time.
+//! Deadlines use Tokio's timer. A paused runtime (feature `test-util` of `tokio`) advances directly to the next timer,
+//! in whole milliseconds, so the test itself takes no time.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -241,8 +241,8 @@
 //!
 //! ## Slots
 //!
-//! A slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) is taken until the response's body was
-//! read or dropped. Keep a response to keep its slot; drop it to give the slot back.
+//! A request holds its slot of a [concurrency limit](crate::QuotaPolicy::concurrent) until its response body has been
+//! read or dropped. Keep the response to keep the slot, and drop it to release the slot.
 
 mod assertions;
 mod conformance;

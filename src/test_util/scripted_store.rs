@@ -1,5 +1,3 @@
-//! A store that does what a test tells it.
-
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,7 +12,7 @@ use crate::{
     store::{Store, StoreFuture, StoreTraits, memory::MemoryStore},
 };
 
-/// The answer of a [`ScriptedStore`] to a question for a decision.
+/// The scripted result of a decision of a [`ScriptedStore`].
 ///
 /// ```
 /// use tower_quota::{
@@ -27,7 +25,7 @@ use crate::{
 /// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// # let send = async || store.decide(Plan::new(policies.clone(), alice, 1)).await;
-/// // For a caller who has one unit:
+/// // For a caller with one remaining unit:
 /// store.answer(Answer::Counted);
 /// assert_eq!(send().await?.outcome(), Outcome::Allowed);
 /// assert_eq!(send().await?.outcome(), Outcome::Rejected);
@@ -48,29 +46,29 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Answer {
-    /// Allowed, as if the caller was never seen before; nothing is charged, and no slot is taken. A request that costs
-    /// more than a policy ever lets pass is rejected all the same.
+    /// Admits the request as if its caller were new. Nothing is charged, and no slot is acquired. Requests whose cost
+    /// exceeds the capacity of a policy are still rejected.
     Allowed,
-    /// The store counts like a [`MemoryStore`]. The default.
+    /// Counts like a [`MemoryStore`]. This is the default.
     #[default]
     Counted,
-    /// An error of this kind.
+    /// Fails with an error of this kind.
     Failed(StoreErrorKind),
-    /// Never.
+    /// Never completes.
     Hanging,
-    /// Rejected, as if the last units of all policies were used at this moment. A request that costs nothing is allowed
-    /// all the same.
+    /// Rejects the request as if the last units of all policies had just been used. Requests that cost nothing are
+    /// still admitted.
     Rejected,
 }
 
-/// A store for tests: a [`MemoryStore`] on a manual clock, until it is told to fail, to hang, or what to answer.
+/// A store for tests: a [`MemoryStore`] with a manual clock and scripted decisions.
 ///
-/// It is given to the layer in place of the store of production; the test keeps a clone, which shares everything. See
-/// the [guide](crate::test_util#a-guide).
+/// Give it to the layer instead of the production store, and keep a clone, which shares all state. See the
+/// [guide](crate::test_util#a-guide).
 ///
-/// Its script is about decisions, also those that [`peek`](Store::peek) asks for. While the answer to all of them is
-/// [`Failed`](Answer::Failed) or [`Hanging`](Answer::Hanging), changes of charges and resets fail or hang, too, and are
-/// not made. Settlements of charges that it was told to allow are ignored.
+/// Scripted answers apply to decisions, including [`peek`](Store::peek). While the answer to all decisions is
+/// [`Failed`](Answer::Failed) or [`Hanging`](Answer::Hanging), settlements and resets also fail or hang, without any
+/// effect. Settlements of charges that were scripted as allowed are ignored.
 ///
 /// ```
 /// use tower_quota::{
@@ -103,15 +101,14 @@ struct Inner {
     counting: MemoryStore,
     clock: Clock,
     script: Mutex<Script>,
-    /// Stands in every decision that was told, so that its settlement is known as one.
+    /// Part of every scripted decision, to recognize its settlement.
     told: LeaseId,
 }
 
 #[derive(Debug, Default)]
 struct Script {
-    /// The first answers, and how often each of them comes.
+    /// The first answers, each with the number of its repetitions.
     next: VecDeque<(usize, Answer)>,
-    /// All later answers.
     always: Answer,
     calls: usize,
     settlements: usize,
@@ -133,18 +130,18 @@ impl Script {
 }
 
 impl ScriptedStore {
-    /// The first moment of 2026, where every window up to a day begins.
+    /// The start of 2026, at which every window of up to a day begins.
     const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-    /// A store that counts, on a manual clock of its own that shows the first moment of 2026.
+    /// Creates a store that counts, with a manual clock that starts at the beginning of 2026.
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(Clock::manual(Self::START))
     }
 
-    /// A store that counts, on this clock.
+    /// Creates a store that counts, with the given clock.
     ///
-    /// You want it where limits of several stores, or other parts of the service, go by one time.
+    /// Use this to share a clock between several stores or with other parts of the service.
     ///
     /// ```
     /// use std::time::Duration;
@@ -168,35 +165,37 @@ impl ScriptedStore {
         }))
     }
 
-    /// The store's clock, to move it: [`Clock::advance`].
+    /// Returns the clock of the store. Call [`Clock::advance`] to move it.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
-    /// Sets the answer to all questions from now on. Answers of [`answer_next`](Self::answer_next) that were not used are
-    /// dropped. See [`Answer`] for an example.
+    /// Sets the answer to all decisions from now on, and discards unused answers of [`answer_next`](Self::answer_next).
+    ///
+    /// See [`Answer`] for an example.
     pub fn answer(&self, answer: Answer) {
         let mut script = self.script();
         script.next.clear();
         script.always = answer;
     }
 
-    /// Sets the answer to the next `count` questions, after those for which an answer was set before.
+    /// Sets the answer to the next `count` decisions, after those scripted before.
     pub fn answer_next(&self, count: usize, answer: Answer) {
         if count > 0 {
             self.script().next.push_back((count, answer));
         }
     }
 
-    /// For how many decisions the store was asked, whatever it answered.
+    /// Returns the number of requested decisions, regardless of the answers.
     #[must_use]
     pub fn calls(&self) -> usize {
         self.script().calls
     }
 
-    /// The number of times that it was told to change a charge or to free slots, also if it failed. A
-    /// [`Settlement`] that changes nothing does not count.
+    /// Returns the number of settlements, including failed ones.
+    ///
+    /// A [`Settlement`] that changes nothing is not included.
     ///
     /// ```
     /// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -238,7 +237,7 @@ impl ScriptedStore {
         StoreFuture::ready(Ok(Measurement::of_readings(plan, moments, readings, told)))
     }
 
-    /// Does something unless all that the store does is to fail or to hang.
+    /// Calls `action` unless every call is scripted to fail or hang.
     fn unless_failing(&self, action: impl FnOnce(&MemoryStore) -> StoreFuture<()>) -> StoreFuture<()> {
         let always = self.script().always;
         match always {
@@ -299,13 +298,11 @@ fn hanging<T: 'static>() -> StoreFuture<T> {
     StoreFuture::boxed(std::future::pending())
 }
 
-/// The reading of a policy that was never charged.
 fn unused(limit: &Limit, charge: u64) -> PolicyReading {
     let counter = &limit.counter;
     counter.read(&counter.unused(), Times::default(), charge, 0).into()
 }
 
-/// The reading of a policy whose last units were used just now.
 fn used_up(limit: &Limit, charge: u64) -> PolicyReading {
     let counter = &limit.counter;
     let (mut state, now) = (counter.unused(), Times::default());
@@ -313,7 +310,7 @@ fn used_up(limit: &Limit, charge: u64) -> PolicyReading {
     counter.charge(&mut state, now.now, &unused, counter.units(), None);
     let reading = counter.read(&state, now, charge, 0);
     PolicyReading {
-        // Slots are taken by those who hold them.
+        // Also exhausts concurrency limits, which `charge` does not change without a holder.
         counted: counter.charged(reading, counter.remaining(reading, now.now)),
         locked: limit.lockout.map_or(0, |lockout| lockout.micros),
     }
