@@ -1,4 +1,4 @@
-//! Decisions: each in one call, or in one for each slot of a cluster.
+//! Decisions: one call each, or one call per cluster slot.
 
 use std::{
     future::{Future, poll_fn},
@@ -20,8 +20,8 @@ use crate::{
 };
 
 impl Engine {
-    /// A decision that shares a call needs a few bytes while it waits, and one with a call of its own a thousand: those are
-    /// on the heap for it only.
+    /// Waiting for a shared call takes a few bytes, and a separate call about a thousand, which are only allocated when
+    /// needed.
     pub(super) async fn acquire(self: Arc<Self>, plan: Plan) -> Result<Measurement, StoreError> {
         if self.server.order.is_before(&plan) {
             return self.acquire_unshared(plan).await;
@@ -52,7 +52,7 @@ impl Engine {
         Box::pin(self.acquire_group_by_group(&plan, groups, lease)).await
     }
 
-    /// Sends all calls of a plan that charges nothing: none of them can be in vain.
+    /// Calls all groups concurrently, because the plan charges nothing that would have to be refunded.
     async fn read_groups(
         &self,
         plan: &Plan,
@@ -82,7 +82,7 @@ impl Engine {
         Ok(measurement)
     }
 
-    /// A connection on which a call about the plan comes behind the settlements of its partitions.
+    /// Returns a connection on which a call about the plan arrives after the settlements of its partitions.
     async fn route(&self, plan: &Plan, key: &Key) -> Result<Route<'_>, StoreError> {
         let mut lane = Lane::Any;
         if self.server.order.is_before(plan) {
@@ -92,7 +92,7 @@ impl Engine {
         self.server.topology.route(key, lane).await
     }
 
-    /// Sends one call after the other. When one rejects, fails or is cancelled, the charges before it are given back.
+    /// Calls one group after another. If one rejects, fails or is cancelled, earlier charges are refunded.
     async fn acquire_group_by_group(
         &self,
         plan: &Plan,
@@ -134,7 +134,6 @@ impl Engine {
     }
 }
 
-/// Waits for all of some calls, which go out without waiting for each other.
 async fn all_of<T>(calls: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut calls: Vec<_> = calls.into_iter().map(|call| (Box::pin(call), None)).collect();
     poll_fn(|cx| {
@@ -152,7 +151,7 @@ async fn all_of<T>(calls: impl IntoIterator<Item = impl Future<Output = T>>) -> 
     calls.into_iter().filter_map(|(_, answer)| answer).collect()
 }
 
-/// The charges of a plan that is not decided yet. They are given back unless the whole plan is granted.
+/// The charges of an undecided plan, refunded on drop unless the whole plan is granted.
 struct Granted<'a> {
     store: &'a Engine,
     answers: Vec<(PartNumbers, Measurement)>,
@@ -161,13 +160,13 @@ struct Granted<'a> {
 impl Drop for Granted<'_> {
     fn drop(&mut self) {
         for (_, measurement) in self.answers.drain(..) {
-            // It runs without being waited for.
+            // The settlement makes progress without being polled.
             drop(self.store.settle(&Settlement::refund_all(&measurement.decide())));
         }
     }
 }
 
-/// The slots of a call that has no reply yet. A cancelled call may have taken them, so they are released by name.
+/// The slots of a call without a reply. A cancelled call may have acquired them, so they are released by their lease.
 struct PendingSlots<'a> {
     store: &'a Engine,
     slots: Option<(LeaseId, Keys)>,
@@ -212,7 +211,8 @@ mod tests {
         policy::{PolicySet, QuotaPolicy},
     };
 
-    /// It was 5 KiB: copied to the heap for each decision, and too large for what allocators keep at hand.
+    /// Regression test: the future had 5 KiB, was copied to the heap for each decision, and exceeded the size classes
+    /// of allocators.
     #[tokio::test]
     async fn a_decision_that_may_share_a_call_waits_in_less_than_a_kibibyte() {
         let store = RedisStore::new("redis://127.0.0.1:1/").unwrap();

@@ -1,5 +1,3 @@
-//! The state behind a store, and the jobs of its task.
-
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -12,19 +10,19 @@ use super::{
 };
 use crate::{lease::LeaseId, partition::PartitionId, sync::mutex::Mutex};
 
-/// All that the clones of a store share.
+/// The state shared by all clones of a store.
 pub(super) struct Engine {
     pub(super) server: Arc<Server>,
-    /// The way to the task that settles.
+    /// The queue of the task that settles charges.
     pub(super) jobs: Mutex<Option<mpsc::Sender<Job>>>,
     pub(super) shared_calls: SharedCalls,
 }
 
-/// Something to do that no request waits for.
+/// A background job.
 pub(super) enum Job {
-    /// Releases slots that may have been taken, by the name of their lease. It is sent on the connection of the call that
-    /// was to take them, so that it arrives behind that call.
+    /// Releases slots that may have been acquired. Sent on the connection of the acquiring call, in order to arrive
+    /// after it.
     Abandon(LeaseId, Keys, SharedConnection, watch::Receiver<u64>),
-    /// Sends the next settlement of a partition, which has this key, unless a decision has sent it meanwhile.
+    /// Sends the next settlement of a partition with this key, unless a decision has already sent it.
     Settle { partition: PartitionId, key: Key },
 }

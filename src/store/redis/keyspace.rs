@@ -1,5 +1,3 @@
-//! Names of keys in Redis.
-
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use smallvec::SmallVec;
 
@@ -9,26 +7,22 @@ use crate::{
     policy::Policy,
 };
 
-/// A key of up to this length, allocator overhead included, fits a 32-byte block in the server.
 pub(super) type Key = SmallVec<[u8; 48]>;
 
-/// Most often one.
 pub(super) type Keys = SmallVec<[Key; 1]>;
 
 pub(super) const DEFAULT_PREFIX: &str = "quota:";
 
-/// The names of a store's keys.
 pub(super) struct Keyspace(pub(super) String);
 
 impl Keyspace {
-    /// All keys that a plan needs, in the order in which the script uses them.
+    /// Returns all keys of a plan, in the order in which the script uses them.
     pub(super) fn keys(&self, plan: &Plan) -> Keys {
         let mut keys = Keys::new();
         self.push_keys(plan, &mut keys);
         keys
     }
 
-    /// Adds the same keys to those of other plans.
     pub(super) fn push_keys(&self, plan: &Plan, keys: &mut Keys) {
         for part in plan.parts() {
             keys.push(self.partition(part));
@@ -36,19 +30,16 @@ impl Keyspace {
         }
     }
 
-    /// The keys of one partition.
     pub(super) fn part_keys(&self, part: PartPlan<'_>) -> Keys {
         let partition = std::iter::once(self.partition(part));
         partition.chain(self.policy_keys(part, |_| true)).collect()
     }
 
-    /// The keys of a plan's limits of concurrent requests.
     pub(super) fn slots(&self, plan: &Plan) -> Keys {
         let is_slots = |form| form == Form::Slots;
         plan.parts().flat_map(|part| self.policy_keys(part, is_slots)).collect()
     }
 
-    /// All keys that a reset of a plan deletes.
     pub(super) fn windows(&self, plan: &Plan) -> Keys {
         let windows = plan.parts().flat_map(|part| {
             let logs = part.policies().iter().filter_map(Policy::log_id);
@@ -66,7 +57,7 @@ impl Keyspace {
         policies.filter_map(move |policy| self.policy(part, policy))
     }
 
-    /// `prefix{digest}`, or `prefix{label}`: in a cluster, everything that is kept about one partition is in one slot.
+    /// `prefix{digest}`, or `prefix{label}`. The hash tag puts all keys of a partition into one cluster slot.
     pub(super) fn partition(&self, part: PartPlan<'_>) -> Key {
         let mut key = Key::from_slice(self.0.as_bytes());
         key.push(b'{');
@@ -83,7 +74,7 @@ impl Keyspace {
         key
     }
 
-    /// The key of a policy that has one of its own, because it keeps more than a few numbers.
+    /// Returns the key of a policy with a key of its own, because its state is larger than a few numbers.
     fn policy(&self, part: PartPlan<'_>, policy: &Policy) -> Option<Key> {
         let kind = match policy.counter().form() {
             Form::Log => "log",

@@ -1,16 +1,13 @@
-//! The slots that requests of this process hold.
-
 use std::collections::HashMap;
 
 use super::keyspace::{Key, Keys};
 use crate::{lease::LeaseId, sync::mutex::Mutex};
 
-/// The holders of slots, and their keys.
 #[derive(Default)]
 pub(super) struct Leases(Mutex<HashMap<LeaseId, Keys>>);
 
 impl Leases {
-    /// These, too, if the lease holds others already. Who holds none, because shadows gave none, releases none either.
+    /// Adds `keys` to those of the lease. Shadow policies may grant no slot, so there may be nothing to release.
     pub(super) fn hold(&self, lease: LeaseId, keys: Keys) {
         if !keys.is_empty() {
             self.0.lock().entry(lease).or_default().extend(keys);
@@ -21,7 +18,6 @@ impl Leases {
         self.0.lock().remove(&lease);
     }
 
-    /// All that are held, by key.
     pub(super) fn by_key(&self) -> HashMap<Key, Vec<LeaseId>> {
         let mut by_key: HashMap<Key, Vec<LeaseId>> = HashMap::new();
         for (lease, keys) in self.0.lock().iter() {
@@ -46,7 +42,7 @@ mod tests {
         assert!(leases.0.lock().is_empty());
     }
 
-    /// Beyond a shadow's limit, requests pass without a slot.
+    /// Beyond the limit of a shadow policy, requests pass without a slot.
     #[test]
     fn nothing_is_kept_of_a_request_that_holds_no_slot() {
         let leases = Leases::default();

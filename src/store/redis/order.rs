@@ -1,12 +1,12 @@
-//! Settlements that the server has not acknowledged, and the order of later decisions behind them.
+//! Unacknowledged settlements, and the order of later decisions after them.
 //!
-//! A client may send its next request as soon as it has its response, and must find the units that were given back. So
-//! settlements, and the decisions about partitions that have some under way, are sent on one connection to a server, on
-//! which what is sent later is carried out later. Nothing waits for an acknowledgement: a decision that finds settlements
-//! unsent sends them itself, before it.
+//! A client may send its next request as soon as it has received its response, and must then see its refunds.
+//! Settlements, and decisions about partitions with pending settlements, therefore use one connection per server, on
+//! which the server executes calls in the order in which they are sent. No call waits for an acknowledgement: a
+//! decision that finds unsent settlements sends them first.
 //!
-//! The order does not hold for calls that the server carries out late: a call that is repeated because the
-//! connection has ended, the slot has moved, or the server does not know the script yet.
+//! The order is lost for calls that the server executes late: calls that are repeated because their connection ended,
+//! their slot moved, or the server did not know the script.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,20 +24,18 @@ use crate::{decision::Plan, error::StoreError, partition::PartitionId, sync::mut
 
 pub(super) type Settled = Result<(), StoreError>;
 
-/// A settlement of one partition that was not sent yet.
 pub(super) struct UnsentSettlement {
     pub(super) call: Call,
-    /// True if it gives slots back.
+    /// True if the settlement releases slots.
     pub(super) releases: bool,
     pub(super) done: oneshot::Sender<Settled>,
-    /// One of [`Server::settling`](super::Server::settling).
+    /// A receiver of [`Server::settling`](super::Server::settling).
     pub(super) _settling: watch::Receiver<u64>,
 }
 
-/// The settlements that are not acknowledged.
 #[derive(Default)]
 pub(super) struct Order {
-    /// The number of settlements in all partitions.
+    /// The settlements of all partitions.
     count: AtomicUsize,
     partitions: Mutex<Partitions>,
 }
@@ -50,13 +48,13 @@ struct Partition {
     sent: usize,
 }
 
-/// Counts a settlement that was sent, until this is dropped.
+/// Counts a sent settlement until dropped.
 pub(super) struct Unacknowledged<'a> {
     order: &'a Order,
     partition: PartitionId,
 }
 
-/// Keeps others from sending in order, until it is dropped.
+/// Blocks other ordered writes until dropped.
 #[must_use = "others may write when this is dropped"]
 pub(super) struct WriteLock<'a>(#[allow(dead_code, reason = "it is held, not read")] MutexGuard<'a, Partitions>);
 
@@ -71,10 +69,10 @@ impl Drop for Unacknowledged<'_> {
 }
 
 impl Order {
-    /// Returns `true` if a decision about the plan has to come behind a settlement.
+    /// Returns `true` if a decision about the plan must be sent after a settlement.
     #[inline]
     pub(super) fn is_before(&self, plan: &Plan) -> bool {
-        // A client that has its response comes after this count: the settlement was counted before.
+        // A relaxed load is sufficient: a settlement is counted before its client receives the response.
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -88,7 +86,7 @@ impl Order {
         partitions.entry(partition).or_default().unsent.push_back(unsent);
     }
 
-    /// Returns the number of unsent settlements of the partition, and `true` if any of them gives slots back.
+    /// Returns the number of unsent settlements of the partition, and `true` if any of them releases slots.
     pub(super) fn unsent(&self, partition: PartitionId) -> (usize, bool) {
         let partitions = self.partitions.lock();
         partitions
@@ -98,7 +96,7 @@ impl Order {
             })
     }
 
-    /// The partition and the key of each settlement that is unsent.
+    /// Returns the partition and the key of each unsent settlement.
     pub(super) fn all_unsent(&self) -> Vec<(PartitionId, Key)> {
         let partitions = self.partitions.lock();
         let unsent = partitions.iter().flat_map(|(partition, settlements)| {
@@ -108,8 +106,8 @@ impl Order {
         unsent.collect()
     }
 
-    /// The oldest settlement of the partition that is unsent. It has to be written before the [`WriteLock`] is dropped: then
-    /// others find it sent, and may write behind it.
+    /// Takes the oldest unsent settlement of the partition. It must be written before the [`WriteLock`] is dropped,
+    /// because later calls then assume that it is.
     pub(super) fn next(&self, partition: PartitionId) -> Option<(UnsentSettlement, Unacknowledged<'_>, WriteLock<'_>)> {
         let mut partitions = self.partitions.lock();
         let settlements = partitions.get_mut(&partition)?;
@@ -119,7 +117,7 @@ impl Order {
         Some((unsent, Unacknowledged { order, partition }, WriteLock(partitions)))
     }
 
-    /// Takes the same settlement out of the order: it will not be sent.
+    /// Removes the oldest unsent settlement of the partition, which will not be sent.
     pub(super) fn cancel_next(&self, partition: PartitionId) -> Option<UnsentSettlement> {
         let mut partitions = self.partitions.lock();
         let unsent = partitions.get_mut(&partition)?.unsent.pop_front()?;
@@ -127,7 +125,6 @@ impl Order {
         Some(unsent)
     }
 
-    /// One settlement less.
     fn removed(&self, partitions: &mut Partitions, partition: PartitionId) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         let is_over = |settlements: &Partition| settlements.sent == 0 && settlements.unsent.is_empty();

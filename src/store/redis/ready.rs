@@ -1,5 +1,4 @@
-//! A look at the servers before they are needed: it runs what decisions run, on a partition of its own, and reads what each
-//! server says of itself.
+//! Checks the servers at startup: runs the commands and scripts of decisions on a separate partition, and reads `INFO`.
 
 use std::{error::Error, time::Duration};
 
@@ -21,17 +20,17 @@ use crate::{
     sync::random,
 };
 
-/// The decisions that each server makes. With fewer than its connections, some would not be tried.
+/// Decisions per server. They use the connections in turn, so connections beyond this number are not tested.
 const DECISIONS: u64 = 8;
 
-/// Redis 4 rejects scripts that write after they have read the time.
+/// Redis 4 rejects scripts that write after reading the time.
 const OLDEST: u32 = 5;
 
 impl Engine {
     pub(super) async fn ready(&self) -> Result<StoreReport, StoreError> {
         let mut report = StoreReport::new();
         let (scope, policies) = (Scope::new("tower-quota ready"), policies());
-        // A cluster has 16,384 slots, so these include some of each node.
+        // Enough random keys to include a slot of each node of a cluster, which has 16,384 slots.
         let plans = (0..200_000).filter_map(|_| {
             let key = PartitionKey::new("server", random::long_number().to_be_bytes());
             let plan = Plan::new(policies.clone(), scope.partition(&key), 1);
@@ -63,7 +62,8 @@ impl Engine {
         Ok(call)
     }
 
-    /// The server's description of itself, or its reason for none. Before version 7, Redis takes one section for each call.
+    /// Returns the facts of a server, or the reason why `INFO` is not permitted. Redis before version 7 accepts only
+    /// one section per call.
     async fn facts(&self, key: &Key) -> Result<Result<ServerFacts, StoreError>, StoreError> {
         let mut text = String::new();
         for section in ["server", "memory", "replication"] {
@@ -143,7 +143,8 @@ impl Engine {
         }
     }
 
-    /// Each decision has to see the charges before it, whichever connection it takes. Returns the shortest time that one took.
+    /// Each decision must see the previous charges, whichever connection it uses. Returns the shortest time of a
+    /// decision.
     async fn check_decisions(&self, plan: &Plan) -> Result<Duration, StoreError> {
         let mut fastest = Duration::MAX;
         let mut made = MadeDecisions {
@@ -169,8 +170,7 @@ impl Engine {
     }
 }
 
-/// Decisions that were not refunded yet. Without their refund, the store would renew the leases of their slots for as long as
-/// the process runs.
+/// Unrefunded decisions. Without a refund, the store would renew the leases of their slots until the process exits.
 struct MadeDecisions<'a> {
     store: &'a Engine,
     decisions: Vec<Decision>,
@@ -179,20 +179,19 @@ struct MadeDecisions<'a> {
 impl Drop for MadeDecisions<'_> {
     fn drop(&mut self) {
         for decision in self.decisions.drain(..) {
-            // The refund runs without being waited for.
+            // The settlement makes progress without being polled.
             drop(self.store.settle(&Settlement::refund_all(&decision)));
         }
     }
 }
 
-/// The code of a server's error.
 fn code_of(error: &StoreError) -> Option<&str> {
     code(error.source()?.downcast_ref()?)
 }
 
 const QUOTA: u64 = 1_000;
 
-/// All that scripts use, so that it creates no key: a user that may not delete it would leave it behind.
+/// All commands of the scripts, in forms that create no key: a user without `DEL` could not delete it.
 const COMMANDS: [&str; 17] = [
     "TIME",
     "GET KEY",
@@ -213,7 +212,7 @@ const COMMANDS: [&str; 17] = [
     "EVALSHA 0 1 KEY",
 ];
 
-/// A policy of each kind. The remaining units of the first one show how many decisions were made.
+/// One policy of each kind. The remaining units of the first one show the number of decisions.
 fn policies() -> PolicySet {
     let day = |name, algorithm| QuotaPolicy::per_day(name, QUOTA).with_algorithm(algorithm);
     let policies = [

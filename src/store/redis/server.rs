@@ -1,5 +1,3 @@
-//! The servers of a store, with all that its calls need.
-
 use std::{sync::atomic::AtomicU64, time::Duration};
 
 use tokio::sync::watch;
@@ -10,31 +8,30 @@ use crate::{
     telemetry::UnsettledTelemetry,
 };
 
-/// The servers, and the state that all calls to them share.
+/// The servers, and the state shared by all calls to them.
 pub(super) struct Server {
     pub(super) topology: Topology,
-    /// The same for all stores with these servers and this prefix.
+    /// Equal for all stores with these servers and this key prefix.
     pub(super) identity: u64,
     pub(super) keyspace: Keyspace,
     pub(super) clock: Option<Clock>,
     pub(super) time: ServerTime,
-    /// The texts of the scripts.
     pub(super) texts: Texts,
     pub(super) lease_time: Duration,
     pub(super) leases: Leases,
-    /// Settlements that are not acknowledged.
+    /// Unacknowledged settlements.
     pub(super) order: Order,
     /// True while leases are renewed.
     pub(super) renewing: watch::Sender<bool>,
-    /// Has a receiver for each settlement that has not ended, and counts those that were lost since a flush.
+    /// Has a receiver for each pending settlement, and counts the lost ones since the last flush.
     pub(super) settling: watch::Sender<u64>,
     pub(super) unsettled: UnsettledTelemetry,
-    /// Until then, in microseconds, decisions do not share calls.
+    /// In microseconds. Until then, decisions do not share calls.
     pub(super) paused_until: AtomicU64,
 }
 
 impl Server {
-    /// Returns the time of a test; otherwise the server's own clock counts.
+    /// Returns the time of a test clock, or `None` if the server's clock is used.
     pub(super) fn now(&self) -> Option<Timestamp> {
         self.clock.as_ref().map(Clock::now)
     }

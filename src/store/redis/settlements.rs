@@ -1,4 +1,4 @@
-//! The task of a store that settles charges and renews leases, after the decision.
+//! The background task that settles charges and renews leases.
 
 use std::{
     future::{Future, poll_fn},
@@ -36,20 +36,20 @@ use crate::{
     sync::last_turn,
 };
 
-/// The number of settlements that may wait; further ones are dropped.
+/// The maximum number of queued settlements; further ones are dropped.
 const QUEUE: usize = 8_192;
 
-/// The number of calls that run at the same time.
+/// The maximum number of concurrent calls.
 const BATCH: usize = 256;
 
-/// The number of leases that one call renews.
+/// The maximum number of leases per renewal call.
 const RENEWED_TOGETHER: usize = 512;
 
-/// The time that a call may take. No request waits for it, but the calls behind it do.
+/// The timeout of a call. Requests do not wait for it, but subsequent calls do.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Takes effect before any decision about its partitions that is asked for later.
+    /// Takes effect before any later decision about the same partitions.
     pub(super) fn settle(&self, settlement: &Settlement) -> StoreFuture<()> {
         if let Some(lease) = settlement.released() {
             self.server.leases.release(lease);
@@ -81,11 +81,10 @@ impl Engine {
         })
     }
 
-    /// Waits until no settlement is under way.
     pub(super) async fn flush(&self, timeout: Duration) -> Settled {
         let settling = &self.server.settling;
         if settling.receiver_count() > 0 {
-            // It may have ended with its runtime, and have left some of them.
+            // The task may have ended with its runtime and left settlements unsent.
             self.start();
         }
         let is_over = last_turn::ends_within(timeout, settling.closed()).await;
@@ -107,13 +106,13 @@ impl Engine {
         }
     }
 
-    /// Sends what is unsent of the plan's partitions, which are on the server that has the key. A call that is sent on its
-    /// [ordered](Lane::Ordered) connection afterwards comes behind them.
+    /// Sends the unsent settlements of the plan's partitions, which are on the server of `key`. A later call on the
+    /// [ordered](Lane::Ordered) connection arrives after them.
     pub(super) async fn send_before(&self, plan: &Plan, key: &Key) {
         for part in plan.parts() {
             let (unsent, releases) = self.server.order.unsent(part.partition());
             if releases {
-                // A renewal that is on its way would take the slots once more. One that begins later leaves them alone.
+                // A renewal in progress would acquire the released slots again. Later renewals skip them.
                 let mut renewing = self.server.renewing.subscribe();
                 let _ = renewing.wait_for(|is_renewing| !is_renewing).await;
             }
@@ -123,7 +122,7 @@ impl Engine {
         }
     }
 
-    /// Hands a job to the task, without waiting; a job that finds no place is dropped.
+    /// Queues a job for the task without waiting. The job is dropped if the queue is full.
     pub(super) fn send(&self, job: Job) {
         let _ = self.server.settled(self.try_send(job));
     }
@@ -136,14 +135,14 @@ impl Engine {
         }
     }
 
-    /// Starts the task if it does not run: it may have ended with the runtime that it was started in.
+    /// Starts the task if it is not running, because it may have ended with its runtime.
     pub(super) fn start(&self) -> Option<mpsc::Sender<Job>> {
         let mut jobs = self.jobs.lock();
         if jobs.as_ref().is_none_or(mpsc::Sender::is_closed) {
             let (sender, receiver) = mpsc::channel(QUEUE);
             let task = work(Arc::clone(&self.server), receiver);
             Handle::try_current().ok()?.spawn(task);
-            // The jobs that the task before this one has left.
+            // Settlements left by the previous task.
             for (partition, key) in self.server.order.all_unsent() {
                 let _ = sender.try_send(Job::Settle { partition, key });
             }
@@ -154,14 +153,14 @@ impl Engine {
 }
 
 impl Server {
-    /// Sends the oldest settlement of the partition that is unsent, if there is one, and says when it is written. An error
-    /// says that there is no connection, and that it is still unsent.
+    /// Sends the oldest unsent settlement of the partition, if there is one, and sets `is_written` once it is written.
+    /// After an error, there is no connection, and the settlement is still unsent.
     async fn send_next(self: Arc<Self>, partition: PartitionId, key: Key, is_written: Arc<AtomicBool>) -> Settled {
         let connection = self.topology.route(&key, Lane::Ordered).await?;
         let Some((unsent, unacknowledged, write_lock)) = self.order.next(partition) else {
             return Ok(());
         };
-        // A connection takes what it is to write with the first poll.
+        // The first poll hands the bytes to the connection.
         let mut sending =
             pin!(unconstrained(self.within_deadline(async {
                 connection.send(&unsent.call).await.map(drop)
@@ -174,19 +173,19 @@ impl Server {
             Poll::Pending => sending.await,
         };
         drop(unacknowledged);
-        // Most often no request waits for it.
+        // Usually, no request waits for it.
         let _ = unsent.done.send(self.settled(settled));
         Ok(())
     }
 
-    /// The same for a decision, which waits until it is written only.
+    /// Like `send_next`, but for a decision, which only waits until the settlement is written.
     async fn write_next(self: &Arc<Self>, partition: PartitionId, key: &Key) {
         let is_written = Arc::new(AtomicBool::new(false));
         let sending = Arc::clone(self).send_next(partition, key.clone(), Arc::clone(&is_written));
         let mut sending = Box::pin(sending);
         let is_over = poll_fn(|cx| match sending.as_mut().poll(cx) {
             Poll::Pending if is_written.load(Ordering::Relaxed) => Poll::Ready(false),
-            // If there is no connection, the decision is about to find that out, too.
+            // If there is no connection, the decision fails in the same way.
             sent => sent.map(|_| true),
         });
         if !is_over.await {
@@ -219,15 +218,15 @@ impl Server {
         }
     }
 
-    /// Tells the oldest settlement of the partition that is unsent that it cannot be sent.
+    /// Fails the oldest unsent settlement of the partition.
     fn cancel_next(&self, partition: PartitionId, error: StoreError) {
         if let Some(unsent) = self.order.cancel_next(partition) {
             let _ = unsent.done.send(self.settled(Err(error)));
         }
     }
 
-    /// Renews all leases, also those that the server has lost. One that is released meanwhile is taken from the server
-    /// afterwards; one that is being released was not held any more at the start.
+    /// Renews all leases, including those that the server has lost. A lease that is released during the renewal is
+    /// removed afterwards; one whose release is pending is no longer in `leases`.
     async fn renew(self: &Arc<Self>) {
         self.renewing.send_replace(true);
         let _over = Renewing(self);
@@ -241,7 +240,7 @@ impl Server {
                 }
             }
         }
-        // `join_all` would panic where the runtime ends and takes the calls with it.
+        // `join_all` would panic if the runtime ends and cancels the calls.
         while calls.join_next().await.is_some() {}
     }
 
@@ -268,7 +267,7 @@ impl Server {
     }
 }
 
-/// Leases are being renewed, until this is dropped.
+/// Marks a renewal as in progress until dropped.
 struct Renewing<'a>(&'a Server);
 
 impl Drop for Renewing<'_> {
@@ -281,10 +280,10 @@ fn unsettled(reason: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable, reason)
 }
 
-/// Ends when the store is gone and all is done.
+/// Ends when the store is dropped and all jobs are done.
 ///
-/// A job does not wait for those before it: one of them may be about a server that hangs. Only a renewal is waited for,
-/// so that nothing is released behind its back.
+/// Jobs run concurrently, because one server may hang. Only renewals delay them, so that no slot is released during a
+/// renewal.
 async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>) {
     let period = server.lease_time / 3;
     let mut renewal = Instant::now() + period;
