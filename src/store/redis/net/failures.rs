@@ -1,5 +1,3 @@
-//! The failed attempts to connect to a server.
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::redis::RedisError;
@@ -12,7 +10,7 @@ use crate::{
     telemetry,
 };
 
-/// Failed attempts to open a connection. bb8 does not tell them to the requests that wait for one.
+/// Failed connection attempts, which bb8 does not report to waiting requests.
 #[derive(Default)]
 pub(super) struct ConnectionFailures {
     pub(super) next: Notify,
@@ -32,7 +30,7 @@ impl ConnectionFailures {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The last of them, as the reason why there is no connection.
+    /// Returns the last failure, as the reason why there is no connection.
     pub(super) fn last(&self) -> StoreError {
         let last = self.last.lock().clone();
         let none = || StoreError::new(StoreErrorKind::Unreachable, "no connection could be opened in time");

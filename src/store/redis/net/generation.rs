@@ -1,4 +1,4 @@
-//! Connections that lead to the same primary and are dropped together.
+//! Groups connections to the same primary, in order to drop them together.
 
 use std::sync::{
     Arc,
@@ -7,16 +7,16 @@ use std::sync::{
 
 use crate::sync::mutex::Mutex;
 
-/// The primary as a sentinel names it.
+/// The primary as reported by a sentinel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) address: (String, u16),
-    /// The number of the configuration that the sentinel follows: a fail-over makes it larger. 0 where it does not say.
+    /// The configuration epoch of the sentinel, which increases with each failover. 0 if unknown.
     pub(crate) epoch: u64,
 }
 
-/// The generations of the connections of one pool. Behind the same name there may be another server by now, and connections
-/// to the old one are not to be used: what ends one of them ends all of its generation.
+/// The generations of the connections of one pool. After a failover, connections to the old primary must not be used,
+/// so the end of one connection ends its whole generation.
 #[derive(Clone, Default)]
 pub(crate) struct Generations(Arc<State>);
 
@@ -27,14 +27,13 @@ struct State {
     primary: Mutex<Option<Named>>,
 }
 
-/// The generation that a connection belongs to.
 pub(crate) struct Generation {
     all: Generations,
     number: u64,
 }
 
 impl Generations {
-    /// Returns the one of a connection whose opening begins now.
+    /// Returns the generation of a connection that is about to be opened.
     pub(crate) fn current(&self) -> Generation {
         Generation {
             all: self.clone(),
@@ -48,7 +47,7 @@ impl Generation {
         self.all.0.is_over(self.number)
     }
 
-    /// Ends the generation, if that has not happened yet. A newer one goes on.
+    /// Ends this generation, but no newer one.
     pub(crate) fn end(&self) {
         let mut primary = self.all.0.primary.lock();
         if !self.is_over() {
@@ -57,9 +56,9 @@ impl Generation {
         }
     }
 
-    /// Admits a connection to this primary. Returns the generation that it belongs to: a new one if the sentinel knows of a
-    /// newer fail-over than the others, and `None` if the others lead to a primary that is not older. An attempt that hung
-    /// in front of the old primary may succeed after the fail-over, while the old primary does not know of it yet.
+    /// Admits a connection to the primary `named`. Returns its generation, which is a new one if the sentinel reports a
+    /// newer failover, or `None` if the current connections lead to a primary that is at least as new. An attempt that
+    /// hung may succeed on the old primary after the failover, before the old primary is demoted.
     pub(crate) fn admit(self, named: Named) -> Option<Self> {
         let number = self.all.0.admit(self.number, named)?;
         Some(Self { number, ..self })
@@ -88,14 +87,12 @@ impl State {
         Some(number)
     }
 
-    /// Begins the generation after this one.
     fn follow(&self, number: u64) -> u64 {
         self.current.store(number + 1, Ordering::Relaxed);
         number + 1
     }
 }
 
-/// The primary on this host, for tests.
 #[cfg(test)]
 pub(super) fn named(host: &str, epoch: u64) -> Named {
     Named {
@@ -126,14 +123,14 @@ mod tests {
         let under_way = all.current();
         let new = all.current().admit(named("new", 2)).unwrap();
         assert!(old.is_over() && !new.is_over());
-        // It has begun before, so it is broken from its start.
+        // Opened for a generation that has ended, so it is broken from the start.
         assert!(under_way.admit(named("old", 1)).unwrap().is_over());
-        // It has ended already, and the new one goes on.
+        // The old generation has already ended, and the new one continues.
         old.end();
         assert!(!new.is_over());
     }
 
-    /// Sentinels that were set up anew begin to count at 0.
+    /// Reinstalled sentinels start counting at 0.
     #[test]
     fn a_generation_that_has_ended_says_nothing_about_the_next_primary() {
         let all = Generations::default();

@@ -1,4 +1,4 @@
-//! Asks a server once a minute about its memory and evictions, on a connection that makes no decisions.
+//! Polls the memory and evictions of a server about once a minute, on a separate connection.
 
 use std::{
     sync::{Weak, atomic::Ordering},
@@ -17,14 +17,14 @@ use crate::{
     telemetry::{ServerInfo, ServerTelemetry},
 };
 
-/// Half to all of it passes between two polls, so that instances that were started together do not poll together.
+/// The maximum pause. Half of it is random, so that instances that were started together do not poll together.
 const PAUSE: Duration = Duration::from_secs(80);
 
-/// The server of the limits may be busy with them.
+/// Long, because the server may be busy with decisions.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl PoolState {
-    /// Polls the server in a task, unless one does so.
+    /// Starts the polling task, unless it is running.
     pub(super) fn poll_info(&self) {
         let manager = &self.manager;
         if !manager.opener.polls_info || self.refuses_info.load(Ordering::Relaxed) {
@@ -62,7 +62,7 @@ async fn poll(state: Weak<PoolState>, telemetry: ServerTelemetry) {
                 }
                 return telemetry.refused(&error);
             }
-            // The next poll may succeed. That a server does not answer is reported by those who wait for it.
+            // The next poll may succeed. Decisions report an unresponsive server.
             Ok(Err(_)) | Err(_) => {}
         }
         drop(manager);
@@ -70,12 +70,12 @@ async fn poll(state: Weak<PoolState>, telemetry: ServerTelemetry) {
     }
 }
 
-/// A missing permission, or a proxy that does not know the command.
+/// A missing permission, or a proxy without the command.
 fn is_refusal(error: &RedisError) -> bool {
     !error.is_io_error() && matches!(code(error), Some("NOPERM" | "ERR"))
 }
 
-/// The numbers of two sections of `INFO`. Before version 7, Redis takes one section for each call.
+/// Redis before version 7 accepts only one section per call.
 async fn ask(connection: &mut SharedConnection) -> Result<ServerInfo, RedisError> {
     let mut text = String::new();
     for section in ["memory", "stats"] {
@@ -85,15 +85,15 @@ async fn ask(connection: &mut SharedConnection) -> Result<ServerInfo, RedisError
     Ok(parse(&text))
 }
 
-/// A server's description of itself. A word that is missing is empty.
+/// The facts from `INFO`. Missing values are empty.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ServerFacts {
     pub(crate) version: String,
-    /// That of the Redis with which it is compatible.
+    /// For compatible servers, the Redis version that they report.
     pub(crate) major_version: Option<u32>,
     pub(crate) role: String,
     pub(crate) is_cluster_node: bool,
-    /// 0 for a server without one.
+    /// 0 means no limit.
     pub(crate) memory_limit: u64,
     pub(crate) eviction_policy: String,
 }
@@ -119,7 +119,7 @@ fn value<'a>(text: &'a str, name: &str) -> &'a str {
     values.next().unwrap_or_default().trim()
 }
 
-/// Numbers that are missing count as 0.
+/// Missing numbers are 0.
 fn parse(text: &str) -> ServerInfo {
     let value = |name: &str| value(text, name);
     let number = |name: &str| value(name).parse().unwrap_or(0);

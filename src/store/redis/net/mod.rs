@@ -1,7 +1,7 @@
-//! The network side of a store: from URLs to the reply of a call.
+//! The network layer of a store, from URLs to replies.
 //!
-//! An [`Opener`] opens connections, a [`Pool`] keeps a few of them to one endpoint, and the [`Topology`] says which pool
-//! has the key of a call.
+//! An [`Opener`] opens connections, a [`Pool`] keeps some of them open to one endpoint, and the [`Topology`] selects
+//! the pool that has the key of a call.
 
 mod cluster;
 mod connection;

@@ -1,4 +1,4 @@
-//! Opens connections: from a URL to a connection whose byte stream is watched.
+//! Opens connections from URLs, with a monitored byte stream.
 
 use std::{
     future::{Future, poll_fn},
@@ -26,33 +26,30 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// The number of requests that may wait for the writer of one connection; further ones wait for a place, inside their
-/// deadline.
+/// The write queue of one connection. Further requests wait for capacity, within their deadline.
 const WRITE_QUEUE: usize = 4096;
 
 type ByProgram<T> = Pin<Box<dyn Future<Output = Result<T, RedisError>> + Send>>;
 
-/// The program's own way to open connections.
+/// A custom function that opens connections.
 pub(crate) type Connect = Arc<dyn Fn(ConnectionInfo) -> ByProgram<MultiplexedConnection> + Send + Sync>;
 
-/// The program's own way to compute user, password and address of a new connection.
+/// A custom function that computes the user, password and address of a new connection.
 pub(crate) type Prepare = Arc<dyn Fn(ConnectionInfo) -> ByProgram<ConnectionInfo> + Send + Sync>;
 
-/// The time after which the kernel ends a connection whose other side acknowledges nothing. It is longer than any layer's
-/// deadline: a server that hangs with full buffers acknowledges nothing either, and may go on within the deadline.
+/// The `TCP_USER_TIMEOUT`. Longer than any layer's deadline, because a server that hangs with full buffers acknowledges
+/// nothing either, but may continue within the deadline.
 const UNACKNOWLEDGED: Duration = Plan::LONGEST_DEADLINE.saturating_add(Duration::from_secs(15));
 
-/// An open connection.
 #[derive(Clone)]
 pub(crate) struct OpenConnection {
     connection: MultiplexedConnection,
     watch: Option<Arc<Watch>>,
 }
 
-/// The stream and the task of a connection that this crate has opened itself. Both end with the last clone.
+/// The stream and the task of a connection opened by this crate. Both end with the last clone.
 struct Watch {
     wire: Arc<Wire>,
-    /// The task that reads and writes.
     task: AbortHandle,
 }
 
@@ -71,7 +68,7 @@ impl OpenConnection {
             .map_err(without_user)
     }
 
-    /// `ASKING` is about the next command only, so that both are written at once: no other call may come in between.
+    /// `ASKING` applies to the next command only, so both are written together: no other call may come in between.
     pub(crate) async fn send_after_asking(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let mut both = ::redis::pipe();
         both.cmd("ASKING").add_command(command.clone());
@@ -81,12 +78,12 @@ impl OpenConnection {
         reply.map_err(without_user)
     }
 
-    /// None where the program has opened the connection.
+    /// `None` for a connection opened by a custom function.
     pub(crate) fn wire(&self) -> Option<&Arc<Wire>> {
         Some(&self.watch.as_ref()?.wire)
     }
 
-    /// Ends it: calls that wait for a reply fail at once.
+    /// Closes the connection: pending calls fail immediately.
     pub(crate) fn end(&self) {
         if let Some(watch) = &self.watch {
             watch.wire.end();
@@ -95,14 +92,13 @@ impl OpenConnection {
     }
 }
 
-/// Opens connections.
 #[derive(Clone)]
 pub(crate) struct Opener {
     pub(crate) timeout: Duration,
     pub(crate) prepare: Option<Prepare>,
     pub(crate) connect: Option<Connect>,
     pub(crate) tls: TlsSettings,
-    /// True if the servers that are reached are polled for their memory and evictions.
+    /// True if servers are polled for their memory and evictions.
     pub(crate) polls_info: bool,
 }
 
@@ -124,7 +120,7 @@ impl Opener {
         }
     }
 
-    /// Opens a connection as the crate does it, also where the program has a way of its own.
+    /// Opens a connection without the custom function.
     pub(crate) async fn by_itself(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
         let too_late = |_| Err((ErrorKind::Io, "no connection could be opened in time").into());
         let opening = first_of_two(to, &self.tls, self.timeout / 4);
@@ -132,7 +128,8 @@ impl Opener {
         opened.map_err(without_user)
     }
 
-    /// In a task of its own: a panic there must not end the pool's, which would count an attempt that never ends.
+    /// Runs in a separate task, because a panic would end the pool's task, which would count the attempt as pending
+    /// forever.
     async fn by_program<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> ByProgram<T> + Send + 'static,
@@ -147,8 +144,8 @@ impl Opener {
     }
 }
 
-/// Makes a second attempt beside the first one after `pause`, and returns what ends first. Otherwise a reply that is lost
-/// on a new connection would cost the whole timeout.
+/// Starts a second attempt after `pause` and returns the first result. Otherwise, a packet lost while connecting would
+/// cost the whole timeout.
 async fn first_of_two(to: ConnectionInfo, tls: &TlsSettings, pause: Duration) -> Result<OpenConnection, RedisError> {
     let mut first = pin!(watched(to.clone(), tls));
     if let Ok(ended) = timeout(pause, &mut first).await {
@@ -164,7 +161,7 @@ async fn first_of_two(to: ConnectionInfo, tls: &TlsSettings, pause: Duration) ->
 
 async fn watched(to: ConnectionInfo, tls: &TlsSettings) -> Result<OpenConnection, RedisError> {
     let config = AsyncConnectionConfig::new()
-        // The guard's deadline covers the whole decision; a second timer for each call would only cost.
+        // The layer's deadline covers the whole decision; another timer per call would only cost time.
         .set_response_timeout(None)
         .set_pipeline_buffer_size(WRITE_QUEUE);
     let Some(stream) = stream::open(&to, tls).await? else {
@@ -185,8 +182,8 @@ async fn watched(to: ConnectionInfo, tls: &TlsSettings) -> Result<OpenConnection
     })
 }
 
-/// The same error without the name of the user, which Redis 7 and newer put into it, and which belongs to the login like the
-/// password. Older servers write `this user`.
+/// Removes the user name, which Redis 7 and newer include in the error and which is as confidential as the password.
+/// Older servers write `this user`.
 fn without_user(error: RedisError) -> RedisError {
     let parts = error.detail().and_then(|detail| {
         let (before, rest) = detail.split_once("User ")?;
@@ -203,7 +200,7 @@ pub(crate) fn config_error(message: impl AsRef<str>) -> ConfigError {
     ConfigError::new(ConfigErrorKind::Store, format!("redis store: {}", message.as_ref()))
 }
 
-/// Reads a URL and checks it as far as that is possible without a server.
+/// Parses a URL and validates it as far as possible without a server.
 pub(crate) fn connection_info(url: &str) -> Result<ConnectionInfo, ConfigError> {
     let info = url.into_connection_info().map_err(|cause| misunderstood(url, cause))?;
     check_tls(&info)?;
@@ -215,7 +212,6 @@ pub(crate) fn connection_info(url: &str) -> Result<ConnectionInfo, ConfigError> 
     Ok(info)
 }
 
-/// Says what a URL has to be.
 fn misunderstood(url: &str, cause: RedisError) -> ConfigError {
     let shown = without_secrets(url);
     let message = match url.split_once("://").map(|(scheme, _)| scheme) {
@@ -233,13 +229,13 @@ fn misunderstood(url: &str, cause: RedisError) -> ConfigError {
     config_error(message).with_source(cause)
 }
 
-/// A URL as an error may show it: without user, password and parameters. What stands where a port should, and is none, may
-/// be a password without a host.
+/// Returns a URL for error messages, without user, password and parameters. An invalid port may be a password without a
+/// host.
 fn without_secrets(url: &str) -> String {
     let (scheme, rest) = url.find("://").map_or(("", url), |end| url.split_at(end + 3));
     let (rest, parameters) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
     if parameters.contains('@') {
-        // A password with such a character, which should have been encoded: what stands before it is a part of the login.
+        // The password contains an unencoded `?` or `#`, so everything before it belongs to the login.
         return format!("{scheme}…");
     }
     let (user, place) = rest.rsplit_once('@').map_or(("", rest), |(_, place)| ("…@", place));
@@ -262,7 +258,7 @@ fn check_tls(_: &ConnectionInfo) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// rustls panics at the first connection if it has no provider or cannot choose between two.
+/// rustls panics at the first connection if it has no provider or several.
 #[cfg(feature = "redis-rustls")]
 fn check_tls(info: &ConnectionInfo) -> Result<(), ConfigError> {
     let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
@@ -275,7 +271,7 @@ fn check_tls(info: &ConnectionInfo) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns the same kind of address, of another server.
+/// Returns an address of the same kind for another server.
 pub(crate) fn at(template: &ConnectionAddr, (to_host, to_port): (String, u16)) -> ConnectionAddr {
     let mut address = template.clone();
     match &mut address {
@@ -343,7 +339,7 @@ mod tests {
         assert!(!format!("{error:?} {source} {source:?}").contains("secret"));
     }
 
-    /// Found with 100 000 requests that waited for a Redis that was stopped: it went on in time, and most had failed.
+    /// Regression test: 100,000 requests waited for a stopped Redis, and most failed although it resumed in time.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_kernel_does_not_end_a_connection_within_any_deadline() {
@@ -352,7 +348,7 @@ mod tests {
         assert!(info.tcp_settings().nodelay());
     }
 
-    /// This test program installs no rustls provider, and is built with TLS or without.
+    /// This test program installs no rustls provider, with and without the TLS feature.
     #[test]
     fn tls_that_is_not_set_up_is_an_error_and_not_a_panic() {
         let error = error_of("rediss://127.0.0.1/");

@@ -1,4 +1,4 @@
-//! Few connections, opened when they are needed and replaced when they have ended.
+//! A connection pool that opens connections on demand and replaces those that have ended.
 
 use std::{
     error::Error,
@@ -25,35 +25,32 @@ use super::{
 };
 use crate::{error::StoreError, sync::mutex::Mutex};
 
-/// The pause before the first attempt to replace connections.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections to one server, or to whichever server is the primary.
+/// Connections to one server, or to the current primary.
 pub(crate) struct Pool(Arc<PoolState>);
 
-/// The state of a pool, which the tasks that open connections share with those that use them.
+/// Shared by the tasks that open connections and those that use them.
 pub(super) struct PoolState {
     pub(super) manager: Manager,
     pub(super) count: u32,
-    /// `None` before the first use, because opening connections takes a runtime, and after a runtime has ended together with
-    /// attempts to connect.
+    /// `None` before the first use, because opening connections needs a runtime, and after a runtime has ended during
+    /// connection attempts.
     pool: Mutex<Option<bb8::Pool<Manager>>>,
-    /// All that may be open.
     opened: Mutex<Vec<Weak<Health>>>,
     pub(super) is_refilling: AtomicBool,
     pub(super) refill: Mutex<Option<AbortHandle>>,
-    /// The task that polls the server. It ends with its runtime.
+    /// The polling task, which ends with its runtime.
     pub(super) info: Mutex<Option<AbortHandle>>,
     pub(super) refuses_info: AtomicBool,
-    /// The connection for what has to be carried out in the order in which it is sent.
+    /// The connection for calls that must be executed in order.
     ordered: Mutex<Option<SharedConnection>>,
 }
 
-/// The server that the connections of a pool lead to.
 #[derive(Clone)]
 pub(crate) enum Endpoint {
     Address(Box<ConnectionInfo>),
-    /// The primary. The sentinels are asked for its address each time.
+    /// The primary, whose address is queried from the sentinels for each connection.
     Primary(Arc<Sentinels>),
 }
 
@@ -66,12 +63,11 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The choice of a connection.
 #[derive(Clone, Copy)]
 pub(crate) enum Lane {
-    /// The connections in turn.
+    /// All connections in turn.
     Any,
-    /// The same connection each time, until it is broken: the server carries out calls in the order in which they are sent.
+    /// The same connection until it breaks, so that the server executes calls in order.
     Ordered,
 }
 
@@ -100,7 +96,7 @@ impl Pool {
         Self(state)
     }
 
-    /// Returns a connection to share: it goes back to the pool at once.
+    /// Returns a clone of a pooled connection, which is checked in again immediately.
     pub(crate) async fn get(&self, lane: Lane) -> Result<SharedConnection, StoreError> {
         match lane {
             Lane::Any => self.0.get().await,
@@ -108,14 +104,13 @@ impl Pool {
         }
     }
 
-    /// Returns `true` if its server may change.
     pub(crate) fn follows_primary(&self) -> bool {
         matches!(self.0.manager.endpoint, Endpoint::Primary(_))
     }
 
-    /// Sends a call, on another connection where the first one had ended before any of the call's bytes were written.
+    /// Sends a call. If the connection ended before any byte was written, sends the call on another one.
     pub(crate) async fn send(&self, mut connection: SharedConnection, call: &Call) -> Result<Reply, RedisError> {
-        // All of them may have ended at the same moment, and the first new one since.
+        // All connections may have ended together, and then the first new one.
         let mut others = self.0.count + 1;
         loop {
             match call.send(&mut connection).await {
@@ -128,7 +123,6 @@ impl Pool {
         }
     }
 
-    /// Returns the byte streams of all connections that may be open.
     pub(crate) fn wires(&self) -> Vec<Arc<Wire>> {
         let opened = self.0.opened.lock();
         opened
@@ -157,7 +151,7 @@ impl PoolState {
         }
         let new = pool.insert(self.new_pool()).clone();
         drop(pool);
-        // Ends together with the attempts that the pool has just begun, if their runtime does.
+        // If the runtime ends, the refill task ends together with the attempts that the pool has just started.
         self.refill(FIRST_PAUSE);
         new
     }
@@ -166,20 +160,20 @@ impl PoolState {
         bb8::Pool::builder()
             .max_size(self.count)
             .min_idle(self.count)
-            // In turn, so that all connections carry the same load.
+            // In turn, to distribute the load evenly.
             .queue_strategy(QueueStrategy::Fifo)
             .connection_timeout(self.manager.opener.timeout)
-            // One attempt for each request that finds none, spaced out by a circuit breaker, and those of `fill`.
+            // One attempt per request without a connection, limited by a circuit breaker, and the attempts of `refill`.
             .retry_connection(false)
             .test_on_check_out(true)
-            // Nothing is wrong with an old connection, and without lifetimes the pool needs no task of its own.
+            // Connections do not age, and without lifetimes the pool needs no task of its own.
             .max_lifetime(None)
             .idle_timeout(None)
             .build_unchecked(self.manager.clone())
     }
 
-    /// Replaces the pool at the next use. bb8 counts attempts until they end, and those of a runtime that has ended never
-    /// do: the pool would wait for them and make no others.
+    /// Replaces the pool at the next use. bb8 counts attempts until they end, and would wait forever for those of an
+    /// ended runtime.
     pub(super) fn forget_attempts(&self) {
         let old = self.pool.lock().take();
         // Dropped outside the lock, because its connections report their end.
@@ -196,7 +190,7 @@ impl PoolState {
         }
         let new = self.get().await?;
         let mut ordered = self.ordered.lock();
-        // Another call may have been quicker.
+        // A concurrent call may have been faster.
         let ordered = match &*ordered {
             Some(known) if !known.is_broken() => known,
             _ => ordered.insert(new),
@@ -216,8 +210,8 @@ impl PoolState {
                     Err(RunError::TimedOut) => Err(failures.last()),
                 });
             }
-            // The pool lets requests wait although there is nothing to wait for: the attempt that was made for them has
-            // failed. While another connection is open, it will be theirs in a moment.
+            // The pool does not fail requests when their attempt has failed. If another connection is open, the pool
+            // returns it soon.
             while failed.as_mut().poll(cx).is_ready() {
                 if pool.state().connections == 0 {
                     return Poll::Ready(Err(failures.last()));
@@ -229,8 +223,8 @@ impl PoolState {
         .await
     }
 
-    /// Returns a connection for a call of which nothing was written. What has ended other connections may also end a new
-    /// one while it opens, so one more is opened, unless the server rejects connections.
+    /// Returns a connection for a call that was not written. The cause that ended other connections may also end a new
+    /// one while it opens, so a second one is opened, unless the server rejects connections.
     async fn get_another(&self) -> Result<SharedConnection, RedisError> {
         let first = match self.get().await {
             Ok(connection) => return Ok(connection),
@@ -244,7 +238,7 @@ impl PoolState {
 
     fn opened(&self, connection: &SharedConnection) {
         self.usable().push(connection.downgrade());
-        // A broken one would stay open until the next call that is sent in order.
+        // Otherwise, a broken connection would stay open until the next ordered call.
         let broken = self.ordered.lock().take_if(|ordered| ordered.is_broken());
         drop(broken);
     }
@@ -253,7 +247,6 @@ impl PoolState {
         self.usable().len() >= self.count as usize
     }
 
-    /// Returns the connections that are open and may be used.
     fn usable(&self) -> MutexGuard<'_, Vec<Weak<Health>>> {
         let mut opened = self.opened.lock();
         opened.retain(|health| health.upgrade().is_some_and(|health| !health.is_broken()));
@@ -261,7 +254,6 @@ impl PoolState {
     }
 }
 
-/// Opens connections for the pool and tells it which ones to drop.
 #[derive(Clone)]
 pub(super) struct Manager {
     pub(super) endpoint: Endpoint,
@@ -320,7 +312,7 @@ impl ManageConnection for Manager {
         }
     }
 
-    /// Without a round trip: the connection itself knows when it has ended.
+    /// Makes no round trip, because connections detect when they end.
     async fn is_valid(&self, connection: &mut SharedConnection) -> Result<(), RedisError> {
         if connection.is_broken() {
             return Err((ErrorKind::Io, "the connection was found broken").into());
@@ -333,7 +325,7 @@ impl ManageConnection for Manager {
     }
 }
 
-/// An attempt to connect. The pool must not wait for it if it is dropped because its runtime ends.
+/// A connection attempt. If it is dropped because its runtime ends, the pool must not wait for it.
 struct Attempt<'a>(Option<&'a Weak<PoolState>>);
 
 impl Attempt<'_> {
@@ -350,7 +342,7 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Returns the error of the `redis` crate that is the reason why there is no connection.
+/// Returns the underlying error of the `redis` crate.
 fn cause(error: &StoreError) -> RedisError {
     let mut cause = error.source();
     while let Some(next) = cause {

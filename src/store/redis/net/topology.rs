@@ -1,4 +1,4 @@
-//! The servers of a store, and which of them has the key of a call.
+//! The servers of a store, and the assignment of keys to them.
 
 use smallvec::SmallVec;
 
@@ -18,9 +18,8 @@ use crate::{
     error::StoreError,
 };
 
-/// The servers of a store.
 pub(crate) enum Topology {
-    /// One server at a time: of one address, or the primary that sentinels name.
+    /// One server at a time: a fixed address, or the primary reported by sentinels.
     Single {
         pool: Pool,
         one_slot_per_call: bool,
@@ -29,19 +28,18 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// Returns a connection of the lane to the server that has the key.
     pub(crate) async fn route(&self, key: &Key, lane: Lane) -> Result<Route<'_>, StoreError> {
         Ok(match self {
             Self::Single { pool, .. } => Route::Single(pool.get(lane).await?, pool),
             Self::Cluster(cluster) => {
-                // On the heap, here and below: it would make the future of each decision on a single server as large.
+                // Boxed, here and below, so that the futures of single-server decisions stay small.
                 let connection = Box::pin(cluster.get(cluster::slot(key), lane)).await?;
                 Route::Cluster(connection, cluster)
             }
         })
     }
 
-    /// The first of these keys on each server, with what belongs to it.
+    /// Returns the first candidate for each server.
     pub(crate) async fn one_for_each_server<T>(
         &self,
         mut candidates: impl Iterator<Item = (Key, T)>,
@@ -52,12 +50,11 @@ impl Topology {
         }
     }
 
-    /// Sends a call on any connection.
     pub(crate) async fn send(&self, call: &Call) -> Result<Reply, StoreError> {
         self.route(call.key(), Lane::Any).await?.send(call).await
     }
 
-    /// Returns the parts of a plan that can share a call, in the order of their first ones.
+    /// Returns the parts of a plan that can share a call, ordered by their first part.
     pub(crate) fn groups(&self, keyspace: &Keyspace, plan: &Plan) -> SmallVec<[PartNumbers; 2]> {
         let mut groups: SmallVec<[(u128, PartNumbers); 2]> = SmallVec::new();
         for (number, part) in plan.parts().enumerate() {
@@ -73,7 +70,8 @@ impl Topology {
     fn group(&self, keyspace: &Keyspace, part: PartPlan<'_>) -> u128 {
         match self {
             Self::Cluster(_) => u128::from(cluster::slot(&keyspace.partition(part))),
-            // A proxy may shard by rules of its own; only keys with the same hash tag are sure to be together.
+            // A proxy may have its own sharding rules. Only keys with the same hash tag are certain to be on one
+            // server.
             Self::Single { one_slot_per_call, .. } if *one_slot_per_call => {
                 u128::from_be_bytes(part.partition().to_bytes())
             }
@@ -81,8 +79,8 @@ impl Topology {
         }
     }
 
-    /// Waits until calls are written and all that the servers have sent is read. Returns `true` if one of them may still be
-    /// about to answer: bytes were written to it or read from it since a moment, or shortly before.
+    /// Waits until calls are written and all received replies are read. Returns `true` if further replies may follow,
+    /// because bytes were written or read after `since` or shortly before it.
     pub(crate) async fn catch_up(&self, since: Timestamp) -> bool {
         let wires = match self {
             Self::Single { pool, .. } => pool.wires(),
@@ -96,18 +94,17 @@ impl Topology {
     }
 }
 
-/// A connection for one call.
 pub(crate) enum Route<'a> {
     Single(SharedConnection, &'a Pool),
     Cluster(cluster::NodeConnection, &'a Cluster),
 }
 
 impl Route<'_> {
-    /// Sends the call, and once more to another server if there is one and the reply proves that nothing was done.
+    /// Sends the call, and retries it once on another server if the reply proves that it was not executed.
     pub(crate) async fn send(self, call: &Call) -> Result<Reply, StoreError> {
         match self {
             Self::Single(connection, pool) => match pool.send(connection, call).await {
-                // The old primary, which is a replica now. The script has stopped at its first write.
+                // The old primary is a replica now. The script stopped at its first write.
                 Err(error) if pool.follows_primary() && code(&error) == Some("READONLY") => {
                     let again = async {
                         let connection = pool.get(Lane::Any).await?;

@@ -1,4 +1,4 @@
-//! The byte stream of one connection, watched: its end, the bytes written to it, and whether all that has arrived was read.
+//! Monitors the byte stream of a connection: its end, the bytes written, and unread data.
 
 use std::{
     future::{Future, poll_fn},
@@ -26,35 +26,34 @@ use crate::{
 
 type OnEnd = Box<dyn Fn() + Send + Sync>;
 
-/// The state of the byte stream of one connection.
 #[derive(Default)]
 pub(crate) struct Wire {
     has_ended: AtomicBool,
-    /// The number of bytes that may have been written.
+    /// The bytes that may have been written.
     written: AtomicU64,
-    /// The moment of the last write or read, in microseconds.
+    /// The time of the last write or read, in microseconds.
     used_at: AtomicU64,
     on_end: OnceLock<OnEnd>,
-    /// Wakes the task that reads.
+    /// Wakes the reading task.
     reader: Mutex<Option<Waker>>,
-    /// True if a task waits for the next moment at which nothing more is there to be read.
+    /// True if a task waits until all received data has been read.
     is_awaited: AtomicBool,
     caught_up: Notify,
 }
 
 impl Wire {
-    /// Returns `true` if the other side has closed it, it has failed, or no task reads it any more. Nothing is written from
-    /// then on.
+    /// Returns `true` if the peer closed the connection, an error occurred, or the reading task ended. Nothing is
+    /// written afterwards.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// While this stays the same, nothing was written.
+    /// If the number has not changed, nothing was written in between.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Calls this when the connection ends, or now if it has ended; perhaps twice.
+    /// Calls `on_end` when the connection ends, or immediately if it has ended; possibly twice.
     pub(crate) fn when_it_ends(&self, on_end: OnEnd) {
         let _ = self.on_end.set(on_end);
         if self.has_ended()
@@ -64,7 +63,7 @@ impl Wire {
         }
     }
 
-    /// Waits until all that has arrived by now is read, or the connection has ended.
+    /// Waits until all data received until now has been read, or the connection has ended.
     pub(crate) async fn catch_up(&self) {
         let caught_up = self.caught_up.notified();
         self.is_awaited.store(true, Ordering::SeqCst);
@@ -78,7 +77,6 @@ impl Wire {
         caught_up.await;
     }
 
-    /// Nothing is written from now on.
     pub(crate) fn end(&self) {
         if !self.has_ended.swap(true, Ordering::SeqCst) {
             self.caught_up.notify_waiters();
@@ -106,14 +104,14 @@ impl Wire {
     }
 }
 
-/// The time of an answer while the server is busy.
+/// The response time of a busy server.
 pub(crate) const BUSY_SERVER: Duration = Duration::from_millis(10);
 
-/// The number of tasks between a decision that is to be sent and its bytes: the call, and the writer of its connection.
+/// The number of tasks between a decision and its bytes: the call, and the writer of its connection.
 const HANDS: usize = 2;
 
-/// Waits until all that has arrived by now is read. Returns `true` if an answer may be on its way: something was written or
-/// read since a moment, or in the time of an answer before.
+/// Waits until all data received until now has been read. Returns `true` if a reply may still arrive, because bytes
+/// were written or read after `since`, or within the response time of a busy server before it.
 pub(crate) async fn catch_up(wires: Vec<Arc<Wire>>, since: Timestamp) -> bool {
     for _ in 0..HANDS {
         yield_now().await;
@@ -131,7 +129,7 @@ pub(crate) async fn catch_up(wires: Vec<Arc<Wire>>, since: Timestamp) -> bool {
     wires.iter().any(|wire| wire.was_used_since(since))
 }
 
-/// A byte stream whose wire is watched. It is dropped when no task reads it any more, which ends the connection.
+/// A byte stream monitored by a `Wire`. Dropping the stream ends the connection.
 pub(crate) struct Watched {
     stream: Box<dyn Stream>,
     wire: Arc<Wire>,
@@ -139,7 +137,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// After so long without use, the kernel is asked whether the connection has ended before anything is written to it.
+    /// Before writing to a stream that was idle for this time, the kernel is asked whether the peer has closed it.
     const IDLE_MICROS: u64 = 1_000;
 
     pub(crate) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Wire>) {
@@ -152,7 +150,7 @@ impl Watched {
         (watched, wire)
     }
 
-    /// Returns `true` if it has ended while it was not used.
+    /// Returns `true` if the stream has ended while it was idle.
     fn has_ended(&mut self) -> bool {
         let (now, before) = (Clock::system().now(), self.last_used);
         self.last_used = now;
@@ -173,7 +171,7 @@ impl AsyncRead for Watched {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let wire = &*this.wire;
-        // Asked first: what arrives while the stream is read may have arrived too late for it.
+        // Loaded first, because data that arrives during the read may be missed by it.
         let is_awaited = wire.is_awaited.load(Ordering::SeqCst);
         let before = buffer.filled().len();
         let result = Pin::new(&mut this.stream).poll_read(cx, buffer);
@@ -188,7 +186,7 @@ impl AsyncRead for Watched {
                     wire.is_awaited.store(false, Ordering::SeqCst);
                     wire.caught_up.notify_waiters();
                 } else if wire.is_awaited.load(Ordering::SeqCst) {
-                    // A task that has come meanwhile did not find the waker.
+                    // A waiting task has registered in between, and did not find the waker.
                     cx.waker().wake_by_ref();
                 }
             }
