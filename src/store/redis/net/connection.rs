@@ -1,4 +1,4 @@
-//! A connection that all requests share, and the health that they have seen of it.
+//! A connection shared by all requests, and its health as seen by its calls.
 
 use std::sync::{
     Arc, OnceLock, Weak,
@@ -13,41 +13,40 @@ use crate::{
     error::{StoreError, StoreErrorKind},
 };
 
-/// A connection that many requests use at the same time, each waiting for its own reply.
+/// A multiplexed connection, on which concurrent calls wait for their own replies.
 #[derive(Clone)]
 pub(crate) struct SharedConnection {
     connection: OpenConnection,
-    /// True if `ASKING` precedes each command.
     is_asking: bool,
     health: Arc<Health>,
 }
 
-/// Called when a connection is not to be used any more, perhaps more than once.
+/// Called when a connection must not be used any further, possibly more than once.
 pub(crate) type OnLoss = Box<dyn Fn() + Send + Sync>;
 
-/// The health of one connection, as its users have seen it.
+/// The health of one connection, as seen by its calls.
 #[derive(Default)]
 pub(crate) struct Health {
     is_broken: AtomicBool,
     missed: AtomicU32,
-    /// Differs from what it was if a call was answered meanwhile.
+    /// Changes whenever a call is answered.
     answers: AtomicU32,
     opened: Timestamp,
-    /// None where the name of the server is its address.
+    /// `None` if the server is identified by its address.
     generation: Option<Generation>,
-    /// None where the program has opened the connection.
+    /// `None` for a connection opened by a custom function.
     pub(super) wire: Option<Arc<Wire>>,
     on_loss: OnceLock<OnLoss>,
-    /// Of each script.
+    /// One per script.
     loading: [Loading; Script::COUNT],
 }
 
 impl Health {
-    /// After so many calls in a row without a reply, a connection counts as broken: bytes may vanish on the way without the
-    /// connection being closed.
+    /// Consecutive calls without a reply, after which a connection counts as broken: packets may be lost without
+    /// closing the connection.
     const MISSES: u32 = 3;
 
-    /// A younger connection leads to the same server as a new one, unless sentinels are asked for the address each time.
+    /// A younger connection leads to the same server as a new one, unless sentinels report the address.
     const YOUNG_MICROS: u64 = 500_000;
 
     fn is_worth_keeping(&self) -> bool {
@@ -55,7 +54,7 @@ impl Health {
     }
 
     fn answered(&self) {
-        // Some may be lost where two are counted at once, and it differs all the same.
+        // Concurrent increments may be lost, but the value changes anyway.
         let answers = self.answers.load(Ordering::Relaxed);
         self.answers.store(answers.wrapping_add(1), Ordering::Relaxed);
         if self.missed.load(Ordering::Relaxed) != 0 {
@@ -86,12 +85,11 @@ impl Health {
     }
 }
 
-/// A caller that cancels a call sooner was in a hurry, which says nothing about the server.
+/// Calls cancelled sooner than this say nothing about the server's health.
 pub(crate) const MIN_CANCEL_MICROS: u64 = 1_000;
 
-/// The reason why a call has no reply.
 pub(crate) enum Unanswered {
-    /// The connection had ended before any of its bytes were written.
+    /// The connection ended before any bytes of the call were written.
     Unsent(RedisError),
     Failed(RedisError),
 }
@@ -104,10 +102,10 @@ impl From<Unanswered> for RedisError {
     }
 }
 
-/// A call that was sent. It counts as missed if its caller cancels it.
+/// A sent call. Counts as missed if it is cancelled.
 struct PendingReply<'a> {
     health: &'a Health,
-    /// The number of answered calls when this one was sent.
+    /// The value of `Health::answers` when the call was sent.
     answers: u32,
     since: Timestamp,
     is_answered: bool,
@@ -131,7 +129,7 @@ impl<'a> PendingReply<'a> {
 
 impl Drop for PendingReply<'_> {
     fn drop(&mut self) {
-        // A connection that has answered others meanwhile is alive, and the call or this process was slow.
+        // If the connection answered other calls, it is alive, and the call or this process was slow.
         let has_answered_others = self.health.answers.load(Ordering::Relaxed) != self.answers;
         if !self.is_answered
             && !has_answered_others
@@ -165,20 +163,20 @@ impl SharedConnection {
         &self.health.loading[script as usize]
     }
 
-    /// The same connection for calls about a slot that is being moved to this node: the node decides about keys that have
-    /// arrived already, and about new ones.
+    /// Uses the connection for calls about a slot that is being imported by this node, which then accepts keys that
+    /// have arrived and new keys.
     pub(crate) fn asking(mut self) -> Self {
         self.is_asking = true;
         self
     }
 
-    /// Returns another connection for the same calls.
+    /// Returns `other`, for the same calls as `self`.
     pub(crate) fn replaced_by(&self, mut other: Self) -> Self {
         other.is_asking = self.is_asking;
         other
     }
 
-    /// Registers a function to call when the connection is not to be used any more.
+    /// Registers a function to call when the connection must not be used any further.
     pub(crate) fn when_it_is_lost(&self, on_loss: OnLoss) {
         let _ = self.health.on_loss.set(on_loss);
         if let Some(wire) = &self.health.wire {
@@ -191,20 +189,19 @@ impl SharedConnection {
         }
     }
 
-    /// Returns a reference that does not keep the connection open.
     pub(crate) fn downgrade(&self) -> Weak<Health> {
         Arc::downgrade(&self.health)
     }
 
-    /// Ends the connection because a reply on it was not that of its call: bytes were lost, and further replies may belong to
-    /// other calls, too.
+    /// Closes the connection because a reply belonged to another call: bytes were lost, and further replies may also be
+    /// mismatched.
     pub(crate) fn mismatched(&self) -> RedisError {
         self.health.broken();
         self.connection.end();
         (ErrorKind::Parse, "a reply was not that of its call").into()
     }
 
-    /// Sends a command and waits for its reply; marks the connection if that shows it to be broken.
+    /// Sends a command, waits for its reply, and marks the connection as broken if necessary.
     pub(crate) async fn send(&mut self, command: &Cmd) -> Result<Value, Unanswered> {
         let health = &*self.health;
         let wire = health.wire.as_deref();
@@ -218,8 +215,8 @@ impl SharedConnection {
         let Err(error) = reply else {
             return reply.map_err(Unanswered::Failed);
         };
-        // A server that has become a replica keeps its connections, and none of them is of use any more.
-        // Behind the same name there may be a primary soon, but not for each request that is answered so.
+        // A server that was demoted keeps its connections open, and all of them are useless. The same name may resolve
+        // to a primary soon, but opening a connection per rejected request would be too much.
         let is_replica = code(&error) == Some("READONLY") && !health.is_worth_keeping();
         if is_replica || error.is_unrecoverable_error() || error.is_io_error() {
             health.broken();
@@ -233,7 +230,7 @@ impl SharedConnection {
     }
 }
 
-/// Classifies an error of the `redis` crate by its meaning for the next call.
+/// Classifies an error of the `redis` crate by its consequences for the next call.
 pub(crate) fn store_error(error: RedisError) -> StoreError {
     let kind = match (error.kind(), code(&error)) {
         (ErrorKind::Io | ErrorKind::AuthenticationFailed, _) => StoreErrorKind::Unreachable,
@@ -251,8 +248,8 @@ pub(crate) fn store_error(error: RedisError) -> StoreError {
     StoreError::new(kind, error.to_string()).with_source(error)
 }
 
-/// Returns the code of a server's error. Before Redis 7, the error of a command inside a script comes wrapped:
-/// `ERR Error running script (…): @user_script:106: @user_script: 106: -OOM command not allowed …`.
+/// Returns the code of a server's error. Before Redis 7, errors of commands in scripts are wrapped: `ERR Error running
+/// script (…): @user_script:106: @user_script: 106: -OOM command not allowed …`.
 pub(crate) fn code(error: &RedisError) -> Option<&str> {
     let inside_script = error
         .detail()
@@ -262,7 +259,8 @@ pub(crate) fn code(error: &RedisError) -> Option<&str> {
     inside_script.or_else(|| error.code())
 }
 
-/// The error of a server that rejects a connection: to ask again at once would only cost time.
+/// Converts the error of a failed connection attempt, so that it opens the circuit: immediate retries would only cost
+/// time.
 pub(super) fn connection_error(error: RedisError) -> StoreError {
     let error = store_error(error);
     if error.opens_circuit() {
@@ -296,7 +294,7 @@ mod tests {
         }
     }
 
-    /// Found by running the tests on Redis 6.2.
+    /// Regression test from Redis 6.2.
     #[test]
     fn trouble_of_the_server_is_seen_through_the_words_of_its_script_engine() {
         let inside =

@@ -1,44 +1,44 @@
-//! One upload of a script that the server does not know.
+//! Uploads a script that the server does not know, once.
 //!
-//! After a restart or a flush, all calls that are under way learn at the same time that the server does not know their
-//! script. One of them sends it in full; the others wait for that, and then call it by its hash again.
+//! After a restart or a flush, all calls in flight fail with `NOSCRIPT`. One of them sends the script in full; the
+//! others wait for it, and then call the script by its hash again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, MutexGuard};
 
-/// The state of one script on one connection.
 #[derive(Default)]
 pub(crate) struct Loading {
-    /// The number of times that it was sent in full.
+    /// The number of uploads.
     count: AtomicU64,
     turn: Mutex<()>,
-    /// True if the server knows it before it reads what is sent from now on.
+    /// True if the server will know the script before it reads further calls on this connection.
     is_known: AtomicBool,
 }
 
-/// The permission to send a script in full. The next one is given when this is dropped.
+/// The permission to upload the script. Dropping it lets the next call proceed.
 pub(crate) struct LoadPermit<'a> {
     loading: &'a Loading,
     _held: MutexGuard<'a, ()>,
 }
 
 impl LoadPermit<'_> {
-    /// The server has answered, and so knows the script.
+    /// The server has replied to the upload.
     pub(crate) fn loaded(self) {
         self.loading.count.fetch_add(1, Ordering::Release);
     }
 }
 
 impl Loading {
-    /// The server has run it.
+    /// The server has executed the script.
     pub(crate) fn known(&self) {
         if !self.is_known.load(Ordering::Relaxed) {
             self.is_known.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Returns `true` to the first ordered call, which has to send the script in full: it must not be repeated later.
+    /// Returns `true` to the first ordered call, which must send the script in full, because a retry would lose its
+    /// order.
     pub(crate) fn is_to_be_sent(&self) -> bool {
         !self.is_known.swap(true, Ordering::Relaxed)
     }
@@ -47,8 +47,8 @@ impl Loading {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Returns a permit, unless the script was sent in full since `seen`, or is being sent: then this waits for it. Returns
-    /// one `anyway` after the last try: behind a proxy, one connection may lead to several servers.
+    /// Returns a permit, unless the script was uploaded since `seen`, or is being uploaded, which this waits for.
+    /// `anyway` forces a permit for the last try, because a proxy may lead one connection to several servers.
     pub(crate) async fn begin(&self, seen: u64, anyway: bool) -> Option<LoadPermit<'_>> {
         let turn = self.turn.try_lock();
         let is_first = turn.is_ok() && self.count() == seen;
@@ -76,7 +76,7 @@ mod tests {
         assert!(futures_util::poll!(&mut other).is_pending());
         turn.loaded();
         assert!(other.await.is_none());
-        // The reply that it is missing may be read late.
+        // The `NOSCRIPT` reply may be read late.
         assert!(loading.begin(0, false).await.is_none());
         assert!(loading.begin(loading.count(), false).await.is_some());
     }

@@ -1,5 +1,3 @@
-//! Replaces the connections of a pool that have ended.
-
 use std::{
     sync::{Weak, atomic::Ordering},
     time::Duration,
@@ -10,10 +8,10 @@ use tokio::runtime::Handle;
 use super::pool::{FIRST_PAUSE, PoolState};
 use crate::breaker::jittered;
 
-/// Opens connections until there are as many as there should be.
+/// Opens connections until the pool is full.
 pub(super) struct Refill {
     state: Weak<PoolState>,
-    /// `false` if it is dropped because its runtime ends.
+    /// `false` if dropped because the runtime ends.
     is_over: bool,
 }
 
@@ -36,23 +34,23 @@ impl Refill {
         let mut known = None;
         while let Some(state) = self.state.upgrade() {
             let failures = state.manager.failures.count();
-            // A connection that has just been opened may be closed again, so it is looked at after a pause.
+            // New connections may be closed immediately, so they are checked after a pause.
             if known.is_some() && state.is_full() {
                 self.is_over = true;
                 drop(self);
-                // A connection that has ended since then has found this task under way.
+                // A connection that ended since the check did not start another task, because this one was running.
                 if !state.is_full() {
                     state.refill(FIRST_PAUSE);
                 }
                 return;
             }
-            // Where requests have tried meanwhile, this need not.
+            // Skipped if requests have tried since the last pause.
             if known.is_none_or(|known| known == failures) {
-                // Those that have ended are found on the way.
+                // Also removes connections that have ended.
                 for _ in 0..state.count {
                     if state.get().await.is_err() {
                         if state.manager.failures.count() == failures {
-                            // No attempt has failed, so those that the pool waits for have ended with another runtime.
+                            // No attempt has failed, so the pool is waiting for attempts of a runtime that has ended.
                             state.forget_attempts();
                         }
                         break;
@@ -79,7 +77,7 @@ impl Drop for Refill {
 }
 
 impl PoolState {
-    /// Replaces connections in a task, which ends when all are open.
+    /// Starts a task that replaces connections, and ends when all are open.
     pub(super) fn refill(&self, after: Duration) {
         let Ok(runtime) = Handle::try_current() else {
             return;

@@ -1,7 +1,7 @@
-//! The primary that sentinels name.
+//! Finds the primary through sentinels.
 //!
-//! The `redis` crate has a client for sentinels, too. This crate does not use it (November 2026, redis 1.8.1): it asks for
-//! the role of a server on a connection of its own settings, which it then drops, and asks one sentinel after the other.
+//! The `redis` crate has a client for sentinels, too. It is not used (November 2026, redis 1.8.1), because it queries
+//! the role of a server on a separate connection with its own settings, and queries the sentinels one after another.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,38 +17,37 @@ use super::{
     opener::{OpenConnection, Opener, at},
 };
 
-/// The sentinels of one service.
 pub(crate) struct Sentinels {
     pub(crate) sentinels: Vec<ConnectionInfo>,
-    /// The name that the sentinels have for the primary and its replicas.
+    /// The name of the service at the sentinels.
     pub(crate) service: String,
-    /// The user, password and TLS of the primary; a sentinel names its address.
+    /// The user, password and TLS setting of the primary; sentinels report its address.
     pub(crate) primary: ConnectionInfo,
 }
 
-/// The result of one of the attempts that run at the same time.
+/// The result of one of the concurrent attempts.
 enum Step {
-    /// A sentinel has named an address.
+    /// A sentinel reported an address.
     Named(Result<Named, RedisError>),
-    /// The server of this candidate was asked whether it is the primary.
+    /// A connection to this candidate was opened, and its role was checked.
     Connected(usize, Result<OpenConnection, RedisError>),
 }
 
-/// The addresses to try, each once, with the newest epoch of the sentinels that named it.
+/// The addresses to try, each once, with the newest epoch reported for it.
 #[derive(Default)]
 struct Candidates(Vec<Named>);
 
-/// A connection to the primary of the newest fail-over that was heard of so far.
+/// A connection to the primary with the newest known epoch.
 struct Ready {
     connection: OpenConnection,
     candidate: usize,
-    /// The end of the time for sentinels that have not answered yet.
+    /// The deadline for sentinels that have not answered yet.
     until: Instant,
 }
 
 impl Candidates {
-    /// Returns the number of the candidate if it is to be tried. A sentinel that names a primary of an older epoch does not
-    /// know of the last fail-over yet.
+    /// Returns the index of the candidate if it should be tried. A sentinel that reports an older epoch has missed the
+    /// last failover.
     fn add(&mut self, named: Named) -> Option<usize> {
         if self.0.iter().any(|other| other.epoch > named.epoch) {
             return None;
@@ -67,13 +66,13 @@ impl Candidates {
 }
 
 impl Sentinels {
-    /// The part of the time for connecting that an open connection waits for sentinels that have not answered yet: one of
-    /// them may know of a newer primary.
+    /// The fraction of the timeout for which an open connection waits for further sentinels, because one of them may
+    /// know a newer primary.
     const OTHERS: u32 = 10;
 
-    /// A connection to the primary, and how it was named. All sentinels are asked at the same time, and each address that
-    /// one of them names is tried once: one that is down or slow keeps no call waiting for long, and one that does not know
-    /// of a fail-over yet does not count beside one that does.
+    /// Connects to the primary. Queries all sentinels concurrently and tries each reported address once, so that a slow
+    /// sentinel does not delay calls for long, and a sentinel that missed a failover is ignored if another one reports
+    /// it.
     pub(crate) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<(OpenConnection, Named), RedisError> {
         let end = Instant::now() + opener.timeout;
         let mut steps = JoinSet::new();
@@ -110,7 +109,7 @@ impl Sentinels {
                     }
                 }
                 Ok(Step::Named(Err(error)) | Step::Connected(_, Err(error))) => last = error,
-                // A task that has panicked has nothing to say.
+                // The task has panicked.
                 Err(_) => {}
             }
         }
@@ -127,7 +126,7 @@ impl Sentinels {
             command.arg(name).arg(&self.service);
             command
         };
-        // Before the address: a fail-over in between makes an address newer than its epoch says, never older.
+        // Queried before the address: after a failover in between, the address is newer than its epoch, never older.
         let epoch = connection.send(&command("MASTER")).await.map_or(0, epoch);
         let address = connection.send(&command("GET-MASTER-ADDR-BY-NAME")).await?;
         let address: Option<(String, u16)> = from_redis_value(address)?;
@@ -139,14 +138,14 @@ impl Sentinels {
         Ok(Named { address, epoch })
     }
 
-    /// A sentinel may not have heard of a fail-over yet, so the server itself has to say what it is.
+    /// Checks the role of the server, because a sentinel may have missed a failover.
     async fn connect_to(&self, address: (String, u16), opener: &Opener) -> Result<OpenConnection, RedisError> {
         let primary = self.primary.clone();
         let address = at(primary.addr(), address);
         let mut connection = opener.open(primary.set_addr(address)).await?;
         match connection.send(&::redis::cmd("ROLE")).await {
             Ok(Value::Array(role)) if is_primary(&role) => Ok(connection),
-            // A client that may not ask finds out by READONLY.
+            // Without permission for `ROLE`, a replica is detected by `READONLY`.
             Err(error) if code(&error) == Some("NOPERM") => Ok(connection),
             Ok(_) => Err((ErrorKind::Io, "a sentinel named a replica").into()),
             Err(error) => Err(error),
@@ -154,7 +153,8 @@ impl Sentinels {
     }
 }
 
-/// Returns 0 where the sentinel does not say, as for a user without that permission: fail-overs are followed all the same.
+/// Returns 0 if the sentinel does not report the epoch, for example to a user without permission. Failovers are still
+/// followed.
 fn epoch(master: Value) -> u64 {
     let fields: HashMap<String, String> = from_redis_value(master).unwrap_or_default();
     let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok());
@@ -184,12 +184,12 @@ mod tests {
         assert_eq!(candidates.add(named("other", 1)), None);
         assert_eq!(candidates.add(named("new", 3)), None);
         assert!(candidates.is_newest(1));
-        // After a fail-over back to it, which the sentinel that was heard first does not know of.
+        // After a failover back to this address, which the first sentinel has missed.
         assert_eq!(candidates.add(named("other", 4)), Some(2));
         assert!(!candidates.is_newest(1) && candidates.is_newest(2));
     }
 
-    /// Without epochs, each of them may be the primary, and the server itself says whether it is.
+    /// Without epochs, any address may be the primary, and only `ROLE` can tell them apart.
     #[test]
     fn without_epochs_each_address_is_tried() {
         let mut candidates = Candidates::default();

@@ -1,4 +1,4 @@
-//! Opens the byte stream under a connection. The `redis` crate does so, too, but gives no access to it.
+//! Opens the byte stream of a connection, to which the `redis` crate gives no access.
 
 use std::{io, mem::MaybeUninit, net::SocketAddr};
 
@@ -13,7 +13,7 @@ use tokio::{
 };
 
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Returns `true` if the kernel says that the other side has closed it. The runtime may not have seen that yet.
+    /// Returns `true` if the kernel reports that the peer has closed the stream. The runtime may not know it yet.
     fn is_closed(&self) -> bool;
 }
 
@@ -40,14 +40,13 @@ impl Stream for tokio::net::UnixStream {
     }
 }
 
-/// The TLS settings of the program, if it has any.
 #[derive(Clone, Default)]
 pub(crate) struct TlsSettings {
     #[cfg(feature = "redis-rustls")]
     pub(crate) config: Option<std::sync::Arc<rustls::ClientConfig>>,
 }
 
-/// Opens it as the address says. Returns `None` for an address that only the `redis` crate can open.
+/// Returns `None` for an address that only the `redis` crate can open.
 #[cfg_attr(not(feature = "redis-rustls"), allow(unused_variables, reason = "there is no TLS"))]
 pub(crate) async fn open(to: &ConnectionInfo, tls: &TlsSettings) -> Result<Option<Box<dyn Stream>>, RedisError> {
     Ok(match to.addr() {
@@ -68,7 +67,7 @@ pub(crate) async fn open(to: &ConnectionInfo, tls: &TlsSettings) -> Result<Optio
     })
 }
 
-/// A name may have several addresses, and one that does not answer is not to keep another one waiting.
+/// Connects to all addresses of the host concurrently, so that an unresponsive address does not delay the others.
 async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> Result<TcpStream, RedisError> {
     let mut connecting = JoinSet::new();
     for address in lookup_host((host, port)).await? {
@@ -79,7 +78,7 @@ async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> Result<TcpStream,
         match connected {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = error.into(),
-            // A task that has panicked has nothing to say.
+            // The task has panicked.
             Err(_) => {}
         }
     }
@@ -123,7 +122,7 @@ mod tls {
         Ok(TlsConnector::from(config).connect(name, stream).await?)
     }
 
-    /// Uses the provider that the program has installed and the certificates that the system trusts.
+    /// Uses the installed crypto provider and the root certificates of the system.
     fn usual() -> Result<Arc<ClientConfig>, RedisError> {
         let mut trusted = rustls_native_certs::load_native_certs();
         if let Some(error) = trusted.errors.pop() {

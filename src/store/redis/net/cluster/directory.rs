@@ -1,4 +1,4 @@
-//! The map of a cluster's slots: asked of the nodes, and asked again when a call finds that it is wrong.
+//! The slot map of a cluster, refreshed when a call finds it outdated.
 
 use std::{
     future::Future,
@@ -31,22 +31,20 @@ use crate::{
     telemetry,
 };
 
-/// The number of nodes that are asked for the map at the same time; the first answer counts.
+/// The number of nodes that are queried concurrently; the first answer wins.
 const ASKED: usize = 3;
 
-/// The map of slots, and what is needed to ask for it.
 pub(super) struct Directory {
     settings: Settings,
     map: ArcSwapOption<SlotMap>,
-    /// Bounds the time for which requests wait for the first map.
+    /// Limits the time for which requests wait for the first map.
     first_map: Breaker,
     schedule: Mutex<Schedule>,
     is_looking: AtomicBool,
-    /// Tells when a look for the map has ended.
+    /// Notified when a query for the map has ended.
     looked: watch::Sender<()>,
 }
 
-/// The time at which the nodes may be asked again.
 #[derive(Default)]
 struct Schedule {
     next: Timestamp,
@@ -73,12 +71,12 @@ impl Directory {
         directory
     }
 
-    /// Returns the map, without waiting for the first one.
+    /// Returns the map if it is known, without waiting.
     pub(super) fn known_map(&self) -> Guard<Option<Arc<SlotMap>>> {
         self.map.load()
     }
 
-    /// Returns the map, and waits for the first one.
+    /// Returns the map, and waits for the first one if necessary.
     pub(super) async fn map(self: &Arc<Self>) -> Result<Arc<SlotMap>, StoreError> {
         match self.map.load_full() {
             Some(map) => Ok(map),
@@ -86,12 +84,12 @@ impl Directory {
         }
     }
 
-    /// Notes that a slot has moved to the node of this address.
+    /// Records that a slot has moved to the node with this address.
     pub(super) fn moved(&self, slot: u16, address: Address) -> Arc<Node> {
         self.with_node(address, |map, node| map.assign(slot, slot, node))
     }
 
-    /// Returns the node of this address. A node that gets its first slots just now is not on the map yet.
+    /// Returns the node with this address. A node that is importing its first slots is not in the map yet.
     pub(super) fn importing(&self, address: Address) -> Arc<Node> {
         let known = self.map.load().as_ref().and_then(|map| map.node(&address).cloned());
         known.unwrap_or_else(|| {
@@ -101,7 +99,6 @@ impl Directory {
         })
     }
 
-    /// Changes what the map says of the node of this address.
     fn with_node(&self, address: Address, change: impl FnOnce(&mut SlotMap, &Arc<Node>)) -> Arc<Node> {
         let _changing = self.schedule.lock();
         let mut map = self.map.load_full().map_or_else(SlotMap::new, |map| (*map).clone());
@@ -116,7 +113,6 @@ impl Directory {
         Arc::new(Node::new(&self.settings, address))
     }
 
-    /// Waits for the first map.
     async fn discovered(self: &Arc<Self>) -> Result<Arc<SlotMap>, StoreError> {
         let Some(attempt) = NodeAttempt::start(&self.first_map) else {
             let message = "no node of the cluster was asked";
@@ -128,7 +124,7 @@ impl Directory {
         let mut looked = self.looked.subscribe();
         loop {
             self.refresh();
-            // Asked first: a look that ends in between has left its map.
+            // Loaded before the map, because a query that ends in between has stored its map.
             let is_looking = self.is_looking.load(Ordering::Acquire);
             if let Some(map) = self.map.load_full() {
                 attempt.end(None);
@@ -144,7 +140,7 @@ impl Directory {
         }
     }
 
-    /// Asks the nodes for the map, in the background, unless that was done just now.
+    /// Queries the nodes for the map in the background, unless this was done recently.
     pub(super) fn refresh(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else {
             return;
@@ -186,7 +182,7 @@ impl Directory {
         }
     }
 
-    /// Asks nodes that answer over open connections, and opens new ones only if there is none.
+    /// Queries responsive nodes over open connections, and opens new ones only if none answers.
     async fn ask(self: &Arc<Self>) -> Result<Vec<Range>, StoreError> {
         let believed = self.map.load_full().map_or_else(Vec::new, |map| {
             let believed = map.nodes().iter().filter(|node| node.is_believed());
@@ -240,10 +236,10 @@ impl Directory {
     }
 }
 
-/// Ends a look also where the runtime ends before it.
+/// Ends a query even if the runtime ends first.
 struct Looking {
     directory: Arc<Directory>,
-    /// `false` if it is dropped because its runtime ends.
+    /// `false` if dropped because the runtime ends.
     is_over: bool,
 }
 
@@ -259,7 +255,7 @@ impl Drop for Looking {
     fn drop(&mut self) {
         let directory = &*self.directory;
         if !self.is_over {
-            // The nodes were not asked, so that another runtime need not wait before it asks them.
+            // The nodes were not queried, so another runtime can query them immediately.
             directory.schedule.lock().next = Timestamp::default();
         }
         directory.is_looking.store(false, Ordering::Release);
@@ -267,8 +263,8 @@ impl Drop for Looking {
     }
 }
 
-/// Returns the first answer that is a map, or the reason why none is. Other attempts go on: to end them would look like a
-/// call without an answer.
+/// Returns the first map, or the last error. The other attempts continue, because cancelling them would look like calls
+/// without a reply.
 async fn first(mut asked: JoinSet<Result<Vec<Range>, StoreError>>) -> Result<Vec<Range>, StoreError> {
     let mut last = no_answer();
     while let Some(answer) = asked.join_next().await {
@@ -278,14 +274,14 @@ async fn first(mut asked: JoinSet<Result<Vec<Range>, StoreError>>) -> Result<Vec
                 return Ok(ranges);
             }
             Ok(Err(error)) => last = error,
-            // A task that has panicked has nothing to say.
+            // The task has panicked.
             Err(_) => {}
         }
     }
     Err(last)
 }
 
-/// Returns a few of them, not always the same ones.
+/// Returns up to `ASKED` items, starting at a random one.
 fn from_any<T>(all: &[T]) -> impl Iterator<Item = &T> {
     let start = random::number() as usize % all.len().max(1);
     all.iter().cycle().skip(start).take(ASKED.min(all.len()))

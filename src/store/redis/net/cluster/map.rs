@@ -1,5 +1,3 @@
-//! The owners of all slots.
-
 use std::sync::Arc;
 
 use super::{
@@ -7,16 +5,15 @@ use super::{
     slots::{Address, SLOTS},
 };
 
-/// All slots and the nodes that have them.
 #[derive(Clone)]
 pub(super) struct SlotMap {
-    /// By slot, one more than the place of its node; zero where no node has it.
+    /// The index of each slot's node plus one; 0 if no node owns the slot.
     owners: Box<[u16; SLOTS]>,
     nodes: Vec<Arc<Node>>,
 }
 
 impl SlotMap {
-    /// A cluster has about a thousand nodes at most.
+    /// Redis recommends at most about 1,000 nodes.
     const MOST_NODES: usize = 4_096;
 
     pub(super) fn new() -> Self {
@@ -39,7 +36,7 @@ impl SlotMap {
         self.nodes.iter().find(|node| node.address == *address)
     }
 
-    /// The place of a node, which may have no slots yet. Nodes beyond what a cluster can have are not believed.
+    /// Returns the index of a node, which may have no slots yet, or `None` if the map is full.
     pub(super) fn add(&mut self, node: &Arc<Node>) -> Option<usize> {
         let known = self.nodes.iter().position(|other| Arc::ptr_eq(other, node));
         let place = known.unwrap_or(self.nodes.len());
@@ -49,7 +46,6 @@ impl SlotMap {
         (place < self.nodes.len()).then_some(place)
     }
 
-    /// From now on this node has these slots.
     pub(super) fn assign(&mut self, first: u16, last: u16, node: &Arc<Node>) {
         if let Some(place) = self.add(node)
             && let Some(owners) = self.owners.get_mut(usize::from(first)..=usize::from(last))

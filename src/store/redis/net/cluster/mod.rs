@@ -1,16 +1,16 @@
-//! Redis Cluster: a call goes to the node that has its slot, and follows the slot when that moves.
+//! Redis Cluster: a call is sent to the node that owns its slot, and follows the slot when it moves.
 //!
-//! The `redis` crate has a client for clusters, too. This crate does not use it (looked at again in November 2026,
-//! redis 1.8.1):
+//! The `redis` crate has a client for clusters, too. It is not used (checked again in November 2026, redis 1.8.1),
+//! because
 //!
-//! - `refresh_slots` holds the lock that every request needs while it asks nodes over the network, one after the other. A
-//!   node that hangs stops the requests to all others
-//!   ([#2092](https://github.com/redis-rs/redis-rs/issues/2092); since then only reconnects run in the background).
-//! - A request that its caller cancels stays in the queue of the client's one task.
-//! - A request whose node is unavailable goes to other nodes in turn, and fails when it has met too many connections that
-//!   have ended ([#2277](https://github.com/redis-rs/redis-rs/issues/2277)).
+//! - `refresh_slots` holds a lock that every request needs, while it queries nodes over the network one after another.
+//!   A node that hangs stops the requests to all others ([#2092](https://github.com/redis-rs/redis-rs/issues/2092);
+//!   since then, only reconnects run in the background),
+//! - a cancelled request stays in the queue of the client's only task,
+//! - a request whose node is unavailable tries other nodes in turn, and fails after too many connections that have
+//!   ended ([#2277](https://github.com/redis-rs/redis-rs/issues/2277)).
 //!
-//! Here a lost node costs only the callers whose slots it has, and a cancelled call is gone.
+//! Here, a lost node only affects the callers in its slots, and cancelled calls are removed.
 
 mod directory;
 mod map;
@@ -40,7 +40,6 @@ use super::{
 };
 use crate::error::{StoreError, StoreErrorKind};
 
-/// The nodes of a cluster.
 pub(crate) struct Cluster(Arc<Directory>);
 
 impl Cluster {
@@ -48,7 +47,7 @@ impl Cluster {
         Self(Directory::new(settings))
     }
 
-    /// Returns a connection to the node that has the slot.
+    /// Returns a connection to the owner of the slot.
     pub(super) async fn get(&self, slot: u16, lane: Lane) -> Result<NodeConnection, StoreError> {
         let map = self.0.map().await?;
         let Some(node) = map.owner(slot) else {
@@ -59,7 +58,7 @@ impl Cluster {
         self.connect(node, lane).await
     }
 
-    /// The first of these keys on each node that has slots.
+    /// Returns the first candidate for each node that owns slots.
     pub(super) async fn one_for_each_node<T>(
         &self,
         candidates: impl Iterator<Item = (Key, T)>,
@@ -94,12 +93,12 @@ impl Cluster {
     }
 
     async fn connect(&self, node: &Arc<Node>, lane: Lane) -> Result<NodeConnection, StoreError> {
-        // A node that does not answer may have lost its slots to another one.
+        // An unresponsive node may have lost its slots to another one.
         node.connect(lane).await.inspect_err(|_| self.0.refresh())
     }
 
-    /// Sends a call, and sends it again where the reply or a newer map names another node. A call that was answered like
-    /// that was not carried out.
+    /// Sends a call, and sends it again if the reply or a newer map points to another node. A redirected call was not
+    /// executed.
     pub(super) async fn send(&self, mut connection: NodeConnection, call: &Call) -> Result<Reply, StoreError> {
         let (slot, mut redirections) = (slot(call.key()), Redirections::default());
         loop {
@@ -110,7 +109,7 @@ impl Cluster {
             };
             let redirection = self.redirection(&asked, slot, &error);
             let error = store_error(error);
-            // A slot that is being moved belongs to its old node until it has arrived.
+            // A slot belongs to its old node until the migration is complete.
             let is_moving = matches!(redirection, Some(Redirection::Asking(_) | Redirection::Later));
             if error.opens_circuit() && !is_moving {
                 self.0.refresh();
@@ -124,14 +123,13 @@ impl Cluster {
         }
     }
 
-    /// Returns the byte streams of all connections to all nodes.
     pub(super) fn wires(&self) -> Vec<Arc<Wire>> {
         let map = self.0.known_map();
         let nodes = map.as_ref().map_or(&[][..], |map| map.nodes());
         nodes.iter().flat_map(|node| node.pool.wires()).collect()
     }
 
-    /// Returns where a call goes next, if the node that was asked has proved that it did nothing.
+    /// Returns the next destination of a call, if the reply proves that it was not executed.
     fn redirection(&self, asked: &Arc<Node>, slot: u16, error: &RedisError) -> Option<Redirection> {
         let address = || {
             let (redirect, _) = error.redirect_node()?;

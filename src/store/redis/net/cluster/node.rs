@@ -1,5 +1,3 @@
-//! One node of a cluster: its connections and its circuit breaker.
-
 use std::sync::Arc;
 
 use ::redis::RedisError;
@@ -29,7 +27,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A node that is spoken to as to the seeds, at another address.
+    /// Creates a node with the connection settings of the seeds.
     pub(super) fn new(settings: &Settings, address: Address) -> Self {
         let like = &settings.seeds[0];
         let info = like.clone().set_addr(at(like.addr(), address.clone()));
@@ -46,12 +44,11 @@ impl Node {
         }
     }
 
-    /// Returns `true` if its circuit is closed.
     pub(super) fn is_believed(&self) -> bool {
         self.breaker.is_closed()
     }
 
-    /// Returns a connection. While the node does not answer, returns an error at once.
+    /// Returns a connection, or fails immediately while the circuit is open.
     pub(super) async fn connect(self: &Arc<Self>, lane: Lane) -> Result<NodeConnection, StoreError> {
         let attempt = NodeAttempt::start(&self.breaker).ok_or_else(|| {
             let (host, port) = &self.address;
@@ -72,7 +69,7 @@ impl Node {
     }
 }
 
-/// A connection to the node that has a slot, for one call.
+/// A connection to the owner of a slot, for one call.
 pub(crate) struct NodeConnection {
     pub(super) node: Arc<Node>,
     connection: SharedConnection,
@@ -80,13 +77,14 @@ pub(crate) struct NodeConnection {
 }
 
 impl NodeConnection {
-    /// The same for a slot that is being moved to this node.
+    /// Uses the connection for a slot that is being imported by this node.
     pub(super) fn asking(mut self) -> Self {
         self.connection = self.connection.asking();
         self
     }
 
-    /// Sends a call and tells the node's breaker the result. An error that is about a slot says nothing against the node.
+    /// Sends a call and records the result in the node's circuit breaker. Errors about a slot do not count against the
+    /// node.
     pub(super) async fn send(self, call: &Call) -> Result<Reply, RedisError> {
         let reply = self.node.pool.send(self.connection, call).await;
         let is_about_slot =
@@ -97,7 +95,7 @@ impl NodeConnection {
     }
 }
 
-/// A call that a breaker has let through. It has failed if it is cancelled without an answer.
+/// A call admitted by the circuit breaker. Cancelling it without a reply counts as a failure.
 pub(super) struct NodeAttempt {
     breaker: Breaker,
     admission: Option<Admission>,
@@ -105,7 +103,6 @@ pub(super) struct NodeAttempt {
 }
 
 impl NodeAttempt {
-    /// `None` if the circuit is open.
     pub(super) fn start(breaker: &Breaker) -> Option<Self> {
         match breaker.admit() {
             Admission::Rejected => None,
@@ -117,7 +114,7 @@ impl NodeAttempt {
         }
     }
 
-    /// Returns `true` if this call tries the node while others are rejected.
+    /// Returns `true` if this call probes the node while others are rejected.
     pub(super) fn is_trial(&self) -> bool {
         matches!(self.admission, Some(Admission::HalfOpen(_)))
     }
@@ -140,12 +137,10 @@ impl Drop for NodeAttempt {
     }
 }
 
-/// Tells operators about the node of this address.
 #[derive(Debug)]
 pub(super) struct NodeTelemetry {
     address: String,
-    /// Kept while the circuit is open. A node that is dropped meanwhile, because the cluster has no use for it any more,
-    /// is not lost.
+    /// Set while the circuit is open. Dropping the node, because it has left the cluster, decrements the gauge.
     lost: Mutex<Option<LostNode>>,
 }
 
@@ -173,7 +168,7 @@ impl CircuitTelemetry for NodeTelemetry {
 mod tests {
     use super::*;
 
-    /// Ends it without an answer, long after its beginning.
+    /// Drops a call without a reply, long after its start.
     fn give_up(mut attempt: NodeAttempt) {
         attempt.since = Timestamp::default();
     }

@@ -1,4 +1,4 @@
-//! The next step of a call that a node has proved not to have carried out, and the bound on such steps.
+//! Redirections of calls that a node did not execute, and their limits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,20 +7,19 @@ use tokio::time::sleep;
 use super::node::Node;
 use crate::breaker::jittered;
 
-/// The next step of a call.
 pub(super) enum Redirection {
     /// The slot belongs to this node.
     Owner(Arc<Node>),
-    /// The slot is being moved to this node, and the key is there already or nowhere.
+    /// The slot is being imported by this node, and the old node does not have the key.
     Asking(Arc<Node>),
-    /// Only some of the call's keys are there: once the others have arrived, one node has all of them.
+    /// Only some of the call's keys have been moved. Once all have, one node has all of them.
     Later,
 }
 
-/// Counts how often a call was sent elsewhere, and how often it has waited.
+/// Counts the redirections and waits of a call.
 ///
-/// The caller's deadline bounds the call. This is the bound for calls without one, some two seconds, and the bound on
-/// nodes that send a call to each other.
+/// The caller's deadline limits the call. The limits here, about 2 s, apply to calls without a deadline and to nodes
+/// that redirect to each other.
 #[derive(Default)]
 pub(super) struct Redirections {
     followed: u8,
@@ -28,15 +27,15 @@ pub(super) struct Redirections {
 }
 
 impl Redirections {
-    /// In a row. More than one is right when a slot is moved once more, or a move ends just now.
+    /// Several consecutive redirections are legitimate if a slot is moved again, or a migration ends in between.
     const MOST_IN_A_ROW: u8 = 4;
     const MOST_WAITS: u8 = 32;
 
-    /// A key takes less than a millisecond, and a slot of many keys much longer.
+    /// One key takes less than a millisecond to move, and a slot with many keys much longer.
     const FIRST_PAUSE: Duration = Duration::from_millis(3);
     const LONGEST_PAUSE: Duration = Duration::from_millis(96);
 
-    /// Waits before a call may be sent once more, or says that it has been sent often enough.
+    /// Waits until the call may be sent again. Returns `None` if it has been sent often enough.
     #[allow(
         clippy::disallowed_methods,
         reason = "keys that are apart come shared_answer by waiting only"

@@ -1,14 +1,11 @@
-//! The settings of a cluster.
-
 use ::redis::ConnectionInfo;
 
 use super::super::opener::Opener;
 
-/// Settings of a cluster's connections.
 pub(crate) struct Settings {
-    /// Addresses of any nodes, with user, password and TLS of all nodes.
+    /// Any nodes, with the user, password and TLS setting of all nodes.
     pub(crate) seeds: Vec<ConnectionInfo>,
     pub(crate) opener: Opener,
-    /// To each node.
+    /// Per node.
     pub(crate) connections: u32,
 }

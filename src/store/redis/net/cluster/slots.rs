@@ -1,11 +1,8 @@
-//! Slots of keys, and the map of the nodes that have them.
-
 use ::redis::Value;
 
 pub(super) const SLOTS: usize = 16_384;
 
-/// Returns the slot of a key, as a server computes it: of the bytes between the first braces, so that keys can be kept
-/// together.
+/// Returns the slot of a key. Only the hash tag between the first braces counts, if there is one.
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -15,7 +12,6 @@ pub(crate) fn slot(key: &[u8]) -> u16 {
     crc16(tag.unwrap_or(key)) % SLOTS as u16
 }
 
-/// CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
@@ -28,10 +24,9 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// The host and the port of a node.
 pub(super) type Address = (String, u16);
 
-/// Slots of one primary, both ends included.
+/// The slots of one primary, inclusive.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: u16,
@@ -39,7 +34,8 @@ pub(super) struct Range {
     pub(super) address: Address,
 }
 
-/// Reads the reply to `CLUSTER SLOTS`. A node that does not know its own name has that of `host`, which was asked.
+/// Parses the reply to `CLUSTER SLOTS`. A node that does not know its own name gets the name of `host`, which was
+/// queried.
 pub(super) fn read(reply: &Value, host: &str) -> Vec<Range> {
     let Value::Array(ranges) = reply else {
         return Vec::new();
@@ -65,7 +61,7 @@ fn read_range(range: &Value, asked: &str) -> Option<Range> {
     };
     let number = |slot: i64| u16::try_from(slot).ok().filter(|slot| usize::from(*slot) < SLOTS);
     let host = match host {
-        // The node does not know the name of that other one.
+        // The queried node does not know the name of this node.
         "?" => return None,
         "" | "0.0.0.0" | "::" => asked,
         host => host,
@@ -77,7 +73,7 @@ fn read_range(range: &Value, asked: &str) -> Option<Range> {
     })
 }
 
-/// Reads the address in a redirection.
+/// Parses the address in a redirection.
 pub(super) fn address(redirect: &str, asked: &str) -> Option<Address> {
     let (host, port) = redirect.rsplit_once(':')?;
     let host = if host.is_empty() { asked } else { host };
@@ -88,7 +84,7 @@ pub(super) fn address(redirect: &str, asked: &str) -> Option<Address> {
 mod tests {
     use super::*;
 
-    /// The first is the check value of the algorithm, the others are in the specification of Redis Cluster.
+    /// The first value is the check value of the algorithm; the others are from the Redis Cluster specification.
     #[test]
     fn slots_are_those_of_the_specification() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
