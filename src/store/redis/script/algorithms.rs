@@ -1,4 +1,4 @@
-//! The algorithms as the scripts know them: their arguments, the numbers of their readings, and what they cost the server.
+//! The algorithms from the perspective of the scripts: arguments, readings and cost.
 
 use crate::{
     algorithm::{
@@ -8,10 +8,10 @@ use crate::{
     policy::Policy,
 };
 
-/// The bytes of one charge, as the script unpacks them.
+/// The bytes of one charge, as unpacked by the scripts.
 pub(super) const CHARGE: usize = 47;
 
-/// The numbers in the place of a drain, for algorithms that have none.
+/// Special drains for algorithms that have none.
 const FIXED_WINDOW: f64 = -1.0;
 const SLIDING_LOG: f64 = -2.0;
 const CONCURRENCY: f64 = -3.0;
@@ -19,9 +19,9 @@ const SLIDING_COUNTER: f64 = -4.0;
 const CALENDAR: f64 = -5.0;
 const LOCKOUT: f64 = -6.0;
 
-/// A policy in the form of the script. Doubles hold these numbers exactly: all are integers of at most 2⁵³.
+/// A policy in script format. All numbers are integers of at most 2⁵³, which doubles represent exactly.
 pub(super) struct Numbers {
-    /// The weight in a narrow value, or the length of a window in seconds, in three bytes.
+    /// The weight in narrow format, or the window in seconds. Three bytes.
     short: u32,
     pub(super) weight: f64,
     drain: f64,
@@ -39,7 +39,7 @@ impl Numbers {
             Counter::SlidingLog(counter) => windowed(counter.0, SLIDING_LOG),
             Counter::Calendar(calendar) => (0, CALENDAR, calendar.limit, calendar.bound),
             Counter::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
-            // A bucket without a place for anything.
+            // A bucket without capacity.
             Counter::Closed(Closed) => (1, 1.0, 0, 0),
         };
         let is_bucket = drain > 0.0;
@@ -52,7 +52,7 @@ impl Numbers {
         }
     }
 
-    /// A lockout, after the policy that it belongs to, with what the policy may use at most.
+    /// A lockout, which follows its policy and has the limit of that policy.
     pub(super) fn of_lockout(policy: &Policy, lockout: &Lockout) -> Self {
         Self {
             short: short(1),
@@ -62,7 +62,7 @@ impl Numbers {
         }
     }
 
-    /// Returns `true` if the narrow layout has room for all of it.
+    /// Returns `true` if the narrow layout can represent the bucket.
     pub(super) fn is_narrow_bucket(&self) -> bool {
         self.drain == 1.0 && self.short != 0
     }
@@ -76,7 +76,7 @@ impl Numbers {
     }
 }
 
-/// The number of numbers of a counter in a reply.
+/// Returns how many numbers a reply contains for a counter.
 pub(super) fn width(counter: &Counter) -> usize {
     match counter {
         Counter::Bucket(_)
@@ -89,7 +89,6 @@ pub(super) fn width(counter: &Counter) -> usize {
     }
 }
 
-/// Reads the numbers of a counter from a reply.
 pub(super) fn reading(counter: &Counter, mut next: impl FnMut() -> Option<u64>) -> Option<Reading> {
     Some(match counter {
         Counter::Bucket(_) => Reading::Bucket(next()?),
@@ -111,7 +110,7 @@ pub(super) fn reading(counter: &Counter, mut next: impl FnMut() -> Option<u64>) 
     })
 }
 
-/// The work of a policy for the server, in the time for one bucket. A log that rejects is searched.
+/// Returns the work of a policy for the server, relative to a bucket. A log that rejects is searched.
 pub(super) fn work(policy: &Policy) -> usize {
     match policy.counter() {
         Counter::SlidingLog(_) => 8,
@@ -123,8 +122,8 @@ pub(super) fn gives_back_to_log(adjustment: &Adjustment<'_>) -> bool {
     adjustment.delta < 0 && matches!(adjustment.policy.counter(), Counter::SlidingLog(_))
 }
 
-/// Returns the number by which the script takes a charge back: the used weight after it, negative for a leaky bucket, or
-/// the number of an entry.
+/// Returns the number that identifies a charge to be refunded: the used weight after the charge, negative for a leaky
+/// bucket, or the sequence number of a log entry.
 pub(super) fn mark(adjustment: &Adjustment<'_>) -> f64 {
     let mark = adjustment.receipt.mark as f64;
     match adjustment.policy.counter() {
@@ -133,8 +132,8 @@ pub(super) fn mark(adjustment: &Adjustment<'_>) -> f64 {
     }
 }
 
-/// A number in three bytes, `m * 16 + e` for `m * 5^e`; 0 if it does not fit. Windows are of whole seconds, and a second has
-/// 5⁶ × 2⁶ microseconds: what is left of them without their fives is small.
+/// Encodes a number in three bytes as `m * 16 + e` for `m * 5^e`, or 0 if it does not fit. Windows are whole seconds of
+/// 5⁶ × 2⁶ microseconds, so removing the factors of five makes them small.
 fn short(number: u64) -> u32 {
     let (mut rest, mut fives) = (number, 0);
     for (power, exponent) in [(390_625, 8), (625, 4), (25, 2), (5, 1)] {

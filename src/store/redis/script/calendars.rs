@@ -1,4 +1,4 @@
-//! The borders of calendar windows that a call brings, around the time of the server.
+//! The boundaries of calendar windows around the server's time, which are sent with a call.
 
 use std::sync::{
     Arc,
@@ -14,15 +14,15 @@ use crate::{
     policy::Policy,
 };
 
-/// The bytes of the borders of one calendar.
+/// The bytes of the boundaries of one calendar.
 const SIZE: usize = 8 * Borders::AROUND;
 
-/// The calendars of a call, each of them once.
+/// The calendars of a call, without duplicates.
 #[derive(Default)]
 pub(super) struct Calendars(SmallVec<[&'static Borders; 1]>);
 
 impl Calendars {
-    /// Returns the place, counted from 1, of the borders of a policy among those of the call; `None` if it has no calendar.
+    /// Returns the one-based byte offset of the boundaries of a policy, or `None` if it has no calendar.
     pub(super) fn place(&mut self, policy: &Policy) -> Option<usize> {
         let Counter::Calendar(calendar) = policy.counter() else {
             return None;
@@ -46,12 +46,12 @@ impl Calendars {
     }
 }
 
-/// The time of the servers as this process takes it to be. Clones learn it together.
+/// The estimated time of the servers, shared by clones.
 #[derive(Clone)]
 pub(in super::super) struct ServerTime {
     clock: Clock,
-    /// The microseconds by which the servers are ahead of the clock. It is 0 until a server's time was in none of the windows
-    /// that a call had brought.
+    /// The microseconds by which the servers are ahead of the clock. 0 until a call did not include the boundaries
+    /// around the server's time.
     ahead: Arc<AtomicI64>,
 }
 
@@ -74,7 +74,7 @@ impl ServerTime {
     }
 }
 
-/// The error of a server whose time is never in the windows that it has asked for.
+/// The error for a server whose time is repeatedly outside of the windows sent for it.
 pub(super) fn unsteady_clock(time: Timestamp) -> RedisError {
     let message = format!(
         "the clock of the server jumps over calendar windows between calls, now to {} s since 1970",

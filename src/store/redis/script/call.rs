@@ -1,5 +1,3 @@
-//! A call of a script, or a command, and how it is sent.
-
 use std::sync::Arc;
 
 use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
@@ -16,32 +14,31 @@ use super::{
 };
 use crate::{clock::Timestamp, sync::mutex::Mutex};
 
-/// The number of arguments before the borders of calendars.
+/// The number of arguments before the calendar boundaries.
 pub(super) const BEFORE_BORDERS: usize = 6;
 
-/// One call of a script, or a command. All its keys are on one server.
+/// One script call or command, whose keys are all on one server.
 pub(crate) struct Call {
     pub(super) keys: Keys,
     pub(super) body: Body,
-    /// Kept by a call that takes slots.
+    /// Set for calls that acquire slots.
     pub(crate) sent_on: Option<Arc<SentOn>>,
-    /// True if the server must carry out later calls on the same connection later, also those by another script.
+    /// True if the server must execute later calls on the same connection afterwards, even with another script.
     pub(super) is_ordered: bool,
-    /// For a call that brings borders of calendars.
+    /// Set for calls with calendar boundaries.
     pub(super) server_time: Option<ServerTime>,
 }
 
-/// The connection that a call was last sent on, if any: what is sent on it later arrives later.
+/// The connection on which a call was last sent. Later calls on it arrive after that call.
 pub(crate) type SentOn = Mutex<Option<SharedConnection>>;
 
-/// Most often one.
 pub(super) type Arguments = SmallVec<[Vec<u8>; 1]>;
 
 pub(super) enum Body {
     Script(Texts, Script, Arguments, ExpectedReply),
-    /// Its reply is an integer.
+    /// Replies with an integer.
     Command(Cmd),
-    /// Its reply is anything, and is kept here.
+    /// Any reply, which is stored here.
     Query(Cmd, Mutex<Value>),
 }
 
@@ -56,12 +53,12 @@ impl Call {
         }
     }
 
-    /// One of its keys: all are on the same server.
+    /// Returns one of the keys, which are all on the same server.
     pub(crate) fn key(&self) -> &Key {
         &self.keys[0]
     }
 
-    /// A reply that is not this call's ends the connection.
+    /// Closes the connection if the reply belongs to another call.
     pub(crate) async fn send(&self, connection: &mut SharedConnection) -> Result<Reply, Unanswered> {
         if let Some(sent_on) = &self.sent_on {
             *sent_on.lock() = Some(connection.clone());
@@ -86,18 +83,18 @@ impl Call {
         reply.ok_or_else(|| Unanswered::Failed(connection.mismatched()))
     }
 
-    /// The time of a server that has done nothing because it is in none of the windows that the call has brought.
+    /// Returns the time of a server that did nothing, because its time is in none of the windows sent with the call.
     fn time_without_borders(&self, reply: &Reply) -> Option<Timestamp> {
         self.server_time.as_ref().and_then(|_| reply.only_time())
     }
 
-    /// Calls the script again with the borders around the time of the server.
+    /// Calls the script again with the boundaries around `time`.
     async fn run_by(
         &self,
         mut time: Timestamp,
         connection: &mut SharedConnection,
     ) -> Result<Option<Reply>, Unanswered> {
-        // The first one is enough unless the clock jumps.
+        // One try is sufficient unless the clock jumps.
         const TRIES: u32 = 2;
         let (Body::Script(texts, script, arguments, expected), Some(server_time)) = (&self.body, &self.server_time)
         else {
@@ -116,7 +113,7 @@ impl Call {
         Err(Unanswered::Failed(unsteady_clock(time)))
     }
 
-    /// Calls the script by its hash, or in full where the server does not know it, and so has run nothing.
+    /// Calls the script by its hash, or in full if the server does not know it and has therefore done nothing.
     async fn run(
         &self,
         texts: &Texts,
@@ -124,7 +121,7 @@ impl Call {
         arguments: &[Vec<u8>],
         connection: &mut SharedConnection,
     ) -> Result<Value, Unanswered> {
-        // The second time, another call has just sent it in full.
+        // At the second try, another call has just uploaded the script.
         const TRIES: u32 = 3;
         let Text { source, hash } = &texts[script as usize];
         if self.is_ordered && connection.loading(script).is_to_be_sent() {

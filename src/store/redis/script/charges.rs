@@ -1,5 +1,3 @@
-//! Charges as the bytes that a script reads.
-
 use std::iter;
 
 use super::{
@@ -14,8 +12,8 @@ use crate::{
     policy::Policy,
 };
 
-/// The number of charges of one partition, those of lockouts included. A layer has at most 16 policies, and no other plan
-/// needs more than 255 charges.
+/// Returns the number of charges of one partition, including lockouts. Layers have at most 16 policies, and no other
+/// plan needs more than 255 charges.
 pub(super) fn size_of(part: PartPlan<'_>) -> u8 {
     let charges = part
         .policies()
@@ -24,11 +22,10 @@ pub(super) fn size_of(part: PartPlan<'_>) -> u8 {
     u8::try_from(charges.sum::<usize>()).unwrap_or(u8::MAX)
 }
 
-/// The charges of a call.
 pub(super) struct Charges {
     bytes: Vec<u8>,
     calendars: Calendars,
-    /// True if all are about buckets whose levels are narrow, and no plan has a partition twice.
+    /// True if all charges are to buckets in the narrow layout, and no plan contains a partition twice.
     are_usual: bool,
 }
 
@@ -41,13 +38,13 @@ impl Charges {
         }
     }
 
-    /// A plan that has a partition twice is for the script that reads a partition again before it writes.
+    /// A plan that contains a partition twice needs the script that reads a partition again before writing.
     pub(super) fn have_keys(&mut self, keys: &[Key]) {
         let mut others = keys.iter().enumerate();
         self.are_usual &= others.all(|(number, key)| !keys[..number].contains(key));
     }
 
-    /// A policy with a lockout is followed by that, with what the policy may use at most.
+    /// Adds a policy, followed by its lockout.
     fn push(&mut self, mut numbers: Numbers, policy: &Policy, charge: f64) {
         if let Some(place) = self.calendars.place(policy) {
             numbers.weight = place as f64;
@@ -59,7 +56,7 @@ impl Charges {
         }
     }
 
-    /// The limit is the age from which the charge is not taken back.
+    /// The limit of an adjustment is the age from which its charge is not refunded.
     pub(super) fn push_adjustment(&mut self, adjustment: &Adjustment<'_>) {
         let mut numbers = Numbers::of(adjustment.policy, 0);
         numbers.limit = adjustment.receipt.refundable_micros as f64;
@@ -73,7 +70,7 @@ impl Charges {
                 numbers.limit = -numbers.limit;
             }
             let weight = match charge.policy().policy().is_closed() {
-                // More than nothing, also where the request costs nothing; a shadow is never charged.
+                // At least one unit, even if the request costs nothing. Shadow policies are never charged.
                 true => u64::from(!charge.is_shadow()),
                 false => charge.weight(),
             };
@@ -81,7 +78,7 @@ impl Charges {
         }
     }
 
-    /// Returns the smallest script that has what all charges need, their bytes, and the reply of so many numbers to them.
+    /// Returns the smallest script that supports all charges, their bytes, and the expected reply with `width` numbers.
     pub(super) fn finish(mut self, width: usize) -> (Script, Vec<u8>, ExpectedReply) {
         let script = if self.are_usual {
             Script::Buckets
@@ -94,7 +91,7 @@ impl Charges {
     }
 }
 
-/// The sixth argument for a plan of which a part or nothing is charged.
+/// Returns the sixth argument, for peeks and partial plans.
 pub(super) fn question(plan: &Plan) -> Option<Vec<u8>> {
     match plan.mode() {
         Mode::Whole => None,

@@ -1,5 +1,3 @@
-//! The scripts that decide, settle and renew, and their calls.
-
 mod algorithms;
 mod calendars;
 mod call;

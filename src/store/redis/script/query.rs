@@ -1,5 +1,3 @@
-//! Calls that are plain commands with any reply.
-
 use ::redis::{Cmd, Value};
 
 use super::call::{Body, Call};
@@ -9,12 +7,12 @@ use crate::{
 };
 
 impl Call {
-    /// A command whose reply is taken from the call itself.
+    /// A command whose reply is stored in the call.
     pub(in super::super) fn query(key: Key, command: Cmd) -> Self {
         Self::new(Keys::from_iter([key]), Body::Query(command, Mutex::new(Value::Nil)))
     }
 
-    /// The reply to a [`query`](Self::query).
+    /// Returns the reply to a [`query`](Self::query).
     pub(in super::super) fn into_value(self) -> Value {
         match self.body {
             Body::Query(_, reply) => std::mem::replace(&mut *reply.lock(), Value::Nil),

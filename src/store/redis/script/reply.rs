@@ -1,4 +1,4 @@
-//! Replies of a script, from bytes to measurements.
+//! Parses replies of scripts into measurements.
 
 use ::redis::Value;
 use smallvec::SmallVec;
@@ -14,27 +14,27 @@ use crate::{
     sync::random,
 };
 
-/// The number of numbers in a reply that belong to a partition and to none of its policies.
+/// How many numbers of a reply belong to a partition as a whole.
 const MOMENT: usize = 2;
 
-/// In place of a birth.
+/// Replaces the birth in replies about a value of a newer release.
 const NEWER: f64 = -1.0;
 
-/// The bytes of half a call's number. A reply begins with the first half and ends with the second one.
+/// Half of a call number. A reply begins with the first half and ends with the second.
 pub(super) const HALF: usize = 4;
 
-/// The reply that a call of a script has to get.
+/// The expected reply to a script call.
 pub(super) struct ExpectedReply {
-    /// No other call has this number.
+    /// Unique for each call.
     number: [u8; 2 * HALF],
-    /// The number of numbers between its halves.
+    /// How many numbers the reply contains.
     width: usize,
-    /// Those whose borders the call brings.
+    /// The calendars whose boundaries the call contains.
     pub(super) calendars: Calendars,
 }
 
 impl ExpectedReply {
-    /// Writes the call's number behind the other bytes for the script.
+    /// Generates a call number and appends it to the arguments.
     pub(super) fn new(arguments: &mut Vec<u8>, width: usize) -> Self {
         let number = random::long_number().to_le_bytes();
         arguments.extend_from_slice(&number);
@@ -45,8 +45,8 @@ impl ExpectedReply {
         }
     }
 
-    /// Returns `None` if bytes are missing or the reply is another call's. A reply with the time only is one to a call whose
-    /// borders do not fit.
+    /// Returns `None` if bytes are missing or the reply belongs to another call. A reply that only contains the time
+    /// means that the boundaries of the call do not match it.
     pub(super) fn read(&self, reply: Value) -> Option<Reply> {
         let Value::BulkString(bytes) = reply else {
             return None;
@@ -60,11 +60,11 @@ impl ExpectedReply {
     }
 }
 
-/// The reply to a call: the time, and what each policy had used before. Empty for a command.
+/// The reply to a script call: the time, and the previous usage of each policy. Empty for a command.
 #[derive(Default)]
 pub(crate) struct Reply(Vec<u8>);
 
-/// Returns the number of numbers that the script returns for a plan.
+/// Returns how many numbers the script returns for a plan.
 pub(super) fn width(plan: &Plan) -> usize {
     plan.parts().map(part_width).sum()
 }
@@ -77,12 +77,12 @@ pub(super) fn part_width(part: PartPlan<'_>) -> usize {
     MOMENT + widths.sum::<usize>()
 }
 
-/// Reads the measurement of a plan. A reply of another form is an error, never a panic.
+/// Decodes the measurement of a plan. An invalid reply is an error, never a panic.
 pub(crate) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Reply) -> Result<Measurement, StoreError> {
     reply.numbers()?.measure(plan, lease)
 }
 
-/// Reads the measurements of the plans of one call.
+/// Decodes the measurements of the plans of one call.
 pub(crate) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item = Result<Measurement, StoreError>> {
     let mut numbers = reply.numbers();
     plans.into_iter().map(move |plan| match &mut numbers {
@@ -92,7 +92,8 @@ pub(crate) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item
 }
 
 impl Reply {
-    /// The time of the server, if the reply has nothing else: the borders of the call do not fit.
+    /// Returns the time of the server if the reply contains nothing else, because the boundaries of the call do not
+    /// match it.
     pub(super) fn only_time(&self) -> Option<Timestamp> {
         let numbers = self.numbers().ok()?;
         numbers.rest.is_empty().then_some(numbers.now)
@@ -110,7 +111,7 @@ impl Reply {
     }
 }
 
-/// The numbers of a reply that are not read yet.
+/// The unread numbers of a reply.
 struct Numbers<'a> {
     now: Timestamp,
     rest: &'a [[u8; 8]],
@@ -137,11 +138,11 @@ impl Numbers<'_> {
             (Mode::UpTo, [moment, ..]) => plan.granting(readings.iter().copied(), *moment),
             _ => plan,
         };
-        // The script has found the same: it computes in the same way.
+        // The script has reached the same decision, because it uses the same arithmetic.
         Ok(Measurement::of_readings(plan, moments, readings, lease))
     }
 
-    /// The script has left the value of a newer release as it is, and has charged nothing.
+    /// The script does not change values of a newer release, and has charged nothing.
     fn check_release(&self) -> Result<(), StoreError> {
         match self.rest {
             [_, birth, ..] if f64::from_le_bytes(*birth) == NEWER => Err(StoreError::new(
@@ -177,8 +178,8 @@ impl Numbers<'_> {
     }
 }
 
-/// The error for a reply of this call whose numbers mean nothing, because of a partition's value. The connection is not at
-/// fault, and neither are other partitions.
+/// The error for unreadable numbers in a valid reply, caused by the value of one partition. The connection and other
+/// partitions are not affected.
 fn unreadable() -> StoreError {
     StoreError::new(StoreErrorKind::Failed, "the reply of the script is unreadable")
 }

@@ -1,5 +1,3 @@
-//! The calls that decide, settle, renew, release and reset.
-
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -22,7 +20,7 @@ use crate::{
 };
 
 impl Call {
-    /// Decides a plan. Arguments that are not needed are not sent: most calls have one key and one argument.
+    /// Decides a plan. Trailing arguments that are not needed are omitted: most calls have one key and one argument.
     pub(crate) fn acquire(server: &Server, plan: &Plan, lease: Option<LeaseId>) -> Self {
         let lease_micros = lease.map_or(0, |_| server.lease_time.as_micros() as u64);
         let (now, parts) = (server.now(), plan.parts().len());
@@ -53,20 +51,20 @@ impl Call {
         }
     }
 
-    /// The most [work](Self::work) of a call that several decisions share: a millisecond or two of the server.
+    /// The maximum [work](Self::work) of a shared call, equal to one or two milliseconds of server time.
     pub(crate) const MOST_WORK: usize = 256;
 
-    /// The work of a plan for the server, in the time for one bucket. A log that rejects is searched.
+    /// Returns the work of a plan for the server, relative to a bucket.
     pub(crate) fn work(plan: &Plan) -> usize {
         plan.policies().map(algorithms::work).sum()
     }
 
-    /// Returns `true` if a plan is small enough for a call with others: the script has room for 8 000 numbers.
+    /// Returns `true` if a plan is small enough for a shared call: Lua can unpack about 8,000 numbers.
     pub(crate) fn has_room_for(plan: &Plan) -> bool {
         plan.parts().len() <= 4 && plan.policies().count() <= 16
     }
 
-    /// Decides plans one after the other, each as if it were alone.
+    /// Decides plans independently, one after another.
     pub(crate) fn acquire_each(server: &Server, plans: &[Plan]) -> Self {
         let policies = plans.iter().map(|plan| plan.policies().count());
         let mut charges = Charges::with_capacity(policies.sum());
@@ -87,8 +85,8 @@ impl Call {
         Self::script(server, script, keys, SmallVec::from_iter(arguments), expected)
     }
 
-    /// Settles the charge of a decision to one partition, in a call for each log that gets units back: the entries that came
-    /// later are renumbered, up to a thousand of them.
+    /// Settles the charge of a decision to one partition. Uses one call per log that is refunded, because up to a
+    /// thousand later entries are renumbered.
     pub(crate) fn settle(server: &Server, settlement: PartSettlement<'_>) -> impl Iterator<Item = Self> {
         let logs = settlement.adjustments().filter(gives_back_to_log).count();
         (0..logs.max(1)).map(move |log| Self::settle_one_log(server, settlement, log))
@@ -110,7 +108,7 @@ impl Call {
             charges.push_adjustment(&adjustment);
             receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());
             if adjustment.policy.lockout().is_some() {
-                // A lockout needs none, but has its place.
+                // Unused for a lockout, but part of the format.
                 receipt.extend_from_slice(&0_f64.to_le_bytes());
             }
         }
@@ -131,7 +129,6 @@ impl Call {
         }
     }
 
-    /// Renews leases of one key.
     pub(crate) fn renew(server: &Server, key: Key, leases: &[LeaseId]) -> Self {
         let mut renewed: Vec<_> = leases.iter().flat_map(|lease| lease.to_bytes()).collect();
         let expected = ExpectedReply::new(&mut renewed, 0);
@@ -141,14 +138,12 @@ impl Call {
         Self::script(server, Script::Renew, Keys::from_iter([key]), arguments, expected)
     }
 
-    /// Removes a lease from the holders of slots.
     pub(crate) fn release(key: Key, lease: LeaseId) -> Self {
         let mut command = ::redis::cmd("ZREM");
         command.arg(&*key).arg(&lease.to_bytes());
         Self::new(Keys::from_iter([key]), Body::Command(command))
     }
 
-    /// Resets a plan's partitions.
     pub(crate) fn reset(server: &Server, plan: &Plan) -> Self {
         let keys = server.keyspace.windows(plan);
         let mut command = ::redis::cmd("UNLINK");

@@ -1,10 +1,10 @@
-//! The scripts, put together from the pieces of the algorithms that they need.
+//! Assembles the scripts from the Lua sources of the algorithms.
 //!
-//! A piece stands beside the Rust file of its algorithm and has sections, each with a heading `--- name`: *charge* decides
-//! about a charge, *carry* brings forward a level whose policy only another instance has, *left* says how much is left of a
-//! policy, and *borders* looks at what a call has for calendars, before anything is done. All scripts that decide have all
-//! *carry* sections, so that none needs another one; a lockout
-//! is carried as the bucket that it is. Comments and indentation stay here.
+//! The Lua source of an algorithm is next to its Rust file. It has sections with headings of the form `--- name`:
+//! *charge* decides a charge, *carry* updates a level whose policy only exists in another instance, *left* computes the
+//! remaining units of a policy, and *borders* checks the calendar boundaries of a call before anything else. All
+//! deciding scripts contain all *carry* sections, so that they never depend on each other; a lockout is carried like a
+//! bucket. Comments and indentation are stripped.
 
 mod text;
 
@@ -40,20 +40,20 @@ const EVERY_ALGORITHM: [&str; 7] = [
     LOCKOUT,
 ];
 
-/// The maximum number of buckets of a partition in the usual case.
+/// The maximum number of buckets per partition in the fast path.
 const USUAL_BUCKETS: u8 = 4;
 
-/// The longest time, in milliseconds, for which the values of windows live on after they have ended.
+/// The default maximum delay, in milliseconds, of the expiry of windows after they have ended.
 pub(crate) const EXPIRY_JITTER: u64 = 60_000;
 
-/// A script. All that decide make the same decision; they differ in what they cost the server.
+/// The scripts. All deciding scripts make the same decisions, but at different cost for the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Script {
-    /// Decides and settles where all policies are buckets whose levels are narrow.
+    /// Decides and settles plans that only have buckets in the narrow layout.
     Buckets,
-    /// Decides and settles everything.
+    /// Decides and settles all plans.
     EveryAlgorithm,
-    /// Decides plans of which a part or nothing is charged.
+    /// Decides peeks and partial plans.
     Questions,
     Renew,
 }
@@ -61,7 +61,7 @@ pub(crate) enum Script {
 impl Script {
     pub(crate) const COUNT: usize = 4;
 
-    /// The texts of all scripts where keys live on for this time at most.
+    /// Returns the texts of all scripts, with the given maximum expiry delay.
     pub(crate) fn texts(expiry_jitter: Duration) -> Texts {
         let jitter = expiry_jitter.as_millis() as u64;
         let sources = [buckets(), every_algorithm(), questions(), renew()];
@@ -69,37 +69,35 @@ impl Script {
     }
 }
 
-/// By their number.
 pub(crate) type Texts = Arc<[Text; Script::COUNT]>;
 
-/// The same script with another longest time.
+/// Replaces the maximum expiry delay.
 pub(crate) fn with_expiry_jitter(source: &str, jitter: u64) -> String {
     let setting = |jitter| format!("EXPIRY_JITTER = {jitter}\n");
     source.replace(&setting(EXPIRY_JITTER), &setting(jitter))
 }
 
-/// For calls with token buckets and leaky buckets only, whose levels are narrow.
+/// For calls that only have token and leaky buckets in the narrow layout.
 pub(crate) fn buckets() -> String {
     let usual = with_section(USUAL, "buckets", &usual_buckets());
     decision(&usual, &[BUCKET], "")
 }
 
-/// For all other calls, and where a call has any other algorithm beside buckets.
+/// For all other calls.
 pub(crate) fn every_algorithm() -> String {
     decision(section(CALENDAR, "borders"), &EVERY_ALGORITHM, "")
 }
 
-/// For plans that ask for as much as there is, and for those that only ask.
+/// For peeks and partial plans.
 pub(crate) fn questions() -> String {
     decision(section(CALENDAR, "borders"), &EVERY_ALGORITHM, QUESTIONS)
 }
 
-/// Renews leases.
 pub(crate) fn renew() -> String {
     stripped(include_str!("renew.lua"))
 }
 
-/// `first` stands before the steps. Each section of the questions has its place in another file.
+/// Inserts `first` before the steps, and each section of `questions` into the other files.
 fn decision(first: &str, pieces: &[&str], questions: &str) -> String {
     let all = |name| pieces.iter().map(|piece| section(piece, name)).collect::<String>();
     let carried = [BUCKET, SLIDING_COUNTER, CALENDAR, FIXED_WINDOW].map(|piece| section(piece, "carry"));
@@ -114,7 +112,7 @@ fn decision(first: &str, pieces: &[&str], questions: &str) -> String {
         &with_section(WRITE, "write", &all("write")),
         TAIL,
     ];
-    // A lockout asks once more what the counter has asked before its charge.
+    // A lockout repeats a check of the sliding counter.
     let mut source = source.concat().replace("@over\n", section(SLIDING_COUNTER, "over"));
     if !questions.is_empty() {
         let [before, after] = ["before what is left", "after what is left"].map(|name| section(questions, name));
@@ -126,14 +124,14 @@ fn decision(first: &str, pieces: &[&str], questions: &str) -> String {
     stripped(&source)
 }
 
-/// The section that decides about one bucket in the usual case, for each of them: `@` stands for its number.
+/// Returns the fast path for all buckets. `@` is replaced by the number of the bucket.
 fn usual_buckets() -> String {
     let bucket = section(BUCKET, "usual");
     let numbers = 1..=USUAL_BUCKETS;
     numbers.map(|number| bucket.replace('@', &number.to_string())).collect()
 }
 
-/// The text below a heading of a piece, up to the next one; empty if it has no such section.
+/// Returns the section of a source up to the next heading, or an empty string.
 fn section<'a>(piece: &'a str, name: &str) -> &'a str {
     let section = piece.split_once(&heading(name)).map_or("", |(_, below)| below);
     section.split("--- ").next().unwrap_or_default()

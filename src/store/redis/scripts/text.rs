@@ -1,6 +1,4 @@
-//! Texts of scripts.
-
-/// The text of a script and the hash under which a server keeps it.
+/// The text of a script, and the hash that identifies it on the server.
 pub(crate) struct Text {
     pub(crate) source: String,
     pub(crate) hash: String,

@@ -1,15 +1,15 @@
-//! Calls that decisions of the same moment share.
+//! Calls shared by concurrent decisions.
 //!
-//! Three bounds, and none of them is a setting, because each follows from what it is for:
+//! Three limits, none of which is a setting:
 //!
-//! - **The wait for company.** A call leaves at once while few are in flight, or as soon as it is full. Otherwise it waits
-//!   until one of them has returned, which on a near server takes less than a millisecond, or for [`PATIENCE`](queue::PATIENCE): the
-//!   distance of the server is paid for once, by the call, and not once more by the wait.
-//! - **The calls in flight.** They follow the distance of the server: one for each `PATIENCE` that a round trip takes at
-//!   least. More would only queue up inside of the server.
-//! - **The queue.** Decisions that come faster than the server makes them wait one behind the other, in the end each for
-//!   longer than its deadline, and the server would work in vain. Those that cannot be answered in time any more are
-//!   cut off (see [`RoundTrips`](crate::round_trips::RoundTrips)); the others are.
+//! - **The wait for further decisions.** A call is sent immediately while few calls are in flight, or as soon as it is
+//!   full. Otherwise, it waits until a call returns, which takes less than a millisecond on a close server, but at most
+//!   for [`PATIENCE`](queue::PATIENCE), so that a decision never waits for another round trip to a distant server.
+//! - **The calls in flight.** Their maximum increases by one for each `PATIENCE` of the shortest round trip. Additional
+//!   calls would only be queued by the server.
+//! - **The queue.** Above the throughput of the server, all decisions would eventually wait for longer than their
+//!   deadline, and the server would work for nothing. Decisions that cannot be made in time are therefore rejected (see
+//!   [`RoundTrips`](crate::round_trips::RoundTrips)), so that the others are made.
 
 mod queue;
 
@@ -45,31 +45,29 @@ use crate::{
     error::{StoreError, StoreErrorKind},
 };
 
-/// The maximum number of decisions that wait for a call. Beyond it the store is overloaded: more calls would cost
-/// the server more, just then.
+/// The maximum number of queued decisions. Beyond it, the store is overloaded, and further calls would make it worse.
 const QUEUE: usize = 65_536;
 
-/// For so long decisions go alone after the server has rejected a shared call: should one caller's state be at fault, it
-/// fails alone.
+/// The time without shared calls after the server rejected one: if the state of one caller is the cause, only its
+/// decisions fail.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Lets decisions that are under way at the same time share calls.
+/// Combines concurrent decisions into shared calls.
 ///
-/// Few decisions go alone: sharing takes another task, and gains nothing while the server is idle.
+/// Under low load, decisions have calls of their own, because sharing needs another task and gains nothing.
 pub(super) struct SharedCalls {
     bounds: Bounds,
     under_way: Arc<AtomicUsize>,
     queue: ArcSwapOption<Queue>,
 }
 
-/// The way to the task that makes calls.
 #[derive(Clone)]
 struct Queue {
     sender: mpsc::Sender<QueuedPlan>,
     progress: Arc<Progress>,
 }
 
-/// Counts a decision that is under way.
+/// Counts a running decision until dropped.
 pub(super) struct RunningDecision(Arc<AtomicUsize>);
 
 impl Drop for RunningDecision {
@@ -79,7 +77,6 @@ impl Drop for RunningDecision {
 }
 
 impl SharedCalls {
-    /// Up to `most` decisions share a call.
     pub(super) fn new(most: usize, connections: u32) -> Self {
         Self {
             bounds: Bounds::new(most, connections),
@@ -88,8 +85,8 @@ impl SharedCalls {
         }
     }
 
-    /// Queues a plan for a call that others share, and returns the way on which it is answered. Returns a plan that needs a
-    /// call of its own.
+    /// Queues a plan for a shared call and returns the receiver of its answer, or returns a plan that needs a call of
+    /// its own.
     pub(super) fn queue(
         &self,
         server: &Arc<Server>,
@@ -98,7 +95,7 @@ impl SharedCalls {
         let others = self.under_way.fetch_add(1, Ordering::Relaxed);
         let running = RunningDecision(Arc::clone(&self.under_way));
         let is_busy = self.bounds.decisions > 1 && others >= self.bounds.calls;
-        // Slots have a name of their own in each call.
+        // Each call that acquires slots needs its own lease.
         let is_simple = plan.mode() == Mode::Whole && !plan.takes_slots() && Call::has_room_for(&plan);
         if !is_busy || !is_simple || is_paused(server) {
             return (running, Err(plan));
@@ -130,8 +127,8 @@ impl SharedCalls {
                 Err(TrySendError::Closed(waiting)) => waiting,
             };
         }
-        // There is no task, or it is about to end, or its runtime has ended. Should another thread do the same now, the
-        // task that is forgotten ends when it has done its work.
+        // There is no task, or it is ending, or its runtime has ended. If another thread starts one concurrently, the
+        // replaced task ends after its work.
         let Ok(runtime) = Handle::try_current() else {
             return Some(waiting.plan);
         };
@@ -145,7 +142,7 @@ impl SharedCalls {
         sent.err().map(|unsent| unsent.into_inner().plan)
     }
 
-    /// Waits until all decisions that are queued by now are in a call, or until only the server keeps them from it.
+    /// Waits until all queued decisions are in a call, or until only the server delays them.
     pub(super) async fn catch_up(&self) {
         let queue = self.queue.load_full();
         if let Some(queue) = queue {
@@ -159,13 +156,12 @@ fn is_paused(server: &Server) -> bool {
     until != 0 && Clock::system().now().as_micros() < until
 }
 
-/// The answer of a call that others share.
 pub(super) fn shared_answer(answered: Result<Acquired, RecvError>) -> Acquired {
     let cancelled = |_| StoreError::new(StoreErrorKind::Unavailable, "the shared call was cancelled");
     answered.map_err(cancelled)?
 }
 
-/// Makes one call and answers all its decisions; ends as soon as all of them are cancelled.
+/// Makes one call and answers all its decisions. Ends early if all of them are cancelled.
 async fn call(server: Arc<Server>, waiting: Vec<QueuedPlan>) {
     let (plans, mut answers): (Vec<_>, Vec<_>) = waiting.into_iter().map(|it| (it.plan, it.answer)).unzip();
     let call = Call::acquire_each(&server, &plans);

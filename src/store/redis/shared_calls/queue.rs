@@ -1,4 +1,4 @@
-//! The queue of decisions, and the task that makes calls of them.
+//! The queue of decisions, and the task that combines them into calls.
 
 use std::{
     future::Future,
@@ -23,41 +23,40 @@ use crate::{
     sync::last_turn::LATE_TIMER,
 };
 
-/// The number of calls in flight for each connection before further decisions wait for company. Without a wait there would
-/// be nothing to share, and with one call only the server would wait for us.
+/// Calls in flight per connection before further decisions wait to be combined. Without waiting, there would be nothing
+/// to combine, and with only one call, the server would wait for this process.
 const CALLS_PER_CONNECTION: usize = 2;
 
-/// The maximum number of calls in flight for each connection, however distant the server is.
+/// The maximum number of calls in flight per connection, for any round trip.
 const MOST_CALLS_PER_CONNECTION: usize = 32;
 
-/// The time that a call waits for company. Tokio's timers add up to a millisecond.
+/// The maximum time that a call waits for further decisions. Tokio's timers add up to a millisecond.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// A wait that is no longer is not because of the queue.
+/// Up to this duration, a wait is not caused by the queue.
 const USUAL_WAIT: Duration = Duration::from_millis(5);
 
-/// The time for which a process counts as busy after a late timer. A few turns of its tasks take as long.
+/// The time for which a process counts as busy after a late timer, equal to a few turns of its tasks.
 const BUSY_PROCESS: Duration = Duration::from_millis(250);
 
-/// A round trip that took longer is none: the server was stopped.
+/// Longer round trips are ignored, because the server was stopped.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(100);
 
-/// The distance of the server is the shortest round trip of the last one or two such times.
+/// The distance of the server is the shortest round trip of the current and the previous window.
 const DISTANCE_WINDOW: Duration = Duration::from_secs(10);
 
-/// The task ends after so long without anything to do.
+/// The task ends after this time without work.
 const IDLE: Duration = Duration::from_secs(1);
 
 pub(super) type Acquired = Result<Measurement, StoreError>;
 
-/// The bounds of the calls of one store.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// Decisions of a call.
+    /// Decisions per call.
     pub(super) decisions: usize,
-    /// Calls in flight before others wait for company.
+    /// Calls in flight before further decisions wait to be combined.
     pub(super) calls: usize,
-    /// Calls in flight at most.
+    /// The maximum number of calls in flight.
     most_calls: usize,
 }
 
@@ -71,23 +70,22 @@ impl Bounds {
     }
 }
 
-/// A decision that waits for a call.
 pub(super) struct QueuedPlan {
     pub(super) plan: Plan,
     pub(super) answer: oneshot::Sender<Acquired>,
     pub(super) since: Instant,
-    /// The time that the task had waited for the server until then.
+    /// `Progress::server_time` when the plan was queued.
     pub(super) server_time: Duration,
 }
 
-/// The progress of the task, for those who wait until their plans are sent.
+/// The progress of the task, for callers that wait until their plans are sent.
 pub(super) struct Progress {
     start: Instant,
-    /// In microseconds: all plans that were queued before are in a call.
+    /// In microseconds: all plans queued earlier are in a call.
     taken_until: AtomicU64,
-    /// True while the task waits for a server that does not answer, and has as many calls as there is room for.
+    /// True while all calls in flight wait for a server that does not respond.
     awaits_server: AtomicBool,
-    /// In microseconds: the time that the task has waited for the server so far.
+    /// In microseconds: the time for which the task has waited for the server.
     awaited: AtomicU64,
 }
 
@@ -112,17 +110,17 @@ impl Progress {
     }
 
     fn awaited(&self, time: Duration) {
-        // The task alone writes it.
+        // Only the task writes this.
         let before = self.awaited.load(Ordering::Relaxed);
         self.awaited.store(before + time.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// The time that the task has waited for the server since it was created.
+    /// Returns the time for which the task has waited for the server since its start.
     pub(super) fn server_time(&self) -> Duration {
         Duration::from_micros(self.awaited.load(Ordering::Relaxed))
     }
 
-    /// Waits until all plans that are queued by now are in a call, or until only the server keeps them from it.
+    /// Waits until all queued plans are in a call, or until only the server delays them.
     pub(super) async fn catch_up(&self, queue: &mpsc::Sender<QueuedPlan>) {
         let now = self.micros(Instant::now());
         while queue.capacity() < queue.max_capacity()
@@ -135,7 +133,7 @@ impl Progress {
 }
 
 impl QueuedPlan {
-    /// No answer can be there in time.
+    /// Rejects the plan because no reply can arrive in time.
     pub(super) fn reject(self) {
         let message = "more decisions wait for the server than it makes";
         let _ = self
@@ -144,7 +142,7 @@ impl QueuedPlan {
     }
 }
 
-/// Ends when the store is gone or nothing has come for a while, and all is decided.
+/// Ends when the store is dropped or the queue was idle, and all decisions are made.
 pub(super) async fn work<F, C>(call: F, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds, progress: Arc<Progress>)
 where
     F: FnOnce(Vec<QueuedPlan>) -> C + Clone + Send + 'static,
@@ -162,35 +160,34 @@ where
         match timeout(IDLE, queue.recv_many(&mut waiting, bounds.decisions)).await {
             Ok(0) => break,
             Ok(_) => {}
-            // Decisions that arrived in the last moment are still taken.
+            // Decisions that were queued in the meantime are still received.
             Err(_) => queue.close(),
         }
         let is_full = waiting.len() + queue.len() >= bounds.decisions;
         calls.turn(is_full).await;
         fill(&mut waiting, &mut queue, &calls).await;
         progress.taken(&waiting);
-        // Also those that are cancelled: what was asked for is charged.
+        // Includes cancelled decisions, because requested charges are always made.
         while !waiting.is_empty() {
             calls.start(call.clone(), next_call(&mut waiting, bounds.decisions));
         }
     }
-    // `join_all` would panic where the runtime ends and takes the calls with it.
+    // `join_all` would panic if the runtime ends and cancels the calls.
     while calls.in_flight.join_next().await.is_some() {}
 }
 
-/// The calls in flight.
 struct Calls {
     bounds: Bounds,
-    /// Each returns the time that it has taken.
+    /// Each returns its duration.
     in_flight: JoinSet<Duration>,
     round_trips: RoundTrips,
-    /// The end of a time in which replies may lie unread, because timers are late.
+    /// The end of the period in which replies may be unread, because timers are late.
     busy_until: Option<Instant>,
     progress: Arc<Progress>,
 }
 
 impl Calls {
-    /// The task makes the call's future itself, in the place in which it waits: handed over, it would be copied ten times.
+    /// The task creates the future of the call in its final place, because passing it on would copy it ten times.
     fn start<C>(&mut self, call: impl FnOnce(Vec<QueuedPlan>) -> C + Send + 'static, plans: Vec<QueuedPlan>)
     where
         C: Future<Output = ()> + Send,
@@ -202,10 +199,10 @@ impl Calls {
         }));
     }
 
-    /// Waits until one more may leave, which is full already or may find company meanwhile.
+    /// Waits until another call may start. A call that is not full waits for further decisions.
     ///
-    /// In a process that has more work than processors, replies lie unread for longer than the server takes for them. Then
-    /// the number of calls without a reply says nothing about the server, and to wait for one costs a turn of all tasks.
+    /// In an overloaded process, replies are unread for longer than the server needs for them. The number of calls in
+    /// flight then says nothing about the server, and waiting for one of them costs a turn of all tasks.
     async fn turn(&mut self, is_full: bool) {
         while let Some(ended) = self.in_flight.try_join_next() {
             self.ended(ended);
@@ -223,7 +220,7 @@ impl Calls {
         self.progress.awaits_server.store(false, Ordering::Release);
     }
 
-    /// The number of calls that the server's distance has room for.
+    /// Returns the maximum number of calls in flight for the distance of the server.
     fn most(&self) -> usize {
         let Bounds { calls, most_calls, .. } = self.bounds;
         if self.is_process_busy() {
@@ -235,8 +232,8 @@ impl Calls {
         })
     }
 
-    /// Waits for one call to return, for `PATIENCE` at most. Returns the time if none has returned, and none if that is because
-    /// the process was too busy.
+    /// Waits for up to `PATIENCE` until a call returns. Returns the waiting time if none has returned, unless the
+    /// process was too busy.
     async fn wait_for_one(&mut self) -> Option<Duration> {
         let since = Instant::now();
         let returned = timeout(PATIENCE, self.in_flight.join_next()).await;
@@ -255,15 +252,15 @@ impl Calls {
         None
     }
 
-    /// Returns `true` if a decision has waited for the server for so long that no answer can be there before its deadline, or if
-    /// no one waits for it any more. A decision that this process has kept waiting is still sent.
+    /// Returns `true` if a decision has waited for the server for so long that no reply can arrive before its deadline,
+    /// or if it was cancelled after its deadline. Decisions delayed by this process are still sent.
     fn is_too_late(&self, plan: &QueuedPlan, now: Instant) -> bool {
         let waited = now.saturating_duration_since(plan.since);
         let Some(deadline) = plan.plan.deadline().filter(|_| waited > USUAL_WAIT) else {
             return false;
         };
         let round_trip = self.round_trips.shortest().unwrap_or_default().min(LONGEST_ROUND_TRIP);
-        // Of a short deadline, a busy server may take a quarter.
+        // With a short deadline, a busy server may take a quarter of it.
         let needed = round_trip.max(BUSY_SERVER.min(deadline / 4));
         let for_server = self.progress.server_time().saturating_sub(plan.server_time);
         let is_for_server = for_server >= waited * 3 / 4;
@@ -275,14 +272,14 @@ impl Calls {
     }
 
     fn ended(&mut self, call: Result<Duration, JoinError>) {
-        // A call that has panicked says nothing about the server.
+        // Panicked calls say nothing about the server.
         if let Ok(round_trip) = call {
             self.round_trips.record(round_trip, Instant::now());
         }
     }
 }
 
-/// The decisions for one call: all of them, unless they would keep the server from others for long.
+/// Takes the decisions for one call: all of them, unless they would block the server for too long.
 fn next_call(waiting: &mut Vec<QueuedPlan>, capacity: usize) -> Vec<QueuedPlan> {
     let mut work = 0;
     let is_too_much = |waiting: &QueuedPlan| {
@@ -290,13 +287,13 @@ fn next_call(waiting: &mut Vec<QueuedPlan>, capacity: usize) -> Vec<QueuedPlan> 
         work > Call::MOST_WORK
     };
     let count = waiting.iter().position(is_too_much).unwrap_or(waiting.len());
-    // One alone may be more.
+    // A single decision may exceed the limit.
     let mut rest = waiting.split_off(count.max(1));
     rest.reserve(capacity);
     std::mem::replace(waiting, rest)
 }
 
-/// Takes as many decisions out of the queue as a call has room for. Those for which it is too late are rejected.
+/// Receives decisions until the call is full, and rejects those that are too late.
 async fn fill(waiting: &mut Vec<QueuedPlan>, queue: &mut mpsc::Receiver<QueuedPlan>, calls: &Calls) {
     loop {
         let most = calls.bounds.decisions;
@@ -340,14 +337,14 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_millis(50);
 
-    /// A server that answers each call after a time of its own, and carries out only so many at once.
+    /// A server with a response time per call, and a limit on concurrent calls.
     #[derive(Clone)]
     struct Server(Arc<Inner>);
 
     struct Inner {
         round_trips: Box<dyn Fn(usize) -> Duration + Send + Sync>,
         at_once: Semaphore,
-        /// Decisions of each call, and how many calls were in flight when it came.
+        /// The decisions of each call, and the calls in flight when it arrived.
         calls: Mutex<Vec<(usize, usize)>>,
         in_flight: AtomicUsize,
     }
@@ -379,7 +376,6 @@ mod tests {
             }
         }
 
-        /// A queue to it.
         fn queue(&self) -> Queue {
             let (sender, receiver) = mpsc::channel(QUEUE);
             let (server, progress) = (self.clone(), Progress::new());
@@ -434,7 +430,7 @@ mod tests {
         assert_eq!(sizes(logs.into_iter().chain(plans(windows(1), 40)).collect()), [2, 41]);
     }
 
-    /// The answer and when it was there; none within the deadline.
+    /// Returns the answer, or `None` after the deadline, and the elapsed time.
     async fn ask(queue: Queue, plan: Plan, deadline: Duration) -> (Option<Acquired>, Duration) {
         let (answer, answered) = oneshot::channel();
         let since = Instant::now();
@@ -449,7 +445,7 @@ mod tests {
         (answer, since.elapsed())
     }
 
-    /// So many decisions a millisecond, for so many milliseconds.
+    /// Sends `per_milli` decisions per millisecond for `millis` milliseconds.
     async fn load(server: &Server, per_milli: impl Fn(u64) -> usize, millis: u64) -> Vec<(Option<Acquired>, Duration)> {
         let (queue, plan) = (server.queue(), plan());
         let mut asked = Vec::new();
@@ -462,7 +458,7 @@ mod tests {
         join_all(asked).await.into_iter().map(Result::unwrap).collect()
     }
 
-    /// 1 500 a second, as they come: most often one or two in a millisecond, and a burst now and then.
+    /// About 1,700 per second: one or two per millisecond, with occasional bursts.
     fn usual(milli: u64) -> usize {
         1 + usize::from(milli.is_multiple_of(2)) + if milli.is_multiple_of(100) { 20 } else { 0 }
     }
@@ -471,8 +467,8 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Found with a Redis 30 ms away: decisions waited for a round trip before they were sent, and 76 % of them were too
-    /// late.
+    /// Regression test: with a Redis 30 ms away, decisions waited for a round trip before they were sent, and 76% were
+    /// too late.
     #[tokio::test(start_paused = true)]
     async fn a_decision_about_a_distant_server_waits_a_few_milliseconds_and_not_a_round_trip_more() {
         for (from, to) in [(20, 20), (24, 24), (30, 30), (40, 40), (25, 35)] {
@@ -486,7 +482,7 @@ mod tests {
                 "{to} ms"
             );
             assert!(longest <= millis(to + 5), "{to} ms: {longest:?}");
-            // One in each millisecond.
+            // One per millisecond.
             assert!(server.calls() <= 1_000, "{to} ms: {} calls", server.calls());
             let distance = usize::try_from(to).unwrap();
             assert!(
@@ -497,7 +493,7 @@ mod tests {
         }
     }
 
-    /// A full call waits for no company: with a pause after each of them, a distant server made 32 decisions in 2 ms.
+    /// Regression test: a pause after each full call limited a distant server to 32 decisions per 2 ms.
     #[tokio::test(start_paused = true)]
     async fn a_distant_server_is_asked_for_as_many_decisions_as_a_near_one() {
         let server = Server::new(usize::MAX >> 4, |_| millis(30));
@@ -508,10 +504,10 @@ mod tests {
         assert!(server.calls() <= 600, "{}", server.calls());
     }
 
-    /// More calls do not help an overloaded server, nor do calls for requests that were cancelled.
+    /// More calls do not help an overloaded server, nor do calls for cancelled requests.
     #[tokio::test(start_paused = true)]
     async fn an_overloaded_server_gets_full_calls_few_at_a_time_and_makes_as_many_decisions_as_it_can() {
-        // One call a millisecond: 32 000 decisions a second. Half as many again are asked for.
+        // One call per millisecond, so 32,000 decisions per second. The load is 50% higher.
         let server = Server::new(1, |_| millis(1));
         let answers = load(&server, |_| 48, 300).await;
         let made = answers
@@ -532,7 +528,7 @@ mod tests {
         assert!(server.most_in_flight() <= 6, "{}", server.most_in_flight());
     }
 
-    /// However long the server was stopped, what still has time is decided.
+    /// Decisions whose deadline has not passed are made, however long the server was stopped.
     #[tokio::test(start_paused = true)]
     async fn what_waits_while_the_server_is_stopped_is_decided_when_it_goes_on() {
         let start = Instant::now();
@@ -547,7 +543,7 @@ mod tests {
         assert!(server.most_in_flight() <= 64);
     }
 
-    /// A process that was held up finds all at once in its queue.
+    /// A process that was stopped finds a burst in its queue.
     #[tokio::test(start_paused = true)]
     async fn a_burst_is_decided_to_its_end_and_not_taken_for_an_overload() {
         let server = Server::new(4, |_| millis(1));
@@ -556,8 +552,8 @@ mod tests {
         assert!(answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))));
     }
 
-    /// Found with 1 500 connections on two busy processors: the queue rejected what it had kept waiting itself, and all of it
-    /// passed uncounted.
+    /// Regression test with 1,500 connections on two busy processors: the queue rejected decisions that it had delayed
+    /// itself, so they passed uncounted.
     #[tokio::test(start_paused = true)]
     async fn decisions_that_a_busy_process_has_kept_waiting_are_sent_within_a_few_turns_and_not_rejected() {
         let server = Server::new(usize::MAX >> 4, |_| millis(1));
@@ -574,7 +570,7 @@ mod tests {
             assert!(queue.sender.try_send(waiting).is_ok());
             answers.push(answered);
         }
-        // Each task gets its turn every 100 ms.
+        // Each task runs every 100 ms.
         for _ in 0..12 {
             advance(millis(100)).await;
         }
@@ -583,7 +579,7 @@ mod tests {
         assert_eq!(undecided, 0);
     }
 
-    /// A decision whose deadline expires is sent first, unless the server does not answer.
+    /// A decision is sent when its deadline expires, unless the server does not respond.
     #[tokio::test(start_paused = true)]
     async fn catching_up_waits_until_plans_are_sent_but_not_for_a_server_that_is_stopped() {
         let server = Server::new(usize::MAX >> 4, |_| millis(60_000));
@@ -604,7 +600,7 @@ mod tests {
         asked.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
-    /// Without a deadline no decision is too late.
+    /// Decisions without a deadline are never too late.
     #[tokio::test(start_paused = true)]
     async fn a_decision_without_a_deadline_waits_for_as_long_as_it_takes() {
         let server = Server::new(1, |_| millis(20));
