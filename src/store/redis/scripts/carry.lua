@@ -1,5 +1,5 @@
-  -- Levels of policies that only another instance has are brought forward by their own rule, and kept until they are
-  -- empty. Those that were charged last come first, and where there are too many, the last ones are left out.
+  -- Levels of policies that only other instances have are updated by their own algorithm, and kept until they are
+  -- empty. The most recently charged levels come first; if there are too many, the last ones are dropped.
   if header + known * size < last then
     local own = count
     for position = header + 1, last, size do

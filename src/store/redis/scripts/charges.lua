@@ -10,27 +10,26 @@
   width = width + 2
   local birth_place = width
 
-  -- `levels` is what the value holds after the charges, if all of them fit, and `whole` the weight and the drain of each,
-  -- of which the narrow layout has the one in short and not the other. There are places for three buckets from the start,
-  -- because a table that grows is dear.
+  -- `levels` is the value after the charges, if all of them fit. `whole` contains the weight and the drain of each
+  -- level; in the narrow layout, the weight is shortened and the drain is omitted. The tables have room for three
+  -- buckets, because growing a table is expensive.
   local levels = { NARROW + WITH_BIRTH, now, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil }
   local whole, count, is_wide = { nil, nil, nil, nil, nil, nil }, 0, is_old
-  -- Tables for what is not a bucket are made when they are needed.
+  -- Tables for other algorithms than buckets are created on demand.
   local kinds, logs, slots
-  -- is_used: true if anything is used of what the value holds. spent: what a policy has used after its charge, in its
-  -- own weight.
+  -- is_used: true if the value contains any usage. spent: the usage of a policy after its charge, in its weight.
   local known, longest, is_used, spent = 0, 0, false, nil
   local is_short = not is_old and (layout == NARROW or layout == NARROW_MIXED)
   for charge_position = first_charge, last_charge, CHARGE do
     local id, short, limit, bound, charge, weight, drain = read('<I4I3ddddd', charges, charge_position)
 --- cost
-    -- A policy with quota 0 takes nothing.
+    -- A policy with quota 0 is charged nothing.
     if charge ~= 0 and (limit ~= 0 or receipt) then is_charged = true end
     if is_moving then charge = 0 end
     local is_shadow = limit < 0
     if is_shadow then limit = -limit end
 
-    -- Most often a level stands where the last writer, with the same policies, has put it.
+    -- The last writer usually had the same policies, so the level is usually at this position.
     local found, a, b, c, kind, magnitude
     if drain ~= SLIDING_LOG and drain ~= CONCURRENCY then
       local position = header + 1 + size * count

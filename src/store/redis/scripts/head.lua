@@ -1,51 +1,53 @@
--- Decisions of some plans, one after the other, each all or nothing; or the settlement of one for one partition.
+-- Decides plans one after another, each of them completely or not at all, or settles the charge of a plan to one
+-- partition.
 --
--- KEYS      the partition, and a key for each log and each limit of concurrent requests, in the policies' order; then the
+-- KEYS      the partition and a key for each log and each concurrency limit, in the order of the policies; then the
 --           same for each further partition
--- ARGV[1]   for each policy: its id, its weight in three bytes, limit, bound, the charge, weight and drain; the limit is
---           negative for a shadow, which rejects nothing and takes no charge that is above it. After them the eight
---           bytes of the call's number, which is random: what begins with this call takes its own number from it. A
---           policy with a lockout is followed by that, with the lockout's length as its weight
--- ARGV[2]   who holds the slots that are taken or given back; empty if none are
--- ARGV[3]   to settle: the moment of the charge, the birth of what was charged, negative if it is unknown, and for each
---           policy what a refund has to know; empty to decide
--- ARGV[4]   the time in microseconds; tests only, else the server's. What is kept then stays for an hour longer than it
---           is needed, because the server's own time goes on while that of a test stands still
--- ARGV[5]   a byte for each partition, the number of its policies, if there are several partitions
--- ARGV[6]   a byte for each plan, the number of its partitions, if there are several plans. A plan with several partitions
---           is gone through twice: once to find out whether all charges fit, and once to make them
--- ARGV[7]   the borders of calendars, if there are any; ARGV[5] and ARGV[6] may be empty before it
+-- ARGV[1]   for each policy: its ID, its weight in three bytes, limit, bound, charge, weight and drain. The limit of a
+--           shadow policy, which rejects nothing and skips charges above its limit, is negative. A policy with a
+--           lockout is followed by the lockout, whose weight is its duration. The last eight bytes are the random
+--           number of the call, from which the numbers of new births and logs are taken
+-- ARGV[2]   the lease of acquired or released slots, or empty
+-- ARGV[3]   to settle: the time of the charge, its birth (negative if unknown), and the number that a refund needs for
+--           each policy; empty to decide
+-- ARGV[4]   the time in microseconds, for tests; otherwise, the server's time is used. Keys then live for an additional
+--           hour, because the server's time continues while a test clock stands still
+-- ARGV[5]   a byte per partition with the number of its policies, if there are several partitions
+-- ARGV[6]   a byte per plan with the number of its partitions, if there are several plans. A plan with several
+--           partitions is processed twice: first to check that all charges fit, and then to make them
+-- ARGV[7]   calendar boundaries, if needed; ARGV[5] and ARGV[6] may then be empty
 --
--- To settle, a charge is the difference to what was charged before, nothing is rejected, and the limit is the age in
--- microseconds from which a charge is not taken back any more. Levels keep the numbers with which they were written.
+-- To settle, each charge is the difference to the previous charge, nothing is rejected, and the limit is the age in
+-- microseconds from which a charge is not refunded. Levels keep the parameters with which they were written.
 --
--- A plan that is rejected charges nothing. If a bucket was written with other numbers, the plan is gone through once more,
--- to write the level in the numbers of the plan.
+-- A rejected plan charges nothing. If a bucket was written with other parameters, the plan is processed once more, to
+-- convert the level to the parameters of the plan.
 --
--- Returns as doubles the server's time, and of each partition by how much its own time is ahead of that, its birth, and
--- what each policy had used before, and after it what is left of its lockout: the reading of src/algorithm. The reply begins with the first half of the call's
--- number and ends with the second half: a reply that has lost bytes, or is another call's, is found out.
+-- Returns doubles: the server's time, and for each partition the difference between its time and the server's time, its
+-- birth, and the previous usage of each policy, followed by the remaining time of its lockout. These are the readings
+-- of src/algorithm. The reply begins with the first half of the call number and ends with the second, to detect lost
+-- bytes and replies to other calls.
 --
--- The time of a partition stands still while the server's is behind it by a few seconds at most, so that a step of the
--- clock gives no quota twice. What a clock has written that is farther ahead belongs to now.
+-- The time of a partition stands still while the server's time is behind it by a few seconds at most, so that a clock
+-- step does not grant quota twice. Values from further in the future are treated as written now.
 --
--- A value is a byte for its layout, the moment to which its levels belong, its birth, and the levels: policy id, weight of
--- a unit, used weight, drain per microsecond. The birth is a number of those who have begun it: a charge that was made
--- before is not given back to it. The narrow layout has used weights below 2^32, leaves out a drain, which is 1, and
--- writes a weight as m * 16 + e, which stands for m * 5^e. Where not all levels are buckets, mixed layouts have a byte
--- more, that says what a level is. The level of a window has in place of weight, used and drain: its length in seconds,
--- the count of this window, the count of the last one; the byte that says so also has the exponent of the power of two
--- above the quota that was charged last, which bounds late charges. That of a calendar's window has the window's start in seconds in
--- place of the last count. Where its length is 0, the second is a moment of the window that is meant.
+-- A value consists of a byte for its layout, the time of its levels, its birth, and the levels: policy ID, weight of a
+-- unit, used weight, drain per microsecond. The birth identifies the lifetime of the value: earlier charges are not
+-- refunded to it. In the narrow layout, used weights are below 2^32, the drain is 1 and omitted, and a weight is m * 16
+-- + e, for m * 5^e. If not all levels are buckets, mixed layouts have another byte for the kind of each level. The
+-- level of a window has its length in seconds, the count of the current window and the count of the previous window in
+-- place of weight, usage and drain. Its kind also contains the exponent of the power of two above the quota that was
+-- charged last, which limits late charges. The level of a calendar window has the start of the window in seconds in
+-- place of the previous count. If its length is 0, the second is any time within the window.
 --
--- Layouts above these and up to 31 are those of newer releases: their values stay, and nothing is charged. The birth in the
--- reply is then -1.
+-- Layouts above these, up to 31, belong to newer releases: their values are not changed, nothing is charged, and the
+-- birth in the reply is -1.
 --
--- Older instances write layouts without a birth, and in the narrow ones weights in four bytes, and do not read others. A
--- value that has one keeps it until it is gone.
+-- Older instances write layouts without a birth, whose narrow variants have weights of four bytes, and cannot read
+-- other layouts. A value in an old layout keeps it until it expires.
 --
--- The arithmetic is that of src/algorithm: integers below 2^53, in the same order. There are no functions here, because
--- making them at each call would take as long as all the rest.
+-- The arithmetic is that of src/algorithm: integers below 2^53, in the same order. There are no functions, because
+-- creating them in each call would take as long as the rest of the script.
 local read, pack, sub, ceil = struct.unpack, struct.pack, string.sub, math.ceil
 local CHARGE, NUMBER_SIZE, NARROW_MAX = 47, 8, 4294967295
 local charges, lease, receipt, clock, part_sizes, plans = unpack(ARGV)
@@ -59,5 +61,5 @@ end
 if receipt == '' then receipt = nil end
 local parts = 1
 if part_sizes then parts = #part_sizes end
--- The reply, the number of plans that are decided, and the first partition of the next one.
+-- The reply, the number of decided plans, and the first partition of the next plan.
 local readings, width, plan, next_part, first_charge = nil, 1, 0, 1, 1

@@ -1,12 +1,11 @@
--- The decisions that take a part of a plan, or nothing of it. Each section has its place in another file.
+-- Decisions that charge a part of a plan or nothing. Each section is inserted into another file.
 --
--- ARGV[6]   '?' only asks whether the plan fits, and what is used. Otherwise the number of units that are wanted, and for
---           each policy the charge of one unit, or 0 where the charge stays as it is: as many units are charged as fit,
---           and one at least. There is one partition then. It is gone through without a unit first, which finds how many
---           are left
+-- ARGV[6]   '?' only returns the decision and the usage. Otherwise, the number of wanted units, and for each policy the
+--           charge per unit, or 0 for a fixed charge: as many units as possible are charged, but at least one. The plan
+--           then has one partition, which is first processed without units, to compute how many remain
 
 --- what
--- Only counters are tried again, whose rest is rounded.
+-- Retries are only needed for sliding counters, which round their remaining units.
 local MOST_TRIES = 8
 local units, most, granted, tries = plans ~= '?' and plans, 0, 0, 0
 if units then most = read('<d', units) end
@@ -21,7 +20,7 @@ plans = nil
     elseif units and tries > 0 and not fits and granted > 1 and tries < MOST_TRIES then
       granted, is_again = granted - 1, true
     end
-    -- The reply is the reading for the units that were granted.
+    -- The reply is the reading for the granted units.
     if is_again then
       tries, width, fits, is_charged = tries + 1, 1, true, false
     elseif not is_moving then

@@ -1,13 +1,13 @@
--- Makes leases of one limit of concurrent requests last for another while, also those that the server has lost.
+-- Renews leases of one concurrency limit, including those that the server has lost.
 --
--- KEYS[1]  who holds a slot
--- ARGV[1]  how long a lease lasts, in microseconds
--- ARGV[2]  the leases, sixteen bytes each, and the eight bytes of the call's number
--- ARGV[3]  the time in microseconds; tests only, else the server's
+-- KEYS[1]  the holders of slots
+-- ARGV[1]  the lease time in microseconds
+-- ARGV[2]  the leases, sixteen bytes each, and the eight bytes of the call number
+-- ARGV[3]  the time in microseconds, for tests; otherwise, the server's time is used
 --
--- Returns the call's number.
+-- Returns the call number.
 local LEASE, NUMBER_SIZE = 16, 8
--- In microseconds; no store gives longer ones.
+-- In microseconds. No store grants longer leases.
 local LONGEST_LEASE = 86400000000
 local now, extra_life = tonumber(ARGV[3]), 3600000
 if not now then
@@ -20,7 +20,7 @@ if type(redis.pcall('ZCARD', KEYS[1])) ~= 'number' then redis.call('DEL', KEYS[1
 for position = 1, #ARGV[2] - NUMBER_SIZE, LEASE do
   redis.call('ZADD', KEYS[1], ends, string.sub(ARGV[2], position, position + LEASE - 1))
 end
--- Leases of another instance may last longer than these.
+-- Leases of other instances may last longer than these.
 local life = tonumber(redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]) - now
 if life > LONGEST_LEASE then life = LONGEST_LEASE end
 redis.call('PEXPIRE', KEYS[1], math.ceil(life / 1000) + extra_life)

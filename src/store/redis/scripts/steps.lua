@@ -1,26 +1,26 @@
 local HEADER, OLD_HEADER, LARGEST = 11, 8, 2048
--- A value that has as many, 26 bytes each at most, is still read.
+-- A value with this many levels, of at most 26 bytes each, is still readable.
 local MOST_LEVELS = 78
 local NARROW, WIDE, NARROW_MIXED, WIDE_MIXED = 1, 2, 3, 4
--- The difference of a layout to the older one with the same levels.
+-- The difference between a layout and the older one with the same levels.
 local WITH_BIRTH = 4
--- Layouts up to this one are of this release or of newer ones.
+-- Layouts up to this number belong to this release or newer ones.
 local LAST_LAYOUT = 31
--- For so many microseconds at most, a partition's time stands still.
+-- The maximum time in microseconds for which the time of a partition stands still.
 local MAX_CLOCK_STEP = 5000000
--- Values of a drain that stand for something else.
+-- Special drains of other algorithms.
 local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY, SLIDING_COUNTER, CALENDAR, LOCKOUT = -1, -2, -3, -4, -5, -6
 -- The kinds of levels.
 local BUCKET, WINDOW, COUNTER, DATED = 0, 1, 2, 3
 local EXACT, floor, frexp, ldexp = 9007199254740992, math.floor, math.frexp, math.ldexp
--- The kind of a window has this times the exponent of the power of two above the quota that was charged last.
+-- Factor in the kind of a window for the exponent of the power of two above the quota that was charged last.
 local MAGNITUDE = 4
--- Larger than any count that charges lead to.
+-- Exceeds every count that charges can reach.
 local MOST_COUNT = 2251799813685248
--- In microseconds: where the numbers of a bucket have changed, its debt may take at least twice this time.
+-- In microseconds: after the parameters of a bucket have changed, its debt may last at least twice this time.
 local SHORTEST_DEBT = 86400000000
--- All entries of a log or of a list of leases may be over at one moment. A charge clears away so many of them, and the call
--- moves so many in all logs together; the next one goes on.
+-- All entries of a log or all leases may expire at once, so each charge removes a limited number of them. A call moves a
+-- limited number of entries from the future to now, in all logs together. Later calls continue.
 local MOST_CLEARED, movable = 100, 1000
 -- In milliseconds.
 local EXPIRY_JITTER = 60000
@@ -28,10 +28,10 @@ local EXPIRY_JITTER = 60000
 --- what
 readings = readings or { clock, nil, nil, nil, nil, nil }
 local part, last_part, key_index, last_charge = next_part - 1, next_part - 1, next_part - 1, first_charge - 1
--- The plan at hand: where it begins, and once it is charged, the width of its readings.
+-- The current plan: where it begins, and once it is charged, the width of its readings.
 local first_part, first_key, charges_before, told
 local is_trial, fits, is_charged = false, true, false
--- A rejected plan whose buckets were written with other numbers is gone through once more, without a charge.
+-- A rejected plan whose buckets were written with other parameters is processed once more, without charges.
 local may_move, is_changed, is_moving = not receipt, false, false
 while true do
   part = part + 1

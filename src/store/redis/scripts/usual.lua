@@ -1,12 +1,13 @@
--- The usual case, in half the time: nothing to settle, and values that hold up to four narrow buckets, those of the plan
--- in its order. Whatever is otherwise is left to the steps below, beginning with the first plan that is. No plan has a
--- partition twice.
+-- The fast path, which takes half the time: no settlements, and values with up to four narrow buckets in the order of
+-- the plan. From the first plan that does not qualify, the general steps below take over. No plan contains a partition
+-- twice.
 local LEVELS = '<BI7I3I4I3I4I4I3I4I4I3I4I4I3I4'
 if not receipt then
   local redis = redis
   local count, counted, sizes, format = (#charges - NUMBER_SIZE) / CHARGE, 0, nil, nil
   if part_sizes then sizes, readings = { string.byte(part_sizes, 1, parts) }, { clock } end
-  -- The plan at hand: its last partition, and what is written to the others once all of it fits: three values for each.
+  -- The current plan: its last partition, and the writes to the other partitions once everything fits, as three values
+  -- each.
   local last_part, held, waiting, fits, is_charged = 0, nil, 0, true, false
   local told, first = width, first_charge
   for part = 1, parts do
@@ -21,7 +22,7 @@ if not receipt then
     end
     local key = KEYS[part]
     local value = redis.pcall('GET', key)
-    -- Locals, because tables and what is read from them would cost as much as all the rest.
+    -- Locals, because tables and reads from them would cost as much as everything else.
     local layout, at, birth, id1, short1, used1, id2, short2, used2, id3, short3, used3, id4, short4, used4
     if not value then
       at = clock
@@ -43,7 +44,8 @@ if not receipt then
       if longest > 0 then
         packed = pack(format, 5, clock, birth,
           id1, short1, used1, id2, short2, used2, id3, short3, used3, id4, short4, used4)
-        -- Rounded up, and as a string: Redis would write a number with 17 digits, 4 % of this script's instructions.
+        -- Rounded up and as a string: Redis would format a number with 17 digits, which takes 4% of this script's
+        -- instructions.
         life = string.format('%d', (longest + 999) / 1000 + extra_life)
       end
       if part < last_part then
@@ -62,7 +64,7 @@ if not receipt then
       end
     end
     if not sizes then
-      -- Packed at once: to put three strings together takes 3 % of this script's instructions.
+      -- Packed directly, because concatenating three strings takes 3% of this script's instructions.
       local first, last = read('<I4I4', charges, #charges - 7)
       if count == 1 then return pack('<I4ddddI4', first, clock, 0, birth, amount1, last) end
       if count == 2 then return pack('<I4dddddI4', first, clock, 0, birth, amount1, amount2, last) end

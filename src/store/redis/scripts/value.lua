@@ -1,4 +1,4 @@
-  -- A key of another type, or a value that no release has written, is as good as none. A value of a newer release stays.
+  -- Keys of other types and invalid values are ignored. Values of newer releases are not changed.
   local value = redis.pcall('GET', partition)
   local layout, format, size, header, last = NARROW, '<I4I3I4', 11, HEADER, 0
   local now, at, birth, is_old, is_later, is_newer = clock, clock, nil, false, false, false

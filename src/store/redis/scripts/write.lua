@@ -1,15 +1,15 @@
-  -- A partition without used units ends there: the refund of an older charge does not reach the charges that follow.
+  -- A partition without usage starts a new lifetime, so that refunds of older charges do not affect later charges.
   if not is_used then
     if is_old then birth = 0 else birth = read('<I3', charges, #charges - 7) end
   end
   readings[birth_place] = birth
   if is_newer then
-    -- The number of no birth: the decision is an error.
+    -- This is not a valid birth: the decision is an error.
     readings[birth_place] = -1
     if not receipt then fits = false end
   end
 
-  -- A write of a rejected plan may fail, and changes no answer.
+  -- A failed write of a rejected plan does not change the reply.
   local write = redis.call
   if is_moving then write = redis.pcall end
   if is_trial then
@@ -28,7 +28,7 @@
           if levels[3 * index + 3] > NARROW_MAX or (not is_old and levels[3 * index + 2] == 0) then is_narrow = false end
           if is_old and whole[2 * index - 1] > NARROW_MAX then is_narrow = false end
         end
-        -- A drain has a place of its own in mixed layouts, so that it may be any small number.
+        -- In mixed layouts, the drain has its own field, so any small number is possible.
         local level, fields, own_layout = 'I4I7I7I7', {}, WIDE
         if is_narrow and kinds then level = 'I4I3I4I4' elseif is_narrow then level = 'I4I3I4' end
         if is_narrow and is_old then level = string.gsub(level, 'I3', 'I4') end
@@ -51,8 +51,8 @@
       end
       local life = ceil((longest + ahead) / 1000)
       if kinds then
-        -- The windows of all callers end at one moment, and a server that expires a million keys at once does little else
-        -- meanwhile. So the keys live longer, by chance, but never twice as long.
+        -- The windows of all callers end at the same time, and expiring a million keys at once blocks the server. A
+        -- random delay spreads the expiry, but at most doubles the lifetime of a key.
         local jitter = life
         if jitter > EXPIRY_JITTER then jitter = EXPIRY_JITTER end
         life = life + floor(jitter * read('<I3', charges, #charges - 2) / 16777216)
