@@ -1,4 +1,4 @@
-//! A deadline for calls of a store, which does not blame the store for the delays of this process.
+//! A deadline for store calls that does not blame the store for delays of this process.
 
 use std::{
     borrow::Cow,
@@ -16,27 +16,26 @@ use tokio::{
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// A timer that is later than this found the process busy with other tasks.
+/// A longer timer delay means that the process is overloaded.
 pub(crate) const LATE_TIMER: Duration = Duration::from_millis(5);
 
-/// The maximum time that a call may take beyond its deadline in a process that is late itself.
+/// The maximum extension of a deadline in an overloaded process.
 const LONGEST_TURN: Duration = Duration::from_secs(1);
 
-/// Maximum number of tasks that pass a reply on: the reader, the one that made a shared call, the one that fetches a block of
-/// units, the request that spends one.
+/// The maximum number of tasks that pass on a reply: the reader, the task of a shared call, the task that prefetches a
+/// batch, and the request that spends a unit.
 const HANDS: usize = 4;
 
-/// The reason why a call has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// The store did not answer in time.
+    /// The store did not respond in time.
     Unanswered,
-    /// The process did not come to send the call, or to read its answer.
+    /// This process was too slow to send the call or to read the reply.
     Behind,
 }
 
 impl Late {
-    /// The error of a call to a store, which says nothing against the store if this process is what was late.
+    /// Returns the error of a store call. `Behind` does not count against the store.
     pub(crate) fn error(self, unanswered: impl Into<Cow<'static, str>>) -> StoreError {
         match self {
             Self::Unanswered => StoreError::new(StoreErrorKind::TimedOut, unanswered),
@@ -48,12 +47,12 @@ impl Late {
     }
 }
 
-/// The result of a call, if it is there by the deadline. At the deadline, the store first reads what has arrived (`catch_up`, none
-/// if there is nothing to read).
+/// Returns the result of a call if it completes by the deadline. At the deadline, the store first reads what has
+/// arrived (`catch_up`, `None` if there is nothing to read).
 ///
-/// In a process with more work than processors, the call may not be written yet, or its reply may be on its way through other
-/// tasks. Such a process is found by its late timers. The call then goes on for as long as the store hears from its server,
-/// because a request that is passed uncounted for want of processor time would be one more that the limit does not stop.
+/// In an overloaded process, which late timers show, the call may not have been written yet, or other tasks may still
+/// be passing on the reply. The call then continues while the store sends or receives data. Otherwise, requests would
+/// pass uncounted under the very load that the limit should stop.
 pub(crate) async fn within<T, C: Future<Output = bool>>(
     deadline: Instant,
     call: impl Future<Output = T>,
@@ -64,7 +63,7 @@ pub(crate) async fn within<T, C: Future<Output = bool>>(
         return Ok(result);
     }
     let first = catch_up().ok_or(Late::Unanswered)?;
-    // On the heap, because few calls need it.
+    // Boxed, because few calls need it.
     let mut last_turn = Box::pin(timeout(LONGEST_TURN, last_turn(deadline, first, catch_up)));
     poll_fn(|cx| match call.as_mut().poll(cx) {
         Poll::Ready(result) => Poll::Ready(Ok(result)),
@@ -76,12 +75,12 @@ pub(crate) async fn within<T, C: Future<Output = bool>>(
     .await
 }
 
-/// Ends when the store is what the call waits for.
+/// Ends when the call only waits for the store.
 #[allow(clippy::disallowed_methods, reason = "other tasks take their time")]
 async fn last_turn<C: Future<Output = bool>>(deadline: Instant, first: C, catch_up: impl Fn() -> Option<C>) {
     let mut next = Some(first);
     while let Some(caught_up) = next {
-        // The runtime looks at its sockets before it comes back.
+        // The runtime polls its sockets before it resumes this task.
         yield_now().await;
         let hears = caught_up.await;
         for _ in 0..HANDS {
@@ -95,7 +94,8 @@ async fn last_turn<C: Future<Output = bool>>(deadline: Instant, first: C, catch_
     }
 }
 
-/// Returns `true` if the work ends within a time. Without a runtime, which alone has timers, it is not waited for.
+/// Returns `true` if the work completes within `time`. Without a runtime, there are no timers, and the work is polled
+/// only once.
 pub(crate) async fn ends_within(time: Duration, work: impl Future<Output = ()>) -> bool {
     let mut work = pin!(work);
     let is_over = work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
@@ -115,7 +115,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_millis(50);
 
-    /// Calls that are answered after `answer`, in a process whose tasks get a turn every `turn`.
+    /// A call that completes after `answer`, in a process whose tasks run every `turn`.
     async fn call(answer: Duration, turn: Duration, hears: impl Fn() -> bool) -> (Result<(), Late>, Duration) {
         let start = Instant::now();
         let call = poll_fn(|cx| match start.elapsed() >= answer {

@@ -1,4 +1,4 @@
-//! Locks, caches and random numbers that several rooms share.
+//! Synchronization, collections and random numbers shared by several modules.
 
 pub(crate) mod bounded_map;
 pub(crate) mod last_turn;

@@ -1,12 +1,10 @@
-//! A mutex that a panic does not poison.
-
 use std::{
     fmt,
     sync::{MutexGuard, PoisonError},
 };
 
-/// A lock for code that leaves its value valid at each step: a panic under it can only have come from outside, and later
-/// users go on.
+/// A mutex without poisoning, for code that keeps its value valid at each step: a panic under the lock comes from
+/// outside, and later users can continue.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 

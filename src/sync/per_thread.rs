@@ -1,8 +1,8 @@
-//! Reference counts that threads do not share.
+//! Reference counts that are not shared between threads.
 //!
-//! A counter that two processors write in turn costs each of them some fifty nanoseconds, as long as a decision in memory. So
-//! what each request holds for a while, its policies and the layer itself, is there once for each lane, and a thread clones
-//! that of its lane.
+//! A contended reference count costs about 50 ns per update, as much as an in-memory decision. Values that each request
+//! references, such as its policies and the layer, therefore have one copy per lane, and each thread clones the copy of
+//! its lane.
 
 use std::{
     ops::Deref,
@@ -12,21 +12,21 @@ use std::{
     },
 };
 
-/// Number of lanes. There are more of them than most processors have threads, because threads that come and go take numbers,
-/// too, and two that are busy are not to meet in one.
+/// More lanes than most processors have threads, because short-lived threads take numbers, too, and busy threads should
+/// not share a lane.
 const LANES: usize = 32;
 
-/// The number of this thread: threads that are started together have lanes of their own.
+/// Returns the number of this thread. Threads that are started together get different lanes.
 fn number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
 
     thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
 
-    // A thread that ends has none any more, and may still drop requests.
+    // A thread that is ending has no number, but may still drop requests.
     NUMBER.try_with(|number| *number).unwrap_or_default()
 }
 
-/// A value, and a copy of it for each lane that has asked for one.
+/// A value, with a lazily created copy for each lane.
 #[derive(Debug)]
 pub(crate) struct PerThread<T> {
     first: T,
@@ -41,21 +41,21 @@ impl<T> PerThread<T> {
         }
     }
 
-    /// The value that the copies are made of.
+    /// Returns the original value.
     #[inline]
     pub(crate) fn first(&self) -> &T {
         &self.first
     }
 
-    /// The copy of this thread's lane, which `copy` makes for its first request.
+    /// Returns the copy of this thread's lane, which `copy` creates on first use.
     #[inline]
     pub(crate) fn local(&self, copy: impl FnOnce(&T) -> T) -> &T {
         self.copies[number() % LANES].get_or_init(|| copy(&self.first))
     }
 }
 
-/// A value that shares no cache line with another one, in particular not the reference count before it. Processors fetch
-/// lines of 64 bytes in pairs.
+/// A value that shares no cache line with another one, in particular with the reference count before it. Processors
+/// fetch 64-byte lines in pairs.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
@@ -75,10 +75,10 @@ impl<T: AsRef<[u8]>> AsRef<[u8]> for CachePadded<T> {
     }
 }
 
-/// A reference to a value that all lanes share. Its clones are counted in the lane that it was taken for.
+/// A reference to a shared value, whose clones are counted in one lane.
 pub(crate) type PerThreadRef<T> = Arc<CachePadded<Arc<T>>>;
 
-/// A shared value, with a reference to it for each lane.
+/// A shared value, with a reference per lane.
 #[derive(Debug)]
 pub(crate) struct Shared<T>(Arc<PerThread<PerThreadRef<T>>>);
 
@@ -87,14 +87,14 @@ impl<T> Shared<T> {
         Self(Arc::new(PerThread::new(Arc::new(CachePadded(Arc::new(value))))))
     }
 
-    /// A reference that is counted in this thread's lane.
+    /// Returns a reference that is counted in this thread's lane.
     #[inline]
     pub(crate) fn local(&self) -> PerThreadRef<T> {
         let reference = self.0.local(|first| Arc::new(CachePadded(Arc::clone(first))));
         Arc::clone(reference)
     }
 
-    /// A reference for what lives longer than a request.
+    /// Returns a reference for uses that outlive a request.
     pub(crate) fn whole(&self) -> &Arc<T> {
         self.0.first()
     }
@@ -125,7 +125,7 @@ mod tests {
     fn each_lane_has_a_copy_of_its_own_which_its_threads_keep() {
         let per_thread = PerThread::new(Arc::new(7));
         let here = || Arc::as_ptr(per_thread.local(|first| Arc::new(**first))).addr();
-        // Threads of other tests take numbers, too, so two of these may meet in a lane.
+        // Threads of other tests take numbers, too, so two of these may share a lane.
         let copies: Vec<(usize, [usize; 2])> = thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
                 .map(|_| scope.spawn(|| (number() % LANES, [here(), here()])))

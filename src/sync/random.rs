@@ -1,18 +1,18 @@
-//! Random numbers that need not be secret, only different: pauses of instances, waits of clients, candidates for eviction.
+//! Random numbers that need not be secret: pauses, waits, candidates for eviction.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Any number. Each `RandomState` has other keys; that is randomness enough, and no dependency.
+/// Returns a random number. `RandomState` is keyed randomly, which is sufficient and needs no dependency.
 pub(crate) fn number() -> u32 {
     long_number() as u32
 }
 
-/// The same, twice as long: two of them are equal by a chance of 2⁻⁶⁴.
+/// Returns a random number. Two of them are equal with probability 2⁻⁶⁴.
 pub(crate) fn long_number() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// Any number of numbers, at a nanosecond each: SplitMix64 (Steele, Lea and Flood 2014) from a random start.
+/// A random sequence that takes a nanosecond per number: SplitMix64 (Steele, Lea and Flood 2014) with a random seed.
 #[derive(Debug)]
 pub(crate) struct Sequence(u64);
 
@@ -21,14 +21,14 @@ impl Sequence {
         Self(long_number())
     }
 
-    /// A number below this one, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^= mixed >> 31;
-        // The upper bits of the product: less than one part in 2³² away from even for any bound below 2³².
+        // The upper bits of the product. For bounds below 2³², the bias is less than one part in 2³².
         ((u128::from(mixed) * bound as u128) >> 64) as usize
     }
 }
@@ -49,14 +49,14 @@ mod tests {
             range.start + self.below((range.end - range.start) as usize) as u64
         }
 
-        /// As many of them as one of the range says.
+        /// Creates a list whose length is in the range.
         pub(crate) fn list<T>(&mut self, count: std::ops::Range<u64>, mut item: impl FnMut(&mut Self) -> T) -> Vec<T> {
             (0..self.within(count)).map(|_| item(self)).collect()
         }
     }
 
-    /// Tests a property with inputs that it makes of random numbers. A property that fails says with which start; given to
-    /// `Sequence`, it makes the same input again.
+    /// Tests a property with random inputs. A failing property prints the start of its `Sequence`, which reproduces the
+    /// input.
     pub(crate) fn for_many(cases: usize, property: impl Fn(&mut Sequence)) {
         struct Start(u64);
 

@@ -1,15 +1,15 @@
-//! The contract of Tower: a service is called only after it was polled ready.
+//! Helpers for Tower's contract that a service is polled ready before it is called.
 
 use std::mem;
 
-/// The service that was polled ready; a clone, which need not be ready, takes its place.
+/// Takes the service that was polled ready, and replaces it with a clone, which need not be ready.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
     let clone = service.clone();
     mem::replace(service, clone)
 }
 
-/// A service that was polled ready, before a closure of the program runs. If the closure panics, the service is released: it
-/// may hold a permit that others need.
+/// Guards a ready service while a user-supplied closure runs. If the closure panics, the service is dropped, because it
+/// may hold a permit.
 pub(crate) struct ReadyService<'a, S: Clone>(Option<&'a mut S>);
 
 impl<'a, S: Clone> ReadyService<'a, S> {
@@ -17,7 +17,6 @@ impl<'a, S: Clone> ReadyService<'a, S> {
         Self(Some(service))
     }
 
-    /// Returns the service, which is still ready.
     pub(crate) fn keep(mut self) -> &'a mut S {
         self.0.take().expect("a service is kept once")
     }

@@ -1,23 +1,22 @@
-//! State of many partitions, divided among several locks.
-
 use std::{hash::BuildHasher, sync::MutexGuard};
 
 use foldhash::fast::RandomState;
 
 use crate::{partition::PartitionId, sync::mutex::Mutex};
 
-/// Up to 64 values of which each holds its part of the partitions, under a lock of its own.
+/// Up to 64 shards, each with its own lock and a part of the partitions.
 ///
-/// A partition belongs to one shard by a hash with a random key, so that no client can choose keys that meet in one.
+/// Partitions are assigned to shards by a randomly keyed hash, so that clients cannot choose keys that collide in one
+/// shard.
 pub(crate) struct Sharded<V> {
     shards: Box<[Mutex<V>]>,
     hasher: RandomState,
 }
 
 impl<V> Sharded<V> {
-    /// Divides a cap on the number of partitions, and makes each shard with its part of it.
+    /// Divides a maximum number of partitions among the shards, and creates each with its part.
     ///
-    /// A small cap has few shards: partitions do not fall evenly into small parts.
+    /// A small maximum has few shards, because hashing distributes partitions unevenly among small parts.
     pub(crate) fn new(cap: usize, shard: impl Fn(usize) -> V) -> Self {
         let count = (cap / 1024).clamp(1, 64).next_power_of_two();
         Self {
@@ -26,18 +25,16 @@ impl<V> Sharded<V> {
         }
     }
 
-    /// Locks the shard of a partition.
     #[inline]
     pub(crate) fn lock(&self, partition: PartitionId) -> MutexGuard<'_, V> {
         self.lock_at(self.index(partition))
     }
 
-    /// Locks each shard in turn.
     pub(crate) fn lock_each(&self) -> impl Iterator<Item = MutexGuard<'_, V>> {
         self.shards.iter().map(Mutex::lock)
     }
 
-    /// The index of a partition's shard: who locks several takes them in this order.
+    /// Returns the shard of a partition. Callers that lock several shards must lock them in ascending order.
     #[inline]
     pub(crate) fn index(&self, partition: PartitionId) -> usize {
         (self.hash(partition) >> 32) as usize & (self.shards.len() - 1)
@@ -47,7 +44,7 @@ impl<V> Sharded<V> {
         self.shards[index].lock()
     }
 
-    /// The hash of a partition. Its lower half has no part in the choice of the shard.
+    /// Returns the hash of a partition. Its lower half does not influence the choice of the shard.
     #[inline]
     pub(crate) fn hash(&self, partition: PartitionId) -> u64 {
         self.hasher.hash_one(partition)

@@ -1,5 +1,3 @@
-//! Waits that are part of what a program asks for.
-
 use std::{pin::Pin, time::Duration};
 
 use tokio::time::Sleep;

@@ -14,7 +14,7 @@ use crate::{
     sync::random,
 };
 
-/// How many numbers of a reply belong to a partition as a whole.
+/// The numbers of a reply that belong to a partition as a whole.
 const MOMENT: usize = 2;
 
 /// Replaces the birth in replies about a value of a newer release.
@@ -27,7 +27,7 @@ pub(super) const HALF: usize = 4;
 pub(super) struct ExpectedReply {
     /// Unique for each call.
     number: [u8; 2 * HALF],
-    /// How many numbers the reply contains.
+    /// The length of the reply in numbers.
     width: usize,
     /// The calendars whose boundaries the call contains.
     pub(super) calendars: Calendars,

@@ -19,8 +19,8 @@ local MAGNITUDE = 4
 local MOST_COUNT = 2251799813685248
 -- In microseconds: after the parameters of a bucket have changed, its debt may last at least twice this time.
 local SHORTEST_DEBT = 86400000000
--- All entries of a log or all leases may expire at once, so each charge removes a limited number of them. A call moves a
--- limited number of entries from the future to now, in all logs together. Later calls continue.
+-- All entries of a log or all leases may expire at once, so each charge removes a limited number of them. A call also
+-- moves a limited number of log entries from the future to now. Later calls continue.
 local MOST_CLEARED, movable = 100, 1000
 -- In milliseconds.
 local EXPIRY_JITTER = 60000
