@@ -1,6 +1,6 @@
 //! Types of the `redis` crate that are part of this crate's API.
 //!
-//! They are used by [`RedisStoreBuilder::connect_with`](crate::RedisStoreBuilder::connect_with),
+//! Used by [`RedisStoreBuilder::connect_with`](crate::RedisStoreBuilder::connect_with),
 //! [`RedisStoreBuilder::connection_info_with`](crate::RedisStoreBuilder::connection_info_with) and
 //! [`RedisStore::command`](crate::RedisStore::command). No other item exposes types of that crate.
 //!

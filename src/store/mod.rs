@@ -34,7 +34,7 @@ use crate::{
 /// and [`ready`](Self::ready).
 ///
 /// An error is not a rejection: nothing was decided, and the layer applies its [`FailureMode`](crate::FailureMode).
-/// Stores need no timeouts of their own: the layer drops calls that exceed its deadline.
+/// Stores need no timeouts, because the layer drops calls that exceed its deadline.
 ///
 /// ```
 /// use tower_quota::{Measurement, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
@@ -143,8 +143,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// refunded.
     ///
     /// Layers cache the rejections of remote stores. A layer takes its own settlements into account immediately, but
-    /// settlements made directly on the store only after [at most a second](crate::LimiterBuilder::rejection_cache),
-    /// like those of other instances. To avoid the delay, settle charges of a layer through
+    /// settlements made directly on the store, like settlements of other instances, only after [at most a
+    /// second](crate::LimiterBuilder::rejection_cache). To avoid the delay, settle charges of a layer through
     /// [`ActualCost`](crate::ActualCost) or [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost).
     fn settle(&self, settlement: Settlement) -> StoreFuture<()>;
 
@@ -152,7 +152,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// Slots of requests in progress stay acquired. A [sliding window log](crate::Algorithm::SlidingWindowLog) is reset
     /// only if the plan contains its policy, because in Redis each log has its own key. The counts of all other
-    /// algorithms are reset, even those of policies that the plan does not contain. The cost of the plan is ignored.
+    /// algorithms are reset, including policies that the plan does not contain. The cost of the plan is ignored.
     ///
     /// Layers may continue to reject from their [rejection cache](crate::LimiterBuilder::rejection_cache).
     /// [`Caller::reset`](crate::Caller::reset) clears the cached rejections, too.

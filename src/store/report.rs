@@ -45,7 +45,7 @@ impl StoreReport {
 
     /// Returns warnings about settings of the servers that may later weaken limits, and about failed checks.
     ///
-    /// Warnings are for operators. They contain neither callers nor passwords.
+    /// Warnings are for operators, and contain neither callers nor passwords.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         self.warnings.iter().map(|warning| &**warning)
     }

@@ -207,7 +207,7 @@ impl LayerTelemetry {
     }
 
     fn no_peer_address(&self, scope: &str) {
-        // This is why requests have no key, and a better explanation than that of `no_key`.
+        // The missing address is why requests have no key, and explains more than the event of `no_key`.
         self.told.is_first(Mistake::MissingKey);
         if self.told.is_first(Mistake::NoPeerAddress) {
             // Only this feature knows the type of axum's connect info.

@@ -20,7 +20,8 @@ macro_rules! event {
     }};
 }
 
-/// True if a subscriber is interested in explanations. They have their own target, because they contain addresses.
+/// True if a subscriber is interested in explanations. Explanations have their own target, because they contain
+/// addresses.
 #[cfg(feature = "tracing")]
 macro_rules! is_explained {
     () => {

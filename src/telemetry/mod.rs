@@ -31,7 +31,7 @@
 //! | `tower_quota_state_lost_total` | counter | `scope` | exhausted callers that had their full quota too early, because the store [lost](crate::docs::alerts#the-store-loses-state) their state |
 //! | `tower_quota_new_partitions_total` | counter | `scope` | charges to partitions without state in a remote store: callers that are new, or that were idle for a while. Each needs memory in Redis until its windows end |
 //! | `tower_quota_server_memory_ratio` | gauge | | the highest share of `maxmemory` used by one of the [polled](crate::RedisStoreBuilder::poll_server_info) Redis servers, 0 without a limit. An event names the server |
-//! | `tower_quota_server_evictions_total` | counter | | keys evicted by the polled Redis servers, including those of other programs |
+//! | `tower_quota_server_evictions_total` | counter | | keys evicted by the polled Redis servers, including keys of other programs |
 //! | `tower_quota_circuit_open` | gauge | `scope` | open circuit breakers: each layer has one; on a Redis Cluster it stays closed, see the next row |
 //! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters whose circuit is open, per store of the process; also 1 while a store knows no node at all. Events name the nodes, because changing addresses make poor labels |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests of this process that hold a slot of a concurrency limit |
@@ -71,7 +71,7 @@
 //!
 //! # Alerts
 //!
-//! The expressions are in PromQL. They assume a deadline of 50 ms and histograms with buckets
+//! The expressions are in PromQL. The thresholds assume a deadline of 50 ms and histograms with buckets
 //! (`set_buckets_for_metric`), some of which exceed the threshold of the alert. Each alert links to [its
 //! runbook](crate::docs::alerts). To load the alerts in Prometheus, use `ops/prometheus/alerts.yml` from the
 //! repository. Prometheus adds the labels `namespace` and `job`, which distinguish services with the same scope.
@@ -105,7 +105,7 @@
 //! | [uploads are not counted](crate::docs::alerts#uploads-are-not-counted) | `sum by (namespace, job, scope) (rate(tower_quota_uncounted_content_total[5m])) > 0` | content of unknown length passes uncounted |
 //! | [requests wait for long](crate::docs::alerts#requests-wait-for-long) | `histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_queue_wait_seconds_bucket[5m]))) > 1`, for 5 min | a leaky bucket is close to its maximum queue length |
 //! | [slots are not given back](crate::docs::alerts#slots-are-not-given-back) | `min_over_time(tower_quota_slots_held[1d]) > 0 and tower_quota_slots_held offset 1d` | only for services that are idle at times: a response body or a [`Permit`](crate::Permit) is kept |
-//! | [the memory store is full](crate::docs::alerts#the-memory-store-is-full) | `sum by (namespace, job) (rate(tower_quota_evictions_total[5m])) > 0` | evicted callers, starting with those who used least, have their full quota again: a flood of new keys, or a capacity that is too low |
+//! | [the memory store is full](crate::docs::alerts#the-memory-store-is-full) | `sum by (namespace, job) (rate(tower_quota_evictions_total[5m])) > 0` | evicted callers, the least active first, have their full quota again: a flood of new keys, or a capacity that is too low |
 //! | [estimates are too low](crate::docs::alerts#estimates-are-too-low) | `sum by (namespace, job, scope, unit) (rate(tower_quota_units_total{amount="used"}[1h])) > sum by (namespace, job, scope, unit) (rate(tower_quota_units_total{amount="expected"}[1h]))` | requests use more units than were charged up front, so callers overdraw their policies and are rejected for longer afterwards |
 //! | [charges go astray](crate::docs::alerts#charges-go-astray) | `sum by (namespace, job) (rate(tower_quota_unsettled_total[5m])) > 0`, for 5 min | refunds and late charges are lost, and slots are only released when their lease expires |
 //!
@@ -121,7 +121,7 @@
 //!
 //! If requests stay undecided for 10 s or more while the circuit is closed, a `WARN` event reports the number of
 //! undecided requests (`undecided`), the time (`seconds`), and the number of requests that waited for the store during
-//! that time (`waited`). It is repeated every 10 s while the problem lasts.
+//! that time (`waited`). While the problem lasts, the event is repeated every 10 s.
 //!
 //! # Spans
 //!

@@ -14,7 +14,7 @@ pub(crate) struct ServerInfo {
     pub(crate) used: u64,
     /// In bytes; 0 means no limit.
     pub(crate) limit: u64,
-    /// Evicted keys since the server started, including those of other programs.
+    /// Evicted keys since the server started, including keys of other programs.
     pub(crate) evicted: u64,
     /// True if the server evicts keys when it reaches the limit.
     pub(crate) evicts: bool,

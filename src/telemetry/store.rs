@@ -97,7 +97,7 @@ impl StoreTelemetry {
         self.growth.created();
     }
 
-    /// The store lost the state of a partition that this instance knew to be exhausted.
+    /// The store lost the state of a partition that was exhausted according to this instance.
     pub(crate) fn state_lost(&self, now: Timestamp) {
         self.meters.state_lost(&self.scope);
         self.state_lost.record(now, |suppressed| {

@@ -1,4 +1,4 @@
-//! Decisions: one call each, or one call per cluster slot.
+//! Decisions, with a call each, or a call per cluster slot.
 
 use std::{
     future::{Future, poll_fn},
@@ -52,7 +52,7 @@ impl Engine {
         Box::pin(self.acquire_group_by_group(&plan, groups, lease)).await
     }
 
-    /// Calls all groups concurrently, because the plan charges nothing that would have to be refunded.
+    /// Calls all groups concurrently, because the plan has no charges to refund.
     async fn read_groups(
         &self,
         plan: &Plan,

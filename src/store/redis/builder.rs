@@ -258,8 +258,8 @@ impl RedisStoreBuilder {
     /// [`Overloaded`](crate::StoreErrorKind::Overloaded) without a call.
     ///
     /// Decisions with more than four partitions or sixteen policies, decisions that acquire slots of concurrency
-    /// limits, [peeks](crate::Store::peek) and [partial plans](crate::Plan::allow_partial) have calls of their own. So
-    /// have all decisions if the maximum is 1, in a cluster, and with [`one_slot_per_call`](Self::one_slot_per_call).
+    /// limits, [peeks](crate::Store::peek) and [partial plans](crate::Plan::allow_partial) are called separately. So
+    /// are all decisions if the maximum is 1, in a cluster, and with [`one_slot_per_call`](Self::one_slot_per_call).
     #[must_use]
     pub fn decisions_per_call(mut self, decisions: usize) -> Self {
         self.decisions_per_call = decisions;
@@ -330,8 +330,8 @@ impl RedisStoreBuilder {
     /// [`connection_timeout`](Self::connection_timeout) counts as a failed attempt. The next request, limited by a
     /// circuit breaker, and a background task try again. Connections to sentinels do not use it.
     ///
-    /// The store cannot observe the socket of such a connection. It only notices a closed connection when a call fails,
-    /// and does not retry the call, because the call may have been sent. If the server closes idle connections, set its
+    /// The store cannot observe the socket of such a connection. A closed connection is only noticed when a call fails,
+    /// and the call is not retried, because it may have been sent. If the server closes idle connections, set its
     /// `timeout` to 0. Replies are validated as usual.
     ///
     /// Connections opened with [`AsyncConnectionConfig`](crate::redis::AsyncConnectionConfig) should have no response
@@ -400,9 +400,10 @@ impl RedisStoreBuilder {
     /// Sets whether plans with several partitions are sent in one call per partition. Default: `false`.
     ///
     /// Use this if the URL leads to a proxy that distributes keys among several servers, such as Envoy, Twemproxy and
-    /// the proxies of hosted services. They send a script to the server of its first key. The keys of one partition
-    /// have the same hash tag, `{…}`, which the proxy must respect. A plan with several partitions is then not atomic,
-    /// as in a [cluster](RedisStore#cluster), where this is automatic. A plan with one partition is still one call.
+    /// the proxies of hosted services. Such proxies send a script to the server of its first key. The keys of one
+    /// partition have the same hash tag, `{…}`, which the proxy must respect. A plan with several partitions is then
+    /// not atomic, as in a [cluster](RedisStore#cluster), where this is automatic. A plan with one partition is still
+    /// one call.
     ///
     /// Without this setting, the proxy may reject a plan with several partitions, or count its charges on servers where
     /// later calls do not find them.
@@ -467,7 +468,7 @@ impl RedisStoreBuilder {
     /// Default: 30 s.
     ///
     /// Instances renew their leases in batches, three times per lease time. An instance that cannot reach Redis for
-    /// longer loses its slots. It acquires them again when it reconnects, even if the limit has been reached since.
+    /// longer loses its slots. After reconnecting, it acquires them again, even if the limit has been reached since.
     #[must_use]
     pub fn lease_time(mut self, lease_time: Duration) -> Self {
         self.lease_time = lease_time;
@@ -478,9 +479,9 @@ impl RedisStoreBuilder {
     /// 1 min.
     ///
     /// Fixed and sliding windows of all callers end at the same time, and expiring a million keys at once blocks Redis
-    /// for seconds; `benches/README.md` has measurements. The delay therefore spreads the expiry. It never exceeds the
-    /// remaining lifetime of the key when it was written, and the counts of ended windows are ignored. Keys of token
-    /// and leaky buckets, logs and slots have no delay, because they expire at different times anyway.
+    /// for seconds; `benches/README.md` has measurements. The delay therefore spreads the expiry. The delay never
+    /// exceeds the remaining lifetime of the key when it was written, and the counts of ended windows are ignored. Keys
+    /// of token and leaky buckets, logs and slots have no delay, because they expire at different times anyway.
     ///
     /// Use a longer delay for daily windows with several million callers, and a shorter one if memory is scarce: for
     /// windows of a few seconds, the delay at most doubles the lifetime of keys. Instances with different delays can
@@ -494,7 +495,7 @@ impl RedisStoreBuilder {
     /// Sets a clock that replaces the clock of the Redis server, for tests. Default: the server's clock.
     ///
     /// Do not use this in production: instances whose clocks differ do not share limits correctly. Keys still expire by
-    /// the server's clock, so keys may be gone if `clock` stands still for longer than a window.
+    /// the server's clock, so keys may be gone if `clock` does not advance for longer than a window.
     ///
     /// ```no_run
     /// use std::time::Duration;

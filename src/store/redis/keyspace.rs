@@ -74,7 +74,7 @@ impl Keyspace {
         key
     }
 
-    /// Returns the key of a policy with a key of its own, because its state is larger than a few numbers.
+    /// Returns the key of a policy with a separate key, because its state is larger than a few numbers.
     fn policy(&self, part: PartPlan<'_>, policy: &Policy) -> Option<Key> {
         let kind = match policy.counter().form() {
             Form::Log => "log",

@@ -106,8 +106,8 @@ impl Order {
         unsent.collect()
     }
 
-    /// Takes the oldest unsent settlement of the partition. It must be written before the [`WriteLock`] is dropped,
-    /// because later calls then assume that it is.
+    /// Takes the oldest unsent settlement of the partition. The settlement must be written before the [`WriteLock`] is
+    /// dropped, because later calls then assume that it was written.
     pub(super) fn next(&self, partition: PartitionId) -> Option<(UnsentSettlement, Unacknowledged<'_>, WriteLock<'_>)> {
         let mut partitions = self.partitions.lock();
         let settlements = partitions.get_mut(&partition)?;

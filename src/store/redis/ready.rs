@@ -20,7 +20,7 @@ use crate::{
     sync::random,
 };
 
-/// Decisions per server. They use the connections in turn, so connections beyond this number are not tested.
+/// Decisions per server. Connections are used in turn, so connections beyond this number are not tested.
 const DECISIONS: u64 = 8;
 
 /// Redis 4 rejects scripts that write after reading the time.
@@ -212,7 +212,7 @@ const COMMANDS: [&str; 17] = [
     "EVALSHA 0 1 KEY",
 ];
 
-/// One policy of each kind. The remaining units of the first one show the number of decisions.
+/// A policy of each kind. The remaining units of the first one show the number of decisions.
 fn policies() -> PolicySet {
     let day = |name, algorithm| QuotaPolicy::per_day(name, QUOTA).with_algorithm(algorithm);
     let policies = [

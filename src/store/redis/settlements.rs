@@ -226,7 +226,7 @@ impl Server {
     }
 
     /// Renews all leases, including those that the server has lost. A lease that is released during the renewal is
-    /// removed afterwards; one whose release is pending is no longer in `leases`.
+    /// removed afterwards; a lease whose release is pending is no longer in `leases`.
     async fn renew(self: &Arc<Self>) {
         self.renewing.send_replace(true);
         let _over = Renewing(self);

@@ -85,7 +85,7 @@ impl Health {
     }
 }
 
-/// Calls cancelled sooner than this say nothing about the server's health.
+/// Calls cancelled sooner than this are ignored, because they do not indicate the server's health.
 pub(crate) const MIN_CANCEL_MICROS: u64 = 1_000;
 
 pub(crate) enum Unanswered {
@@ -216,7 +216,7 @@ impl SharedConnection {
             return reply.map_err(Unanswered::Failed);
         };
         // A server that was demoted keeps its connections open, and all of them are useless. The same name may resolve
-        // to a primary soon, but opening a connection per rejected request would be too much.
+        // to a primary soon, but opening a connection per rejected request is too expensive.
         let is_replica = code(&error) == Some("READONLY") && !health.is_worth_keeping();
         if is_replica || error.is_unrecoverable_error() || error.is_io_error() {
             health.broken();

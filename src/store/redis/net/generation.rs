@@ -33,7 +33,7 @@ pub(crate) struct Generation {
 }
 
 impl Generations {
-    /// Returns the generation of a connection that is about to be opened.
+    /// Returns the generation of a connection before it is opened.
     pub(crate) fn current(&self) -> Generation {
         Generation {
             all: self.clone(),

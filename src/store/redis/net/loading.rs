@@ -1,7 +1,7 @@
 //! Uploads a script that the server does not know, once.
 //!
-//! After a restart or a flush, all calls in flight fail with `NOSCRIPT`. One of them sends the script in full; the
-//! others wait for it, and then call the script by its hash again.
+//! After a restart or a flush, all calls in flight fail with `NOSCRIPT`. The first of them sends the script in full;
+//! the others wait for it, and then call the script by its hash again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

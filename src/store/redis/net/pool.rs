@@ -67,7 +67,7 @@ impl fmt::Display for Endpoint {
 pub(crate) enum Lane {
     /// All connections in turn.
     Any,
-    /// The same connection until it breaks, so that the server executes calls in order.
+    /// A fixed connection until it breaks, so that the server executes calls in order.
     Ordered,
 }
 
@@ -163,16 +163,17 @@ impl PoolState {
             // In turn, to distribute the load evenly.
             .queue_strategy(QueueStrategy::Fifo)
             .connection_timeout(self.manager.opener.timeout)
-            // One attempt per request without a connection, limited by a circuit breaker, and the attempts of `refill`.
+            // A single attempt per request without a connection, limited by a circuit breaker, and the attempts of
+            // `refill`.
             .retry_connection(false)
             .test_on_check_out(true)
-            // Connections do not age, and without lifetimes the pool needs no task of its own.
+            // Connections do not age, and without lifetimes the pool needs no maintenance task.
             .max_lifetime(None)
             .idle_timeout(None)
             .build_unchecked(self.manager.clone())
     }
 
-    /// Replaces the pool at the next use. bb8 counts attempts until they end, and would wait forever for those of an
+    /// Replaces the pool at the next use. bb8 counts attempts until they end, and would wait forever for attempts of an
     /// ended runtime.
     pub(super) fn forget_attempts(&self) {
         let old = self.pool.lock().take();

@@ -1,7 +1,8 @@
 //! Finds the primary through sentinels.
 //!
-//! The `redis` crate has a client for sentinels, too. It is not used (November 2026, redis 1.8.1), because it queries
-//! the role of a server on a separate connection with its own settings, and queries the sentinels one after another.
+//! The `redis` crate has a client for sentinels, too. This crate does not use it (November 2026, redis 1.8.1), because
+//! that client queries the role of a server on a separate connection with its own settings, and queries the sentinels
+//! one after another.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -189,7 +190,7 @@ mod tests {
         assert!(!candidates.is_newest(1) && candidates.is_newest(2));
     }
 
-    /// Without epochs, any address may be the primary, and only `ROLE` can tell them apart.
+    /// Without epochs, any address may be the primary, and only `ROLE` distinguishes them.
     #[test]
     fn without_epochs_each_address_is_tried() {
         let mut candidates = Candidates::default();

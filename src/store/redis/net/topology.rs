@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub(crate) enum Topology {
-    /// One server at a time: a fixed address, or the primary reported by sentinels.
+    /// A single server: a fixed address, or the primary reported by sentinels.
     Single {
         pool: Pool,
         one_slot_per_call: bool,
@@ -70,7 +70,7 @@ impl Topology {
     fn group(&self, keyspace: &Keyspace, part: PartPlan<'_>) -> u128 {
         match self {
             Self::Cluster(_) => u128::from(cluster::slot(&keyspace.partition(part))),
-            // A proxy may have its own sharding rules. Only keys with the same hash tag are certain to be on one
+            // A proxy may have its own sharding rules. Only keys with the same hash tag are guaranteed to share a
             // server.
             Self::Single { one_slot_per_call, .. } if *one_slot_per_call => {
                 u128::from_be_bytes(part.partition().to_bytes())

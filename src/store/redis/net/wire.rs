@@ -137,7 +137,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Before writing to a stream that was idle for this time, the kernel is asked whether the peer has closed it.
+    /// Before writing to a stream that was idle for this time, the kernel is queried for a close by the peer.
     const IDLE_MICROS: u64 = 1_000;
 
     pub(crate) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Wire>) {

@@ -122,7 +122,7 @@ pub(super) fn gives_back_to_log(adjustment: &Adjustment<'_>) -> bool {
     adjustment.delta < 0 && matches!(adjustment.policy.counter(), Counter::SlidingLog(_))
 }
 
-/// Returns the number that identifies a charge to be refunded: the used weight after the charge, negative for a leaky
+/// Returns the number that identifies a charge for a refund: the used weight after the charge, negative for a leaky
 /// bucket, or the sequence number of a log entry.
 pub(super) fn mark(adjustment: &Adjustment<'_>) -> f64 {
     let mark = adjustment.receipt.mark as f64;

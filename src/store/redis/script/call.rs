@@ -17,7 +17,7 @@ use crate::{clock::Timestamp, sync::mutex::Mutex};
 /// The number of arguments before the calendar boundaries.
 pub(super) const BEFORE_BORDERS: usize = 6;
 
-/// One script call or command, whose keys are all on one server.
+/// A script call or command, whose keys are all on one server.
 pub(crate) struct Call {
     pub(super) keys: Keys,
     pub(super) body: Body,
@@ -94,7 +94,7 @@ impl Call {
         mut time: Timestamp,
         connection: &mut SharedConnection,
     ) -> Result<Option<Reply>, Unanswered> {
-        // One try is sufficient unless the clock jumps.
+        // The first try is sufficient unless the clock jumps.
         const TRIES: u32 = 2;
         let (Body::Script(texts, script, arguments, expected), Some(server_time)) = (&self.body, &self.server_time)
         else {

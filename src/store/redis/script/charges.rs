@@ -25,7 +25,7 @@ pub(super) fn size_of(part: PartPlan<'_>) -> u8 {
 pub(super) struct Charges {
     bytes: Vec<u8>,
     calendars: Calendars,
-    /// True if all charges are to buckets in the narrow layout, and no plan contains a partition twice.
+    /// True if only buckets in the narrow layout are charged, and no plan contains a partition twice.
     are_usual: bool,
 }
 

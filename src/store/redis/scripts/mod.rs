@@ -1,7 +1,7 @@
 //! Assembles the scripts from the Lua sources of the algorithms.
 //!
-//! The Lua source of an algorithm is next to its Rust file. It has sections with headings of the form `--- name`:
-//! *charge* decides a charge, *carry* updates a level whose policy only exists in another instance, *left* computes the
+//! The Lua source of an algorithm is next to its Rust file. Its sections have headings of the form `--- name`: *charge*
+//! decides a charge, *carry* updates a level whose policy only exists in another instance, *left* computes the
 //! remaining units of a policy, and *borders* checks the calendar boundaries of a call before anything else. All
 //! deciding scripts contain all *carry* sections, so that they never depend on each other; a lockout is carried like a
 //! bucket. Comments and indentation are stripped.

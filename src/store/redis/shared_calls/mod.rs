@@ -54,7 +54,7 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Combines concurrent decisions into shared calls.
 ///
-/// Under low load, decisions have calls of their own, because sharing needs another task and gains nothing.
+/// Under low load, decisions are called separately, because sharing needs another task and gains nothing.
 pub(super) struct SharedCalls {
     bounds: Bounds,
     under_way: Arc<AtomicUsize>,
@@ -85,8 +85,8 @@ impl SharedCalls {
         }
     }
 
-    /// Queues a plan for a shared call and returns the receiver of its answer, or returns a plan that needs a call of
-    /// its own.
+    /// Queues a plan for a shared call and returns the receiver of its answer, or returns a plan that needs a separate
+    /// call.
     pub(super) fn queue(
         &self,
         server: &Arc<Server>,

@@ -23,8 +23,8 @@ use crate::{
     sync::last_turn::LATE_TIMER,
 };
 
-/// Calls in flight per connection before further decisions wait to be combined. Without waiting, there would be nothing
-/// to combine, and with only one call, the server would wait for this process.
+/// Calls in flight per connection before further decisions wait for a shared call. Without waiting, there would be
+/// nothing to combine, and with only one call, the server would wait for this process.
 const CALLS_PER_CONNECTION: usize = 2;
 
 /// The maximum number of calls in flight per connection, for any round trip.
@@ -54,7 +54,7 @@ pub(super) type Acquired = Result<Measurement, StoreError>;
 pub(super) struct Bounds {
     /// Decisions per call.
     pub(super) decisions: usize,
-    /// Calls in flight before further decisions wait to be combined.
+    /// Calls in flight before further decisions wait for a shared call.
     pub(super) calls: usize,
     /// The maximum number of calls in flight.
     most_calls: usize,
@@ -202,7 +202,7 @@ impl Calls {
     /// Waits until another call may start. A call that is not full waits for further decisions.
     ///
     /// In an overloaded process, replies are unread for longer than the server needs for them. The number of calls in
-    /// flight then says nothing about the server, and waiting for one of them costs a turn of all tasks.
+    /// flight is then unrelated to the server, and waiting for one of them costs a turn of all tasks.
     async fn turn(&mut self, is_full: bool) {
         while let Some(ended) = self.in_flight.try_join_next() {
             self.ended(ended);
@@ -272,7 +272,7 @@ impl Calls {
     }
 
     fn ended(&mut self, call: Result<Duration, JoinError>) {
-        // Panicked calls say nothing about the server.
+        // Panicked calls are unrelated to the server.
         if let Ok(round_trip) = call {
             self.round_trips.record(round_trip, Instant::now());
         }
@@ -507,7 +507,7 @@ mod tests {
     /// More calls do not help an overloaded server, nor do calls for cancelled requests.
     #[tokio::test(start_paused = true)]
     async fn an_overloaded_server_gets_full_calls_few_at_a_time_and_makes_as_many_decisions_as_it_can() {
-        // One call per millisecond, so 32,000 decisions per second. The load is 50% higher.
+        // The server executes one call per millisecond, so 32,000 decisions per second. The load is 50% higher.
         let server = Server::new(1, |_| millis(1));
         let answers = load(&server, |_| 48, 300).await;
         let made = answers

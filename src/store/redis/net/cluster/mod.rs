@@ -1,7 +1,7 @@
 //! Redis Cluster: a call is sent to the node that owns its slot, and follows the slot when it moves.
 //!
-//! The `redis` crate has a client for clusters, too. It is not used (checked again in November 2026, redis 1.8.1),
-//! because
+//! The `redis` crate has a client for clusters, too. This crate does not use it (checked again in November 2026, redis
+//! 1.8.1), because
 //!
 //! - `refresh_slots` holds a lock that every request needs, while it queries nodes over the network one after another.
 //!   A node that hangs stops the requests to all others ([#2092](https://github.com/redis-rs/redis-rs/issues/2092);

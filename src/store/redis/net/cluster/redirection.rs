@@ -31,7 +31,7 @@ impl Redirections {
     const MOST_IN_A_ROW: u8 = 4;
     const MOST_WAITS: u8 = 32;
 
-    /// One key takes less than a millisecond to move, and a slot with many keys much longer.
+    /// A single key takes less than a millisecond to move, and a slot with many keys much longer.
     const FIRST_PAUSE: Duration = Duration::from_millis(3);
     const LONGEST_PAUSE: Duration = Duration::from_millis(96);
 
