@@ -112,7 +112,7 @@
 //! # Events
 //!
 //! All events have the target `tower_quota`. No event is emitted once per request: warnings about the configuration are
-//! emitted once per layer, and warnings about ongoing problems at most once per 10 s, with the number of suppressed
+//! emitted once per layer, and events about ongoing problems at most once per 10 s, with the number of suppressed
 //! events.
 //!
 //! A warning about the configuration has the fields `mistake`, with its name, and `help`, with the address of its

@@ -34,8 +34,7 @@ use crate::{
 /// Keys expire when their state no longer affects decisions. The store keeps at most 78 policies per caller and scope,
 /// and evicts the least recently charged.
 ///
-/// Requires Redis 5 or newer, or Valkey, without modules; see the [tested
-/// versions](crate::docs::production#which-redis).
+/// Requires Redis 5 or newer, or Valkey, without modules: see [tested versions](crate::docs::production#which-redis).
 ///
 /// Requests are pipelined on a few connections, and concurrent decisions share
 /// [calls](RedisStoreBuilder::decisions_per_call). Creating a store does not wait for a connection, so services start
@@ -43,10 +42,10 @@ use crate::{
 ///
 /// The store notices immediately when a connection ends, and replaces it in the background; while the server rejects
 /// connections, at most a few times per second. An [`acquire`](Store::acquire) moves to another connection if its own
-/// ended before any of its bytes were written. A call that was sent is never retried, because it may have been
-/// executed. Replies contain the number of their call: if bytes of replies are lost, the connection is closed, and no
-/// call receives the decision of another one. The store has no timeouts; the layer adds a deadline, a circuit breaker
-/// and a [`FailureMode`](crate::FailureMode).
+/// ended before any of its bytes were written. A call that was sent and has no reply is never retried, because it may
+/// have been executed. Replies contain the number of their call: if bytes of replies are lost, the connection is
+/// closed, and no call receives the decision of another one. The store has no timeouts; the layer adds a deadline, a
+/// circuit breaker and a [`FailureMode`](crate::FailureMode).
 ///
 /// A [settlement](Store::settle) takes effect before any later decision of this store and its clones about the same
 /// partition: both are sent on one connection, and no decision waits for an acknowledgement. The order may be lost if,
