@@ -1,4 +1,6 @@
-//! Recipes: where the layer stands, and whom it charges. Documentation only; every example is compiled and run.
+//! Recipes: where to place the layer, and which caller to charge.
+//!
+//! This module contains only documentation. Every example is compiled and run.
 //!
 //! - [Before authentication, by address](#before-authentication-by-address)
 //! - [After authentication, by user](#after-authentication-by-user)
@@ -12,18 +14,18 @@
 //! - [In an app of axum](#in-an-app-of-axum)
 //! - [Shutdown](#shutdown)
 //!
-//! The outer layer sees a request first. In `.layer(a).layer(b)` on a router of axum, that is `b`; in
+//! The outer layer processes a request first. In `.layer(a).layer(b)` on an axum router, the outer layer is `b`; in
 //! `ServiceBuilder::new().layer(a).layer(b)`, it is `a`.
 //!
 //! # Before authentication, by address
 //!
-//! Put the layer *outside* of authentication to protect authentication itself: passwords are slow to check, and
-//! tokens cost a look-up. All that is known of a caller is the address. Whatever name a request claims, it uses the quota
-//! of the address it comes from. Make the quota larger than that of a user, since [many users may share an
-//! address](#inner-rejections-stay-charged).
+//! Put the layer *outside* authentication to protect authentication itself, because password checks are slow and tokens
+//! require a lookup. At this point, only the address of a caller is known. Every request is charged to its source
+//! address, even if it claims to be another user. Make the quota larger than that of a user, because [many users may
+//! share an address](#inner-rejections-stay-charged).
 //!
-//! Behind a proxy, name it as [trusted](crate::key::ClientIp::trusted_proxies), or all clients share one quota;
-//! [`docs::proxies`](crate::docs::proxies) has the lines.
+//! Behind a proxy, configure it as [trusted](crate::key::ClientIp::trusted_proxies). Otherwise, all clients share one
+//! quota. [`docs::proxies`](crate::docs::proxies) has the configuration.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -56,8 +58,8 @@
 //! for (address, claimed, status) in [
 //!     ("203.0.113.9", "alice", 401),
 //!     ("203.0.113.9", "bob", 401),
-//!     ("203.0.113.9", "carol", 429), // authentication is not asked any more
-//!     ("192.0.2.1", "alice", 401),   // and no other client is affected
+//!     ("203.0.113.9", "carol", 429), // rejected before authentication
+//!     ("192.0.2.1", "alice", 401),   // other clients are not affected
 //! ] {
 //!     assert_eq!(app.clone().oneshot(request(address, claimed)).await?.status(), status);
 //! }
@@ -66,10 +68,10 @@
 //!
 //! # After authentication, by user
 //!
-//! Put the layer *inside* of authentication to give each user a quota, wherever they come from. Authentication leaves
-//! a value of a type of your own in the request's extensions, once it has verified who is there, and
-//! [`key::extension`](crate::key::extension) takes it from there. A request that fails authentication never reaches the
-//! layer, and so charges no user, least of all the one that it names.
+//! Put the layer *inside* authentication to give each user a quota, regardless of the address. After authentication has
+//! verified the user, it inserts a value of your type into the request extensions, from which
+//! [`key::extension`](crate::key::extension) reads it. A request that fails authentication never reaches the layer, so
+//! it cannot be charged to the user that it claims to be.
 //!
 //! ```
 //! use axum::{Router, extract::Request, http::StatusCode, middleware, routing::get};
@@ -117,7 +119,7 @@
 //! let first = app.clone().oneshot(request("secret")).await?;
 //! assert!(first.headers()["ratelimit"].to_str()?.starts_with(r#""day";r=99"#));
 //!
-//! // An attacker claims to be bob. Bob has as much left as before.
+//! // An attacker claims to be bob. Bob's quota does not change.
 //! let guess = app.clone().oneshot(request("wrong")).await?;
 //! assert_eq!(guess.status(), StatusCode::UNAUTHORIZED);
 //! assert!(!guess.headers().contains_key("ratelimit"));
@@ -129,8 +131,8 @@
 //!
 //! # Both
 //!
-//! Most services want both: a generous limit by address around authentication, and the users' own limits inside of it.
-//! Give the layers different scopes, and policies of different names: the client is told about both.
+//! Most services need both: a generous limit by address outside authentication, and limits by user inside. Give the
+//! layers different scopes, and their policies different names, because the response contains the policies of both.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -168,18 +170,19 @@
 //!
 //! ## Inner rejections stay charged
 //!
-//! A request that the inner layer rejects stays charged in the outer one. Otherwise, a user beyond the inner limit would
-//! never exhaust the outer one, and authentication would run for each of their requests. The outer layer releases the
-//! slot, counts the bytes that were transferred, and refunds [custom units](crate::QuotaPolicy::with_unit) that were
-//! estimated and never reported. Therefore:
+//! A request that the inner layer rejects stays charged in the outer one. Otherwise, a user beyond the inner limit
+//! would never exhaust the outer one, and authentication would run for each of their requests. The outer layer releases
+//! the slot, counts the transferred bytes, and refunds estimates of [custom units](crate::QuotaPolicy::with_unit)
+//! without a report. Therefore:
 //!
-//! - **Size the address limit for shared addresses.** Users behind one address share it, and their rejected requests count.
-//!   A limit of ten users' quotas, as above, is exhausted by ten busy users, or by one that ignores 429.
-//! - **Or put both keys into one layer**, inside authentication, as below. Both limits are then one decision, and a
-//!   rejected user charges no address. Authentication itself is not limited.
-//! - **Do not let a proxy retry 429.** Each try is a request of its own, and charges one unit of the outer limit.
-//! - **Keep CORS and health checks outside** of both layers. A rejection without CORS headers is unreadable to scripts, and
-//!   an instance whose health checks are rejected is restarted. If they cannot be outside, use
+//! - **Size the address limit for shared addresses.** Users behind one address share it, and their rejected requests
+//!   count. A limit of ten users' quotas, as above, is exhausted by ten busy users, or by a single user that ignores
+//!   429.
+//! - **Or put both keys into one layer**, inside authentication, as below. Both limits are then a single decision, and
+//!   a rejected user is not charged to the address. Authentication itself is not limited.
+//! - **Do not let a proxy retry 429.** Each retry charges one unit to the outer limit.
+//! - **Keep CORS and health checks outside** both layers. Scripts cannot read a rejection without CORS headers, and an
+//!   orchestrator restarts an instance whose health checks are rejected. If they cannot be outside, use
 //!   [`skip_cors_preflight`](crate::RateLimitLayerBuilder::skip_cors_preflight) and
 //!   [`exempt`](crate::RateLimitLayerBuilder::exempt).
 //!
@@ -215,7 +218,7 @@
 //! for (user, status) in [("bob", 200), ("bob", 200), ("bob", 429), ("bob", 429), ("bob", 429)] {
 //!     assert_eq!(app.clone().oneshot(request(user)).await?.status(), status);
 //! }
-//! // Bob's rejected requests have charged nothing to the address that alice shares.
+//! // Bob's rejected requests were not charged to the address that alice shares.
 //! let response = app.oneshot(request("alice")).await?;
 //! assert!(response.headers()["ratelimit"].to_str()?.contains(r#""address";r=7;"#));
 //! # Ok(()) });
@@ -223,11 +226,12 @@
 //!
 //! # Plans that only a database knows
 //!
-//! Authentication tells who calls; what they pay for is in a database. A [`TierLayer`](crate::tier::TierLayer) between
-//! authentication and the limits looks it up once, and keeps the answer for a minute. Requests of a new user wait for the
-//! look-up, for 1 s at most: this user begins with ten requests at once, and none of them is counted as one of a free user.
-//! If the database does not answer, they are counted in the tier for [unknown](crate::tier::OnUnknownTier) users, and never
-//! uncounted: else a client that invents users would pass every limit while the database is slow.
+//! Authentication identifies the user, but the user's plan is in a database. A [`TierLayer`](crate::tier::TierLayer)
+//! between authentication and the limits looks up the plan once and caches it for a minute. Requests of a new user wait
+//! for the lookup, for at most 1 s. In the example, a user starts with ten requests at once, and none of them is
+//! counted in the free tier. If the lookup fails or takes longer, the requests are counted in the tier for
+//! [unknown](crate::tier::OnUnknownTier) users. Do not let them pass uncounted: otherwise, a client that invents users
+//! would pass every limit while the database is slow.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -236,7 +240,7 @@
 //! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Tiers, key, tier::{TierLayer, OnUnknownTier}};
 //!
 //! async fn plan_of(user: String) -> Result<Option<&'static str>, std::io::Error> {
-//!     tokio::time::sleep(Duration::from_millis(200)).await; // a database that is busy
+//!     tokio::time::sleep(Duration::from_millis(200)).await; // a busy database
 //!     Ok((user == "bob").then_some("pro"))
 //! }
 //!
@@ -246,7 +250,7 @@
 //! # }
 //! # type User = String;
 //! let plans = TierLayer::by_extension(plan_of)
-//!     .on_unknown_tier(OnUnknownTier::wait(Duration::from_secs(1)).then_tier("free")) // the default, in words
+//!     .on_unknown_tier(OnUnknownTier::wait(Duration::from_secs(1)).then_tier("free")) // the default
 //!     .build()?;
 //! let limits = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("api")
@@ -273,15 +277,15 @@
 //!
 //! # Failed logins only
 //!
-//! A limit on logins should not punish those who log in often, only those who guess. Charge each attempt before the
-//! password is checked, and refund it if the login succeeds: a hundred concurrent guesses cannot exceed the limit then, as
-//! they would if they were counted afterwards. Where an uncounted guess is worse than a failed login, let the layer
-//! [fail closed](crate::FailureMode::Closed).
+//! A limit on logins should stop guessing without restricting users who log in often. Charge each attempt before the
+//! password check, and refund it if the login succeeds. If attempts were counted afterwards, a hundred concurrent
+//! guesses could exceed the limit. If an uncounted guess is worse than a failed login, let the layer [fail
+//! closed](crate::FailureMode::Closed).
 //!
-//! Refund on success only, not "unless the status is 401": that would also refund attempts that an inner layer rejects, and
-//! the client could continue without end. Errors of the service then count as attempts, too. For those, or if the status
-//! does not show success (a redirect, or a gRPC response, whose status is always 200), let the handler add
-//! [`ActualCost(0)`](crate::ActualCost) to the responses that cost nothing.
+//! Refund on success only, not "unless the status is 401": that would also refund attempts that an inner layer rejects,
+//! and the client could continue indefinitely. As a consequence, errors of the service count as attempts, too. For
+//! those, or if the status does not show success (a redirect, or a gRPC response, whose status is always 200), let the
+//! handler add [`ActualCost(0)`](crate::ActualCost) to the responses that should not count.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -316,7 +320,7 @@
 //!     ("secret", 204),
 //!     ("wrong", 401),
 //!     ("wrong", 401),
-//!     ("secret", 429), // right, but rejected before it is checked
+//!     ("secret", 429), // correct, but rejected before the check
 //! ] {
 //!     assert_eq!(app.clone().oneshot(request(password)).await?.status(), status);
 //! }
@@ -325,19 +329,19 @@
 //!
 //! # Guesses that lock no user out
 //!
-//! The name in a login is only a claim. If failed logins were counted by that name alone, any client could lock out bob: a
-//! few wrong passwords, and bob himself is rejected. Count them by the address *and* the claimed name together: an
-//! attacker uses up what their own address may try on this name, and no other user's quota.
+//! The name in a login request is not verified. If failed logins were counted by name alone, any client could lock out
+//! bob with a few wrong passwords. Count them by address *and* claimed name: an attacker then exhausts only the
+//! attempts of their own address on this name, and no other user's quota.
 //!
-//! [`with_lockout`](crate::QuotaPolicy::with_lockout) keeps an attacker out for longer than the window: after the third
-//! wrong password below, that address cannot try this name for 15 minutes. It makes the rule above harder: a lockout by the
-//! name alone would let any client lock out any user for 15 minutes at a time. A right password that was charged before it
-//! was looked at lifts the lockout that its own charge has begun.
+//! [`with_lockout`](crate::QuotaPolicy::with_lockout) locks an attacker out for longer than the window: after the third
+//! wrong password below, that address cannot try this name for 15 minutes. This makes the key even more important: a
+//! lockout by name alone would let any client lock out any user for 15 minutes at a time. If the charge of a correct
+//! password starts a lockout, the refund ends it.
 //!
-//! The price is that guesses from many addresses at one name are not counted together. Limit these by other means than
-//! rejecting the owner: a second factor, or an [`AccessList`](crate::AccessList) that blocks the addresses. Have a limit by
-//! address alone as well, for one password that is tried on many names. The [next program](#logins-with-the-account-in-a-json-body)
-//! has all three limits.
+//! The drawback is that guesses for one name from many addresses are not counted together. Stop these without rejecting
+//! the owner, for example with a second factor, or with an [`AccessList`](crate::AccessList) that blocks the addresses.
+//! Also limit each address alone, because an attacker can try one password for many names. The [next
+//! program](#logins-with-the-account-in-a-json-body) has all three limits.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -369,9 +373,9 @@
 //! for (address, password, status) in [
 //!     ("203.0.113.9", "wrong", 401),
 //!     ("203.0.113.9", "wrong", 401),
-//!     ("203.0.113.9", "secret", 204), // counts for nothing, although it was charged at first
+//!     ("203.0.113.9", "secret", 204), // charged, then refunded
 //!     ("203.0.113.9", "wrong", 401),
-//!     ("203.0.113.9", "secret", 429), // blocked
+//!     ("203.0.113.9", "secret", 429), // locked out
 //!     ("192.0.2.1", "secret", 204), // bob, at home
 //! ] {
 //!     assert_eq!(app.clone().oneshot(request(address, password)).await?.status(), status);
@@ -384,22 +388,22 @@
 //!
 //! # Logins with the account in a JSON body
 //!
-//! Keys are made of a request's head, so a small middleware reads the body first, **once**: limits and handler see the same
-//! account, whatever tricks the JSON plays, such as an account that is there twice. It reads within bounds of size and
-//! time, and behind a limit by address, because the client is not authenticated yet. One spelling of each account goes
-//! into the key, or every other one is a quota of its own.
+//! Keys are extracted from the request head, so a small middleware reads the body first, **once**. The limits and the
+//! handler then use the same account, even if the JSON is ambiguous, for example because it contains two accounts. The
+//! middleware bounds size and time, and runs inside a limit by address, because the client is not authenticated yet.
+//! Normalize account names. Otherwise, each spelling gets its own quota.
 //!
 //! | limit | why |
 //! |---|---|
-//! | 5 failures by account *and* address, then [rejected](crate::QuotaPolicy::with_lockout) for 15 minutes | strict, because it locks out the guesser only: the owner logs in from any other address |
-//! | 20 an hour by address | one password that is tried on many accounts. An IPv6 address counts as its /64 |
-//! | 320 an hour by site, the /48 of an IPv6 address | a /48 is free and has 65,536 times a /64: without this limit it has 1.3 million guesses an hour, with it those of sixteen addresses. A hundred homes of one provider that share a /48 have three failures an hour each. An IPv4 address is its own site, and has used up its 20 long before |
-//! | 200 an hour by account | guesses from many addresses. It is so wide that one address has used up its own 20 long before: else a single attacker could lock the owner out. It is [hidden](crate::QuotaPolicy::hidden), or it would tell everyone that the account is under attack |
+//! | 5 failures by account *and* address, then [locked out](crate::QuotaPolicy::with_lockout) for 15 minutes | strict, because it locks out only the attacker: the owner can log in from any other address |
+//! | 20 an hour by address | one password, tried for many accounts. IPv6 addresses are limited per /64 |
+//! | 320 an hour by site, the /48 of an IPv6 address | a /48 is easy to get and contains 65,536 networks of size /64: without this limit, it allows 1.3 million guesses an hour; with it, as many as sixteen addresses. If a hundred homes of one provider share a /48, each has three failures an hour. An IPv4 address is its own site, and reaches its limit of 20 first |
+//! | 200 an hour by account | guesses from many addresses. The limit is ten times that of an address, so that a single attacker cannot lock the owner out. The policy is [hidden](crate::QuotaPolicy::hidden), so that responses do not reveal that the account is under attack |
 //!
-//! All four are one decision: a login that one of them rejects charges none of them. A lock by account alone, however
-//! long, lets anyone lock anyone out. Where even the wide one is too much, make it a [`shadow`](crate::QuotaPolicy::shadow),
-//! let the handler take the [`Decision`](crate::Decision), and ask for a second factor while
-//! [`shadow_violated`](crate::Decision::shadow_violated) has the policy.
+//! All four are checked in one decision: a login that any of them rejects is charged to none. A lockout by account
+//! alone, however long, lets any client lock out any user. If even the account limit is a risk, make it a
+//! [`shadow`](crate::QuotaPolicy::shadow), let the handler extract the [`Decision`](crate::Decision), and require a
+//! second factor while [`shadow_violated`](crate::Decision::shadow_violated) contains the policy.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -459,7 +463,7 @@
 //!     .actual_cost(|response| response.status.is_success().then_some(0))
 //!     .failure_mode(FailureMode::Closed)
 //!     .build()?;
-//! // With a limit of all requests by address outside of it.
+//! // In production, put a limit on all requests by address outside these layers.
 //! let layers = ServiceBuilder::new().layer(middleware::map_request(read_login)).layer(failures);
 //! let app: Router = Router::new().route("/login", post(log_in).layer(layers));
 //!
@@ -478,24 +482,25 @@
 //! # Ok(()) });
 //! ```
 //!
-//! The example `login` is the whole service, with a real server and that limit in front.
+//! The example `login` is the complete service, with a real server and the outer limit.
 //!
 //! # Tokens
 //!
-//! A language model is limited by tokens rather than by requests, and how many an answer takes is known when it is over. So
-//! charge what it may take at most, or what it takes as a rule, and give back the rest:
+//! Language models are limited by tokens rather than requests, and the number of tokens is known only after the
+//! response. Charge the maximum or typical number of tokens up front and refund the difference:
 //!
-//! - A policy that [counts](crate::QuotaPolicy::with_unit) tokens holds in one decision with those of requests, and with a
-//!   limit of answers at a time. A request that has too few tokens left uses up none of the others.
-//! - The estimate is in the body. A middleware around the layer reads that once, up to a bound, leaves what it has found in the
-//!   extensions, and passes the bytes on: the handler need not parse them again. It reads for clients that the limits
-//!   may then reject, so put it *inside* of authentication, keep the bound small, and have a timeout around it.
-//! - The stream of the answer keeps the [`Permit`](crate::Permit) of its request, and reports the amount when it is over. One
-//!   that reports it in its `drop` also does so for clients that stop an answer in the middle. Where only the last message of
-//!   the model has the amount, report it there: an answer that is stopped before then costs its estimate.
+//! - A policy that [counts tokens](crate::QuotaPolicy::with_unit) is checked in one decision with policies for requests
+//!   and concurrent responses. A request for which too few tokens remain is charged to none of them.
+//! - The estimate depends on the body. A middleware outside the layer reads the body once, up to a bound, inserts the
+//!   estimate into the extensions, and passes the bytes on, so that the handler need not parse them again. It also
+//!   reads the bodies of requests that the limits then reject, so put it *inside* authentication, keep the bound small,
+//!   and set a timeout.
+//! - The response stream keeps the [`Permit`](crate::Permit) of its request, and reports the amount at its end. If it
+//!   reports in `drop`, this includes clients that cancel the response. If only the last message of the model contains
+//!   the amount, report it there: a response that is cancelled earlier costs its estimate.
 //!
-//! An estimate that is too low overdraws the policy, and later requests wait until that is paid off; one that is too high
-//! lets fewer answers be written at a time than the quota has tokens for.
+//! If the estimate is too low, it overdraws the policy, and later requests are rejected until the debt is repaid. If it
+//! is too high, fewer responses run concurrently than the remaining tokens would allow.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -511,7 +516,7 @@
 //!     max_tokens: u64,
 //! }
 //!
-//! /// Reads the body once. The bytes are passed on, and not copied.
+//! /// Reads the body once and passes the bytes on without copying them.
 //! async fn read_prompt(request: Request, next: Next) -> Result<Response, StatusCode> {
 //!     let (mut head, body) = request.into_parts();
 //!     let body = to_bytes(body, 16_384).await.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
@@ -524,10 +529,10 @@
 //!     Ok(next.run(Request::from_parts(head, Body::from(body))).await)
 //! }
 //!
-//! /// Reports what was used, also if it is dropped before it is over.
+//! /// Reports the usage, also if the response is cancelled.
 //! struct Answer {
 //!     used: u64,
-//!     /// `None` for requests that are not counted.
+//!     /// `None` for requests that pass uncounted.
 //!     permit: Option<Permit>,
 //! }
 //!
@@ -552,7 +557,7 @@
 //! # run(async {
 //! let limits = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("models")
-//!     .key(key::header("x-user-id")) // which a gateway sets
+//!     .key(key::header("x-user-id")) // set by a gateway
 //!     .policy(QuotaPolicy::per_day("requests", 1_000))
 //!     .policy(QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens"))
 //!     .policy(QuotaPolicy::concurrent("at once", 2))
@@ -564,7 +569,7 @@
 //! let app: Router = Router::new()
 //!     .route("/", post(complete))
 //!     .layer(limits)
-//!     .layer(middleware::from_fn(read_prompt)); // outside of the limits
+//!     .layer(middleware::from_fn(read_prompt)); // outside the limits
 //!
 //! let ask = async |max_tokens| {
 //!     let body = format!(r#"{{"prompt": "Say a few words, please.", "max_tokens": {max_tokens}}}"#);
@@ -585,32 +590,33 @@
 //! # Ok(()) });
 //! ```
 //!
-//! With the feature `axum`, the handle is an argument by itself. The example `llm_gateway` is
-//! such a gateway, with server-sent events.
+//! With the feature `axum`, a handler can take a [`WeakPermit`](crate::WeakPermit) as an argument, without `Extension`.
+//! The example `llm_gateway` is a complete gateway with server-sent events.
 //!
 //! # What must not be a key
 //!
 //! The charged caller must be the sender of the request. Therefore:
 //!
-//! - No field that a client can set is a key by itself: neither an unverified user id or token, nor
-//!   `X-Forwarded-For` but from a [trusted proxy](crate::key::ClientIp::trusted_proxies). Two requests with different
-//!   inventions would have two quotas, and a request with another user's name uses up that user's quota.
-//!   [`key::header`](crate::key::header) is for fields that a gateway of yours sets, and removes where clients have set
-//!   them.
-//! - A `RateLimit` field or a partition key (`pk`) in a request proves nothing, and the layer does not read it. The `pk`
-//!   that responses [can show](crate::QuotaPolicy::show_partition_key) is a digest, of no use to act as another user; but
-//!   who is behind it can be guessed, unless there is a [digest key](crate::LimiterBuilder::digest_key).
-//! - An [exemption](crate::Exemption) or a rule of an [access list](crate::AccessList) by key is as trustworthy as the
-//!   key is.
+//! - Do not use fields that clients can set as keys: neither unverified user IDs or tokens, nor `X-Forwarded-For`
+//!   except from a [trusted proxy](crate::key::ClientIp::trusted_proxies). A client that invents values would get a new
+//!   quota for each value, and a client that sends another user's name would exhaust that user's quota.
+//!   [`key::header`](crate::key::header) is for fields that your gateway sets, and removes from client requests.
+//! - A `RateLimit` field or a partition key (`pk`) in a request proves nothing, and the layer does not read it. The
+//!   `pk` that responses [can show](crate::QuotaPolicy::show_partition_key) is a digest, which cannot be used to act as
+//!   another user. However, others can guess the user behind it, unless you set a [digest
+//!   key](crate::LimiterBuilder::digest_key).
+//! - An [exemption](crate::Exemption) or an [access list](crate::AccessList) rule by key is only as trustworthy as the
+//!   key.
 //!
 //! # In an app of axum
 //!
-//! A layer and an [`AccessList`](crate::AccessList) are cheap to clone and can be kept in the state of an app, where
-//! routes find the layer that they want and handlers the list that they change. `route_layer` puts a layer around the
-//! routes that are there already, and does not count requests for unknown paths.
+//! A layer and an [`AccessList`](crate::AccessList) are cheap to clone and can be part of the application state, where
+//! routes find their layer and handlers the list to change. `route_layer` applies a layer to the routes added before
+//! it, and does not count requests for unknown paths.
 //!
-//! With the feature `axum`, [`key::matched_path`](crate::key) tells routes apart, a handler takes a
-//! [`Decision`](crate::Decision) as an argument, and `respond_with_axum` rejects with whatever axum makes responses of.
+//! With the feature `axum`, [`key::matched_path`](crate::key) limits each route separately, a handler can take a
+//! [`Decision`](crate::Decision) as an argument, and `respond_with_axum` rejects with any type that axum converts to a
+//! response.
 //!
 //! ```
 //! use axum::{Router, extract::{FromRef, Path, State}, http::StatusCode, routing::{get, post}};
@@ -636,7 +642,7 @@
 //!     let user = PartitionKey::new("x-user-id", user);
 //!     match access.update(|rules| rules.set_key(user, Access::Block)) {
 //!         Ok(()) => StatusCode::NO_CONTENT,
-//!         Err(_) => StatusCode::INSUFFICIENT_STORAGE, // there are too many rules
+//!         Err(_) => StatusCode::INSUFFICIENT_STORAGE, // too many rules
 //!     }
 //! }
 //!
@@ -644,7 +650,7 @@
 //!     let access = AccessList::new(key::client_ip());
 //!     let searches = RateLimitLayer::builder(MemoryStore::new())
 //!         .scope("searches")
-//!         .key(key::header("x-user-id")) // which a gateway sets
+//!         .key(key::header("x-user-id")) // set by a gateway
 //!         .policy(QuotaPolicy::per_minute("minute", 10))
 //!         .access_list(access.clone())
 //!         .build()?;
@@ -672,17 +678,17 @@
 //!
 //! # Shutdown
 //!
-//! A response is sent before its refund or the release of its slot has reached Redis. A process that exits at that moment
-//! leaves callers overcharged, and slots taken until their lease ends.
-//! [`Limiter::flush`](crate::Limiter::flush) waits for what is under way and returns prefetched units. The order
-//! is: readiness off, graceful shutdown of the server, flush, exit. All of it has to end within the 30 seconds that
-//! Kubernetes gives a pod by default:
+//! A response is sent before its refund or the release of its slot has reached Redis. If the process exits at that
+//! moment, callers stay overcharged, and slots stay occupied until their leases expire.
+//! [`Limiter::flush`](crate::Limiter::flush) waits for settlements in flight and refunds prefetched units. The order
+//! is: readiness off, graceful shutdown of the server, flush, exit. All steps must complete within the 30 seconds that
+//! Kubernetes allows by default:
 //!
 //! | step | at most | why |
 //! |---|---|---|
-//! | readiness off, and serve on | 5 s | load balancers still send requests until they have seen it |
-//! | graceful shutdown | 15 s | requests end, and settle what they have cost |
-//! | flush | 5 s | settlements reach Redis; if it does not answer, the error says how many are left |
+//! | readiness off, but continue to serve | 5 s | load balancers send requests until they notice |
+//! | graceful shutdown | 15 s | requests end, and settle their costs |
+//! | flush | 5 s | settlements reach Redis; on timeout, the error contains the number of remaining settlements |
 //!
 //! ```
 //! use std::{future::Future, io, time::Duration};
@@ -694,7 +700,7 @@
 //!     if *ready.borrow() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 //! }
 //!
-//! /// `terminated` is `tokio::signal::unix::signal(SignalKind::terminate())?.recv()` in a pod.
+//! /// In a pod, `terminated` is `tokio::signal::unix::signal(SignalKind::terminate())?.recv()`.
 //! async fn serve(
 //!     listener: TcpListener,
 //!     limits: RateLimitLayer,
@@ -737,6 +743,6 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Several layers are flushed at the same time, so that the bound holds for all of them. A
-//! [`Store`](crate::Store) used without a layer has [`flush`](crate::Store::flush), too. Requests that are still running when
-//! the process ends, such as WebSockets, keep what they were charged, and their slots until the lease ends.
+//! Flush several layers concurrently, so that one timeout covers all of them. A [`Store`](crate::Store) used without a
+//! layer also has [`flush`](crate::Store::flush). Requests that are still running when the process exits, such as
+//! WebSockets, keep their charge, and their slots until the leases expire.
