@@ -1,4 +1,4 @@
-//! Documentation only: pages that are longer than the front page has room for.
+//! Pages of documentation, without any code.
 
 #[doc = include_str!("../docs/alerts.md")]
 pub mod alerts {}
@@ -24,9 +24,9 @@ pub mod mistakes {}
 pub mod moving {}
 
 #[doc = include_str!("../docs/PRODUCTION.md")]
-#[doc = "\n## Pictures\n\nRedis is paused and killed under load, as `--mode outage` of the example `load` does it:\n\n"]
+#[doc = "\n## Pictures\n\nRedis is paused and killed under load, measured with `load --mode outage`:\n\n"]
 #[doc = include_str!("../docs/pictures/outage.svg")]
-#[doc = "\nMemory, as `--mode callers` measures it:\n\n"]
+#[doc = "\nMemory, measured with `load --mode callers`:\n\n"]
 #[doc = include_str!("../docs/pictures/memory.svg")]
 pub mod production {}
 

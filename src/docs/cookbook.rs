@@ -1,4 +1,6 @@
-//! Recipes for what people limit most often. Documentation only; every example is compiled and run.
+//! Recipes for common use cases.
+//!
+//! This module contains only documentation. Every example is compiled and run.
 //!
 //! - [Per route and per method](#per-route-and-per-method)
 //! - [Only failures, only some requests, other answers](#only-failures-only-some-requests-other-answers)
@@ -10,13 +12,13 @@
 //! - Logins: [in the guide](crate::guide#logins-with-the-account-in-a-json-body), and the example `login`
 //! - Plans that a database knows: [in the guide](crate::guide#plans-that-only-a-database-knows)
 //!
-//! They count in memory. With `RedisStore::new("redis://127.0.0.1/")?` in place of [`MemoryStore`](crate::MemoryStore), all
-//! instances count together.
+//! The examples count in memory. To share the limits between instances, replace [`MemoryStore`](crate::MemoryStore)
+//! with `RedisStore::new("redis://127.0.0.1/")?`.
 //!
 //! # Per route and per method
 //!
-//! A layer around one route limits that route. Its scope is its own name space, so policies of the same name in other scopes
-//! are other quotas; two routes with one layer, or with one scope, share theirs.
+//! A layer around a route limits that route. Scopes are namespaces: policies with the same name in different scopes are
+//! different quotas. Routes with the same layer, or with the same scope and store, share their quotas.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -58,9 +60,9 @@
 //! # Ok(()) });
 //! ```
 //!
-//! One layer around all routes can do the same: [`Tiers::from_fn`](crate::Tiers::from_fn) names the kind of a request, and policies of
-//! different names count apart. It has one scope, one place for exemptions and failure modes, and its rules can be replaced
-//! together.
+//! A single layer around all routes can do the same: [`Tiers::from_fn`](crate::Tiers::from_fn) returns the kind of a
+//! request, and policies with different names count separately. Exemptions and the failure mode are then configured
+//! once, and the rules can be replaced together.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -89,13 +91,13 @@
 //! # Ok(()) });
 //! ```
 //!
-//! For the same quota on each of many routes, count by caller and route: `key::client_ip().and(key::matched_path())`, with
-//! the feature `axum`.
+//! To give each route the same quota, count by caller and route: `key::client_ip().and(key::matched_path())`, with the
+//! feature `axum`.
 //!
 //! # Only failures, only some requests, other answers
 //!
-//! Each is one expression of the builder. Attempts are charged when they come and refunded if they succeed, so that a hundred
-//! attempts at once are not a hundred for the price of none. A rejection by a layer inside of this one is a failure.
+//! Each of these is one setting of the builder. Attempts are charged on arrival and refunded on success, so that
+//! concurrent attempts cannot exceed the limit. A rejection by an inner layer counts as a failure.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -143,12 +145,12 @@
 //!
 //! # GraphQL: what a query costs
 //!
-//! All queries go to one path, and one may cost a thousand times as much as another. Estimate the cost from the query before
-//! it runs, charge that, and correct the charge when the real cost is known. The body is read once and within a bound, by
-//! a middleware outside of the limits; the handler takes the query from the extensions.
+//! All queries use the same path, but one query can cost a thousand times as much as another. Estimate the cost before
+//! the query runs, charge the estimate, and correct the charge when the actual cost is known. A middleware outside the
+//! limits reads the body once, up to a bound, and the handler extracts the query from the extensions.
 //!
-//! A query that costs more than the policy can ever hold would be rejected each time, so tell its sender what is wrong
-//! instead of "try again later".
+//! A query whose cost exceeds the capacity of the policy would always be rejected. Return an error that explains this
+//! instead of 429.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -164,7 +166,7 @@
 //!     cost: u64,
 //! }
 //!
-//! /// A point for each pair of braces. Yours asks the schema, and multiplies by the `first` of lists.
+//! /// Counts one point per pair of braces. Yours should use the schema, and multiply by the `first` of lists.
 //! fn estimate(text: &str) -> u64 {
 //!     text.matches('{').count() as u64
 //! }
@@ -176,14 +178,14 @@
 //!     let text = content["query"].as_str().ok_or(StatusCode::BAD_REQUEST)?.to_owned();
 //!     let cost = estimate(&text);
 //!     if cost > MOST {
-//!         return Err(StatusCode::UNPROCESSABLE_ENTITY); // it is too complex, now and later
+//!         return Err(StatusCode::UNPROCESSABLE_ENTITY); // always too complex, so a retry would not help
 //!     }
 //!     parts.extensions.insert(Query { text, cost });
 //!     Ok(Request::from_parts(parts, Body::empty()))
 //! }
 //!
 //! async fn run_query(Extension(query): Extension<Query>) -> impl IntoResponse {
-//!     let rows = query.text.len() as u64 / 10; // what it has really cost
+//!     let rows = query.text.len() as u64 / 10; // the actual cost
 //!     (Extension(ActualCost(rows)), "{}")
 //! }
 //!
@@ -210,13 +212,15 @@
 //!
 //! # WebSocket messages
 //!
-//! A layer sees the request that opens a connection, and nothing of what comes over it. A [`Limiter`](crate::Limiter) counts the
-//! messages, with a deadline, a circuit breaker and metrics of its own. Keep a [`Caller`](crate::Caller) for each connection.
+//! A layer processes the request that opens a connection, but not the messages. A [`Limiter`](crate::Limiter) limits
+//! the messages, with its own deadline, circuit breaker and metrics. Keep a [`Caller`](crate::Caller) for each
+//! connection.
 //!
-//! A client that is a little too fast is slowed down: while its messages are not read, TCP holds them back. One that is
-//! far too fast, or does not slow down, is disconnected with close code 1008 (policy violation). If the store does not respond,
-//! messages pass, as requests do by default. To limit how many connections a user has open, see
-//! [`WeakPermit`](crate::WeakPermit), whose permit keeps a slot after the upgrade. The example `websocket` is a program with both.
+//! Clients slightly over the limit are slowed down: the server stops reading, and TCP backpressure does the rest.
+//! Clients far over the limit are disconnected with close code 1008 (policy violation). If the store does not respond,
+//! messages pass uncounted by default, like requests. To limit the open connections of a user, see
+//! [`WeakPermit`](crate::WeakPermit), whose permit keeps a slot after the upgrade. The example `websocket` combines
+//! both.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -246,23 +250,22 @@
 //!     .build()?;
 //! let messages = |count| stream::iter((0..count).map(|number: u32| number.to_string()));
 //!
-//! // Fifteen messages at once: five pass, the others are read when they may pass.
+//! // Fifteen messages at once: five pass immediately, the others are delayed.
 //! let (start, mut handled) = (tokio::time::Instant::now(), 0);
 //! assert_eq!(serve(messages(15), limiter.caller("alice"), |_| handled += 1).await, Ok(()));
 //! assert_eq!((handled, start.elapsed().as_secs()), (15, 2));
 //!
-//! // A flood exhausts the minute, too.
+//! // A flood also exhausts the quota of the minute.
 //! assert_eq!(serve(messages(1_000), limiter.caller("mallory"), |_| {}).await, Err(1008));
 //! # Ok(()) });
 //! ```
 //!
 //! # Uploads
 //!
-//! Three limits in one decision: requests, the bytes of their content, and how many are in progress. Bytes are charged by
-//! what `Content-Length` announces, and by what is really read where
-//! [`RequestContentLayer`](crate::RequestContentLayer) stands outside of the limits; without it, content of unknown length
-//! counts as one byte. No quota of bytes bounds a single file: that is the server's own limit (413), such as
-//! `DefaultBodyLimit` of axum.
+//! One decision checks three limits: requests, bytes of content, and concurrent uploads. The charge for bytes is the
+//! `Content-Length`. With a [`RequestContentLayer`](crate::RequestContentLayer) outside the limits, it is corrected to
+//! the bytes that were read. Without one, content of unknown length counts as one byte. A byte quota does not bound the
+//! size of a single file; for this, use the limit of the server (413), such as axum's `DefaultBodyLimit`.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -286,19 +289,20 @@
 //! #     app.clone().oneshot(request.body("x".repeat(size)).unwrap())
 //! # };
 //! assert_eq!(upload(400_000).await?.status(), 200);
-//! assert_eq!(upload(550_000).await?.status(), 413); // too long for one file; what was read of it is charged
-//! assert_eq!(upload(700_000).await?.status(), 429); // more than is left of the day; none of it was read
+//! assert_eq!(upload(550_000).await?.status(), 413); // too long for a single file; the bytes that were read are charged
+//! assert_eq!(upload(700_000).await?.status(), 429); // exceeds the remaining units of the day; nothing was read
 //! # Ok(()) });
 //! ```
 //!
 //! # Background jobs
 //!
-//! Limits need not be about requests: a [`Limiter`](crate::Limiter) limits mails of a tenant, calls to a partner, rows of an
-//! export. [`Caller::wait`](crate::Caller::wait) charges all of the cost or nothing, and waits until it may; the
-//! [`Permit`](crate::Permit) corrects the cost afterwards. Other workers, on other machines, share the quota.
+//! A [`Limiter`](crate::Limiter) can limit more than requests: the mails of a tenant, calls to a partner, or the rows
+//! of an export. [`Caller::wait`](crate::Caller::wait) charges the whole cost or nothing, and waits until the cost is
+//! admitted. The [`Permit`](crate::Permit) corrects the charge afterwards. With a shared store, workers on other
+//! machines share the quota.
 //!
-//! Without a decision of the store, work is admitted uncounted by default. Mails that are sent uncounted may break a
-//! contract, and a job can wait: [`FailureMode::Closed`](crate::FailureMode::Closed) rejects them.
+//! If the store makes no decision, work is admitted uncounted by default. If uncounted mails could violate a contract,
+//! reject them with [`FailureMode::Closed`](crate::FailureMode::Closed), because jobs can be retried later.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -320,11 +324,11 @@
 //! for recipients in [50, 50] {
 //!     let job = tenant.clone().cost(recipients).wait(Duration::from_secs(3_600)).await;
 //!     let permit = job.map_err(|rejected| format!("{recipients} mails: {:?}", rejected.outcome()))?;
-//!     permit.settle(send_mails(recipients)); // ten addresses are wrong
+//!     permit.settle(send_mails(recipients)); // ten addresses are invalid
 //! }
-//! // The second job has waited until 50 units were there: 20 remained, and one is restored each second.
+//! // The second job waited until 50 units were available: 20 remained, and one is restored each second.
 //! assert_eq!(start.elapsed().as_secs(), 30);
-//! // More than a minute ever has: it is rejected at once.
+//! // A cost above the capacity of the minute is rejected immediately.
 //! assert!(tenant.cost(5_000).wait(Duration::MAX).await.is_err());
 //! # Ok(()) });
 //! ```
