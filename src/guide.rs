@@ -21,8 +21,8 @@
 //!
 //! Put the layer *outside* authentication to protect authentication itself, because password checks are slow and tokens
 //! require a lookup. At this point, only the address of a caller is known. Every request is charged to its source
-//! address, even if it claims to be another user. Make the quota larger than that of a user, because [many users may
-//! share an address](#inner-rejections-stay-charged).
+//! address, even if the client claims to be another user. Make this quota larger than the quota of a user, because
+//! [many users may share an address](#inner-rejections-stay-charged).
 //!
 //! Behind a proxy, configure it as [trusted](crate::key::ClientIp::trusted_proxies). Otherwise, all clients share one
 //! quota. [`docs::proxies`](crate::docs::proxies) has the configuration.
@@ -398,7 +398,7 @@
 //! | 5 failures by account *and* address, then [locked out](crate::QuotaPolicy::with_lockout) for 15 minutes | strict, because it locks out only the attacker: the owner can log in from any other address |
 //! | 20 an hour by address | one password, tried for many accounts. IPv6 addresses are limited per /64 |
 //! | 320 an hour by site, the /48 of an IPv6 address | a /48 is easy to get and contains 65,536 networks of size /64: without this limit, it allows 1.3 million guesses an hour; with it, as many as sixteen addresses. If a hundred homes of one provider share a /48, each has three failures an hour. An IPv4 address is its own site, and reaches its limit of 20 first |
-//! | 200 an hour by account | guesses from many addresses. The limit is ten times that of an address, so that a single attacker cannot lock the owner out. The policy is [hidden](crate::QuotaPolicy::hidden), so that responses do not reveal that the account is under attack |
+//! | 200 an hour by account | guesses from many addresses. The limit is ten times the address limit, so that a single attacker cannot lock the owner out. The policy is [hidden](crate::QuotaPolicy::hidden), so that responses do not reveal that the account is under attack |
 //!
 //! All four are checked in one decision: a login that any of them rejects is charged to none. A lockout by account
 //! alone, however long, lets any client lock out any user. If even the account limit is a risk, make it a
@@ -492,9 +492,9 @@
 //! - A policy that [counts tokens](crate::QuotaPolicy::with_unit) is checked in one decision with policies for requests
 //!   and concurrent responses. A request for which too few tokens remain is charged to none of them.
 //! - The estimate depends on the body. A middleware outside the layer reads the body once, up to a bound, inserts the
-//!   estimate into the extensions, and passes the bytes on, so that the handler need not parse them again. It also
-//!   reads the bodies of requests that the limits then reject, so put it *inside* authentication, keep the bound small,
-//!   and set a timeout.
+//!   estimate into the extensions, and passes the bytes on, so that the handler need not parse them again. The
+//!   middleware also reads the bodies of requests that the limits then reject, so put it *inside* authentication, keep
+//!   the bound small, and set a timeout.
 //! - The response stream keeps the [`Permit`](crate::Permit) of its request, and reports the amount at its end. If it
 //!   reports in `drop`, this includes clients that cancel the response. If only the last message of the model contains
 //!   the amount, report it there: a response that is cancelled earlier costs its estimate.
