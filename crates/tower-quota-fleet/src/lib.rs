@@ -1,15 +1,14 @@
-//! One set of rate limit rules for all instances of a service, with its version: in Redis, in a file, or elsewhere.
-//! [`guide`] has the document, the ACL users of Redis, metrics and alerts, and what to do in an incident.
+//! Versioned rate limit rules that all instances of a service share, stored in Redis, in a file, or elsewhere.
 //!
-//! The kill switch and the access list also have keys of their own in Redis, which a [`Control`] changes: they apply to all
-//! instances whether or not rules are published.
+//! The [`guide`] covers the document format, Redis ACL users, metrics, alerts, and incident response.
 //!
-//! A [`RulesDocument`] says by which [`Rules`](tower_quota::Rules) all instances limit, on which part of the callers new ones are
-//! tried, whether limits are on at all, and whom all instances block. Its [`RulesVersion`] is a number and a digest.
+//! A [`RulesDocument`] contains the [`Rules`](tower_quota::Rules) for all instances, a rollout of new rules to a share
+//! of the callers, a kill switch, and an access list. Its [`RulesVersion`] consists of a number and a digest.
 //!
-//! [`Contracts`] has the individual quotas of callers.
+//! A second kill switch and access list have their own keys in Redis. A [`Control`] changes them, and they apply to all
+//! instances even if no rules are published. [`Contracts`] stores individual quotas of callers.
 //!
-//! You do not want it where the rules are part of the program, or where one process is all there is: see
+//! If the rules are part of the program, or the service has a single process, this crate is not needed: use
 //! [`RulesHandle`](tower_quota::RulesHandle).
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -46,7 +45,6 @@ pub use self::{
     version::RulesVersion,
 };
 
-/// The programs of the README have to compile.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,19 +1,17 @@
-//! The places from which instances take their rules.
-
 use std::{fmt, future::Future, pin::Pin};
 
 use super::{controls::SwitchOrder, error::FleetError, report::InstanceReport, version::RulesVersion};
 
-/// A place that has the rules of a fleet: [`RedisRules`](super::RedisRules), [`FileRules`](super::FileRules), or one of
-/// yours, such as a configuration service.
+/// A source of rules: [`RedisRules`](super::RedisRules), [`FileRules`](super::FileRules), or a custom one, such as a
+/// configuration service.
 ///
-/// A follower asks for the version each time that it [may have changed](Self::changed), and for the document only
-/// if the version is another one. No request ever waits for either.
+/// A follower polls the version whenever it [may have changed](Self::changed), and reads the document only if the
+/// version differs. Requests never wait for a source.
 ///
 /// ```
 /// use tower_quota_fleet::{RulesSource, RulesVersion, SourceFuture};
 ///
-/// /// Rules that are part of the program.
+/// /// Rules that are compiled into the program.
 /// #[derive(Debug)]
 /// struct Fixed(&'static [u8]);
 ///
@@ -28,63 +26,67 @@ use super::{controls::SwitchOrder, error::FleetError, report::InstanceReport, ve
 /// }
 /// ```
 pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
-    /// The name of the rule set in events and metrics.
+    /// Returns the name of the rule set for events and metrics.
     fn name(&self) -> &str {
         "rules"
     }
 
-    /// The version that holds now; `None` if nothing was published. It is asked for once a second, so it should be cheap.
+    /// Returns the current version, or `None` if nothing was published. Called about once per second, so it should be
+    /// cheap.
     fn version(&self) -> SourceFuture<'_, Option<RulesVersion>>;
 
-    /// Returns the version, and the kill switch and the access list that apply without rules, all read at one moment.
+    /// Returns an atomic snapshot of the version, the kill switch and the access list that apply without rules.
     ///
-    /// The default implementation returns the [version](Self::version) and no controls, for sources that have none.
+    /// The default implementation returns the [version](Self::version) without controls, for sources that have none.
     fn state(&self) -> SourceFuture<'_, SourceState> {
         Box::pin(async { Ok(SourceState::new(self.version().await?)) })
     }
 
-    /// Returns the bytes of the access list with this version, as [`state`](Self::state) returned it. It is called only if the
-    /// version changed, and reads at most [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes.
+    /// Returns the bytes of the access list with this version, which was returned by [`state`](Self::state).
+    ///
+    /// Called only if the version changed. Implementations should read at most
+    /// [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes. The default implementation returns an
+    /// error.
     fn access(&self, version: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
         let message = format!("the source has no access list of version {version}");
         Box::pin(async { Err(FleetError::unavailable(message)) })
     }
 
-    /// The bytes of the document, which are those of this version unless another one was published meanwhile.
+    /// Returns the bytes of the document with this version, or of a newer document that was published since.
     ///
-    /// It reads at most [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes: a longer document is the
-    /// error of [`RulesDocument::parse`](super::RulesDocument::parse).
+    /// Implementations should read at most [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes, and
+    /// return the error of [`RulesDocument::parse`](super::RulesDocument::parse) for longer documents.
     fn document(&self, version: RulesVersion) -> SourceFuture<'_, Vec<u8>>;
 
-    /// Waits until the version may have changed. By default for a second, a quarter more or less, so that instances do not
-    /// ask at the same moment.
+    /// Waits until the version may have changed.
     ///
-    /// A source that is told of changes ends the wait at once if there was one since it was last asked for the version. It
-    /// is asked at most twenty times a second.
+    /// The default implementation waits for 0.75 s to 1.25 s at random, so that instances do not poll simultaneously. A
+    /// source that is notified of changes should return as soon as the version has changed since the last poll. The
+    /// follower polls at most 20 times per second.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(super::pause::between_polls())
     }
 
-    /// Tells others which version an instance runs, in place of its reports `before`, any of which may have arrived. By
-    /// default nothing is told.
+    /// Reports the version of this instance, and replaces its reports `before`, any of which may have arrived.
     ///
-    /// It runs beside the polls, has a second, and is not called again until it has ended.
+    /// Called concurrently with polls, but never concurrently with itself, and times out after a second. The default
+    /// implementation does nothing.
     fn report<'a>(&'a self, report: &'a InstanceReport, before: &'a [InstanceReport]) -> SourceFuture<'a, ()> {
         let _ = (report, before);
         Box::pin(async { Ok(()) })
     }
 }
 
-/// The contents of a [`RulesSource`] at one moment.
+/// A snapshot of a [`RulesSource`].
 #[derive(Clone, Debug)]
 pub struct SourceState {
     pub(super) version: Option<RulesVersion>,
     pub(super) controls: ControlHeads,
-    /// True if a lower number than before means that the source lost data.
+    /// True if a smaller number than before means that the source lost data.
     pub(super) only_rises: bool,
 }
 
-/// Each may be unreadable for itself: a broken list keeps no order away, and the other way round.
+/// Each is read independently, so that a broken list does not block orders, and vice versa.
 #[derive(Clone, Debug)]
 pub(super) struct ControlHeads {
     pub(super) switch: Result<Option<SwitchOrder>, String>,
@@ -92,8 +94,9 @@ pub(super) struct ControlHeads {
 }
 
 impl SourceState {
-    /// Creates the state of a source with this version of the rules, and without a kill switch or an access list. Its numbers
-    /// may decrease, as in a file that a deployment replaces.
+    /// Creates a state without a kill switch or an access list.
+    ///
+    /// The version number may decrease, as in a file that a deployment replaces.
     pub fn new(version: Option<RulesVersion>) -> Self {
         let controls = ControlHeads {
             switch: Ok(None),
@@ -108,13 +111,14 @@ impl SourceState {
 
     /// Sets the last order of the kill switch, and the version of the access list.
     ///
-    /// All numbers of such a source increase: a smaller number, or none, means that the source [lost](super::Lost) data.
+    /// The numbers of such a source only increase: a smaller number, or `None`, means that the source
+    /// [lost](super::Lost) data.
     #[must_use]
     pub fn with_controls(self, switch: Option<SwitchOrder>, access: Option<RulesVersion>) -> Self {
         self.with_heads(Ok(switch), Ok(access))
     }
 
-    /// Sets why the kill switch and the access list cannot be read. The last ones that were read stay in force.
+    /// Sets the reason why the kill switch and the access list cannot be read. The last known ones remain in effect.
     #[must_use]
     pub fn without_controls(self, reason: impl Into<String>) -> Self {
         let reason = reason.into();
@@ -132,7 +136,8 @@ impl SourceState {
     }
 }
 
-/// The answer of a [`RulesSource`]. An error about a [bad document](super::FleetErrorKind::is_bad_document) rejects the version:
-/// the document is not asked for again until the version changes. After any other one, such as
-/// [`FleetError::unavailable`], the source is asked again.
+/// The result of a [`RulesSource`].
+///
+/// An error for a [bad document](super::FleetErrorKind::is_bad_document) rejects the version, and the document is not
+/// read again until the version changes. After other errors, such as [`FleetError::unavailable`], the follower retries.
 pub type SourceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;

@@ -1,5 +1,3 @@
-//! Settings of a follower.
-
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use tokio::{runtime::Handle, sync::watch, task::JoinSet};
@@ -12,7 +10,7 @@ use crate::{
 };
 use tower_quota::{AccessList, RulesHandle, clock::Clock};
 
-/// Settings of a [`RulesFollower`]. All have a default.
+/// A builder for [`RulesFollower`]. All settings are optional.
 #[must_use = "it follows nothing before it is started"]
 pub struct RulesFollowerBuilder {
     rules: RulesHandle,
@@ -24,7 +22,7 @@ pub struct RulesFollowerBuilder {
 }
 
 impl RulesFollower {
-    /// A follower with settings of your own, which begins when it is [started](RulesFollowerBuilder::start).
+    /// Returns a builder for a follower that applies the rules of `source` to `rules`.
     pub fn builder(rules: RulesHandle, source: impl RulesSource) -> RulesFollowerBuilder {
         RulesFollowerBuilder {
             rules,
@@ -38,47 +36,51 @@ impl RulesFollower {
 }
 
 impl RulesFollowerBuilder {
-    /// Sets the access list that is to hold the fleet's rules: that of the layer.
+    /// Sets the layer's access list, to which the follower adds the entries of the fleet. Default: none.
     ///
-    /// Without one, the rules of a document about networks and keys have no effect, which an event says.
+    /// Without an access list, the entries of documents and controls have no effect, and the follower logs a warning.
     ///
-    /// Followers of several layers may have the same list. It then has the rules of all their documents, and each of the
-    /// layers looks at all of them: the most specific network wins, and where two documents say different things about the
-    /// same network or key, [`Block`](tower_quota::Access::Block) goes before [`Allow`](tower_quota::Access::Allow), and that before
-    /// [`Limit`](tower_quota::Access::Limit).
+    /// Followers of several layers can share a list. It then contains the entries of all their documents, and each
+    /// layer checks all of them. The most specific network wins. If documents disagree about the same network or key,
+    /// [`Block`](tower_quota::Access::Block) takes precedence over [`Allow`](tower_quota::Access::Allow), and `Allow`
+    /// over [`Limit`](tower_quota::Access::Limit).
     ///
-    /// When a follower ends, its rules stay until another one of the same rule set or the same scope reads a document, so that
-    /// no blocked client gets through while a follower is replaced. See [`AccessOverlay::leave`](tower_quota::AccessOverlay::leave).
+    /// When a follower is dropped, its entries stay until another follower of the same rule set or scope reads a
+    /// document, so that blocked clients are not admitted while a follower is replaced. See
+    /// [`AccessOverlay::leave`](tower_quota::AccessOverlay::leave).
     pub fn access_list(mut self, access_list: AccessList) -> Self {
         self.access_list = Some(access_list);
         self
     }
 
-    /// Sets the name of this instance for those who look at the fleet: its host, say, with up to 64 printable ASCII
-    /// characters. A random number is added, so that names need not differ. Default: the number alone.
+    /// Sets the name of this instance in reports, such as the host name: up to 64 printable ASCII characters.
+    ///
+    /// A random number is appended, so names need not be unique. Default: only the number.
     pub fn instance(mut self, name: impl Into<String>) -> Self {
         self.instance = name.into();
         self
     }
 
-    /// Sets a file that turns the switch of this process, once a second: `off` in it switches the limits off, whatever the
-    /// fleet says; `on` switches them on; and without the file they are as the fleet says. Default: none.
+    /// Sets a file that overrides the kill switch in this process. Default: none.
     ///
-    /// You want it for the incident in which Redis is slow, and with it the switch of the fleet. The file takes effect
-    /// when it changes, so a later [`enable`](RulesHandle::enable) of the program holds against it. The switch stays
-    /// as it is while the file cannot be read within half a second, or is not a regular file, which an event says.
+    /// `off` in the file disables the limits and `on` enables them, regardless of the fleet. Without the file, the
+    /// fleet's switch applies. Use the file for incidents in which Redis is slow, which also delays the fleet's switch.
+    ///
+    /// The file is read about once per second, and takes effect when it changes, so a later call of
+    /// [`enable`](RulesHandle::enable) overrides it. If the file cannot be read within half a second, is not a regular
+    /// file or contains something else, the switch stays as it is and a warning is logged.
     pub fn override_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.override_file = Some(path.into());
         self
     }
 
-    /// Sets the clock by which rules of the access list end, for tests. Default: the system's.
+    /// Sets the clock that expires access list entries and switch orders, for tests. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Starts to follow, in tasks of the current runtime.
+    /// Starts the follower in tasks of the current Tokio runtime.
     ///
     /// # Errors
     ///

@@ -1,5 +1,3 @@
-//! A task that keeps the rules of a layer at the version that a source has.
-
 mod builder;
 mod deadline;
 mod keeper;
@@ -19,31 +17,16 @@ pub use self::{
 };
 use super::{controls::Controls, document::RulesDocument};
 
-/// Keeps the rules, the kill switch and an access list of a layer at the version that a [`RulesSource`](super::RulesSource) has.
+/// Keeps the rules, kill switch and access list of a layer up to date with a [`RulesSource`](super::RulesSource).
 ///
-/// You want it where many instances have the same rules, and an incident is no time to reach each of them. It is a task
-/// beside the requests, which never wait for it: they are limited by the rules in force. The task asks for the version once
-/// a second, a quarter more or less, so that instances change within two seconds of each other while the source answers each question
-/// within 300 ms.
+/// Use this if many instances share rules that must be changeable at run time. Background tasks poll the source about
+/// once per second, and requests never wait for them. Instances change within two seconds of each other, while the
+/// source answers each call within 300 ms. The tasks stop when the last clone of the follower is dropped.
 ///
-/// The last good rules stay while the source is unavailable, when nothing is published any more, and when a document is
-/// [rejected](FollowerStatus::rejected). Before the first version, they are those of the program; a program that would rather
-/// wait calls [`wait_for_rules`](Self::wait_for_rules) before it serves. A version whose number is lower than that of the one
-/// before is put in force as any other: a fail-over can lose a publication, and what the source says holds. Its kill switch
-/// and its access list hold even if the layer cannot carry out its rules.
-///
-/// The kill switch and the access list of a [`Control`](super::Control) are read together with the version. The order of
-/// precedence is: the switch of this process, the last order of the fleet's switch until it ends, the published document. An
-/// instance ends an order by its own clock, so limits never stay off because Redis is unavailable or has lost the order. If the
-/// source loses what it had, or goes back to something older, [`FollowerStatus::lost`] says so; the newest order of the
-/// switch and all unexpired entries of the newest access lists stay in force until something newer is published.
-///
-/// A program overrides the fleet by its [`RulesHandle`](tower_quota::RulesHandle): by rules of its own or its own switch,
-/// which then stay until [`clear_overrides`](tower_quota::RulesHandle::clear_overrides). Its own rules in an
-/// [`AccessList`](tower_quota::AccessList) go before those of the fleet.
-///
-/// Clones follow together, and the task ends with the last one. The rules stay as they are then. The entries of its access list stay,
-/// too, also beyond their [expiry](super::AccessEntry::with_expiry), until a follower of the same set or limiter has read its own.
+/// Until the first version is read, the rules of the program apply; [`wait_for_rules`](Self::wait_for_rules) waits for
+/// it. While the source is unavailable, contains no rules, or contains a document that is
+/// [rejected](FollowerStatus::rejected), the last valid rules remain in effect. A version with a smaller number than
+/// before is applied like any other, because a failover can lose a publication.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,10 +41,10 @@ use super::{controls::Controls, document::RulesDocument};
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::client_ip())
-///     .policy(QuotaPolicy::per_minute("minute", 60)) // until the file was read, and while it cannot be
+///     .policy(QuotaPolicy::per_minute("minute", 60)) // until the file is read, and while it cannot be read
 ///     .build()?;
 /// let follower = RulesFollower::builder(layer.limiter().rules(), FileRules::new(&path)).start()?;
-/// // Or go on at once, with the rules of the program.
+/// // Or continue at once, with the rules of the program.
 /// tokio::time::timeout(Duration::from_secs(5), follower.wait_for_rules()).await?;
 ///
 /// assert_eq!(layer.limiter().rules().current(), rules);
@@ -70,41 +53,65 @@ use super::{controls::Controls, document::RulesDocument};
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
+///
+/// # Precedence
+///
+/// The switch of this process takes precedence over the last order of the fleet's kill switch (see
+/// [`Control`](super::Control)) until it expires, and that order over the published document. Each instance ends orders
+/// by its own clock, so limits do not stay off because Redis is unavailable or has lost the order. The kill switch and
+/// the access list of a document apply even if the layer cannot apply its rules.
+///
+/// A program can override the fleet's rules and switch through its [`RulesHandle`](tower_quota::RulesHandle) until
+/// [`clear_overrides`](tower_quota::RulesHandle::clear_overrides). The program's own entries in an
+/// [`AccessList`](tower_quota::AccessList) take precedence over the fleet's entries.
+///
+/// # Loss of data
+///
+/// If the source loses data or returns to an older state, [`FollowerStatus::lost`] lists what was lost. The newest
+/// order of the switch and the unexpired entries of the newest access lists remain in effect until something newer is
+/// published.
+///
+/// After the last clone is dropped, the rules stay as they are. The fleet's access list entries also stay, even beyond
+/// their [expiry](super::AccessEntry::with_expiry), until a follower of the same rule set or limiter has read its own
+/// entries.
 #[derive(Clone)]
 pub struct RulesFollower(Arc<Following>);
 
 struct Following {
     status: watch::Receiver<FollowerStatus>,
     shared: Arc<Shared>,
-    /// They end with it.
+    /// Aborted on drop.
     _tasks: JoinSet<()>,
 }
 
 impl RulesFollower {
-    /// The state as it is now.
+    /// Returns the current status.
     pub fn status(&self) -> FollowerStatus {
         self.0.status.borrow().clone()
     }
 
-    /// Returns the kill switch and the access list that this instance has read last, also if Redis has lost them.
+    /// Returns the kill switch and access list that this instance read last, even if Redis has lost them.
     pub fn controls(&self) -> Controls {
         self.0.shared.controls()
     }
 
-    /// Returns the newest document whose rules were in force; `None` if the layer has had those of its program only. After a
-    /// restored backup, it is the one that Redis has lost.
+    /// Returns the newest document whose rules this instance has applied, or `None` if it has used only the rules of
+    /// its program.
     ///
-    /// An instance never publishes it. If Redis lost the rules, an operator fetches the document from an instance, looks at its
-    /// version, author and time, and publishes it with [`Publication::restore`](super::Publication::restore).
+    /// After a restored backup, this is the document that Redis lost. Instances never publish it. Instead, an operator
+    /// fetches it from an instance, checks its version, author and time, and publishes it with
+    /// [`Publication::restore`](super::Publication::restore).
     pub fn document(&self) -> Option<RulesDocument> {
         self.0.shared.document()
     }
 
-    /// Waits until a version is in force for the first time: for ever if none is. Put a timeout around it.
+    /// Waits until the first version is applied.
+    ///
+    /// Waits forever if no version is, so use a timeout.
     pub async fn wait_for_rules(&self) {
         let mut status = self.0.status.clone();
         if status.wait_for(|status| status.version.is_some()).await.is_err() {
-            // A source that panics has ended the task.
+            // The source panicked, which ended the task.
             std::future::pending().await
         }
     }
@@ -112,7 +119,7 @@ impl RulesFollower {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        // The tasks end later, and hold the rest.
+        // The tasks are aborted asynchronously, and own the remaining state until then.
         self.shared.end();
     }
 }

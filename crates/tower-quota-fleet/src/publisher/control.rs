@@ -1,5 +1,3 @@
-//! Changes of the kill switch and the access list.
-
 use super::{CHANGES, RulesPublisher, conflict, json};
 use crate::{
     Change, Control, Controls, FleetError, FleetErrorKind, InstanceReport, RulesVersion, SwitchOrder,
@@ -14,10 +12,10 @@ use tower_quota::{
 
 const CONTROL: &str = include_str!("control.lua");
 
-/// A control is applied again after one of another publisher. Each attempt is another such control.
+/// Each retry means that another publisher's control came first.
 const ATTEMPTS: usize = 100;
 
-/// The controls, as they were read, with the bytes that a change replaces.
+/// The controls, with the raw values that a change replaces.
 struct CurrentControls {
     controls: Controls,
     switch: Vec<u8>,
@@ -25,24 +23,26 @@ struct CurrentControls {
 }
 
 impl RulesPublisher {
-    /// Returns the last order of the kill switch and the access list that apply in addition to the rules.
+    /// Returns the last order of the kill switch, and the access list that applies in addition to the rules.
     ///
     /// # Errors
     ///
-    /// If Redis does not answer. An access list that cannot be read is no error: see
+    /// Returns [`FleetErrorKind::Unavailable`] if Redis does not answer. An unreadable access list is not an error: see
     /// [`access_problem`](Controls::access_problem).
     pub async fn controls(&self) -> Result<Controls, FleetError> {
         Ok(self.read_controls().await?.controls)
     }
 
-    /// Changes the kill switch or the access list of all instances, and returns both. After a change by another publisher at the
-    /// same time, it is applied to that.
+    /// Changes the kill switch or the access list of all instances, and returns both.
+    ///
+    /// Concurrent changes by other publishers are kept: the change is retried on top of them.
     ///
     /// # Errors
     ///
-    /// If Redis does not answer or its ACL forbids it, the entry is invalid, no such entry exists, or the access list cannot be
-    /// read ([`FleetErrorKind::UnreadableAccess`]). The kill switch works even if its last order cannot be read. After
-    /// [`FleetErrorKind::Unavailable`], the change may have taken effect.
+    /// Returns an error if Redis does not answer or its ACL forbids the change, if the new entry is invalid, if no
+    /// entry exists to remove, or if the access list cannot be read ([`FleetErrorKind::UnreadableAccess`]). The kill
+    /// switch can be changed even if its last order cannot be read. After [`FleetErrorKind::Unavailable`], the change
+    /// may have taken effect.
     pub async fn control(&self, control: Control) -> Result<Controls, FleetError> {
         check_text("author", &self.author)?;
         check_text("reason", &control.reason)?;
@@ -66,8 +66,8 @@ impl RulesPublisher {
         }
     }
 
-    /// The largest number of an order or a list that an instance reports, also where Redis has lost it. A number that is far ahead
-    /// of the server's time is no order of this crate.
+    /// Prevents a number that instances have already seen from being reused if Redis has lost it. Ignores numbers far
+    /// ahead of the server's time, which this crate does not create.
     async fn newest_obeyed(&self, kind: ControlKind, now: u64) -> u64 {
         let reports = self.reports().await;
         let numbers = reports.iter().filter_map(InstanceReport::controls);
@@ -81,7 +81,7 @@ impl RulesPublisher {
             .unwrap_or(0)
     }
 
-    /// The script that writes a control in place of these bytes, and the value of the key afterwards.
+    /// Returns the script, and the value of the key after it succeeds.
     fn control_script(
         &self,
         control: &Control,
@@ -127,7 +127,7 @@ impl RulesPublisher {
                 Ok(None) => {}
                 Ok(Some(head)) => match parse_access(head, &self.in_time(self.rules.read_access()).await?) {
                     Ok(list) => controls.access = list,
-                    // Another one was written between both reads.
+                    // The list may have been replaced between the two reads.
                     Err(_) if tries < 3 => {
                         tries += 1;
                         continue;

@@ -1,5 +1,3 @@
-//! Publishes rules for a fleet.
-
 mod control;
 mod proposal;
 mod publication;
@@ -23,47 +21,46 @@ use tower_quota::{
 
 const WRITE: &str = include_str!("write.lua");
 
-/// The most entries of the history: some versions are no documents of today's format, and each may have 1 MiB.
+/// Limits reads: each version may have 1 MiB.
 const HISTORY: usize = 16;
 
-/// The most entries of the list of changes.
 const CHANGES: usize = 1_024;
 
-/// An instance that reports a version so much larger than the published one is not believed: it could use up all numbers.
+/// A larger jump in an instance's report is ignored, because a faulty instance could otherwise exhaust the numbers.
 const MOST_LOST: u64 = 1_000_000;
 
-/// The longest wait for one reply. A person waits for it, and no request does.
+/// Per reply. Only operators wait for it, never requests.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A publication that may have been lost is sent once more: it takes effect once at most.
+/// A publication without a reply is sent again. The script is idempotent.
 const SENDS: usize = 2;
 
-/// Publishes the rules that all instances of a service follow.
+/// Publishes rules for all instances of a service.
 ///
-/// You want it in a deployment, and in the tool of those who are on call: the program `tower-quota-rules` is one. Instances
-/// only read; see [`RedisRules`].
+/// Use it in a deployment, or in a tool for on-call engineers such as the program `tower-quota-rules`. Instances only
+/// read rules; see [`RedisRules`].
 ///
-/// Each publication is a new version of the whole document, and is written by one script if the version that it was made
-/// for still holds, by number *and* digest. Otherwise it is a [`Conflict`](FleetErrorKind::Conflict), and nothing is written.
-/// Before that, everything is checked as far as it can be without a layer: a document that fails is not published.
-/// The documents of the last 16 versions are kept. A publication that does not change anything is not written.
+/// Each publication creates a new version of the whole document. It is validated as far as that is possible without a
+/// layer, and then written atomically if the version on which it is based is still current, by number *and* digest.
+/// Otherwise, publishing fails with [`Conflict`](FleetErrorKind::Conflict). Publications without changes are not
+/// written. The documents of the last 16 versions are kept.
 ///
-/// A [`Control`](super::Control) changes the kill switch or the access list, which have keys of their own: it needs no published
-/// rules, works on a Redis that has lost all data, and never conflicts with a publication.
+/// A [`Control`](super::Control) changes the kill switch or the access list, which have their own keys. It requires no
+/// published rules, works on a Redis that has lost all data, and never conflicts with a publication.
 ///
-/// Instances follow within two seconds. Meanwhile some limit by the old rules and some by the new ones: a caller gets at
-/// most the old quota and the new one together, where nothing [starts anew](tower_quota::RulesDiff) only the larger one.
+/// Instances follow within two seconds. In between, some enforce the old rules and some the new ones. A caller gets at
+/// most the larger quota, or the sum of both if [counts reset](tower_quota::RulesDiff).
 ///
 /// # Errors
 ///
-/// A call waits 5 s at most for each reply of the server. A publication without a reply may have been carried out, so it is
-/// sent once more, which is safe: it takes effect once at most.
+/// Calls wait up to 5 s for each reply of the server. A publication without a reply is sent once more, which is safe
+/// because it takes effect at most once.
 ///
 /// # Permissions
 ///
-/// A publisher needs an ACL user of its own, and whoever may only turn the switch and block clients another one: the page
-/// [`guide`](crate::guide) has both. The users of the stores and of the instances cannot change rules, and no
-/// request can: instances only follow what is published.
+/// A publisher needs its own ACL user. Use another one for operators who may only turn the switch and block clients.
+/// The [`guide`](crate::guide) lists the permissions of both. The users of the stores and of the instances cannot
+/// change rules, and neither can requests.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, RedisStore, Rules};
@@ -90,57 +87,59 @@ pub struct RulesPublisher {
     author: String,
 }
 
-/// The state of a rule set, as it was read.
 struct Current {
     head: Vec<u8>,
     published: Result<Option<Published>, FleetError>,
-    /// The versions that can be read, the newest one first.
+    /// Newest first, without unreadable versions.
     history: Vec<RulesDocument>,
 }
 
 impl RulesPublisher {
-    /// A publisher of a rule set. The author stands in each version: a person, or a deployment; at most
+    /// Creates a publisher of a rule set.
+    ///
+    /// Each version records `author`, such as a person or a deployment: at most
     /// [`MAX_AUTHOR`](RulesDocument::MAX_AUTHOR) bytes.
     pub fn new(rules: RedisRules, author: impl Into<String>) -> Self {
         let author = author.into();
         Self { rules, author }
     }
 
-    /// The version that holds; `None` if nothing was published.
+    /// Returns the current version, or `None` if nothing was published.
     ///
     /// # Errors
     ///
-    /// If Redis does not answer, or the published document cannot be read.
+    /// Returns an error if Redis does not answer, or the published document cannot be read.
     pub async fn current(&self) -> Result<Option<Published>, FleetError> {
         self.read(1).await?.published
     }
 
-    /// The last versions that were published, the newest one first: at most 16. Documents that cannot be read are left out.
+    /// Returns the last published versions, newest first: at most 16, without unreadable documents.
     ///
     /// # Errors
     ///
-    /// If Redis does not answer.
+    /// Returns an error if Redis does not answer.
     pub async fn history(&self) -> Result<Vec<RulesDocument>, FleetError> {
         Ok(self.read(HISTORY).await?.history)
     }
 
-    /// Returns the last changes of rules, kill switch and access list, the newest one first: at most 1,024. Changes that cannot
-    /// be read are left out.
+    /// Returns the last changes of rules, kill switch and access list, newest first: at most 1,024.
+    ///
+    /// Unreadable changes are omitted.
     ///
     /// # Errors
     ///
-    /// If Redis does not answer.
+    /// Returns an error if Redis does not answer.
     pub async fn changes(&self) -> Result<Vec<Change>, FleetError> {
         let read = |json: &[u8]| serde_json::from_slice(json).ok();
         Ok(self.list(&self.rules.keys().changes, CHANGES, read).await?)
     }
 
-    /// Makes a change ready to be published, and checks it. Nothing is written.
+    /// Prepares and validates a publication without writing it.
     ///
     /// # Errors
     ///
-    /// If Redis does not answer, the published document cannot be read, or the new one would not be valid. It is no error
-    /// yet if policies start anew.
+    /// Returns an error if Redis does not answer, the published document cannot be read, or the new document would be
+    /// invalid. A reset of counts is not an error before [`commit`](Self::commit).
     pub async fn propose(&self, publication: Publication) -> Result<Proposal, FleetError> {
         check_text("reason", &publication.reason)?;
         let current = self.read(HISTORY).await?;
@@ -183,7 +182,7 @@ impl RulesPublisher {
         })
     }
 
-    /// The largest number that was used, as far as Redis or an instance knows it.
+    /// Includes numbers that only instances remember, because Redis has lost them.
     async fn newest_number(&self, current: &Current) -> u64 {
         let newest = current.newest_number();
         let reports = self.reports().await;
@@ -192,7 +191,7 @@ impl RulesPublisher {
         newest.max(believed.unwrap_or(0))
     }
 
-    /// Returns `true` if a rollback made this version, as far as the changes are there.
+    /// Returns `false` if the change is no longer listed.
     async fn is_roll_back(&self, current: Option<&RulesDocument>) -> Result<bool, FleetError> {
         let Some(current) = current else {
             return Ok(false);
@@ -204,13 +203,14 @@ impl RulesPublisher {
         Ok(made_it.is_some_and(Change::is_roll_back))
     }
 
-    /// Publishes a proposal, if the version for which it was made still holds.
+    /// Publishes a proposal if the version on which it is based is still current.
     ///
     /// # Errors
     ///
-    /// [`FleetErrorKind::Conflict`] if another version holds now; [`FleetErrorKind::CountsReset`] if a policy starts anew and the
-    /// publication does not [accept that](Publication::allow_count_reset); and if Redis does not answer, or its ACL forbids
-    /// it. Nothing is published then, except where [`FleetErrorKind::Unavailable`] says otherwise.
+    /// Returns [`FleetErrorKind::Conflict`] if another version is current now, [`FleetErrorKind::CountsReset`] if the
+    /// counts of a policy would reset and the publication does not [allow this](Publication::allow_count_reset), and
+    /// another error if Redis does not answer or its ACL forbids the change. Nothing is published in these cases,
+    /// except possibly after [`FleetErrorKind::Unavailable`].
     pub async fn commit(&self, proposal: &Proposal) -> Result<Published, FleetError> {
         if let Some(before) = proposal.base().filter(|_| proposal.is_empty()) {
             return Ok(before.clone());
@@ -219,24 +219,23 @@ impl RulesPublisher {
         let json = proposal.document.to_json()?;
         let version = RulesVersion::of(proposal.document.version(), json.as_bytes());
         let head = self.write(proposal, version, &json).await?;
-        // If the first one was carried out, the second one finds what it would have written.
+        // If a lost first attempt succeeded, the second one returns the same head.
         if head != version.to_string().as_bytes() {
             return Err(conflict(proposal.base().map(Published::version), version_of(&head)));
         }
         Ok(Published::new(version, proposal.document.clone()))
     }
 
-    /// Proposes and commits.
+    /// Proposes a publication and commits it.
     ///
     /// # Errors
     ///
-    /// As those of [`propose`](Self::propose) and [`commit`](Self::commit).
+    /// Returns the errors of [`propose`](Self::propose) and [`commit`](Self::commit).
     pub async fn publish(&self, publication: Publication) -> Result<Published, FleetError> {
         let proposal = self.propose(publication).await?;
         self.commit(&proposal).await
     }
 
-    /// Reads the version that holds, and as many of the last ones.
     async fn read(&self, versions: usize) -> Result<Current, StoreError> {
         let keys = self.rules.keys();
         let mut length = cmd("STRLEN");
@@ -245,7 +244,8 @@ impl RulesPublisher {
             Value::Int(length) => usize::try_from(length).unwrap_or(usize::MAX),
             _ => 0,
         };
-        // At one moment, so that they belong together; but not what is too long to be a document.
+        // Read in one command, so that head and document match. A value that is too long for a document is not
+        // transferred.
         let fits = check_length(length);
         let both = [&keys.head, &keys.document];
         let [head, document] = self.two_values(if fits.is_ok() { &both } else { &both[..1] }).await?;
@@ -266,7 +266,7 @@ impl RulesPublisher {
         })
     }
 
-    /// Writes the document if the head is the one that was read, and returns the one that holds now.
+    /// Returns the current head, which differs from `version` after a conflict.
     async fn write(&self, proposal: &Proposal, version: RulesVersion, json: &str) -> Result<Vec<u8>, FleetError> {
         let (keys, document) = (self.rules.keys(), &proposal.document);
         let change = Change::new(
@@ -291,7 +291,7 @@ impl RulesPublisher {
         })?)
     }
 
-    /// Sends a script that takes effect once at most again if the reply is lost.
+    /// The script must take effect at most once.
     async fn send_twice(&self, script: &Cmd) -> Result<Option<Vec<u8>>, StoreError> {
         let mut sent = 1;
         loop {
@@ -303,17 +303,15 @@ impl RulesPublisher {
         }
     }
 
-    /// The server's time in milliseconds since the Unix epoch.
     async fn now_millis(&self) -> Result<u64, StoreError> {
         self.in_time(self.rules.now()).await
     }
 
-    /// The reports of instances. Without them, numbers follow those that Redis has.
+    /// Best effort: without reports, numbers continue from those in Redis.
     async fn reports(&self) -> Vec<InstanceReport> {
         self.in_time(self.rules.instances()).await.unwrap_or_default()
     }
 
-    /// The first `most` items of a list, without those that cannot be read.
     async fn list<T>(&self, key: &str, most: usize, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>, StoreError> {
         let mut range = cmd("LRANGE");
         range.arg(key).arg(0).arg(most - 1);
@@ -350,12 +348,11 @@ impl RulesPublisher {
 }
 
 impl Current {
-    /// The largest number that was used, as far as it can be read.
     fn newest_number(&self) -> u64 {
         let published = self.published.as_ref().ok().and_then(Option::as_ref);
         let of_history = || self.history.first().map(RulesDocument::version);
         let head = version_of(&self.head).map(RulesVersion::number);
-        // The number goes on with what holds, also where a fail-over has lost later ones.
+        // Continues from the current version, even if a failover lost later ones.
         match published {
             Some(published) => published.version().number(),
             None => head.max(of_history()).unwrap_or(0),
@@ -363,7 +360,6 @@ impl Current {
     }
 }
 
-/// Another publication has replaced the version that was expected.
 fn conflict(expected: Option<RulesVersion>, found: Option<RulesVersion>) -> FleetError {
     let [expected, found] = [expected, found].map(|version| match version {
         Some(version) => format!("version {}", version.number()),

@@ -1,70 +1,68 @@
-//! A change that is ready to be published, and its effects.
-
 use std::fmt;
 
 use super::{publication::has_same_rules, published::Published};
 use crate::{FleetError, FleetErrorKind, Rollout, RulesDocument, date::date};
 use tower_quota::{Rules, RulesChange, RulesDiff};
 
-/// A change that is ready to be published: the document before and after it, and what changes for whom.
+/// A change that is ready to publish: the documents before and after it, and its effects on callers.
 ///
-/// [`RulesPublisher::propose`](super::RulesPublisher::propose) makes it, and
-/// [`RulesPublisher::commit`](super::RulesPublisher::commit) publishes it, unless another publication has come first. Its
-/// text is what changes, line by line, for those who are to confirm it.
+/// Created by [`RulesPublisher::propose`](super::RulesPublisher::propose), and published by
+/// [`RulesPublisher::commit`](super::RulesPublisher::commit) unless another publication comes first.
+/// Its `Display` output lists the changes line by line, for confirmation by an operator.
 #[derive(Clone, Debug)]
 pub struct Proposal {
-    /// The head of the rule set, as it was read.
     pub(super) head: Vec<u8>,
     pub(super) before: Option<Published>,
     pub(super) document: RulesDocument,
     pub(super) effects: Vec<(String, RulesDiff)>,
     pub(super) restarts_counts: bool,
-    /// The version that a rollback goes back to.
     pub(super) restores: Option<RulesDocument>,
     pub(super) reason: String,
-    /// True if an instance has seen a larger number than the version that holds.
+    /// True if an instance has seen a larger number than that of the current version.
     pub(super) is_behind: bool,
 }
 
 impl Proposal {
-    /// The version that holds until this is published; `None` if nothing was published, or it cannot be read.
+    /// Returns the current version, or `None` if nothing was published or it cannot be read.
     pub fn base(&self) -> Option<&Published> {
         self.before.as_ref()
     }
 
-    /// The document that is to be published.
+    /// Returns the document to publish.
     pub fn document(&self) -> &RulesDocument {
         &self.document
     }
 
-    /// Returns the version that a rollback goes back to.
+    /// Returns the target version of a rollback, or `None` for other publications.
     pub fn restores(&self) -> Option<&RulesDocument> {
         self.restores.as_ref()
     }
 
-    /// Returns the changes that a person should confirm one by one: a policy that is closed, or lowered tenfold or more.
+    /// Returns the changes that an operator should confirm individually: policies that are closed, or lowered tenfold
+    /// or more.
     pub fn drastic(&self) -> impl Iterator<Item = &RulesChange> {
         let changes = self.effects.iter().flat_map(|(_, diff)| diff.changes());
         changes.filter(|change| change.is_drastic())
     }
 
-    /// The changes, for each group of callers, such as `callers who join the roll-out (10 % of all)`. Groups whose
-    /// rules stay the same are left out. The first publication is compared with no rules at all.
+    /// Returns the changes for each affected group of callers, such as `callers who join the roll-out (10 % of all)`.
+    ///
+    /// The first publication is compared with empty rules.
     pub fn effects(&self) -> impl Iterator<Item = (&str, &RulesDiff)> {
         self.effects.iter().map(|(callers, diff)| (&**callers, diff))
     }
 
-    /// The policies that start anew, for any caller.
+    /// Returns the policies whose counts reset, for any caller.
     pub fn count_resets(&self) -> impl Iterator<Item = &RulesChange> {
         self.effects.iter().flat_map(|(_, diff)| diff.count_resets())
     }
 
-    /// Checks that no policy starts anew, unless the publication [accepts that](super::Publication::allow_count_reset). A
-    /// commit does the same.
+    /// Checks that no counts reset, unless the publication [allows this](super::Publication::allow_count_reset).
+    /// `commit` performs the same check.
     ///
     /// # Errors
     ///
-    /// [`FleetErrorKind::CountsReset`], with the policies.
+    /// Returns [`FleetErrorKind::CountsReset`] with a list of the policies.
     pub fn check_count_resets(&self) -> Result<(), FleetError> {
         let anew: Vec<_> = self.count_resets().map(ToString::to_string).collect();
         if anew.is_empty() || self.restarts_counts {
@@ -74,13 +72,15 @@ impl Proposal {
         Err(FleetError::new(FleetErrorKind::CountsReset, message))
     }
 
-    /// Returns `true` if it is published even if policies start anew.
+    /// Returns `true` if the proposal can be published even if counts reset.
     pub fn restarts_counts(&self) -> bool {
         self.restarts_counts
     }
 
-    /// Returns `true` if the document says the same as the one that holds, and no instance has seen a larger number: after a
-    /// restored backup the same is published again, above all numbers.
+    /// Returns `true` if nothing would change: the document equals the current one, and no instance has seen a larger
+    /// number.
+    ///
+    /// After a restored backup, instances have seen a larger number, so publishing an equal document is a change.
     pub fn is_empty(&self) -> bool {
         !self.is_behind
             && self.before.as_ref().is_some_and(|before| {
@@ -164,7 +164,6 @@ impl fmt::Display for Proposal {
     }
 }
 
-/// The document's rules, those of its roll-out, and the share that has them.
 fn sides(document: Option<&RulesDocument>) -> (Option<&Rules>, Option<&Rollout>) {
     (
         document.map(RulesDocument::rules),
@@ -172,7 +171,6 @@ fn sides(document: Option<&RulesDocument>) -> (Option<&Rules>, Option<&Rollout>)
     )
 }
 
-/// The groups of callers whose rules change, and their changes.
 pub(super) fn effects(before: Option<&RulesDocument>, after: &RulesDocument) -> Vec<(String, RulesDiff)> {
     let none = Rules::new();
     let ((old, old_roll_out), (new, new_roll_out)) = (sides(before), sides(Some(after)));
@@ -191,7 +189,7 @@ pub(super) fn effects(before: Option<&RulesDocument>, after: &RulesDocument) -> 
         let named = if has_named { " and named ones" } else { "" };
         format!("{callers} ({percent} % of all{named})")
     };
-    // A caller of a smaller share is among those of a larger one. Of named ones any may be in the other share, or not.
+    // A caller in a smaller share is also in a larger one. A named caller may be in either, both, or neither.
     let any_named = names(old_roll_out) || names(new_roll_out);
     if let (Some(old), Some(new)) = (old_roll_out, new_roll_out) {
         let callers = share("callers who stay in the roll-out", less.min(more), any_named);

@@ -1,12 +1,10 @@
-//! The changes that can be published.
-
 use crate::{FleetError, FleetErrorKind, Rollout, RulesDocument};
 use tower_quota::{PartitionId, Rules};
 
-/// A change of the rules of a fleet, for [`RulesPublisher::publish`](super::RulesPublisher::publish).
+/// A change of a fleet's rules, for [`RulesPublisher::publish`](super::RulesPublisher::publish).
 ///
-/// The rest of the document stays as it is. The kill switch and the access list are changed by a
-/// [`Control`](crate::Control).
+/// Everything else in the document stays as it is. Use a [`Control`](crate::Control) to change the kill switch or the
+/// access list.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, Rules};
@@ -29,7 +27,7 @@ pub struct Publication {
 enum Edit {
     Restore(RulesDocument),
     RollBack {
-        /// None for the version before.
+        /// `None` for the previous version.
         to: Option<u64>,
     },
     Rules {
@@ -49,7 +47,8 @@ impl Publication {
         }
     }
 
-    /// These rules for all callers, unless [`rollout_percent`](Self::rollout_percent) says for how many. A roll-out ends.
+    /// Publishes `rules` for all callers and ends any rollout, unless [`rollout_percent`](Self::rollout_percent) sets a
+    /// share.
     pub fn rules(rules: Rules) -> Self {
         Self::new(Edit::Rules {
             rules,
@@ -58,30 +57,37 @@ impl Publication {
         })
     }
 
-    /// Publishes the rules and the roll-out of the newest version that differs from the current one. Switch and access list stay
-    /// as they are. The [proposal](super::Proposal::restores) names the version.
+    /// Returns to the rules and the rollout of the newest version that differs from the current one.
     ///
-    /// If a rollback made the current version, the error is
-    /// [`FleetErrorKind::AfterRollBack`], because "the version before" would be the one that was just rolled back. Policies that
-    /// start anew are no obstacle: they continue with what they had counted, unless that has expired.
+    /// The [proposal](super::Proposal::restores) names the version. Switch and access list stay as they are. Policies
+    /// whose counts would reset do not block a rollback: they continue from their earlier counts, unless these have
+    /// expired.
+    ///
+    /// If the current version is itself a rollback, publishing fails with [`FleetErrorKind::AfterRollBack`], because
+    /// the previous version is the one that was just rolled back.
     pub fn roll_back() -> Self {
         Self::new(Edit::RollBack { to: None })
     }
 
-    /// The rules and the roll-out of a version of the [history](super::RulesPublisher::history). Switch and access list stay
-    /// as they are, and policies that start anew are no obstacle.
+    /// Returns to the rules and the rollout of a version in the [history](super::RulesPublisher::history).
+    ///
+    /// Switch and access list stay as they are. Policies whose counts would reset do not block a rollback.
     pub fn roll_back_to(version: u64) -> Self {
         Self::new(Edit::RollBack { to: Some(version) })
     }
 
-    /// Publishes a whole document again: rules, roll-out, access list and switch, with a new number. Use this to bring back rules
-    /// that Redis lost, from a file or from the [document of an instance](crate::RulesFollower::document).
+    /// Publishes a whole document again, with a new number: rules, rollout, access list and switch.
+    ///
+    /// Use this to restore rules that Redis lost, from a file or from the [document of an
+    /// instance](crate::RulesFollower::document).
     pub fn restore(document: RulesDocument) -> Self {
         Self::new(Edit::Restore(document))
     }
 
-    /// Publishes rules for so many percent of the callers, from 0 to 100: the same ones on every instance, and those of a
-    /// smaller share are among those of a larger one. Only [rules](Self::rules) have a share.
+    /// Rolls the rules out to `share` percent of the callers, from 0 to 100. Default: 100.
+    ///
+    /// Every instance selects the same callers, and increasing the share keeps those already selected. Ignored except
+    /// for [`rules`](Self::rules).
     pub fn rollout_percent(mut self, share: u8) -> Self {
         if let Edit::Rules { percent, .. } = &mut self.edit {
             *percent = share;
@@ -89,8 +95,9 @@ impl Publication {
         self
     }
 
-    /// Publishes rules for these callers, too, where they are not for all: see [`Rollout::with_partitions`]. Only
-    /// [rules](Self::rules) have them.
+    /// Also applies the rules to these callers during a rollout: see [`Rollout::with_partitions`].
+    ///
+    /// Ignored except for [`rules`](Self::rules) with a share below 100 percent.
     pub fn with_partitions(mut self, callers: impl IntoIterator<Item = PartitionId>) -> Self {
         if let Edit::Rules { partitions, .. } = &mut self.edit {
             partitions.extend(callers);
@@ -105,41 +112,41 @@ impl Publication {
         self
     }
 
-    /// Accepts that policies [start anew](tower_quota::RulesDiff): their callers get a full quota once.
+    /// Allows the counts of policies to [reset](tower_quota::RulesDiff), which grants their callers a full quota once.
     pub fn allow_count_reset(mut self) -> Self {
         self.restarts_counts = true;
         self
     }
 
-    /// Takes the place of a published document that cannot be read: one that another program has written, or a newer
-    /// version of the crate. Without this, such a document is an error. Its switch and its access list are lost, and no
-    /// policies can be compared. A document that can be read is changed as usual.
+    /// Overwrites a published document that cannot be read.
     ///
-    /// Only [rules](Self::rules) for all callers, a [roll-back](Self::roll_back) and a [restored document](Self::restore) can
-    /// take its place.
+    /// Such a document was written by another program or by a newer version of the crate, and is an error by default.
+    /// Its switch and its access list are lost, and policies cannot be compared. A readable document is changed as
+    /// usual.
+    ///
+    /// Only [`rules`](Self::rules) for all callers, a [rollback](Self::roll_back) and a [restored
+    /// document](Self::restore) can overwrite a document.
     pub fn force(mut self) -> Self {
         self.overwrites = true;
         self
     }
 
-    /// Returns `true` if it brings rules back that have held before.
     pub(super) fn is_roll_back(&self) -> bool {
         matches!(self.edit, Edit::RollBack { .. })
     }
 
-    /// Returns `true` if it is published even if policies start anew. A document without a predecessor cannot be compared.
+    /// A document without a predecessor has nothing to compare.
     pub(super) fn accepts_new_counts(&self, has_predecessor: bool) -> bool {
         let is_compared = has_predecessor || !self.overwrites;
         self.restarts_counts || self.is_roll_back() || self.is_restoration() || !is_compared
     }
 
-    /// Returns `true` if it takes the place of a whole document.
     pub(super) fn is_restoration(&self) -> bool {
         matches!(self.edit, Edit::Restore(_))
     }
 
-    /// The document with the change, and the version that a rollback goes back to. `history` has the versions that can be
-    /// read, the newest one first; `after_roll_back` is true if a rollback made the current one.
+    /// Returns the new document, and the target of a rollback. `history` contains the readable versions, newest first.
+    /// `after_roll_back` is `true` if the current version is a rollback.
     pub(super) fn apply(
         self,
         current: Option<&RulesDocument>,
@@ -183,7 +190,6 @@ impl Publication {
     }
 }
 
-/// The version to go back to.
 fn earlier<'a>(
     current: Option<&RulesDocument>,
     history: &'a [RulesDocument],

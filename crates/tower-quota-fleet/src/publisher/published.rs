@@ -1,10 +1,8 @@
-//! The version that holds, with its document.
-
 use std::fmt;
 
 use crate::{RulesDocument, RulesVersion, redis_rules::version_of};
 
-/// A document with the version that it was published as.
+/// A published document and its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
     version: RulesVersion,
@@ -12,12 +10,12 @@ pub struct Published {
 }
 
 impl Published {
-    /// The number and the digest.
+    /// Returns the version.
     pub fn version(&self) -> RulesVersion {
         self.version
     }
 
-    /// The document.
+    /// Returns the document.
     pub fn document(&self) -> &RulesDocument {
         &self.document
     }
@@ -26,7 +24,7 @@ impl Published {
         Self { version, document }
     }
 
-    /// The document that holds, if it is the one that the head names.
+    /// Fails if the document does not match the head.
     pub(super) fn read(head: Option<&[u8]>, document: Option<&[u8]>) -> Result<Option<Self>, String> {
         let (head, document) = match (head, document) {
             (None, None) => return Ok(None),
@@ -44,7 +42,7 @@ impl Published {
 }
 
 impl fmt::Display for Published {
-    /// Such as `version 42 by "alice"`.
+    /// For example, `version 42 by "alice"`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (number, author) = (self.version.number(), self.document.author());
         write!(f, "version {number} by {author:?}")
