@@ -1,5 +1,3 @@
-//! The kill switch and the access list that apply to a fleet whether or not rules are published.
-
 mod control;
 mod record;
 
@@ -14,10 +12,10 @@ use super::{
 };
 use tower_quota::ConfigError;
 
-/// The state of a fleet's kill switch, as the last [`Control`] set it.
+/// An order that switches the limits of a fleet on or off, as set by a [`Control`].
 ///
-/// It takes precedence over [`RulesDocument::is_switched_off`](super::RulesDocument::is_switched_off). Instances end it
-/// at [`until`](Self::until) by their own clocks, also while Redis is unreachable or has lost it.
+/// An order takes precedence over [`RulesDocument::is_switched_off`](super::RulesDocument::is_switched_off). Instances
+/// end it at [`until`](Self::until) by their own clocks, even if Redis is unreachable or has lost it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct SwitchOrder {
     number: u64,
@@ -33,7 +31,7 @@ pub struct SwitchOrder {
 }
 
 impl SwitchOrder {
-    /// Returns an order without an end, an author or a reason. Of two orders, the one with the larger `number` applies.
+    /// Creates an order without an end, an author or a reason. Among several orders, the largest `number` applies.
     pub fn new(number: u64, off: bool) -> Self {
         Self {
             number,
@@ -45,20 +43,22 @@ impl SwitchOrder {
         }
     }
 
-    /// Sets when the order ends, in seconds since the Unix epoch.
+    /// Sets the end of the order in seconds since the Unix epoch.
     #[must_use]
     pub fn with_end(mut self, until: u64) -> Self {
         self.until = Some(until);
         self
     }
 
-    /// Returns the number, which increases with each order. [`Control`]s use the server's time in milliseconds, so that
-    /// an order on a server without data is newer than every order before it.
+    /// Returns the number, which increases with each order.
+    ///
+    /// [`Control`]s use the server's time in milliseconds, so that an order on a server without data is newer than all
+    /// previous orders.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns `true` if the order switches the limits off.
+    /// Returns `true` if the order disables the limits.
     pub fn is_off(&self) -> bool {
         self.off
     }
@@ -78,7 +78,7 @@ impl SwitchOrder {
         self.time
     }
 
-    /// Returns when the order ends, in seconds since the Unix epoch, or `None` if the next order ends it.
+    /// Returns the end of the order in seconds since the Unix epoch, or `None` if it applies until the next order.
     pub fn until(&self) -> Option<u64> {
         self.until
     }
@@ -88,10 +88,10 @@ impl SwitchOrder {
         self.until.is_none_or(|until| now < until)
     }
 
-    /// A number that is so much larger than the time in milliseconds is no order of this crate: a year.
+    /// One year in milliseconds. Numbers further ahead of the time were not created by this crate.
     pub(super) const FAR: u64 = 366 * 86_400_000;
 
-    /// The longest order in bytes.
+    /// In bytes.
     const MAX_LENGTH: usize = 4_096;
 
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
@@ -123,11 +123,10 @@ impl SwitchOrder {
 pub struct Controls {
     pub(super) switch: Option<SwitchOrder>,
     pub(super) access: ControlledAccess,
-    /// The reason why the access list cannot be read.
     pub(super) problem: Option<String>,
 }
 
-/// The access list and its number, which is 0 before the first change.
+/// The number is 0 before the first change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlledAccess {
     pub(super) number: u64,
@@ -135,17 +134,19 @@ pub(super) struct ControlledAccess {
 }
 
 impl Controls {
-    /// Returns the last order of the kill switch, which may have ended.
+    /// Returns the last order of the kill switch, which may have expired.
     pub fn switch(&self) -> Option<&SwitchOrder> {
         self.switch.as_ref()
     }
 
-    /// Returns the entries of the access list, some of which may have ended.
+    /// Returns the entries of the access list, some of which may have expired.
     pub fn access(&self) -> &[AccessEntry] {
         &self.access.entries
     }
 
-    /// Returns why the access list cannot be read: a part of it was evicted, say. [`Control::clear_access`] begins a new one.
+    /// Returns why the access list cannot be read, for example because part of it was evicted.
+    ///
+    /// [`Control::clear_access`] replaces it.
     pub fn access_problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -156,7 +157,6 @@ impl Controls {
     }
 }
 
-/// Parses the access list of a head.
 pub(super) fn parse_access(head: RulesVersion, bytes: &[u8]) -> Result<ControlledAccess, String> {
     check_length(bytes.len()).map_err(|error| format!("access list: {error}"))?;
     if RulesVersion::of(head.number(), bytes) != head {
@@ -168,7 +168,7 @@ pub(super) fn parse_access(head: RulesVersion, bytes: &[u8]) -> Result<Controlle
     Ok(ControlledAccess { number, entries })
 }
 
-/// Also entries that have ended: a list is valid or not.
+/// Also checks expired entries, so that the validity of a list does not depend on the time.
 fn check_entries(entries: &[AccessEntry]) -> Result<(), ConfigError> {
     access_rules(entries, 0).map(drop)
 }

@@ -1,8 +1,6 @@
-//! Times for people.
-
 use std::time::{Duration, UNIX_EPOCH};
 
-/// A time as HTTP writes it, up to the year 9999; later ones as seconds since the Unix epoch.
+/// An HTTP date, or seconds since the Unix epoch after the year 9999.
 pub(crate) fn date(seconds: u64) -> String {
     const YEAR_10_000: u64 = 253_402_300_800;
 

@@ -1,5 +1,3 @@
-//! The document that says by which rules a whole fleet limits.
-
 mod access;
 mod field;
 mod form;
@@ -14,14 +12,13 @@ use super::{
 };
 use tower_quota::{AccessRules, ConfigError, Rules};
 
-/// The rules that all instances of a service follow, with their version, the roll-out, the kill switch and an access list.
+/// The rules of all instances of a service, with their version, a rollout, a kill switch and an access list.
 ///
-/// You want one to publish rules, or to look at those that are published. It is data: what a layer cannot carry out is
-/// found by [`check`](Self::check), and by the layer of each instance.
+/// A document is plain data: [`check`](Self::check) and the layers of the instances validate it.
 ///
-/// In Redis and in files it is JSON of at most [`MAX_LENGTH`](Self::MAX_LENGTH) bytes. `format`, `version` and `rules` are
-/// needed; the rules are those that [`Rules`] are read from. An unknown field is an error, not something to
-/// skip: a field that an older version of the crate does not know comes with a new number of the format.
+/// In Redis and in files, documents are JSON of at most [`MAX_LENGTH`](Self::MAX_LENGTH) bytes. `format`, `version` and
+/// `rules` are required; `rules` has the serialized form of [`Rules`]. Unknown fields are errors, because new fields
+/// come with a new format number.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy};
@@ -60,17 +57,18 @@ use tower_quota::{AccessRules, ConfigError, Rules};
 pub struct RulesDocument(DocumentForm);
 
 impl RulesDocument {
-    /// The newest format of documents that this version of the crate reads, and the one that it writes.
+    /// The document format that this version of the crate writes, and the newest one that it reads.
     pub const FORMAT: u64 = 1;
 
-    /// The largest length of a document in bytes: 1 MiB. A longer one is neither read nor written.
+    /// The maximum length of a document in bytes: 1 MiB. Longer documents are neither read nor written.
     pub const MAX_LENGTH: usize = 1 << 20;
 
-    /// The largest length of the author's name in bytes.
+    /// The maximum length of an author's name in bytes.
     pub const MAX_AUTHOR: usize = 256;
 
-    /// A document with these rules for all callers, and nothing else. `version` is from 1 to
-    /// [`RulesVersion::MAX_NUMBER`].
+    /// Creates a document with these rules for all callers.
+    ///
+    /// `version` ranges from 1 to [`RulesVersion::MAX_NUMBER`].
     pub fn new(version: u64, rules: Rules) -> Self {
         Self(DocumentForm {
             format: Self::FORMAT,
@@ -80,16 +78,16 @@ impl RulesDocument {
         })
     }
 
-    /// Reads a document.
+    /// Parses a document. The rules are validated separately, by [`check`](Self::check).
     ///
     /// # Errors
     ///
-    /// If it is too long, is no JSON, has a newer format, or has a field that is missing, unknown, of another type or out of
-    /// its range. The error names the place: line and column, the field, the policy. It does not check the
-    /// rules: see [`check`](Self::check).
+    /// Returns an error if the document is too long, is not JSON, has a newer format, or has a field that is missing,
+    /// unknown, of the wrong type or out of range. The message contains the position: line and column, the field, and
+    /// the policy.
     pub fn parse(bytes: &[u8]) -> Result<Self, FleetError> {
         check_length(bytes.len())?;
-        // First, because a newer format may have anything else.
+        // Parsed first, because everything else may differ in a newer format.
         let FormatForm { format } = serde_json::from_slice(bytes)?;
         if format > Self::FORMAT {
             let message = format!(
@@ -103,12 +101,12 @@ impl RulesDocument {
         Ok(document)
     }
 
-    /// The document as JSON for [`parse`](Self::parse), with line breaks for those who read it.
+    /// Serializes the document as indented JSON, which [`parse`](Self::parse) reads.
     ///
     /// # Errors
     ///
-    /// If it would be too long, a field is out of its range, or a policy has what the format cannot express: parts of a
-    /// second, or an extension that is neither a text nor a boolean nor a whole number.
+    /// Returns an error if the document would be too long, a field is out of range, or a policy cannot be expressed in
+    /// this format: it uses fractions of a second, or an extension that is not a string, a boolean or an integer.
     pub fn to_json(&self) -> Result<String, FleetError> {
         self.check_ranges()?;
         let json = serde_json::to_string_pretty(&self.0)?;
@@ -116,13 +114,14 @@ impl RulesDocument {
         Ok(json)
     }
 
-    /// Checks the rules, those of the roll-out and the access list as far as that is possible without a layer: the name of
-    /// any tier, key or unit will do.
+    /// Validates the rules, the rules of the rollout, and the access list, as far as possible without a layer.
+    ///
+    /// Names of tiers, keys and units are not checked.
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Invalid`] with the message of [`build`](tower_quota::RateLimitLayerBuilder::build), after
-    /// `roll_out: ` for the rules of the rollout.
+    /// Returns [`FleetErrorKind::Invalid`] with the message of [`build`](tower_quota::RateLimitLayerBuilder::build),
+    /// prefixed with `roll_out: ` for the rules of the rollout.
     pub fn check(&self) -> Result<(), FleetError> {
         self.rules().validate()?;
         if let Some(roll_out) = self.roll_out() {
@@ -132,106 +131,108 @@ impl RulesDocument {
         Ok(self.access_rules(0).map(drop)?)
     }
 
-    /// The number of the version, which is larger than those of the documents before.
+    /// Returns the version number, which increases with each publication.
     pub fn version(&self) -> u64 {
         self.0.version
     }
 
-    /// The person or program that has written it; empty if it does not say.
+    /// Returns the author, or an empty string.
     pub fn author(&self) -> &str {
         &self.0.author
     }
 
-    /// The time of writing in seconds since the Unix epoch; 0 if it does not say.
+    /// Returns the time of writing in seconds since the Unix epoch, or 0 if unknown.
     pub fn time(&self) -> u64 {
         self.0.time
     }
 
-    /// The rules for all callers that no roll-out is about.
+    /// Returns the rules for all callers outside the rollout.
     pub fn rules(&self) -> &Rules {
         &self.0.rules
     }
 
-    /// The rules that are tried on a part of the callers.
+    /// Returns the rollout, or `None`.
     pub fn roll_out(&self) -> Option<&Rollout> {
         self.0.roll_out.as_ref()
     }
 
-    /// Returns `true` if all instances let all requests pass uncounted, but for those that an access list blocks. An order of
-    /// the kill switch ([`Control`](super::Control)) takes precedence.
+    /// Returns `true` if requests pass uncounted on all instances, except those that an access list blocks.
+    ///
+    /// An order of the kill switch ([`Control`](super::Control)) takes precedence.
     pub fn is_switched_off(&self) -> bool {
         self.0.switched_off
     }
 
-    /// The rules of the fleet's access list.
+    /// Returns the entries of the access list.
     pub fn access(&self) -> &[AccessEntry] {
         &self.0.access
     }
 
-    /// Returns `true` if clients whose address is unknown are [blocked](AccessRules::block_unknown_addresses).
+    /// Returns `true` if clients with an unknown address are [blocked](AccessRules::block_unknown_addresses).
     pub fn blocks_unknown_addresses(&self) -> bool {
         self.0.block_unknown_addresses
     }
 
-    /// Sets the number of the version.
+    /// Sets the version number.
     #[must_use]
     pub fn with_version(mut self, version: u64) -> Self {
         self.0.version = version;
         self
     }
 
-    /// Sets who has written it: at most [`MAX_AUTHOR`](Self::MAX_AUTHOR) bytes without control characters.
+    /// Sets the author: at most [`MAX_AUTHOR`](Self::MAX_AUTHOR) bytes without control characters.
     #[must_use]
     pub fn with_author(mut self, author: impl Into<String>) -> Self {
         self.0.author = author.into();
         self
     }
 
-    /// Sets when it was written, in seconds since the Unix epoch.
+    /// Sets the time of writing in seconds since the Unix epoch.
     #[must_use]
     pub fn with_time(mut self, time: u64) -> Self {
         self.0.time = time;
         self
     }
 
-    /// Sets the rules for all callers that no roll-out is about.
+    /// Sets the rules for all callers outside the rollout.
     #[must_use]
     pub fn with_rules(mut self, rules: Rules) -> Self {
         self.0.rules = rules;
         self
     }
 
-    /// Sets the rules that are tried on a part of the callers, or none.
+    /// Sets or removes the rollout.
     #[must_use]
     pub fn with_roll_out(mut self, roll_out: impl Into<Option<Rollout>>) -> Self {
         self.0.roll_out = roll_out.into();
         self
     }
 
-    /// Switches the limits of all instances off, if `true`. In Redis, a [`Control`](super::Control) does that without a
-    /// publication, and ends.
+    /// Sets whether the limits of all instances are switched off.
+    ///
+    /// In Redis, a [`Control`](super::Control) does this without a publication and expires automatically.
     #[must_use]
     pub fn switched_off(mut self, is_off: bool) -> Self {
         self.0.switched_off = is_off;
         self
     }
 
-    /// Sets the rules of the access list, in place of those before.
+    /// Replaces the entries of the access list.
     #[must_use]
     pub fn with_access(mut self, access: impl IntoIterator<Item = AccessEntry>) -> Self {
         self.0.access = access.into_iter().collect();
         self
     }
 
-    /// Blocks clients whose address is unknown, as
-    /// [`block_unknown_addresses`](AccessRules::block_unknown_addresses) does.
+    /// Sets whether clients with an unknown address are blocked, as by
+    /// [`block_unknown_addresses`](AccessRules::block_unknown_addresses).
     #[must_use]
     pub fn blocking_unknown_addresses(mut self, block: bool) -> Self {
         self.0.block_unknown_addresses = block;
         self
     }
 
-    /// The rules of the access list that hold at this time, in seconds since the Unix epoch.
+    /// The entries that apply at `now`, in seconds since the Unix epoch.
     pub(super) fn access_rules(&self, now: u64) -> Result<AccessRules, ConfigError> {
         let mut rules = access_rules(self.access(), now)?;
         rules.block_unknown_addresses(self.blocks_unknown_addresses());
@@ -255,13 +256,13 @@ impl RulesDocument {
     }
 }
 
-/// The number of the version of a document that need not be valid; 0 if it cannot be read.
+/// For documents that may be invalid: 0 if the number cannot be read.
 pub(super) fn version_in(bytes: &[u8]) -> u64 {
     let form = serde_json::from_slice::<VersionForm>(bytes);
     form.map_or(0, |form| form.version.min(RulesVersion::MAX_NUMBER))
 }
 
-/// Authors and reasons stand in logs and on pages.
+/// Authors and reasons appear in logs and on pages.
 pub(super) fn check_text(field: &str, text: &str) -> Result<(), FleetError> {
     let most = RulesDocument::MAX_AUTHOR;
     if text.len() <= most && !text.contains(char::is_control) {

@@ -1,12 +1,10 @@
-//! The error of rules that are published or followed.
-
 use std::{error::Error, fmt, sync::Arc};
 
 use tower_quota::{ConfigError, StoreError};
 
-/// The reason why rules are not published, read or put in force. Two errors are equal if kind and message are.
+/// An error in publishing, reading or applying rules. Errors are equal if their kinds and messages are.
 ///
-/// The [source](Error::source) is the [`ConfigError`], the [`StoreError`] or the error of the JSON behind it, if there is one.
+/// The [source](Error::source) is the [`ConfigError`], [`StoreError`] or JSON error that caused it, if any.
 ///
 /// ```
 /// use tower_quota_fleet::{FleetErrorKind, RulesDocument};
@@ -29,49 +27,54 @@ pub struct FleetError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FleetErrorKind {
-    /// A rollback made the current version, so that [`Publication::roll_back`](super::Publication::roll_back) is ambiguous: use
-    /// [`roll_back_to`](super::Publication::roll_back_to). The message has the versions with other rules, the newest one first.
+    /// The current version is a rollback, so that [`Publication::roll_back`](super::Publication::roll_back) is
+    /// ambiguous.
+    ///
+    /// Use [`roll_back_to`](super::Publication::roll_back_to). The message lists the versions with different rules,
+    /// newest first.
     AfterRollBack,
-    /// Another follower, or another source, has [claimed](tower_quota::RulesHandle::claim) the rules of the limiter.
+    /// Another follower or source has [claimed](tower_quota::RulesHandle::claim) the rules of the limiter.
     Claimed,
-    /// A setting is invalid: the name of a rule set or of an instance, or a setting of a store. Or a follower was started
-    /// outside of a Tokio runtime.
+    /// A setting of the store or the name of a rule set or an instance is invalid, or a follower was started outside a
+    /// Tokio runtime.
     Config,
-    /// Another publication came first. Look at what it has changed, and propose again.
+    /// Another publication came first. Review its changes, and propose again.
     Conflict,
-    /// Policies would start anew, and the publication does not say that it
-    /// [restarts counts](super::Publication::allow_count_reset).
+    /// Counts of policies would reset, and the publication does not [allow it](super::Publication::allow_count_reset).
     CountsReset,
-    /// The rules or the access list are not valid: a check of [`build`](tower_quota::RateLimitLayerBuilder::build) fails.
+    /// The rules or the access list are invalid: a check of [`build`](tower_quota::RateLimitLayerBuilder::build) fails.
     Invalid,
-    /// A document or a version is not what it has to be: it is no JSON, ends too early, or has a field that is missing, unknown,
-    /// of another type or out of its range.
+    /// A document or version is malformed: it is not JSON, is truncated, or has a field that is missing, unknown, of
+    /// the wrong type or out of range.
     Malformed,
-    /// The document is not the one of its version: something else has written one of both.
+    /// The document does not match its version: one of them was written by another program.
     Mismatched,
-    /// The document has a format that is newer than this version of the crate.
+    /// The document has a newer format than this version of the crate supports.
     NewerFormat,
-    /// No earlier version is known to which the rules could go back. The message has the versions of the history.
+    /// There is no earlier version to roll back to. The message lists the versions of the history.
     NoEarlierVersion,
     /// The access list has no entry for this network or key.
     NotListed,
-    /// Rules for all callers must be published first.
+    /// Nothing was published. Publish rules for all callers first.
     NothingPublished,
     /// The document is longer than [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH).
     TooLong,
-    /// Redis or another source did not answer, not in time, or forbids it. A change that was sent may have been carried out, or
-    /// may still be: look at the [current version](super::RulesPublisher::current).
+    /// Redis or another source did not answer in time, or rejects the command.
+    ///
+    /// A change may have been applied, or may still be: check the [current version](super::RulesPublisher::current).
     Unavailable,
     /// The published document cannot be read: see [`Publication::force`](super::Publication::force).
     Unreadable,
-    /// The access list that applies without rules cannot be read, because a part of it was evicted or overwritten:
-    /// [`Control::clear_access`](super::Control::clear_access) begins a new one.
+    /// The access list that applies without rules cannot be read, because part of it was evicted or overwritten.
+    ///
+    /// [`Control::clear_access`](super::Control::clear_access) replaces it.
     UnreadableAccess,
 }
 
 impl FleetErrorKind {
-    /// Returns `true` if a document is at fault, so that reading it again does not help: `Invalid`, `Malformed`, `Mismatched`,
-    /// `NewerFormat` and `TooLong`.
+    /// Returns `true` if the document itself is invalid, so that reading it again does not help.
+    ///
+    /// These kinds are `Invalid`, `Malformed`, `Mismatched`, `NewerFormat` and `TooLong`.
     pub const fn is_bad_document(self) -> bool {
         matches!(
             self,
@@ -86,12 +89,11 @@ impl FleetError {
         Self { kind, message, source }
     }
 
-    /// An error about a document that is read or written.
     pub(super) fn of_document(kind: FleetErrorKind, message: impl fmt::Display) -> Self {
         Self::new(kind, format!("rules document: {message}"))
     }
 
-    /// The error of a [`RulesSource`](super::RulesSource) that could not be read. It is asked again.
+    /// Creates the error of a [`RulesSource`](super::RulesSource) that could not be read. The follower retries.
     pub fn unavailable(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let error = error.into();
         let message = format!("the source of rules cannot be read: {error}");
@@ -101,12 +103,11 @@ impl FleetError {
         }
     }
 
-    /// The category of the error.
+    /// Returns the category.
     pub fn kind(&self) -> FleetErrorKind {
         self.kind
     }
 
-    /// An error of the limiter or of a store, with a text before it.
     pub(super) fn from_config(kind: FleetErrorKind, within: &str, error: ConfigError) -> Self {
         Self::new(kind, format!("{within}{error}")).with_source(error)
     }

@@ -1,5 +1,3 @@
-//! A rule set in a file.
-
 use std::{
     fs::{self, File},
     io::{self, ErrorKind, Read},
@@ -16,12 +14,14 @@ use super::{
     version::RulesVersion,
 };
 
-/// A rule set in a file, of which every instance has a copy: a mounted configuration map, for example.
+/// A rule set in a file on each instance, such as a mounted ConfigMap.
 ///
-/// You want it where rules come with a deployment and no Redis is to be asked for them. The file has a
-/// [`RulesDocument`] and is read once a second; one with other bytes is another version, even if the number is the same. A
-/// file that is not there has no rules, and one that is not a regular file (a pipe, say) cannot be read. To change it, write
-/// another one and rename it, so that no instance reads half of it; an instance that does rejects it and reads it again.
+/// Use this if rules are part of a deployment, or to avoid a dependency on Redis. The file contains a [`RulesDocument`]
+/// and is read about once per second. If its bytes change, so does its version, even if the number stays the same.
+///
+/// To change the file, write a new one and rename it, so that no instance reads half of it; otherwise, an instance may
+/// reject the file and read it again. A missing file means that no rules are published. Anything but a regular file,
+/// such as a pipe, is an error.
 ///
 /// ```
 /// use tower_quota_fleet::FileRules;
@@ -33,12 +33,12 @@ use super::{
 pub struct FileRules {
     path: Arc<Path>,
     name: Arc<str>,
-    /// Held while the file is read: a file system that hangs takes one thread, not one for each poll.
+    /// Held while the file is read, so that a file system that hangs blocks one thread, not one per poll.
     reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl FileRules {
-    /// The rule set in the file at this path. Nothing is read yet.
+    /// Creates a source for the file at `path`. The file is not read yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         Self {
@@ -48,7 +48,7 @@ impl FileRules {
         }
     }
 
-    /// The path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -66,11 +66,11 @@ impl FileRules {
     }
 }
 
-/// The first bytes of a file; `None` if there is no such file.
+/// Returns the first `length` bytes, or `None` if the file does not exist.
 pub(super) fn read_up_to(path: &Path, length: usize) -> io::Result<Option<Vec<u8>>> {
     let opened = fs::metadata(path).and_then(|metadata| match metadata.is_file() {
         true => File::open(path),
-        // To open a pipe would wait for a writer.
+        // Opening a pipe would block until there is a writer.
         false => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file")),
     });
     let file = match opened {

@@ -1,25 +1,21 @@
-//! The pauses of those who follow rules.
-
 use std::{future::Future, time::Duration};
 
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::sync::random_number;
 
-/// The mean time between two polls.
 const POLL: Duration = Duration::from_secs(1);
 
-/// The shortest time between two polls, whatever a source says.
+/// Bounds the polls of a custom source that always reports a change.
 const SHORTEST: Duration = Duration::from_millis(50);
 
-/// Waits until the source may have changed. One that always says so is not asked without end.
 pub(super) async fn after_poll(change: impl Future<Output = ()>) {
     let earliest = Instant::now() + SHORTEST;
     change.await;
     sleep_until(earliest).await;
 }
 
-/// Waits for a second, a quarter more or less.
+/// Waits for 0.75 s to 1.25 s.
 #[allow(
     clippy::disallowed_methods,
     reason = "a poll is a pause, and no request waits for it"

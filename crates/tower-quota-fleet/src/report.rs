@@ -1,13 +1,11 @@
-//! The reports of instances about the rules that they run.
-
 use serde::{Deserialize, Serialize};
 
 use super::version::RulesVersion;
 
-/// A report of an instance: which version of a rule set it runs.
+/// An instance's report of the rule set version that it runs.
 ///
-/// An instance reports every ten seconds, and when its version changes. [`RedisRules::instances`](super::RedisRules::instances)
-/// reads the reports of the last thirty seconds.
+/// Instances report every ten seconds, and when their version changes.
+/// [`RedisRules::instances`](super::RedisRules::instances) returns the reports of the last 30 seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct InstanceReport {
     instance: String,
@@ -19,7 +17,7 @@ pub struct InstanceReport {
     overridden: bool,
     #[serde(default, skip_serializing_if = "is_false")]
     off: bool,
-    /// The orders that it obeys. Builds without the kill switch of its own report none.
+    /// Older builds, which do not read the kill switch, report none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     controls: Option<ReportedControls>,
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -28,7 +26,7 @@ pub struct InstanceReport {
     lost: bool,
 }
 
-/// The numbers of the last order of the kill switch and the last access list; 0 for none.
+/// Numbers are 0 for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 struct ReportedControls {
     switch: u64,
@@ -36,8 +34,7 @@ struct ReportedControls {
 }
 
 impl InstanceReport {
-    /// The report of the instance of this name, which must be another one than those of all other instances, while it runs
-    /// the rules of its program.
+    /// Creates the report of an instance that runs the rules of its program. The name must be unique in the fleet.
     pub fn new(instance: impl Into<String>) -> Self {
         Self {
             instance: instance.into(),
@@ -51,91 +48,93 @@ impl InstanceReport {
         }
     }
 
-    /// The name of the instance.
+    /// Returns the name of the instance.
     pub fn instance(&self) -> &str {
         &self.instance
     }
 
-    /// The version that it runs; `None` for the rules of its program.
+    /// Returns the version that the instance runs, or `None` for the rules of its program.
     pub fn version(&self) -> Option<RulesVersion> {
         self.version
     }
 
-    /// The version that it rejects, if it rejects the one that was published last.
+    /// Returns the latest published version if the instance rejects it.
     pub fn rejects(&self) -> Option<RulesVersion> {
         self.rejects
     }
 
-    /// Returns `true` if its own rules or its own switch override those of the fleet.
+    /// Returns `true` if the instance overrides the rules or the switch of the fleet.
     pub fn is_overridden(&self) -> bool {
         self.overridden
     }
 
-    /// Returns `true` if it applies no limits, by the fleet's switch or its own.
+    /// Returns `true` if the fleet's switch or the instance itself disables the limits.
     pub fn is_off(&self) -> bool {
         self.off
     }
 
-    /// Returns the numbers of the last [`SwitchOrder`](super::SwitchOrder) and the last access list that it obeys, each 0 for
-    /// none; `None` if it does not read them: its build is too old, or its ACL forbids it.
+    /// Returns the numbers of the last [`SwitchOrder`](super::SwitchOrder) and the last access list that the instance
+    /// obeys.
+    ///
+    /// A number is 0 if there is none. Returns `None` if the instance does not read them, because its build is too old,
+    /// or because a read failed.
     pub fn controls(&self) -> Option<(u64, u64)> {
         self.controls.map(|controls| (controls.switch, controls.access))
     }
 
-    /// Returns the largest number of a version that it has seen, or 0.
+    /// Returns the largest version number that the instance has seen, or 0.
     pub fn newest(&self) -> u64 {
         self.newest
     }
 
-    /// Returns `true` if the source lost rules, an order of the switch or an access list that it had, or went back to an
-    /// older one.
+    /// Returns `true` if the source lost rules, a switch order or an access list that the instance had read.
     pub fn has_lost(&self) -> bool {
         self.lost
     }
 
-    /// Sets whether it applies no limits.
+    /// Sets whether the limits are disabled.
     #[must_use]
     pub fn switched_off(mut self, is_off: bool) -> Self {
         self.off = is_off;
         self
     }
 
-    /// Sets the numbers of the last order of the switch and of the last access list.
+    /// Sets the numbers of the last switch order and of the last access list.
     #[must_use]
     pub fn obeying(mut self, controls: Option<(u64, u64)>) -> Self {
         self.controls = controls.map(|(switch, access)| ReportedControls { switch, access });
         self
     }
 
-    /// Sets the largest number of a version that it has seen.
+    /// Sets the largest version number that the instance has seen.
     #[must_use]
     pub fn having_seen(mut self, newest: u64) -> Self {
         self.newest = newest;
         self
     }
 
-    /// Sets whether the source lost something that it had.
+    /// Sets whether the source lost data.
     #[must_use]
     pub fn missing(mut self, has_lost: bool) -> Self {
         self.lost = has_lost;
         self
     }
 
-    /// Sets the version that it runs.
+    /// Sets the version that the instance runs.
     #[must_use]
     pub fn running(mut self, version: Option<RulesVersion>) -> Self {
         self.version = version;
         self
     }
 
-    /// Sets the version that it rejects.
+    /// Sets the version that the instance rejects.
     #[must_use]
     pub fn rejecting(mut self, version: Option<RulesVersion>) -> Self {
         self.rejects = version;
         self
     }
 
-    /// Sets whether its own rules or its own switch override those of the fleet.
+    /// Sets whether the instance overrides the rules or the switch of the fleet.
     #[must_use]
     pub fn overridden(mut self, is_overridden: bool) -> Self {
         self.overridden = is_overridden;
@@ -151,7 +150,6 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Versions as their text.
 mod version_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

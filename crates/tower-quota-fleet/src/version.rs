@@ -1,16 +1,14 @@
-//! The version of a fleet's rules: a number for people, and a digest that says which bytes they are.
-
 use std::{fmt, str::FromStr};
 
 use super::error::{FleetError, FleetErrorKind};
 use tower_quota::PartitionId;
 
-/// The version of a [`RulesDocument`](super::RulesDocument): its number, and a digest of its bytes.
+/// The version of a [`RulesDocument`](super::RulesDocument): its number and a digest of its bytes.
 ///
-/// Two versions are equal if both are. The number says which document came later. The digest tells two documents of
-/// the same number apart: a fail-over can lose a publication, and the next one then gets the number that the lost one had.
+/// The number orders documents. The digest distinguishes documents with equal numbers: after a failover has lost a
+/// publication, its number is used again. Two versions are equal if both number and digest are.
 ///
-/// Its text is what the head of a rule set holds in Redis: the number, a space and 32 hexadecimal digits.
+/// The text form, also used in Redis, consists of the number, a space and 32 hexadecimal digits.
 ///
 /// ```
 /// use tower_quota_fleet::RulesVersion;
@@ -28,10 +26,10 @@ pub struct RulesVersion {
 }
 
 impl RulesVersion {
-    /// The largest number of a version, which every JSON parser reads exactly.
+    /// The largest version number, 2⁵³ − 1, which every JSON parser represents exactly.
     pub const MAX_NUMBER: u64 = (1 << 53) - 1;
 
-    /// The version of a document with this number and these bytes. The digest is the first half of BLAKE3.
+    /// Computes the version of a document from its number and bytes. The digest is the first half of the BLAKE3 hash.
     pub fn of(number: u64, document: &[u8]) -> Self {
         let hash = blake3::hash(document);
         Self {
@@ -40,12 +38,12 @@ impl RulesVersion {
         }
     }
 
-    /// The number. 0 is that of a document whose number could not be read.
+    /// Returns the number, or 0 if it could not be read from the document.
     pub const fn number(self) -> u64 {
         self.number
     }
 
-    /// The digest of the document's bytes.
+    /// Returns the digest of the document's bytes.
     pub const fn digest(self) -> [u8; 16] {
         self.digest
     }
@@ -73,7 +71,7 @@ impl FromStr for RulesVersion {
             let number = number.parse().ok().filter(|number| *number <= Self::MAX_NUMBER);
             Some(Self {
                 number: number.filter(|_| is_decimal)?,
-                // A digest has the form of a partition.
+                // Digests have the same text form as partition IDs.
                 digest: digest.parse::<PartitionId>().ok()?.to_bytes(),
             })
         };
@@ -86,7 +84,7 @@ impl FromStr for RulesVersion {
 mod tests {
     use super::*;
 
-    /// The expected digest was computed with another implementation of BLAKE3.
+    /// The expected digest was computed by another implementation of BLAKE3.
     #[test]
     fn a_version_is_written_the_same_in_every_process() {
         let version = RulesVersion::of(7, b"");

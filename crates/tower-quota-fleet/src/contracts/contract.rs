@@ -1,5 +1,3 @@
-//! The contract of one caller.
-
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
@@ -9,7 +7,7 @@ use crate::{
 };
 use tower_quota::{CallerQuotas, clock::Timestamp};
 
-/// The individual quotas of a caller, with who has agreed to them and why. [`Contracts`](crate::Contracts) keeps it.
+/// The individual quotas of a caller, stored in [`Contracts`](crate::Contracts) with author and reason.
 ///
 /// ```
 /// use tower_quota::CallerQuotas;
@@ -27,13 +25,13 @@ pub struct Contract {
     reason: String,
     #[serde(default)]
     time: u64,
-    /// They have fields of their own in Redis.
+    /// Stored in separate fields in Redis.
     #[serde(skip)]
     pub(super) top_ups: Vec<TopUp>,
 }
 
 impl Contract {
-    /// Creates a contract of these quotas, which end when [they say](CallerQuotas::until).
+    /// Creates a contract with these quotas. Set its end in the quotas: see [`CallerQuotas::until`].
     pub fn new(quotas: CallerQuotas) -> Self {
         Self {
             quotas,
@@ -70,12 +68,12 @@ impl Contract {
         &self.reason
     }
 
-    /// Returns when the contract was written, in seconds since the Unix epoch; 0 for a caller who has top-ups only.
+    /// Returns the time of writing in seconds since the Unix epoch, or 0 if the caller has only top-ups.
     pub fn time(&self) -> u64 {
         self.time
     }
 
-    /// Returns the top-ups, some of which may have ended.
+    /// Returns the top-ups, some of which may have expired.
     pub fn top_ups(&self) -> &[TopUp] {
         &self.top_ups
     }
@@ -99,7 +97,7 @@ impl Contract {
     }
 }
 
-/// Additional units for a caller until a moment, given once by their id.
+/// Additional units for a caller until a point in time, granted once per ID.
 ///
 /// ```
 /// use tower_quota_fleet::TopUp;
@@ -120,8 +118,10 @@ pub struct TopUp {
 }
 
 impl TopUp {
-    /// Creates a top-up of a policy's quota: so many units more in each window until the given second since the Unix epoch. See
-    /// [`CallerQuotas::top_up`].
+    /// Creates a top-up that adds `units` to the quota of `policy` in each window, until `until` in seconds since the
+    /// Unix epoch.
+    ///
+    /// See [`CallerQuotas::top_up`].
     pub fn new(id: impl Into<String>, policy: impl Into<String>, units: u64, until: u64) -> Self {
         Self {
             id: id.into(),
@@ -140,7 +140,7 @@ impl TopUp {
         self
     }
 
-    /// Returns the id.
+    /// Returns the ID.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -150,12 +150,12 @@ impl TopUp {
         &self.policy
     }
 
-    /// Returns the additional units of each window.
+    /// Returns the additional units per window.
     pub fn units(&self) -> u64 {
         self.units
     }
 
-    /// Returns the end, in seconds since the Unix epoch.
+    /// Returns the end in seconds since the Unix epoch.
     pub fn until(&self) -> u64 {
         self.until
     }
@@ -200,7 +200,7 @@ fn check_policy(name: &str) -> Result<(), FleetError> {
     }
 }
 
-/// An end in milliseconds would never come.
+/// A later end is probably in milliseconds.
 fn check_end(until: u64) -> Result<(), FleetError> {
     const YEAR_10_000: u64 = 253_402_300_800;
 

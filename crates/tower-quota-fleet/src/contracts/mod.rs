@@ -1,4 +1,4 @@
-//! Contracts of callers in Redis: an entry for each caller, and a stream that names those whose entry has changed.
+//! Contracts in Redis: a hash per caller, and a stream with the digests of changed callers.
 
 mod contract;
 
@@ -23,32 +23,32 @@ use tower_quota::{
 
 const WRITE: &str = include_str!("write.lua");
 
-/// The longest wait for the reply to a write.
+/// For writes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The longest wait for an entry: requests wait for it, and the plan need not.
+/// Requests wait for an entry, and can proceed without it.
 const READ_PATIENCE: Duration = Duration::from_millis(300);
 
-/// The approximate length of the stream: at 1,000 changes a second, the last 100 seconds.
+/// Approximate length of the stream: the last 100 seconds at 1,000 changes per second.
 const CHANGES: usize = 100_000;
 
-/// The most changes that are read at once.
+/// Changes per read.
 const PAGE: usize = 10_000;
 
-/// The most top-ups of an entry.
+/// Per caller.
 const TOP_UPS: usize = 100;
 
 const CONTRACT: &str = "contract";
 const TOP_UP: &str = "top-up:";
 
-/// A table of contracts in Redis: individual quotas for callers, which all instances apply within two seconds of a change.
+/// A table in Redis of contracts: individual quotas for callers, which all instances apply within two seconds.
 ///
-/// Each caller with a contract has an entry under its own key, so that a change moves the bytes of one caller and there may
-/// be millions of them. A [`TierLayer`](tower_quota::tier::TierLayer) reads the entry of a caller when it is first seen,
-/// and caches it; [`follow`](Self::follow) has it read again when it changes. Quotas apply to policies that
-/// [allow them](tower_quota::QuotaPolicy::with_caller_quotas), within their bounds.
+/// Each caller with a contract has a separate entry, so that tables with millions of entries are possible and a change
+/// transfers only one of them. A [`TierLayer`](tower_quota::tier::TierLayer) reads an entry on a caller's first request
+/// and caches it; [`follow`](Self::follow) invalidates it when it changes. Quotas apply to policies that [allow
+/// them](tower_quota::QuotaPolicy::with_caller_quotas), within their bounds.
 ///
-/// It has connections of its own, so that no decision waits behind an entry. Clones share them.
+/// A table has its own connections, so that decisions do not wait behind it. Clones share them.
 ///
 /// ```no_run
 /// use std::convert::Infallible;
@@ -58,7 +58,7 @@ const TOP_UP: &str = "top-up:";
 /// };
 /// use tower_quota_fleet::{Contract, Contracts, TopUp};
 ///
-/// // Authentication puts it into the extensions of a request.
+/// // Inserted into the request extensions by authentication.
 /// #[derive(Clone)]
 /// struct Customer(String);
 ///
@@ -92,7 +92,7 @@ const TOP_UP: &str = "top-up:";
 /// let follower = contracts.clone();
 /// tokio::spawn(async move { follower.follow(&cache).await });
 ///
-/// // Elsewhere, where contracts are made:
+/// // In the program that makes contracts:
 /// let sales = contracts.with_author("sales");
 /// let customer = Customer("4711".to_owned());
 /// let contract = Contract::new(CallerQuotas::new().quota("minute", 5_000)).because("offer 2026-117");
@@ -105,12 +105,12 @@ const TOP_UP: &str = "top-up:";
 ///
 /// # When Redis is unavailable
 ///
-/// With [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last), a caller keeps its last known quotas for
-/// [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), then gets the quotas of its tier. A caller that the instance
-/// has not seen before gets the quotas of its tier after 300 ms at most. All instances count in one place: while they know
-/// different numbers, a caller gets at most the largest of its quotas.
+/// With [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last), a caller keeps its last known quotas
+/// for [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), then gets the quotas of its tier. A caller that is
+/// new to the instance gets the quotas of its tier after at most 300 ms. All instances share the counts, so while they
+/// know different quotas, a caller gets at most the largest of them.
 ///
-/// The page [`guide`](crate::guide#contracts-a-quota-for-each-customer) has the ACL users, and the commands of a terminal.
+/// The [`guide`](crate::guide#contracts-a-quota-for-each-customer) covers ACL users and the command-line interface.
 #[derive(Clone)]
 pub struct Contracts {
     table: Arc<Table>,
@@ -119,15 +119,16 @@ pub struct Contracts {
 
 struct Table {
     store: RedisStore,
-    /// All keys begin with it.
+    /// The prefix of all keys.
     prefix: String,
     scope: Scope,
     log: ContractsTelemetry,
 }
 
 impl Contracts {
-    /// The table of this name on the servers of a store. It takes the settings of the store that
-    /// [`RedisRules::new`](crate::RedisRules::new) takes.
+    /// Creates a table with this name on the servers of a store.
+    ///
+    /// Uses the same store settings as [`RedisRules::new`](crate::RedisRules::new).
     ///
     /// # Errors
     ///
@@ -140,7 +141,7 @@ impl Contracts {
         let table = Table {
             prefix: format!("contracts:{}{name}:", store.key_prefix()),
             store,
-            // The digests of the tier cache.
+            // The scope of the digests in [`TierCache`].
             scope: Scope::new("tiers"),
             log: ContractsTelemetry::new(&name),
         };
@@ -150,7 +151,7 @@ impl Contracts {
         })
     }
 
-    /// Sets the author of what is written: a person or a program, in at most 256 bytes without control characters. Default:
+    /// Sets the author of changes: a person or a program, in at most 256 bytes without control characters. Default:
     /// empty.
     #[must_use]
     pub fn with_author(mut self, author: impl Into<String>) -> Self {
@@ -158,22 +159,22 @@ impl Contracts {
         self
     }
 
-    /// Returns the individual quotas of a caller, if it has any.
+    /// Returns the individual quotas of a caller, or `None`.
     ///
     /// # Errors
     ///
-    /// If Redis does not answer, or the entry cannot be read.
+    /// Returns an error if Redis does not answer within 300 ms, or the entry cannot be read.
     pub async fn quotas<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<Option<CallerQuotas>, FleetError> {
         let contract = self.get(caller).await?;
         Ok(contract.map(Contract::topped_up))
     }
 
-    /// Returns the contract of a caller, if it has one, or top-ups.
+    /// Returns the contract and top-ups of a caller, or `None`.
     ///
     /// # Errors
     ///
-    /// If Redis does not answer within 300 ms, or if another program has written the entry: [`remove`](Self::remove) it and
-    /// set it again.
+    /// Returns an error if Redis does not answer within 300 ms, or [`FleetErrorKind::Malformed`] if another program has
+    /// written the entry. In this case, [`remove`](Self::remove) the entry and set it again.
     pub async fn get<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<Option<Contract>, FleetError> {
         let key = self.key(self.digest(caller));
         let mut read = cmd("HGETALL");
@@ -198,38 +199,41 @@ impl Contracts {
         Ok(Some(contract))
     }
 
-    /// Sets the contract of a caller, in place of an earlier one. Top-ups that were given stay.
+    /// Sets the contract of a caller, and replaces an earlier one. Existing top-ups stay.
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Malformed`] if author, reason or the name of a policy are too long, and
-    /// [`FleetErrorKind::Invalid`] if the quotas have [top-ups](CallerQuotas::top_up), which belong to
-    /// [`top_up`](Self::top_up), or end after the year 9999. If Redis does not answer, the contract may have
-    /// been written, and instances that know the caller may see it only after the
-    /// [time to live](tower_quota::tier::TierLayerBuilder::time_to_live) of what they know: set it again.
+    /// Returns [`FleetErrorKind::Malformed`] if the author, the reason or a policy name is too long, and
+    /// [`FleetErrorKind::Invalid`] if the quotas contain [top-ups](CallerQuotas::top_up) (use [`top_up`](Self::top_up))
+    /// or end after the year 9999.
+    ///
+    /// If Redis does not answer, the contract may have been written, but instances that have cached the caller may
+    /// apply it only after their [time to live](tower_quota::tier::TierLayerBuilder::time_to_live). Set it again.
     pub async fn set<K: ToPartitionKey + ?Sized>(&self, caller: &K, contract: &Contract) -> Result<(), FleetError> {
         let contract = contract.signed(&self.author, now())?;
         self.write(caller, CONTRACT, &contract, false).await.map(drop)
     }
 
-    /// Gives a caller a top-up once: returns `false` if a top-up with this id was given before and has not ended.
+    /// Grants a top-up once. Returns `false` if a top-up with this ID was granted before and has not expired.
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Invalid`] if the top-up has no id, no units, has ended, or ends after the year 9999, or if the
-    /// caller has 100 top-ups, and [`FleetErrorKind::Malformed`] if id, policy, author or reason are too long. If Redis does
-    /// not answer, the top-up may have been given: give it again with the same id.
+    /// Returns [`FleetErrorKind::Invalid`] if the top-up has no ID or no units, has expired, or expires after the year
+    /// 9999, or if the caller has 100 top-ups. Returns [`FleetErrorKind::Malformed`] if the ID, policy, author or
+    /// reason is too long.
+    ///
+    /// If Redis does not answer, the top-up may have been granted: repeat the call with the same ID.
     pub async fn top_up<K: ToPartitionKey + ?Sized>(&self, caller: &K, top_up: &TopUp) -> Result<bool, FleetError> {
         let top_up = top_up.signed(&self.author, now())?;
         let field = format!("{TOP_UP}{}", top_up.id);
         self.write(caller, &field, &top_up, true).await
     }
 
-    /// Removes the contract of a caller and its top-ups. Returns `false` if there was nothing.
+    /// Removes the contract and top-ups of a caller. Returns `false` if there were none.
     ///
     /// # Errors
     ///
-    /// If Redis does not answer.
+    /// Returns an error if Redis does not answer.
     pub async fn remove<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<bool, FleetError> {
         let digest = self.digest(caller);
         let key = self.key(digest);
@@ -238,10 +242,11 @@ impl Contracts {
         Ok(removed > 0)
     }
 
-    /// Makes a tier cache forget callers whose entry changes, once a second, without end. Spawn it once for each cache.
+    /// Invalidates the entries of changed callers in a tier cache, about once per second, forever. Spawn one task per
+    /// cache.
     ///
-    /// While Redis is unavailable, the cache stays as it is. If changes may have been missed since, the whole cache is
-    /// forgotten.
+    /// While Redis is unavailable, the cache stays as it is. If changes may have been missed, the whole cache is
+    /// cleared.
     pub async fn follow(&self, cache: &TierCache) {
         let mut position = None;
         loop {
@@ -254,14 +259,14 @@ impl Contracts {
         }
     }
 
-    /// Reads the changes after a position. Returns `true` if there are more.
+    /// Returns `true` if there are more changes.
     async fn poll(&self, position: &mut Option<String>, cache: &TierCache) -> Result<bool, FleetError> {
         let stream = self.stream();
         let Some(last) = position else {
             let mut newest = cmd("XREVRANGE");
             newest.arg(&stream).arg("+").arg("-").arg("COUNT").arg(1);
             let newest: Changes = self.command(&stream, &newest).await?;
-            // Entries that were read before may be older than the position.
+            // Cached entries may be older than this position.
             cache.forget_all();
             *position = Some(newest.into_iter().next().map_or(String::new(), |(id, _)| id));
             return Ok(false);
@@ -272,11 +277,11 @@ impl Contracts {
         let mut changes: Changes = self.command(&stream, &range).await?;
         let has_more = changes.len() == PAGE;
         if last.is_empty() && !changes.is_empty() {
-            // Changes before the first one of these may be gone.
+            // Earlier changes may have been trimmed.
             cache.forget_all();
         } else if !last.is_empty() {
             if changes.first().is_none_or(|(id, _)| id != last) {
-                // The last change that was seen is gone, and others may be.
+                // The last known change was trimmed, and so may be others.
                 *position = None;
                 return Ok(true);
             }
@@ -313,7 +318,7 @@ impl Contracts {
             }
             written => written == 1,
         };
-        // Also if it was given before: that call may have ended in between.
+        // Even for a duplicate, because the call that wrote it may have failed before announcing it.
         self.announce(digest).await?;
         Ok(is_new)
     }
@@ -359,7 +364,7 @@ impl Contracts {
     }
 }
 
-/// Entries of the stream, with their ids.
+/// IDs and fields of stream entries.
 type Changes = Vec<(String, HashMap<Vec<u8>, Vec<u8>>)>;
 
 fn now() -> u64 {

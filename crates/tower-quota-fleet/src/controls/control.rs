@@ -1,15 +1,13 @@
-//! Changes of the kill switch and the access list.
-
 use std::time::Duration;
 
 use super::{ControlledAccess, Controls, SwitchOrder, check_entries};
 use crate::{AccessEntry, FleetError, FleetErrorKind, date::date, document::is_same_network};
 use tower_quota::Access;
 
-/// A change of the kill switch or the access list of a fleet, for
-/// [`RulesPublisher::control`](crate::RulesPublisher::control).
+/// A change of a fleet's kill switch or access list, for [`RulesPublisher::control`](crate::RulesPublisher::control).
 ///
-/// It needs no published rules, works on a Redis that has lost all data, and never conflicts with a publication of rules.
+/// A control requires no published rules, works on a Redis that has lost all data, and never conflicts with a
+/// publication.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,7 +34,6 @@ enum ControlEdit {
     Switch { off: bool },
 }
 
-/// The key that an edit changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControlKind {
     Access,
@@ -44,10 +41,10 @@ pub(crate) enum ControlKind {
 }
 
 impl Control {
-    /// The time for which limits stay off by default: an hour.
+    /// The default duration of [`switch_off`](Self::switch_off): one hour.
     pub const DEFAULT_OFF: Duration = Duration::from_secs(3_600);
 
-    /// The longest time for which limits are switched off without a [warning](Self::warning).
+    /// The longest duration for switching limits off without a [warning](Self::warning): 24 hours.
     pub const LONG_OFF: Duration = Duration::from_secs(24 * 3_600);
 
     fn new(edit: ControlEdit, lasts: Option<Duration>) -> Self {
@@ -55,61 +52,66 @@ impl Control {
         Self { edit, lasts, reason }
     }
 
-    /// Switches the limits of all instances off for an hour: requests pass uncounted, except those that an access list
+    /// Disables the limits of all instances for an hour: requests pass uncounted, except those that an access list
     /// blocks.
+    ///
+    /// Use [`expires_in`](Self::expires_in) to change the duration.
     pub fn switch_off() -> Self {
         Self::new(ControlEdit::Switch { off: true }, Some(Self::DEFAULT_OFF))
     }
 
-    /// Switches the limits of all instances on until the next order, whatever the published document says.
+    /// Enables the limits of all instances until the next order, even if the published document disables them.
     pub fn switch_on() -> Self {
         Self::new(ControlEdit::Switch { off: false }, None)
     }
 
-    /// Blocks a network or an address on all instances. See [`AccessRules::set_network`](tower_quota::AccessRules::set_network).
+    /// Blocks a network or an address on all instances: see
+    /// [`AccessRules::set_network`](tower_quota::AccessRules::set_network).
     pub fn block_network(network: impl Into<String>) -> Self {
         Self::set_access(AccessEntry::network(network, Access::Block))
     }
 
-    /// Sets an entry of the access list, in place of an entry for the same network or key.
+    /// Sets an entry of the access list, and replaces any entry for the same network or key.
     ///
-    /// The entries apply in addition to those of the published document. If both have an entry for the same network or key,
-    /// [`Access::Block`] takes precedence over [`Access::Allow`], and that over [`Access::Limit`].
+    /// The entries apply in addition to those of the published document. If both contain an entry for the same network
+    /// or key, [`Access::Block`] takes precedence over [`Access::Allow`], and `Allow` over [`Access::Limit`].
     pub fn set_access(entry: AccessEntry) -> Self {
         Self::new(ControlEdit::SetAccess(entry), None)
     }
 
-    /// Removes the entry for the network or key of this entry. Without one the error is [`FleetErrorKind::NotListed`].
+    /// Removes the access list entry for the same network or key. Fails with [`FleetErrorKind::NotListed`] if there is
+    /// none.
     pub fn remove_access(entry: AccessEntry) -> Self {
         Self::new(ControlEdit::RemoveAccess(entry), None)
     }
 
-    /// Removes all entries, also of a list that cannot be read. The entries of the published document stay.
+    /// Removes all entries of the access list, even if it cannot be read. The entries of the published document stay.
     pub fn clear_access() -> Self {
         Self::new(ControlEdit::ClearAccess, None)
     }
 
-    /// Ends the switch order or the new entry after `time`, in whole seconds, counted from now by the server's clock.
+    /// Sets the duration of the switch order or the new entry, in whole seconds from now by the server's clock.
     pub fn expires_in(mut self, time: Duration) -> Self {
         self.lasts = Some(time);
         self
     }
 
-    /// Applies the switch order until the next order. Use this for maintenance only: nothing switches the limits on again.
+    /// Applies the switch order until the next one. Use this only for maintenance, because limits are not enabled
+    /// automatically.
     pub fn without_end(mut self) -> Self {
         self.lasts = None;
         self
     }
 
-    /// Sets the reason, which the [history](crate::RulesPublisher::changes) records: at most 256 bytes without
-    /// control characters.
+    /// Sets the reason, which the [history](crate::RulesPublisher::changes) records: at most 256 bytes without control
+    /// characters.
     pub fn because(mut self, reason: impl Into<String>) -> Self {
         self.reason = reason.into();
         self
     }
 
-    /// Returns what a person should confirm first: a block of every address, or limits that stay off for more than
-    /// [a day](Self::LONG_OFF).
+    /// Returns a warning that an operator should confirm: about a block of every address, or limits that stay off for
+    /// more than [24 hours](Self::LONG_OFF).
     pub fn warning(&self) -> Option<String> {
         match &self.edit {
             ControlEdit::Switch { off: true } if self.lasts.is_none() => {
@@ -139,12 +141,11 @@ impl Control {
         self.lasts.map(|time| now.saturating_add(time.as_secs()))
     }
 
-    /// Returns `true` if it needs no entry of the list before.
     pub(crate) fn clears(&self) -> bool {
         matches!(self.edit, ControlEdit::ClearAccess)
     }
 
-    /// The controls after this change; `now` is in milliseconds, and `seen` is the largest number that an instance obeys.
+    /// `now` is in milliseconds, and `seen` is the largest number reported by an instance.
     pub(crate) fn apply(&self, current: &Controls, author: &str, now: u64, seen: u64) -> Result<Controls, FleetError> {
         let seconds = now / 1_000;
         let mut after = current.clone();
@@ -193,7 +194,6 @@ impl Control {
         Ok(after)
     }
 
-    /// The line of the history.
     pub(crate) fn text(&self, after: &Controls) -> String {
         let until = |end: Option<u64>| end.map_or(String::new(), |end| format!(" until {}", date(end)));
         match &self.edit {
@@ -216,8 +216,8 @@ fn not_listed() -> FleetError {
     FleetError::new(FleetErrorKind::NotListed, message)
 }
 
-/// After a loss of data, the time makes the number larger than every number before, and what instances report does so after the
-/// clock of the server has been set back. Instances obey no number far ahead of the time, so that one is passed over.
+/// The time exceeds all earlier numbers even after a loss of data, and `seen` does even if the server's clock was set
+/// back. A number far ahead of the time is ignored, as instances do.
 fn next_number(before: u64, now: u64, seen: u64) -> u64 {
     let before = if before > now + SwitchOrder::FAR { 0 } else { before };
     now.max(seen.saturating_add(1)).max(before + 1)

@@ -1,9 +1,6 @@
-//! The history of changes.
-
 use serde::{Deserialize, Serialize};
 
-/// A change of the rules, the kill switch or the access list, as
-/// [`RulesPublisher::changes`](crate::RulesPublisher::changes) lists it.
+/// A change of the rules, kill switch or access list: see [`RulesPublisher::changes`](crate::RulesPublisher::changes).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Change {
     #[serde(default)]
@@ -20,7 +17,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// The longest text in bytes. The rest is cut off.
+    /// In bytes. Longer texts are truncated.
     const MAX_TEXT: usize = 4_096;
 
     pub(crate) fn new(time: u64, author: &str, reason: &str, version: Option<u64>, text: &str) -> Self {
@@ -43,17 +40,17 @@ impl Change {
         self
     }
 
-    /// Returns `true` if a rollback made the version.
+    /// Returns `true` if the change is a rollback.
     pub fn is_roll_back(&self) -> bool {
         self.roll_back
     }
 
-    /// Returns when the change was made, in seconds since the Unix epoch.
+    /// Returns the time of the change in seconds since the Unix epoch.
     pub fn time(&self) -> u64 {
         self.time
     }
 
-    /// Returns who made the change.
+    /// Returns the author.
     pub fn author(&self) -> &str {
         &self.author
     }
@@ -63,13 +60,13 @@ impl Change {
         &self.reason
     }
 
-    /// Returns the number of the version, of a publication of rules.
+    /// Returns the published version number, or `None` for a change of the kill switch or the access list.
     pub fn version(&self) -> Option<u64> {
         self.version
     }
 
-    /// Returns the effects, one on each line: the quotas that changed, the position of the switch, or the entry of the
-    /// access list.
+    /// Returns the effects, one per line, such as changed quotas, the position of the switch, or an entry of the access
+    /// list.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -1,5 +1,3 @@
-//! The rules of a fleet's access list.
-
 use std::fmt;
 
 use serde::{Deserialize, Serialize, de};
@@ -8,13 +6,13 @@ use super::field;
 use crate::date::date;
 use tower_quota::{Access, AccessRules, ConfigError, PartitionKey};
 
-/// A rule of the access list of a [`RulesDocument`](super::RulesDocument), about a network or a partition key.
+/// An access list entry of a [`RulesDocument`](super::RulesDocument), for a network or a partition key.
 ///
 /// ```
 /// use tower_quota::{Access};
 /// use tower_quota_fleet::AccessEntry;
 ///
-/// // For ten minutes.
+/// // Expires in ten minutes.
 /// let entry = AccessEntry::network("203.0.113.9", Access::Block).with_expiry(1_795_378_641);
 /// assert_eq!((entry.as_network(), entry.expiry()), (Some("203.0.113.9"), Some(1_795_378_641)));
 ///
@@ -25,7 +23,7 @@ use tower_quota::{Access, AccessRules, ConfigError, PartitionKey};
 #[serde(try_from = "EntryForm")]
 pub struct AccessEntry(EntryForm);
 
-/// Exactly one of `network` and `key` is there, which is checked when it is read.
+/// Exactly one of `network` and `key` is set, which deserialization checks.
 #[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(
     deny_unknown_fields,
@@ -49,13 +47,13 @@ struct KeyForm {
 }
 
 impl AccessEntry {
-    /// A rule about a network, `"192.0.2.0/24"`, or an address. See [`AccessRules::set_network`].
+    /// Creates an entry for a network such as `"192.0.2.0/24"`, or an address: see [`AccessRules::set_network`].
     pub fn network(network: impl Into<String>, access: Access) -> Self {
         Self::new(Some(network.into()), None, access)
     }
 
-    /// A rule about the callers whose main key is [`PartitionKey::new(kind, value)`](PartitionKey::new), as that of
-    /// [`key::header`](tower_quota::key::header) is.
+    /// Creates an entry for callers whose main key is [`PartitionKey::new(kind, value)`](PartitionKey::new), for
+    /// example a key from [`key::header`](tower_quota::key::header).
     pub fn key(kind: impl Into<String>, value: impl Into<String>, access: Access) -> Self {
         let (kind, value) = (kind.into(), value.into());
         Self::new(None, Some(KeyForm { kind, value }), access)
@@ -70,31 +68,32 @@ impl AccessEntry {
         })
     }
 
-    /// Ends the rule at this time, in seconds since the Unix epoch, by the clock of each instance. An instance whose
-    /// [`RulesFollower`](crate::RulesFollower) was dropped before then keeps the rule.
+    /// Sets the time at which the entry expires, in seconds since the Unix epoch, by the clock of each instance.
+    ///
+    /// Instances whose [`RulesFollower`](crate::RulesFollower) is dropped earlier keep the entry.
     #[must_use]
     pub fn with_expiry(mut self, until: u64) -> Self {
         self.0.until = Some(until);
         self
     }
 
-    /// The network, of a rule about one.
+    /// Returns the network, or `None` for an entry for a key.
     pub fn as_network(&self) -> Option<&str> {
         self.0.network.as_deref()
     }
 
-    /// The kind and the value of the key, of a rule about one.
+    /// Returns the kind and value of the key, or `None` for an entry for a network.
     pub fn as_key(&self) -> Option<(&str, &str)> {
         let key = self.0.key.as_ref()?;
         Some((&key.kind, &key.value))
     }
 
-    /// The answer for whom the rule is about.
+    /// Returns the access of the matching callers.
     pub fn access(&self) -> Access {
         self.0.access
     }
 
-    /// The time at which it ends, in seconds since the Unix epoch.
+    /// Returns the time at which the entry expires, in seconds since the Unix epoch.
     pub fn expiry(&self) -> Option<u64> {
         self.0.until
     }
@@ -103,7 +102,6 @@ impl AccessEntry {
         self.0.until.is_none_or(|until| now < until)
     }
 
-    /// Returns `true` if the other entry is for the same network or key.
     pub(crate) fn is_about_same(&self, other: &Self) -> bool {
         match (self.as_network(), other.as_network()) {
             (Some(one), Some(other)) => is_same_network(one, other),
@@ -112,7 +110,7 @@ impl AccessEntry {
         }
     }
 
-    /// The access and for whom.
+    /// The access and its network or key, for texts.
     pub(crate) fn subject(&self) -> String {
         let access = self.access();
         match self.as_key() {
@@ -122,7 +120,7 @@ impl AccessEntry {
     }
 }
 
-/// The rules of the entries that apply at `now`, in seconds since the Unix epoch.
+/// The entries that apply at `now`, in seconds since the Unix epoch.
 pub(crate) fn access_rules(entries: &[AccessEntry], now: u64) -> Result<AccessRules, ConfigError> {
     let mut rules = AccessRules::new();
     for entry in entries.iter().filter(|entry| entry.holds_at(now)) {
@@ -134,7 +132,7 @@ pub(crate) fn access_rules(entries: &[AccessEntry], now: u64) -> Result<AccessRu
     Ok(rules)
 }
 
-/// Networks can be written in several ways, which the rules of an access list do not tell apart.
+/// A network can be written in several ways.
 pub(crate) fn is_same_network(one: &str, other: &str) -> bool {
     let mut rules = AccessRules::new();
     one == other
@@ -142,7 +140,7 @@ pub(crate) fn is_same_network(one: &str, other: &str) -> bool {
 }
 
 impl fmt::Debug for AccessEntry {
-    /// Shows no network and no value of a key, which may identify a person, as [`AccessRules`] does.
+    /// Omits the network and the value of the key, which may identify a person.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AccessEntry")
             .field("kind", &self.as_key().map_or("network", |(kind, _)| kind))
@@ -153,7 +151,7 @@ impl fmt::Debug for AccessEntry {
 }
 
 impl fmt::Display for AccessEntry {
-    /// Such as `block 203.0.113.9 until Thu, 01 Jan 2026 00:00:00 GMT`.
+    /// For example, `block 203.0.113.9 until Thu, 01 Jan 2026 00:00:00 GMT`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.subject())?;
         match self.0.until {

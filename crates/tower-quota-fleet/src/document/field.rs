@@ -1,4 +1,4 @@
-//! Readers of fields whose errors name the field: those of serde do not.
+//! Deserializers that add the name of the field to serde's errors.
 
 use serde::{Deserialize, Deserializer, de::Error};
 

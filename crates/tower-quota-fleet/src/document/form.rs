@@ -1,11 +1,9 @@
-//! A document as JSON has it.
-
 use serde::{Deserialize, Serialize};
 
 use super::{access::AccessEntry, field, roll_out::Rollout};
 use tower_quota::Rules;
 
-/// The one field that every format has.
+/// The only field that all formats share.
 #[derive(Deserialize)]
 #[serde(expecting = "a map with `format`")]
 pub(super) struct FormatForm {
@@ -13,7 +11,7 @@ pub(super) struct FormatForm {
     pub(super) format: u64,
 }
 
-/// The version of a document that need not be valid.
+/// For documents that may be invalid.
 #[derive(Deserialize)]
 pub(super) struct VersionForm {
     pub(super) version: u64,

@@ -1,12 +1,9 @@
-//! Rules that are tried on a part of the callers.
-
 use serde::{Deserialize, Serialize};
 
 use super::field;
 use tower_quota::{PartitionId, Rules};
 
-/// The roll-out of a [`RulesDocument`](super::RulesDocument): rules that hold for a part of the callers, the same ones on
-/// every instance.
+/// A rollout in a [`RulesDocument`](super::RulesDocument): rules for a share of the callers.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, QuotaPolicy, Rules, Scope};
@@ -29,9 +26,10 @@ pub struct Rollout {
 }
 
 impl Rollout {
-    /// Tries rules on so many percent of the callers, from 0 to 100. They are the same callers for whom
-    /// [`RulesHandle::roll_out`](tower_quota::RulesHandle::roll_out) would try them, and those of a smaller share are among those
-    /// of a larger one.
+    /// Applies `rules` to `percent` percent of the callers, from 0 to 100.
+    ///
+    /// Every instance selects the same callers, as [`RulesHandle::roll_out`](tower_quota::RulesHandle::roll_out) does.
+    /// Increasing the percentage keeps the callers already selected.
     pub fn new(percent: u8, rules: Rules) -> Self {
         Self {
             percent,
@@ -40,30 +38,31 @@ impl Rollout {
         }
     }
 
-    /// Tries them on these callers as well, by the digests of their main key: your own accounts, say, at 0 percent.
+    /// Also applies the rules to these callers, by the digests of their main keys. For example, use 0 percent to test
+    /// with your own accounts.
     #[must_use]
     pub fn with_partitions(mut self, partitions: impl IntoIterator<Item = PartitionId>) -> Self {
         self.partitions = partitions.into_iter().collect();
         self
     }
 
-    /// The share of the callers, from 0 to 100.
+    /// Returns the percentage of the callers, from 0 to 100.
     pub fn percent(&self) -> u8 {
         self.percent
     }
 
-    /// The callers that are named.
+    /// Returns the callers that were selected individually.
     pub fn partitions(&self) -> &[PartitionId] {
         &self.partitions
     }
 
-    /// The rules that are tried.
+    /// Returns the rules of the rollout.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 }
 
-/// Digests of partitions in hexadecimal digits.
+/// 32 hexadecimal digits each.
 mod partitions {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use tower_quota::PartitionId;
