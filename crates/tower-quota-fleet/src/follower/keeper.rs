@@ -1,4 +1,4 @@
-//! The task of a follower that needs no source: what this process says, and what ends with time.
+//! The task that watches the override file and expires orders and entries. Does not depend on the source.
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -15,21 +15,19 @@ pub(super) struct Keeper {
     override_file: Option<SwitchFile>,
 }
 
-/// A file that turns the switch of this process.
 struct SwitchFile {
     path: Arc<PathBuf>,
-    /// A reading that has not come to its end: a file system that hangs takes one thread, not one for each look.
+    /// A read in progress: a file system that hangs blocks one thread, not one per attempt.
     reading: Option<JoinHandle<io::Result<Option<Vec<u8>>>>>,
-    /// The word that the last reading found; `None` while the file is not there.
+    /// The last content; `None` if the file does not exist.
     said: Option<Word>,
 }
 
-/// The content of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Word {
     Off,
     On,
-    /// Neither, or unreadable.
+    /// Any other content, or unreadable.
     Other,
 }
 
@@ -55,10 +53,10 @@ impl Keeper {
 }
 
 impl SwitchFile {
-    /// The longest content that is looked at.
+    /// In bytes.
     const LENGTH: usize = 16;
 
-    /// The time that rules which end wait for a look at most.
+    /// Bounds the delay of expiring orders and entries.
     const LIMIT: Duration = Duration::from_millis(500);
 
     async fn look(&mut self, shared: &Shared) {

@@ -1,5 +1,3 @@
-//! The task of a follower that asks the source.
-
 use std::sync::Arc;
 
 use super::{
@@ -19,20 +17,20 @@ use crate::{
 pub(super) struct Poller {
     shared: Arc<Shared>,
     source: Arc<dyn RulesSource>,
-    /// The version that was looked at last: in force, or rejected.
+    /// The last version that was applied or rejected.
     seen: Option<RulesVersion>,
-    /// The version whose document was not its own, and the number of polls before it is read again.
+    /// A version whose document did not match, and the number of polls before the next attempt.
     mismatched: Option<(RulesVersion, u32)>,
-    /// The head of an access list that could not be read, what is said about it, and the number of polls before the next attempt.
+    /// The head of an unreadable access list, the error to report, and the number of polls before the next attempt.
     broken_list: Option<(RulesVersion, Result<(), String>, u32)>,
     reporter: Reporter,
 }
 
 impl Poller {
-    /// The number of times that a version is read for one document: another one may be published between the two.
+    /// Attempts to read a matching version and document, because a publication can come between the two reads.
     const TRIES: u32 = 3;
 
-    /// The number of polls between two reads of a document that is not that of its version.
+    /// Polls between attempts to read a mismatched document.
     const PAUSES: u32 = 10;
 
     pub(super) fn new(shared: Arc<Shared>, source: Arc<dyn RulesSource>, instance: String) -> Self {
@@ -65,7 +63,7 @@ impl Poller {
         let mut tries = 0;
         loop {
             let state = within(SHORT, self.source.state()).await?;
-            // First: the switch reaches an instance that cannot read the document.
+            // First, so that the switch works even if the document cannot be read.
             self.obey(state.controls).await;
             self.shared.published(state.version, state.only_rises);
             let Some(version) = state.version else {
@@ -95,8 +93,8 @@ impl Poller {
         }
     }
 
-    /// Puts the kill switch and the access list in force that apply without rules. A failure leaves the last ones in force, and
-    /// keeps no rules from being read.
+    /// Applies the kill switch and the access list that apply without rules. After a failure, the last ones remain in
+    /// effect, and the rules are still read.
     async fn obey(&mut self, ControlHeads { switch, access }: ControlHeads) {
         let number = |head: &Option<RulesVersion>| head.map(RulesVersion::number);
         let numbers = (switch.as_ref().ok().cloned(), access.as_ref().ok().map(number));
@@ -111,8 +109,8 @@ impl Poller {
         self.shared.obeyed((!failures.is_empty()).then(|| failures.join("; ")));
     }
 
-    /// Reads the list of this head, if it is a newer one. A list that cannot be read is read again after some polls: each
-    /// instance would otherwise read a megabyte a second.
+    /// Reads the list if it is newer. An unreadable list is retried only after some polls, to avoid reading 1 MiB per
+    /// second.
     async fn read_access(&mut self, head: Option<RulesVersion>) -> Result<(), String> {
         let Some(head) = head.filter(|head| self.shared.is_newer_access(head.number())) else {
             self.broken_list = None;
@@ -135,7 +133,7 @@ impl Poller {
                 Ok(())
             }
             Err(error) => {
-                // Once, it may have been replaced between both reads.
+                // The first failure is not reported, because the list may have been replaced between the two reads.
                 let is_known = self.broken_list.as_ref().is_some_and(|(broken, ..)| *broken == head);
                 let (told, pauses) = if is_known {
                     (Err(error), Self::PAUSES)
@@ -148,7 +146,6 @@ impl Poller {
         }
     }
 
-    /// Returns `true` if the document of this version was not looked at, and is not the one in force.
     fn is_to_be_read(&mut self, version: RulesVersion) -> bool {
         if self.seen == Some(version) {
             return false;
@@ -167,7 +164,6 @@ impl Poller {
         }
     }
 
-    /// Reads the document of a version.
     async fn read(&self, version: RulesVersion) -> Result<RulesDocument, FleetError> {
         let mismatched = |message| FleetError::new(FleetErrorKind::Mismatched, message);
         let bytes = within(LONG, self.source.document(version)).await?;

@@ -1,5 +1,3 @@
-//! The reports of a follower about itself, beside its polls.
-
 use std::{panic::resume_unwind, sync::Arc};
 
 use tokio::task::JoinSet;
@@ -14,21 +12,21 @@ pub(super) struct Reporter {
     shared: Arc<Shared>,
     source: Arc<dyn RulesSource>,
     instance: String,
-    /// The reports that the source may have, the newest one last: one without an answer may have arrived.
+    /// The reports that the source may contain, newest last. A report without a reply may have arrived.
     sent: Vec<InstanceReport>,
-    /// True if the source has said that it has the newest one, and so none of the others.
+    /// True if the source has stored the newest report, and thereby replaced the others.
     is_confirmed: bool,
-    /// The report under way, of which there is one at most. It ends with the follower.
+    /// The report in progress, at most one. Aborted with the follower.
     under_way: JoinSet<Result<(), FleetError>>,
-    /// The number of polls since the last report.
+    /// Polls since the last report.
     unreported: u32,
 }
 
 impl Reporter {
-    /// The number of polls between two reports that say the same.
+    /// Polls between two equal reports.
     const REPEAT: u32 = 10;
 
-    /// The most reports that are remembered. One that gets no answer takes a second, and Redis deletes it after a minute.
+    /// A report without a reply times out after a second, and Redis deletes it after a minute.
     const REMEMBERED: usize = 64;
 
     pub(super) fn new(shared: Arc<Shared>, source: Arc<dyn RulesSource>, instance: String) -> Self {
@@ -43,7 +41,7 @@ impl Reporter {
         }
     }
 
-    /// Tells the source about this instance when something has changed, and every ten seconds. No poll waits for the answer.
+    /// Reports the status if it changed, and otherwise every ten seconds. Polls do not wait for the reply.
     pub(super) fn report(&mut self) {
         self.unreported += 1;
         self.take_answer();
@@ -86,7 +84,7 @@ impl Reporter {
             }
             Some(Ok(Err(error))) => self.shared.telemetry.unreported(self.shared.clock().now(), &error),
             Some(Err(error)) => {
-                // It ends the follower, as a panic of a poll does.
+                // Ends the follower, like a panic during a poll.
                 if let Ok(panic) = error.try_into_panic() {
                     resume_unwind(panic);
                 }

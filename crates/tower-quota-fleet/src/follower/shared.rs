@@ -1,4 +1,4 @@
-//! The state that the tasks of a follower share: the document in force, and how it is put in force.
+//! The state shared by the tasks of a follower.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,29 +23,29 @@ pub(super) struct Shared {
     held: Mutex<Held>,
 }
 
-/// Everything that was read and is in force.
 #[derive(Default)]
 struct Held {
-    /// `None` once the follower has ended.
+    /// `None` after the follower was dropped.
     claim: Option<RulesClaim>,
     overlay: Option<AccessOverlay>,
-    /// The document whose rules are in force.
+    /// The document whose rules apply.
     rules: Option<Arc<RulesDocument>>,
-    /// The document with the largest number that was ever in force.
+    /// The document with the largest number among those whose rules were applied.
     best: Option<Arc<RulesDocument>>,
-    /// The number and the switch of the newest document, also of one whose access list is invalid.
+    /// The number and the switch of the newest document, even if its access list is invalid.
     switched: Option<(u64, bool)>,
-    /// The document whose switch and access list are in force: the last one that was read, even if its rules are rejected.
+    /// The last document that was read. Its switch and access list apply even if its rules are rejected.
     last: Option<Arc<RulesDocument>>,
-    /// The document with the largest number: its switch and access list stay in force if the source goes back.
+    /// The document with the largest number. Its switch and access list remain in effect if the source returns to an
+    /// older one.
     newest: Option<Arc<RulesDocument>>,
     switch: Option<SwitchOrder>,
     access: ControlledAccess,
-    /// The next time at which the order or an entry ends, in seconds since the Unix epoch.
+    /// The next expiry of the order or an entry, in seconds since the Unix epoch.
     ends: Option<u64>,
-    /// The numbers that the source has; `None` before they are read.
+    /// The numbers in the source; `None` before the first read.
     found: Option<Found>,
-    /// True if a lower number means that the source lost data.
+    /// True if a smaller number means that the source lost data.
     only_rises: bool,
 }
 
@@ -57,11 +57,10 @@ struct Found {
 }
 
 impl Held {
-    /// Returns `true` if the fleet's limits are on at this time.
     fn is_on(&self, now: u64) -> bool {
         match self.switch.as_ref().filter(|order| order.applies_at(now)) {
             Some(order) => !order.is_off(),
-            // Of a document that the source has lost, the switch stays as it is.
+            // Keeps the switch of a document that the source has lost.
             None => !self.switched.is_some_and(|(_, is_off)| is_off),
         }
     }
@@ -73,7 +72,6 @@ impl Held {
         }
     }
 
-    /// The documents whose access lists are in force.
     fn documents(&self) -> impl Iterator<Item = &RulesDocument> {
         let (last, newest) = (self.last.as_ref(), self.newest.as_ref());
         let newest = newest.filter(|newest| last.is_none_or(|last| !Arc::ptr_eq(last, newest)));
@@ -106,7 +104,7 @@ impl Held {
         self.newest.as_ref().map_or(0, |newest| newest.version())
     }
 
-    /// Orders and entries that have ended are no loss.
+    /// Expired orders and entries do not count as lost.
     fn lost(&self, now: u64) -> Vec<Lost> {
         let Some(found) = self.found else {
             return Vec::new();
@@ -148,7 +146,7 @@ impl Shared {
         }
     }
 
-    /// Releases the rules, and leaves those of the access list to another follower.
+    /// Another follower takes over the access list entries.
     pub(super) fn end(&self) {
         let mut held = lock(&self.held);
         held.claim = None;
@@ -194,14 +192,14 @@ impl Shared {
         });
     }
 
-    /// Puts a document in force. A document whose rules the layer rejects turns the kill switch and changes the access list all
-    /// the same: those who publish "off" in an incident need not know which instances reject the version.
+    /// If the layer rejects the rules, the kill switch and the access list of the document are applied nevertheless, so
+    /// that publishing "off" in an incident works on every instance.
     pub(super) fn apply(&self, version: RulesVersion, document: RulesDocument) {
         let before = self.status().version;
         let mut held = lock(&self.held);
         let document = Arc::new(document);
         held.turn(&document);
-        // Also entries that have ended: a document is valid, or it is not.
+        // Also checks expired entries, so that the validity of a document does not depend on the time.
         let applied = document.access_rules(0).and_then(|_| {
             held.set_last(&document);
             self.list_access(&mut held);
@@ -251,7 +249,6 @@ impl Shared {
         }
     }
 
-    /// Does this, which may switch the limits on or off.
     fn watch_switch<T>(&self, author: &str, turn: impl FnOnce() -> T) -> T {
         let was_on = self.rules.is_enabled();
         let turned = turn();
@@ -261,11 +258,10 @@ impl Shared {
         turned
     }
 
-    /// Puts the entries in force that apply now.
     fn list_access(&self, held: &mut Held) {
         let now = self.seconds();
         held.ends = held.next_end(now);
-        // Each of the lists was valid before.
+        // Cannot fail, because each list was validated before.
         let Ok(access) = held.access_rules(now) else { return };
         match &held.overlay {
             Some(overlay) => overlay.replace(access),
@@ -275,7 +271,7 @@ impl Shared {
         }
     }
 
-    /// Turns the switch by the last order, or by the document once that has ended.
+    /// Falls back to the document once the last order has expired.
     fn obey_switch(&self, held: &mut Held) {
         let now = self.seconds();
         held.ends = held.next_end(now);
@@ -285,8 +281,7 @@ impl Shared {
         self.turn_switch(held, order.map_or("", SwitchOrder::author));
     }
 
-    /// The source has this order of the kill switch, and an access list with this number; `None` for what could not be read.
-    /// Fails for an order that is far ahead of the time.
+    /// `None` stands for a value that could not be read. Fails if the order is too far ahead of the time.
     pub(super) fn control(
         &self,
         switch: Option<Option<SwitchOrder>>,
@@ -310,7 +305,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A number far ahead would keep all later orders away.
+    /// A number far ahead would block all later orders.
     pub(super) fn check_number(&self, what: &str, number: u64) -> Result<(), String> {
         match number > self.clock.now().as_micros() / 1_000 + SwitchOrder::FAR {
             true => Err(format!("{what}: number {number} is more than a year ahead of the time")),
@@ -322,7 +317,6 @@ impl Shared {
         number > lock(&self.held).access.number
     }
 
-    /// Puts an access list in force that applies without rules.
     pub(super) fn control_access(&self, access: ControlledAccess) {
         let mut held = lock(&self.held);
         let number = access.number;
@@ -332,7 +326,6 @@ impl Shared {
         self.change_status(|status| status.access = number);
     }
 
-    /// The kill switch and the access list were read, or not.
     pub(super) fn obeyed(&self, failure: Option<String>) {
         let before = self.status.borrow().controls_failure.clone();
         if before != failure {
@@ -341,7 +334,6 @@ impl Shared {
         }
     }
 
-    /// The source has this version.
     pub(super) fn published(&self, version: Option<RulesVersion>, only_rises: bool) {
         let mut held = lock(&self.held);
         held.only_rises = only_rises;
@@ -358,7 +350,6 @@ impl Shared {
         self.change_status(|status| (status.lost, status.newest) = (lost, newest));
     }
 
-    /// Rejects a version. The rules before stay.
     pub(super) fn reject(&self, version: RulesVersion, error: FleetError) {
         let running = self.status().version;
         let reason = match error.kind() {
@@ -374,8 +365,8 @@ impl Shared {
         self.change_status(|status| status.rejected = Some((version, error)));
     }
 
-    /// The version that is in force is the one that the source has, after another one was rejected, of which the switch
-    /// and the access list hold until now.
+    /// Called if the source returns to the current version after another one was rejected, whose switch and access list
+    /// still apply.
     pub(super) fn is_current(&self) {
         let mut held = lock(&self.held);
         if let Some(document) = held.rules.clone() {
@@ -389,7 +380,6 @@ impl Shared {
         self.change_status(|status| status.rejected = None);
     }
 
-    /// The source was read, or not.
     pub(super) fn read(&self, failure: Option<String>) {
         if let Some(failure) = &failure {
             self.telemetry.unread(self.clock.now(), failure);
@@ -397,7 +387,7 @@ impl Shared {
         self.change_status(|status| status.failure = failure);
     }
 
-    /// Ends orders and entries, and looks for overrides.
+    /// Expires orders and entries, and detects overrides.
     pub(super) fn keep(&self) {
         let mut held = lock(&self.held);
         let now = self.seconds();
@@ -415,7 +405,7 @@ impl Shared {
     }
 }
 
-/// The tier, empty where there are none, and the name of each policy of a document.
+/// The tier (empty without tiers) and name of each policy.
 fn policies(document: &RulesDocument) -> Vec<(&str, &str)> {
     let tried = document.roll_out().map(|roll_out| roll_out.rules());
     let all = std::iter::once(document.rules()).chain(tried);

@@ -1,27 +1,25 @@
-//! Names of the keys of a rule set.
-
 use crate::error::{FleetError, FleetErrorKind};
 
-/// The keys of a rule set: `rules:{prefix name}:…`, all in one slot of a cluster.
+/// Named `rules:{prefix name}:…`, so that all keys are in one slot of a cluster.
 ///
-/// They do not begin with the prefix of the store, so that a user whose ACL is for the keys of the store (`~quota:*`) cannot
-/// change rules.
+/// The names do not begin with the prefix of the store, so that a user with access to the store's keys (`~quota:*`)
+/// cannot change rules.
 pub(crate) struct RulesKeys {
-    /// A string: the bytes of the document.
+    /// String: the document.
     pub(crate) document: String,
-    /// A string: the version of the document.
+    /// String: the version of the document.
     pub(crate) head: String,
-    /// A list: the last documents that were published, the newest one first.
+    /// List: the last published documents, newest first.
     pub(crate) history: String,
-    /// A sorted set: the reports of instances, by the server's time in milliseconds.
+    /// Sorted set: the reports of instances, scored by the server's time in milliseconds.
     pub(crate) instances: String,
-    /// A string: the last order of the kill switch, as JSON.
+    /// String: the last order of the kill switch, as JSON.
     pub(crate) switch: String,
-    /// A string: the number and the digest of the access list.
+    /// String: the number and the digest of the access list.
     pub(crate) access_head: String,
-    /// A string: the entries of the access list, as JSON.
+    /// String: the entries of the access list, as JSON.
     pub(crate) access: String,
-    /// A list: the last changes of rules, switch and access list, the newest one first.
+    /// List: the last changes of rules, switch and access list, newest first.
     pub(crate) changes: String,
 }
 

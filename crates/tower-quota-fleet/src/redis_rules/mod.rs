@@ -1,5 +1,3 @@
-//! A rule set in Redis.
-
 mod keys;
 
 use std::{error::Error, fmt, sync::Arc};
@@ -18,10 +16,10 @@ use tower_quota::{
     redis::{Cmd, RedisError, Value, cmd, from_redis_value},
 };
 
-/// Older reports do not count.
+/// Older reports are ignored.
 const FRESH_MILLIS: u64 = 30_000;
 
-/// Older reports are deleted by those who report.
+/// Each report deletes older ones.
 const KEPT_MILLIS: u64 = 60_000;
 
 const REPORT: &str = include_str!("report.lua");
@@ -30,8 +28,8 @@ const MOST_INSTANCES: usize = 10_000;
 
 /// A rule set in Redis, which instances follow and publishers write.
 ///
-/// It has a connection of its own, so that no decision ever waits behind a document. Nothing is connected before it is
-/// needed. Clones share the connection.
+/// A rule set has its own connection, so that decisions never wait behind a document. It connects on first use. Clones
+/// share the connection.
 ///
 /// ```
 /// use tower_quota::{RedisStore};
@@ -58,16 +56,17 @@ struct Inner {
 }
 
 impl RedisRules {
-    /// The rule set of this name on the servers of a store: one server, a primary behind sentinels, or a cluster.
+    /// Creates a rule set with this name on the servers of a store: one server, a primary behind Sentinel, or a
+    /// cluster.
     ///
-    /// It takes these settings of the store: URLs, [`connection_info_with`](RedisStoreBuilder::connection_info_with),
-    /// `tls_config`, [`connect_with`](RedisStoreBuilder::connect_with), time limit and prefix of keys. The URL may name another
-    /// user than that of the store.
+    /// Only these settings of the store apply: URLs, [`connection_info_with`](RedisStoreBuilder::connection_info_with),
+    /// `tls_config`, [`connect_with`](RedisStoreBuilder::connect_with), the timeout and the key prefix. The URL may
+    /// specify a different user than that of the store.
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Config`] if a setting of the store is invalid, with the message of
-    /// [`build`](RedisStoreBuilder::build), or if the name is.
+    /// Returns [`FleetErrorKind::Config`] if the name is invalid, or a setting of the store is, with the message of
+    /// [`build`](RedisStoreBuilder::build).
     pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, FleetError> {
         let store = servers.connections(1).build();
         let store = store.map_err(|error| FleetError::from_config(FleetErrorKind::Config, "", error))?;
@@ -76,16 +75,16 @@ impl RedisRules {
         Ok(Self(Arc::new(Inner { store, keys, name })))
     }
 
-    /// The name of the rule set.
+    /// Returns the name of the rule set.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The instances that have reported within the last thirty seconds, by the server's clock: at most 10 000.
+    /// Returns the instances that reported within the last 30 seconds by the server's clock: at most 10,000.
     ///
     /// # Errors
     ///
-    /// If the server does not answer, or its ACL forbids it.
+    /// Returns an error if the server does not answer, or its ACL forbids the command.
     pub async fn instances(&self) -> Result<Vec<InstanceReport>, StoreError> {
         let since = self.now().await?.saturating_sub(FRESH_MILLIS);
         let (keys, most) = (self.keys(), MOST_INSTANCES);
@@ -108,12 +107,11 @@ impl RedisRules {
         &self.0.keys
     }
 
-    /// Sends a command about the keys of the rule set.
+    /// All keys of the rule set are in one slot.
     pub(super) async fn command(&self, command: Cmd) -> Result<Value, StoreError> {
         self.0.store.command(&self.keys().head, command).await
     }
 
-    /// The server's time in milliseconds.
     pub(super) async fn now(&self) -> Result<u64, StoreError> {
         let time = self.command(cmd("TIME")).await?;
         let [seconds, micros]: [u64; 2] = from_redis_value(time).map_err(|_| unexpected("the time"))?;
@@ -132,7 +130,7 @@ impl RedisRules {
         let values = match self.command(all).await {
             Ok(Value::Array(values)) => values,
             Ok(_) => return Err(unexpected("the state")),
-            // A user with the permissions of an older release reads the head alone.
+            // Users with the permissions of an older release can read only the head.
             Err(error) if is_forbidden(&error) => {
                 let state = SourceState::new(self.read_head().await?);
                 return Ok(
@@ -156,7 +154,7 @@ impl RedisRules {
 
     async fn read_bytes(&self, key: &str, what: &str) -> Result<Vec<u8>, StoreError> {
         let mut range = cmd("GETRANGE");
-        // One byte more than is allowed shows that it is too long, without a question of its own.
+        // One byte more than the limit, to detect a longer value without another command.
         range.arg(key).arg(0).arg(RulesDocument::MAX_LENGTH);
         bytes(self.command(range).await?).ok_or_else(|| unexpected(what))
     }
@@ -224,7 +222,6 @@ pub(super) fn bytes(value: Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns `true` if the ACL of the server forbids a command or one of its keys.
 fn is_forbidden(error: &StoreError) -> bool {
     let error = error.source().and_then(|error| error.downcast_ref::<RedisError>());
     error.and_then(RedisError::code) == Some("NOPERM")

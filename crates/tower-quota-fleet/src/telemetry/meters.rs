@@ -1,5 +1,3 @@
-//! The gauges of a follower.
-
 use std::sync::Mutex;
 
 use metrics::{Counter, Gauge, Unit, counter, describe_counter, describe_gauge, gauge};
@@ -44,7 +42,6 @@ fn describe() {
     }
 }
 
-/// The counter of one table of contracts.
 #[derive(Debug)]
 pub(super) struct ContractsMeter(Counter);
 
@@ -61,7 +58,6 @@ impl ContractsMeter {
     }
 }
 
-/// The gauges of one follower.
 #[derive(Debug)]
 pub(super) struct FleetMeters {
     name: String,
@@ -72,7 +68,7 @@ pub(super) struct FleetMeters {
     controls_unread: Gauge,
     lost: [(&'static str, Gauge); 3],
     policies: Mutex<Vec<PolicyGauge>>,
-    /// The reason that is shown.
+    /// The reason whose gauge is 1.
     rejected: Mutex<Option<&'static str>>,
 }
 
@@ -84,7 +80,7 @@ struct PolicyGauge {
 }
 
 impl FleetMeters {
-    /// The number of policies with a gauge. Further ones have none.
+    /// Bounds the cardinality. Further policies have no gauge.
     const POLICIES: usize = 512;
 
     pub(super) fn new(name: &str) -> Self {
@@ -170,7 +166,7 @@ impl FleetMeters {
 }
 
 impl Drop for FleetMeters {
-    /// A follower that has ended runs no version.
+    /// A dropped follower runs no version.
     fn drop(&mut self) {
         self.runs(0, &[]);
         self.rejects(None);

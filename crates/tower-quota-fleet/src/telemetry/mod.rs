@@ -1,5 +1,4 @@
-//! Events and metrics of a follower. Events have the target of all events about limits, and names and texts do not change with
-//! the package.
+//! Events and metrics. Events have the same target as those of the core.
 
 #[cfg(feature = "metrics")]
 mod meters;
@@ -30,7 +29,6 @@ macro_rules! event {
     }};
 }
 
-/// Telemetry of one follower.
 #[derive(Debug)]
 pub(crate) struct FleetTelemetry {
     name: Box<str>,
@@ -39,7 +37,6 @@ pub(crate) struct FleetTelemetry {
     meters: FleetMeters,
 }
 
-/// Telemetry of one table of contracts.
 #[derive(Debug)]
 pub(crate) struct ContractsTelemetry {
     name: Box<str>,
@@ -56,7 +53,6 @@ impl ContractsTelemetry {
         }
     }
 
-    /// The changes could not be read.
     pub(crate) fn unread(&self, now: Timestamp, error: &dyn Display) {
         self.meter.unread();
         self.unread.record(now, |suppressed| {
@@ -71,7 +67,7 @@ impl ContractsTelemetry {
     }
 }
 
-/// Says so if the task that holds it panics.
+/// Logs an error if the task that holds it panics.
 pub(crate) struct PanicAlarm<'a>(&'a FleetTelemetry);
 
 impl FleetTelemetry {
@@ -84,7 +80,6 @@ impl FleetTelemetry {
         }
     }
 
-    /// A version is in force.
     pub(crate) fn applied(&self, version: &dyn Display, author: &str) {
         event!(
             INFO,
@@ -95,7 +90,7 @@ impl FleetTelemetry {
         );
     }
 
-    /// A version is in force whose number is lower than that of the one before.
+    /// The number is smaller than that of the previous version.
     pub(crate) fn went_back(&self, version: &dyn Display, before: &dyn Display, author: &str) {
         event!(
             WARN,
@@ -107,7 +102,7 @@ impl FleetTelemetry {
         );
     }
 
-    /// The policies in force, by tier and name, and the number of their version.
+    /// Pairs of tier and policy name.
     pub(crate) fn runs(&self, version: u64, policies: &[(&str, &str)]) {
         self.meters.runs(version, policies);
     }
@@ -124,7 +119,7 @@ impl FleetTelemetry {
         );
     }
 
-    /// The reason why the version that was published last is rejected, if it is.
+    /// `None` if the latest version is not rejected.
     pub(crate) fn rejects(&self, reason: Option<&'static str>) {
         self.meters.rejects(reason);
     }
@@ -138,7 +133,6 @@ impl FleetTelemetry {
         );
     }
 
-    /// The limits of the layer are switched on or off.
     pub(crate) fn switched(&self, is_on: bool, author: &str) {
         let state = if is_on { "on" } else { "off" };
         event!(
@@ -163,7 +157,6 @@ impl FleetTelemetry {
         );
     }
 
-    /// The source has not answered.
     pub(crate) fn unread(&self, now: Timestamp, error: &str) {
         self.meters.unread();
         self.unread.record(now, |suppressed| {
@@ -189,8 +182,7 @@ impl FleetTelemetry {
         });
     }
 
-    /// The source has lost this; nothing if it has everything again.
-    /// Each has its word in metrics, and what happened.
+    /// Pairs of metric label and description; empty if the source has recovered.
     pub(crate) fn lost(&self, lost: &[(&'static str, String)]) {
         self.meters.lost(lost);
         match lost {
@@ -208,12 +200,12 @@ impl FleetTelemetry {
         }
     }
 
-    /// The end of the order that switches the limits off, if there is one; that may have no end.
+    /// `None` without an order that switches limits off, and `Some(None)` if the order has no end.
     pub(crate) fn switch_ends(&self, until: Option<Option<u64>>) {
         self.meters.switch_ends(until);
     }
 
-    /// The kill switch and the access list cannot be read, or can again.
+    /// `None` after recovery.
     pub(crate) fn controls_unread(&self, failure: Option<&str>) {
         self.meters.controls_unread(failure.is_some());
         match failure {

@@ -1,4 +1,4 @@
-//! The items of `meters` without the feature `metrics`: they do nothing.
+//! No-op version of `meters`, without the feature `metrics`.
 
 #[derive(Debug)]
 pub(super) struct ContractsMeter;

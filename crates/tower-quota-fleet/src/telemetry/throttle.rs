@@ -1,10 +1,8 @@
-//! A bound on the number of events.
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tower_quota::clock::Timestamp;
 
-/// At most one event in ten seconds about the same thing, with the number of those that were left out.
+/// Limits an event to one in ten seconds, and counts suppressed ones.
 #[derive(Debug, Default)]
 pub(super) struct EventThrottle {
     next: AtomicU64,

@@ -1,5 +1,3 @@
-//! Changes: what they would do, and doing it.
-
 use std::{
     io::{self, BufRead, IsTerminal, Write},
     time::Duration,
@@ -16,7 +14,7 @@ use super::{
     show::{controls_json, controls_text},
 };
 
-/// Instances follow within two seconds.
+/// Instances normally follow within two seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn diff(options: &Options, publication: Publication) -> Result<Report, Failure> {
@@ -26,7 +24,7 @@ pub(crate) async fn diff(options: &Options, publication: Publication) -> Result<
 
 pub(crate) async fn change(options: &Options, publication: Publication) -> Result<Report, Failure> {
     let publisher = options.publisher()?;
-    // After a loss of data, instances report within a second or two.
+    // After a loss of data, instances need a second or two to report.
     let before = fleet_before(options, &publisher).await?;
     let proposal = publisher.propose(publication).await?;
     if !proposal.is_empty() {
@@ -58,7 +56,6 @@ pub(crate) async fn change(options: &Options, publication: Publication) -> Resul
     Ok(report)
 }
 
-/// Changes the switch or the access list.
 pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> Result<Report, Failure> {
     let publisher = options.publisher()?;
     if asks && !options.yes {
@@ -70,7 +67,7 @@ pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> 
     }
     let before = match publisher.current().await {
         Ok(Some(_)) => Fleet::read(&options.rules()?).await.map_or(0, |fleet| fleet.len()),
-        // Redis may have lost the reports a moment ago: wait for all that come.
+        // Redis may have just lost the reports, so wait for the full time.
         _ => usize::MAX,
     };
     let controls = publisher.control(control).await?;
@@ -85,7 +82,7 @@ pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> 
     Ok(report)
 }
 
-/// The number of instances. Where nothing is published, reports of instances that had read something are waited for.
+/// If nothing is published, waits for reports of instances that had read something.
 async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<usize, Failure> {
     if matches!(publisher.current().await, Ok(None)) {
         until_reported().await;
@@ -93,7 +90,6 @@ async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<u
     Ok(Fleet::read(&options.rules()?).await.map_or(0, |fleet| fleet.len()))
 }
 
-/// Shows what changes, and asks.
 fn confirm(options: &Options, proposal: &Proposal) -> Result<(), Failure> {
     proposal.check_count_resets()?;
     if !options.yes {
@@ -126,7 +122,7 @@ fn ask(options: &Options, question: &str, option: &str) -> Result<(), Failure> {
     }
 }
 
-/// Waits until all instances follow, and at least as many as there were `before`. Returns them, unless they are unknown.
+/// Waits up to 5 s until all instances follow, and up to 2 s for at least `before` reports.
 async fn follow(
     options: &Options,
     before: usize,
@@ -139,14 +135,14 @@ async fn follow(
         looks.tick().await;
         let fleet = match Fleet::read(&rules).await {
             Ok(fleet) => fleet,
-            // It was published, which is the news. That nothing more is known is no reason to hide it.
+            // The publication succeeded, so its result is shown even if the reports are unavailable.
             Err(error) => {
                 report.text.push_str(&format!("instances: unknown, {error}\n"));
                 report.is_partial = true;
                 return Ok(None);
             }
         };
-        // A Redis that has lost its data has also lost the reports: those who have not reported yet are waited for.
+        // If Redis has lost its data, it has also lost the reports, so wait for instances that have not reported yet.
         let are_all = fleet.len() >= before || start.elapsed() > REPORTED_WITHIN;
         if (are_all && follows(&fleet)) || start.elapsed() > PATIENCE {
             break fleet;

@@ -1,5 +1,3 @@
-//! The contract of one caller.
-
 use serde::Serialize;
 use serde_json::{Value, json};
 use tower_quota::PartitionKey;
@@ -75,7 +73,7 @@ fn text_of(contract: &Contract, quotas: &Value) -> String {
         let since = date(contract.time());
         text += &format!("since {since}{}\n", signed(contract.author(), contract.reason()));
     }
-    // Another program may have written the entry.
+    // The entry may have been written by another program.
     text.retain(|character| character == '\n' || !character.is_control());
     text
 }

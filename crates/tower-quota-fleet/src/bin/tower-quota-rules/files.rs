@@ -1,5 +1,3 @@
-//! Files of rules.
-
 use std::{
     fmt,
     io::{self, Read},
@@ -10,7 +8,7 @@ use tower_quota_fleet::RulesDocument;
 
 use super::outcome::Failure;
 
-/// The rules of a file, or of standard input where it is `-`.
+/// `-` is standard input.
 pub(crate) fn read_rules(file: &str) -> Result<Rules, Failure> {
     let in_file = |problem: &dyn fmt::Display| format!("{file}: {problem}");
     let rules: Rules = serde_json::from_slice(&read(file)?).map_err(|error| Failure::Rejected(in_file(&error)))?;
@@ -19,7 +17,6 @@ pub(crate) fn read_rules(file: &str) -> Result<Rules, Failure> {
     Ok(rules)
 }
 
-/// A whole document.
 pub(crate) fn read_document(file: &str) -> Result<RulesDocument, Failure> {
     RulesDocument::parse(&read(file)?).map_err(|error| Failure::Rejected(format!("{file}: {error}")))
 }
@@ -28,7 +25,7 @@ fn read(file: &str) -> Result<Vec<u8>, Failure> {
     let in_file = |problem: &dyn fmt::Display| format!("{file}: {problem}");
     let unreadable = |error: io::Error| Failure::Usage(in_file(&error));
     let mut json = Vec::new();
-    // A little more than any document may have is enough to see that it is too long.
+    // One byte more than the limit suffices to detect a document that is too long.
     let most = RulesDocument::MAX_LENGTH as u64 + 1;
     let length = match file {
         "-" => io::stdin().take(most).read_to_end(&mut json),

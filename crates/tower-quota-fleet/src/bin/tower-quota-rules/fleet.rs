@@ -1,5 +1,3 @@
-//! The instances of a service, as they have reported.
-
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
 use serde_json::{Value, json};
@@ -7,19 +5,18 @@ use tokio::time::{Instant, sleep_until};
 use tower_quota::StoreError;
 use tower_quota_fleet::{Controls, InstanceReport, RedisRules, RulesVersion, SwitchOrder};
 
-/// Instances whose source has lost something report that with their next poll.
+/// Instances report a loss of data with their next poll.
 pub(crate) const REPORTED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Waits until instances that have lost something have reported it.
 pub(crate) async fn until_reported() {
     sleep_until(Instant::now() + REPORTED_WITHIN).await;
 }
 
-/// The instances that have reported, each once.
+/// By instance name.
 pub(crate) struct Fleet(BTreeMap<String, InstanceReport>);
 
 impl Fleet {
-    /// The later report of an instance counts.
+    /// Only the latest report of an instance counts.
     pub(crate) async fn read(rules: &RedisRules) -> Result<Self, StoreError> {
         let reports = rules.instances().await?;
         let named = |report: InstanceReport| (report.instance().to_owned(), report);
@@ -35,9 +32,8 @@ impl Fleet {
         self.0.len()
     }
 
-    /// Returns `true` if all instances obey the last order of the switch and the last access list.
     pub(crate) fn all_obey(&self, controls: &Controls) -> bool {
-        // An order that reaches no instance may be for a rule set of another name.
+        // An order that reaches no instance may be for a misspelled rule set.
         !self.0.is_empty() && self.0.values().all(|report| obeys(report, controls))
     }
 
@@ -57,7 +53,6 @@ impl Fleet {
         text
     }
 
-    /// The rules that instances enforce while nothing is published.
     pub(crate) fn nothing_published(&self) -> String {
         let versions = self.by_version();
         match versions.iter().find_map(|(version, _)| *version) {
@@ -70,7 +65,7 @@ impl Fleet {
         }
     }
 
-    /// The names of the instances of each version, the newest version first; `None` for the rules of the program.
+    /// Newest version first; `None` is the rules of the program.
     fn by_version(&self) -> Vec<(Option<RulesVersion>, Vec<&str>)> {
         let mut versions: Vec<(Option<RulesVersion>, Vec<&str>)> = Vec::new();
         for report in self.0.values() {
@@ -84,8 +79,7 @@ impl Fleet {
         versions
     }
 
-    /// The number of instances that run each version, and the problems of single instances. `current` is the version that
-    /// they should run.
+    /// `current` is the version that the instances should run.
     pub(crate) fn text(&self, current: Option<RulesVersion>) -> String {
         if self.0.is_empty() {
             return "instances: none has reported within the last 30 s\n".to_owned();
@@ -96,7 +90,7 @@ impl Fleet {
                 Some(version) => format!("version {}", version.number()),
                 None => "the rules of their program".to_owned(),
             };
-            // The names of instances without a problem help no reader.
+            // Names are listed only for instances with a problem.
             let _ = match version == current && current.is_some() {
                 true => writeln!(text, "  {} run {what}", names.len()),
                 false => writeln!(text, "  {} run {what}: {}", names.len(), names.join(", ")),

@@ -1,5 +1,4 @@
-//! The rules of all instances of a service, from a terminal: to look at them, to change them, and to switch them off.
-//!
+//! Shows and changes the rules of all instances of a service, and switches limits off, from a terminal.
 //! ```sh
 //! export RULES_REDIS=redis://publisher:password@10.0.0.1/ RULES_SET=api
 //! cargo run --package tower-quota-fleet --features cli -- show
@@ -9,7 +8,8 @@
 //! tower-quota-rules off
 //! ```
 //!
-//! `tower-quota-rules --help` has all commands, options and exit codes. README.md beside this file shows a night on call.
+//! `tower-quota-rules --help` lists all commands, options and exit codes. README.md in this directory shows common
+//! tasks.
 
 mod changes;
 mod contracts;
@@ -72,7 +72,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report, Failure> {
     }
 }
 
-/// Reads rules and checks them, without any server.
+/// Requires no server.
 fn check(file: &str) -> Result<Report, Failure> {
     let rules = read_rules(file)?;
     let (policies, tiers) = (rules.policies().len(), rules.tiers().count());

@@ -1,5 +1,3 @@
-//! The options of the command line.
-
 use std::{env, ffi::OsString, time::Duration};
 
 use tower_quota::{Access, CallerQuotas, PartitionId, PartitionKey, RedisStore, RedisStoreBuilder, clock::Clock};
@@ -75,7 +73,7 @@ pub(crate) enum Command {
     },
     Control {
         control: Control,
-        /// True if a person has to confirm it first.
+        /// True if an operator must confirm it first.
         asks: bool,
     },
     Diff(Publication),
@@ -105,7 +103,7 @@ pub(crate) struct Options {
     prefix: Option<String>,
 }
 
-/// The words of the command line, before they are one command.
+/// The command line before validation.
 #[derive(Default)]
 struct Words {
     values: Vec<String>,
@@ -136,7 +134,7 @@ struct Words {
 }
 
 impl Options {
-    /// None if help is asked for.
+    /// Returns `None` for `--help`.
     pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Option<Self>, Failure> {
         let words = Words::parse(arguments).map_err(|error| Failure::Usage(error.to_string()))?;
         if words.help || words.values.first().is_some_and(|word| word == "help") {
@@ -258,7 +256,7 @@ impl Words {
             ["off"] if self.without_end => control(Control::switch_off().without_end(), false),
             ["off"] => control(self.lasting(Control::switch_off()), false),
             ["on"] => control(Control::switch_on(), false),
-            // A slip in the prefix can lock out everybody.
+            // A typo in the prefix length can lock out everyone.
             ["block", address] => control(self.lasting(Control::block_network(*address)), is_large(address)),
             ["unblock"] if self.all => control(Control::clear_access(), true),
             ["unblock", address] => {
@@ -281,7 +279,7 @@ impl Words {
         self.lasts.into_iter().fold(control, Control::expires_in)
     }
 
-    /// An option that a command does not have is a mistake, not something to skip: `block --percent 10` blocks for all.
+    /// Unknown options are errors, because ignoring `--percent` in `block --percent 10` would block for all.
     fn check_options(&self, command: &str) -> Result<(), Failure> {
         let of_rules: &[&str] = &["diff", "publish"];
         for (is_given, option, commands) in [
@@ -389,7 +387,7 @@ impl Words {
     }
 }
 
-/// Returns `true` for networks of more than a provider's share of addresses.
+/// Returns `true` for networks larger than a typical provider's allocation.
 fn is_large(network: &str) -> bool {
     let smallest = if network.contains(':') { 32 } else { 16 };
     let prefix = network
@@ -402,7 +400,7 @@ fn usage(message: impl Into<String>) -> Failure {
     Failure::Usage(message.into())
 }
 
-/// Such as `minute=5000`.
+/// For example, `minute=5000`.
 fn assignment(text: &str) -> Result<(String, u64), Failure> {
     let parts = text.rsplit_once('=').filter(|(name, _)| !name.is_empty());
     let parts = parts.and_then(|(name, number)| Some((name.to_owned(), number.parse().ok()?)));
@@ -421,7 +419,7 @@ fn percent(text: &str) -> Result<u8, String> {
         .ok_or_else(|| format!("{text:?} is not a percentage from 0 to 100"))
 }
 
-/// Such as `90s`, `10m`, `2h` or `1d`.
+/// For example, `90s`, `10m`, `2h` or `1d`.
 fn duration(text: &str) -> Result<Duration, String> {
     let seconds_of = |unit| match unit {
         's' => Some(1),

@@ -1,16 +1,14 @@
-//! The outcome of a command.
-
 use std::fmt;
 
 use serde_json::Value;
 use tower_quota::StoreError;
 use tower_quota_fleet::{FleetError, FleetErrorKind};
 
-/// The output of a command: lines for people, or one object for programs.
+/// Output as text, or as one JSON object.
 pub(crate) struct Report {
     pub(crate) text: String,
     pub(crate) json: Value,
-    /// True if it was done, but not all of it.
+    /// True if the change was made, but not all instances follow.
     pub(crate) is_partial: bool,
 }
 
@@ -32,16 +30,16 @@ impl Report {
     }
 }
 
-/// The reason why a command is not done, by what to do about it.
+/// Determines the exit code.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Redis does not answer, or holds something that cannot be read.
+    /// Redis does not answer, or contains unreadable data.
     Broken(String),
-    /// A person has said no.
+    /// The operator did not confirm.
     Unconfirmed,
-    /// It makes no sense.
+    /// Invalid arguments.
     Usage(String),
-    /// It was understood, and is not done because of what it would do.
+    /// Valid, but rejected because of its effects.
     Rejected(String),
 }
 

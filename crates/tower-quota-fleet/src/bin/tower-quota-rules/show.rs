@@ -1,5 +1,3 @@
-//! The rules in force, and the instances that run them.
-
 use std::{
     fmt::Write,
     time::{Duration, UNIX_EPOCH},
@@ -21,7 +19,7 @@ pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failu
     if matches!(current, Ok(None)) {
         until_reported().await;
     }
-    // Which instances go on with what is most wanted when the document cannot be read.
+    // Read first, because the state of the instances matters most if the document cannot be read.
     let fleet = Fleet::read(&options.rules()?).await?;
     let published = current.map_err(|error| match error.kind() {
         FleetErrorKind::Unreadable => {
@@ -59,7 +57,6 @@ pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failu
     Ok(Report::new(text, json))
 }
 
-/// The switch and the access list, and what is wrong with them.
 async fn controls(publisher: &RulesPublisher) -> (Controls, String) {
     match publisher.controls().await {
         Ok(controls) => {
@@ -102,7 +99,6 @@ pub(crate) async fn history(options: &Options) -> Result<Report, Failure> {
     Ok(Report::new(text, json.collect()))
 }
 
-/// The position of the fleet's switch, and the access list that applies without rules.
 pub(crate) fn controls_text(controls: &Controls) -> String {
     let mut text = String::new();
     let now = now();
@@ -197,12 +193,11 @@ fn position(is_off: bool) -> &'static str {
     }
 }
 
-/// Seconds since the Unix epoch, by the clock of this machine.
+/// By the clock of this machine.
 fn now() -> u64 {
     Clock::system().now().as_micros() / 1_000_000
 }
 
-/// Up to the year 9999.
 pub(crate) fn date(seconds: u64) -> String {
     match seconds {
         0 => "at an unknown time".to_owned(),
