@@ -1,5 +1,3 @@
-//! Tokens in the `Authorization` field of a request: RFC 9577, section 2.2.
-
 use http::{HeaderMap, HeaderValue, header};
 
 use super::{
@@ -8,9 +6,10 @@ use super::{
     schemes::{self, SCHEME},
 };
 
-/// Reads the token in the `Authorization` field of a request. `None` if there is no such field, or it is of another scheme.
+/// Extracts the token from the `Authorization` field of a request. Returns `None` for no field or another scheme.
 ///
-/// You want it to make an origin of your own. Unknown parameters are ignored. Quotes and padding may be missing.
+/// Use this to implement an origin without [`OriginLayer`](super::OriginLayer). Unknown parameters are ignored. Quotes
+/// and padding are optional.
 ///
 /// ```
 /// use http::{HeaderMap, header::AUTHORIZATION};
@@ -29,7 +28,7 @@ use super::{
 ///
 /// # Errors
 ///
-/// If there is a token that cannot be read, or more than one.
+/// Returns an error if the token is malformed, or if there is more than one.
 pub fn token_from_headers(headers: &HeaderMap) -> Result<Option<Token>, MessageError> {
     let mut found = None;
     for line in headers.get_all(header::AUTHORIZATION) {
@@ -41,7 +40,7 @@ pub fn token_from_headers(headers: &HeaderMap) -> Result<Option<Token>, MessageE
         }
         let parameters = parameters?;
         let token = parameters.get("token").ok_or(MessageError::Malformed("token"))?;
-        // Four thirds of the longest token, with room for its padding.
+        // The length of the longest token in base64, with padding.
         if token.len() > Token::MAX_LENGTH * 4 / 3 + 4 {
             return Err(MessageError::Length("token"));
         }
@@ -50,8 +49,9 @@ pub fn token_from_headers(headers: &HeaderMap) -> Result<Option<Token>, MessageE
     Ok(found)
 }
 
-/// Returns the value of an `Authorization` field with this token. It is marked as sensitive, because whoever reads it can spend
-/// the token.
+/// Returns the value of an `Authorization` field with this token.
+///
+/// The value is marked as sensitive, because anyone who reads it can spend the token.
 pub fn token_to_header_value(token: &Token) -> HeaderValue {
     let text = format!("{SCHEME} token=\"{}\"", to_base64(&token.to_bytes()));
     let mut value = HeaderValue::try_from(text).expect("base64url in quotes");
@@ -59,7 +59,7 @@ pub fn token_to_header_value(token: &Token) -> HeaderValue {
     value
 }
 
-/// Removes the token from a request, and leaves credentials of other schemes.
+/// Keeps credentials of other schemes.
 pub(super) fn remove_token(headers: &mut HeaderMap) {
     let lines = headers.get_all(header::AUTHORIZATION).iter();
     let is_other = |line: &&HeaderValue| schemes::credentials(line.as_bytes()).is_none();

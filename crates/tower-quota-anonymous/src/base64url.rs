@@ -1,4 +1,4 @@
-//! base64url (RFC 4648, section 5), as fields and directories have it.
+//! base64url (RFC 4648, section 5).
 
 use base64::{
     Engine,
@@ -8,12 +8,12 @@ use base64::{
 
 use super::MessageError;
 
-/// With padding, as RFC 9577 sends it.
+/// With padding, as required by RFC 9577.
 pub(super) fn to_base64(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// With or without padding: not all senders write it.
+/// Padding is optional, because some senders omit it.
 pub(super) fn from_base64(part: &'static str, text: impl AsRef<[u8]>) -> Result<Vec<u8>, MessageError> {
     BASE64.decode(text).map_err(|_| MessageError::Encoding(part))
 }

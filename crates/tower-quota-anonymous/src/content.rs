@@ -1,14 +1,11 @@
-//! The content of a message, up to a bound.
-
 use std::{error::Error, future::poll_fn, pin::pin};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body::Body;
 
-/// The reason why content is not there as a whole.
 #[derive(Debug)]
 pub(super) enum Incomplete<E> {
-    /// It is longer than so many bytes.
+    /// The limit in bytes.
     TooLong(usize),
     Broken(E),
 }
@@ -22,7 +19,7 @@ impl<E: Into<Self>> From<Incomplete<E>> for Box<dyn Error + Send + Sync> {
     }
 }
 
-/// The content of a body that is not longer than this. Nothing is read behind the bound.
+/// Reads a body of at most `max_length` bytes. Nothing is read beyond the limit.
 pub(super) async fn collect<B: Body>(body: B, max_length: usize) -> Result<Bytes, Incomplete<B::Error>> {
     let mut body = pin!(body);
     if body.size_hint().lower() > max_length as u64 {
@@ -30,7 +27,7 @@ pub(super) async fn collect<B: Body>(body: B, max_length: usize) -> Result<Bytes
     }
     let mut content = BytesMut::new();
     while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-        // Trailers say nothing here.
+        // Trailers are ignored.
         let Ok(data) = frame.map_err(Incomplete::Broken)?.into_data() else {
             continue;
         };

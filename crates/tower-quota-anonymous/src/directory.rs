@@ -1,5 +1,3 @@
-//! The directory of an issuer: its keys, and the address for requests.
-
 use serde_json::{Value, json};
 
 use super::{
@@ -8,12 +6,12 @@ use super::{
 };
 use tower_quota::clock::Timestamp;
 
-/// The resource in which an issuer lists its keys: RFC 9578, section 4.
+/// The resource in which an issuer lists its keys (RFC 9578, section 4).
 ///
-/// You want it yourself to publish the keys of an issuer in another way, from a file of a content delivery network, say.
+/// Use this type directly only to publish the keys in another way, for example as a file on a CDN.
 ///
-/// Keep a response with it in caches for less time than an old key and its successor are both valid: a client that reads a
-/// directory of yesterday must find a key in it that works.
+/// Caches must keep a response for less time than an old key and its successor are both valid, so that a client with a
+/// cached directory finds a valid key.
 ///
 /// ```
 /// use tower_quota::clock::Timestamp;
@@ -27,7 +25,7 @@ use tower_quota::clock::Timestamp;
 /// let read = Directory::parse(directory.to_json().as_bytes())?;
 /// assert_eq!(read.request_uri(), "/arc/request");
 ///
-/// // The first key that may be used is the preferred one.
+/// // The first key that has begun is the preferred one.
 /// let preferred = |moment| read.preferred_key(Profile::P256, moment).map(|key| key.key_id());
 /// assert_eq!(preferred(Timestamp::from_micros(0)), Some(old.key_id()));
 /// assert_eq!(preferred(friday), Some(new.key_id()));
@@ -42,18 +40,18 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The path at which an issuer serves it.
+    /// The path at which an issuer serves the directory.
     pub const PATH: &str = "/.well-known/private-token-issuer-directory";
-    /// The media type of the JSON.
+    /// The media type of the directory.
     pub const MEDIA_TYPE: &str = "application/private-token-issuer-directory";
-    /// The longest JSON that is read.
+    /// The maximum length of the JSON in bytes.
     pub const MAX_LENGTH: usize = 64 * 1024;
-    /// The most keys that are read.
+    /// The maximum number of keys; further keys are ignored.
     pub const MAX_KEYS: usize = 64;
 
     const MICROS: u64 = 1_000_000;
 
-    /// A directory without keys. The URL to which requests for credentials go may be relative to the directory's own.
+    /// Creates a directory without keys. The URL for credential requests may be relative to the directory's URL.
     pub fn new(request_uri: impl Into<String>) -> Self {
         Self {
             request_uri: request_uri.into(),
@@ -61,23 +59,24 @@ impl Directory {
         }
     }
 
-    /// The same directory with one more key, which clients may use from this moment on, in whole seconds; `None` means
-    /// at once. Of several keys that may be used, clients take the first.
+    /// Adds a key that clients may use from `not_before`, in whole seconds, or immediately if `None`.
+    ///
+    /// Clients use the first valid key.
     #[must_use]
     pub fn with_key(mut self, key: PublicKey, not_before: Option<Timestamp>) -> Self {
         self.keys.push((key, not_before));
         self
     }
 
-    /// Reads a directory.
+    /// Parses a directory.
     ///
-    /// Members that are not known are ignored, and keys of other token types are left out. So are keys that are
-    /// malformed, so that one mistake does not take the others with it; and those after the first
-    /// [`MAX_KEYS`](Self::MAX_KEYS).
+    /// Unknown members, keys of other token types, malformed keys, and keys after the first
+    /// [`MAX_KEYS`](Self::MAX_KEYS) are ignored.
     ///
     /// # Errors
     ///
-    /// If it is longer than [`MAX_LENGTH`](Self::MAX_LENGTH), no JSON object, or lacks the URL or the list of keys.
+    /// Returns an error if the input is longer than [`MAX_LENGTH`](Self::MAX_LENGTH), is not a JSON object, or has no
+    /// URL or list of keys.
     pub fn parse(json: &[u8]) -> Result<Self, MessageError> {
         if json.len() > Self::MAX_LENGTH {
             return Err(MessageError::Length("directory"));
@@ -98,7 +97,7 @@ impl Directory {
         })
     }
 
-    /// The directory as it is served.
+    /// Serializes the directory.
     pub fn to_json(&self) -> String {
         let key = |(key, not_before): &(PublicKey, Option<Timestamp>)| {
             let mut entry = json!({
@@ -114,17 +113,17 @@ impl Directory {
         json!({ "issuer-request-uri": self.request_uri, "token-keys": keys }).to_string()
     }
 
-    /// The URL to which requests for credentials go, as the issuer writes it.
+    /// Returns the URL for credential requests, as written by the issuer.
     pub fn request_uri(&self) -> &str {
         &self.request_uri
     }
 
-    /// All keys in their order, each with the moment from which clients may use it.
+    /// Returns all keys in order, with the time from which clients may use each.
     pub fn keys(&self) -> impl Iterator<Item = (&PublicKey, Option<Timestamp>)> {
         self.keys.iter().map(|(key, not_before)| (key, *not_before))
     }
 
-    /// The first key of this profile that may be used at this moment.
+    /// Returns the first key of this profile that may be used at `now`.
     pub fn preferred_key(&self, profile: Profile, now: Timestamp) -> Option<&PublicKey> {
         let mut usable = self
             .keys()
@@ -132,13 +131,13 @@ impl Directory {
         usable.find(|(key, _)| key.profile() == profile).map(|(key, _)| key)
     }
 
-    /// The key with this id, whether or not it may be used already.
+    /// Returns the key with this ID, even if it may not be used yet.
     pub fn key(&self, id: &KeyId) -> Option<&PublicKey> {
         self.keys().map(|(key, _)| key).find(|key| key.key_id() == *id)
     }
 }
 
-/// An entry that can be read; nothing for others.
+/// Returns `None` for a malformed or unknown entry.
 fn key(entry: &Value) -> Option<(PublicKey, Option<Timestamp>)> {
     let token_type = u16::try_from(entry["token-type"].as_u64()?).ok()?;
     let profile = Profile::from_token_type(token_type)?;

@@ -1,4 +1,4 @@
-//! Statuses of gRPC in header fields: its clients know nothing of those of HTTP.
+//! gRPC statuses in header fields. gRPC clients do not interpret HTTP statuses.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
@@ -6,21 +6,21 @@ pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 pub(super) const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// The content type of a request, without parameters, if it is gRPC or gRPC-Web.
+/// The content type without parameters, for gRPC and gRPC-Web requests.
 pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {
     let content_type = request.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let media_type = content_type.split(';').next()?.trim_end().to_ascii_lowercase();
     let kind = media_type.strip_prefix("application/grpc")?;
     let mut web = ["-web-text", "-web"].iter();
     let format = web.find_map(|web| kind.strip_prefix(web)).unwrap_or(kind);
-    // RFC 6838: what is sent back is nothing else than the name of a media type.
+    // RFC 6838. The value is echoed, so it must be a media type name.
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte);
     let is_format = |name: &str| name.bytes().all(is_of_name);
     let is_grpc = format.is_empty() || format.strip_prefix('+').is_some_and(is_format);
     HeaderValue::try_from(media_type).ok().filter(|_| is_grpc)
 }
 
-/// The status of a response as HTTP would say it, where gRPC says that a token or a quota is missing.
+/// Maps a gRPC status for a missing token or an exhausted quota to its HTTP status.
 pub(super) fn http_status<B>(response: &Response<B>) -> StatusCode {
     match response.headers().get(STATUS).map(HeaderValue::as_bytes) {
         Some(b"8" | b"9") => StatusCode::TOO_MANY_REQUESTS,

@@ -1,5 +1,3 @@
-//! The challenges in a response, and how they are written.
-
 use std::{fmt::Write as _, time::Duration};
 
 use http::{HeaderMap, HeaderValue, header};
@@ -10,8 +8,8 @@ use super::{
     schemes::{self, Parameters, SCHEME, Schemes},
 };
 
-/// One challenge of the scheme `PrivateToken`, as `WWW-Authenticate` has it: RFC 9577, section 2.1, with the attribute
-/// `rate-limit` of the drafts.
+/// A `PrivateToken` challenge in `WWW-Authenticate` (RFC 9577, section 2.1), with the `rate-limit` attribute of the
+/// drafts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,12 +36,12 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// The most that are read from one response.
+    /// The maximum number of challenges read from a response.
     pub const MAX_COUNT: usize = 16;
-    /// The most bytes of a field that are read, of all its lines together.
+    /// The maximum total length of the field lines that are read, in bytes.
     pub const MAX_LENGTH: usize = schemes::MAX_LENGTH;
 
-    /// A challenge without attributes.
+    /// Creates a challenge without attributes.
     pub fn new(challenge: &TokenChallenge) -> Self {
         Self {
             challenge: challenge.to_bytes(),
@@ -53,7 +51,7 @@ impl Challenge {
         }
     }
 
-    /// The same challenge with a public key, in the form that its token type gives it.
+    /// Adds a public key, in the encoding of its token type.
     #[must_use]
     pub fn with_token_key(self, key: impl Into<Vec<u8>>) -> Self {
         Self {
@@ -62,8 +60,7 @@ impl Challenge {
         }
     }
 
-    /// The same challenge with the number of presentations that each credential has in its context. 0 is left out: it is
-    /// no limit that a client could use.
+    /// Adds the number of presentations per credential and context. 0 is omitted, because clients could not use it.
     #[must_use]
     pub fn with_rate_limit(self, limit: u32) -> Self {
         Self {
@@ -72,7 +69,7 @@ impl Challenge {
         }
     }
 
-    /// The same challenge with the time for which it is accepted, in whole seconds, rounded down.
+    /// Adds the time for which the challenge is accepted, rounded down to whole seconds.
     #[must_use]
     pub fn with_max_age(self, age: Duration) -> Self {
         Self {
@@ -81,10 +78,11 @@ impl Challenge {
         }
     }
 
-    /// The challenges of a response, in its order, at most [`MAX_COUNT`](Self::MAX_COUNT).
+    /// Parses the challenges of a response, in order, up to [`MAX_COUNT`](Self::MAX_COUNT).
     ///
-    /// Other schemes are left out, and so are challenges that are malformed: without `challenge`, with an attribute twice,
-    /// or with a `token-key`, `rate-limit` or `max-age` that is none. Quotes and padding may be missing, and attributes
+    /// Other schemes and malformed challenges are omitted: those without `challenge`, with a duplicate attribute, or
+    /// with an invalid `token-key`, `rate-limit` or `max-age`. Quotes and padding are optional, and unknown attributes
+    /// are ignored.
     /// that are not known are ignored.
     ///
     /// ```
@@ -133,10 +131,10 @@ impl Challenge {
         })
     }
 
-    /// The value of a `WWW-Authenticate` field.
+    /// Returns the value of a `WWW-Authenticate` field.
     pub fn to_header_value(&self) -> HeaderValue {
         let mut text = format!("{SCHEME} challenge=\"{}\"", to_base64(&self.challenge));
-        // Writing to a `String` never fails.
+        // Writing to a `String` cannot fail.
         if let Some(key) = &self.token_key {
             let _ = write!(text, ", token-key=\"{}\"", to_base64(key));
         }
@@ -149,38 +147,38 @@ impl Challenge {
         HeaderValue::try_from(text).expect("names, base64url and numbers")
     }
 
-    /// The structure that the challenge is about.
+    /// Parses the token challenge.
     ///
     /// # Errors
     ///
-    /// If it cannot be read. Servers send some like that on purpose, with unknown token types, so that clients
-    /// keep on ignoring what they do not know.
+    /// Returns an error if it is malformed or has an unknown token type. Some servers send these deliberately, so that
+    /// clients keep ignoring unknown challenges.
     pub fn token_challenge(&self) -> Result<TokenChallenge, MessageError> {
         TokenChallenge::parse(&self.challenge)
     }
 
-    /// The bytes of that structure.
+    /// Returns the encoded token challenge.
     pub fn as_bytes(&self) -> &[u8] {
         &self.challenge
     }
 
-    /// The public key, in the form that its token type gives it; it is not validated.
+    /// Returns the public key in the encoding of its token type, without validation.
     pub fn token_key(&self) -> Option<&[u8]> {
         self.token_key.as_deref()
     }
 
-    /// The number of presentations that each credential has in this context, 1 or more.
+    /// Returns the number of presentations per credential in this context, at least 1.
     pub fn rate_limit(&self) -> Option<u32> {
         self.rate_limit
     }
 
-    /// For how long the challenge is accepted.
+    /// Returns the time for which the challenge is accepted.
     pub fn max_age(&self) -> Option<Duration> {
         self.max_age
     }
 }
 
-/// A number of JSON that is whole and not negative.
+/// A nonnegative JSON integer.
 fn number(part: &'static str, text: &[u8]) -> Result<u64, MessageError> {
     let number: serde_json::Number = serde_json::from_slice(text).map_err(|_| MessageError::Malformed(part))?;
     number.as_u64().ok_or(MessageError::Malformed(part))

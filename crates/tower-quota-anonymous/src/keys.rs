@@ -1,5 +1,3 @@
-//! The keys of an issuer and of its origins, each with its time.
-
 use std::{
     cmp::Reverse,
     ops::{Bound, RangeBounds},
@@ -9,15 +7,15 @@ use std::{
 use super::{CredentialError, Directory, IssuerKey, KeyId, Profile};
 use tower_quota::clock::Timestamp;
 
-/// The keys of an issuer, each with the time in which credentials are issued with it. Issuer and origins take the same set.
+/// The keys of an issuer and its origins, with the period in which each key is issued.
 ///
-/// You want more than one key of a profile while keys change: the issuer lists the next one before its time begins, and
-/// issues with the last one until no client has an old [`Directory`] any more. Origins show the key whose time has begun
-/// last, and change it where one of their windows begins: **a new key is a fresh allowance**, and in the middle of a window
-/// it would add to the one of the old key. A credential lives until the origins get a set without its key.
+/// Several keys per profile are needed only during a rotation. The issuer lists a new key before its period begins, and
+/// issues with the old one until no client has an old [`Directory`]. Origins show the key whose period has begun most
+/// recently, and switch at the start of a window: **a new key is a new allowance**, which in the middle of a window
+/// would be added to the old one. A credential is accepted until the origins get a set without its key.
 ///
-/// To change keys without a restart, give the origins a set with the next key
-/// ([`OriginLayer::replace_keys`](super::OriginLayer::replace_keys)), then the issuer
+/// To change keys without a restart, pass a set with the next key first to the origins
+/// ([`OriginLayer::replace_keys`](super::OriginLayer::replace_keys)), then to the issuer
 /// ([`Issuer::replace_keys`](super::Issuer::replace_keys)).
 ///
 /// ```
@@ -27,7 +25,7 @@ use tower_quota::clock::Timestamp;
 /// let hour = |hour: u64| Timestamp::from_micros(1_800_000_000_000_000 + hour * 3_600_000_000);
 /// let mut keys = KeySet::new();
 /// keys.insert(keys.generate(Profile::P256)?, ..hour(26));
-/// // The next one, from the beginning of a day. For two hours, credentials are issued with both.
+/// // The next key, from midnight. For two hours, credentials are issued with both.
 /// keys.insert(keys.generate(Profile::P256)?, hour(24)..);
 ///
 /// let [old, new] = keys.iter().map(|key| key.key_id()).collect::<Vec<_>>()[..] else { panic!() };
@@ -42,7 +40,6 @@ use tower_quota::clock::Timestamp;
 #[derive(Clone, Debug, Default)]
 pub struct KeySet(Vec<Scheduled>);
 
-/// A key from its first moment up to its last one.
 #[derive(Clone, Debug)]
 struct Scheduled {
     key: IssuerKey,
@@ -55,7 +52,6 @@ impl Scheduled {
         self.until.is_some_and(|until| until <= now)
     }
 
-    /// Later than another one: used after that is over.
     fn outlasts(&self, other: &Self) -> bool {
         other
             .until
@@ -64,18 +60,18 @@ impl Scheduled {
 }
 
 impl KeySet {
-    /// The maximum lead of the clocks of clients: a key is used so long before its first moment.
+    /// The maximum lead of client clocks: keys are issued this long before their period begins.
     const SKEW: Duration = Duration::from_secs(60);
 
-    /// A set without keys.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a key, with the time in which credentials are issued with it: `..` means always.
+    /// Adds a key and the period in which credentials are issued with it: `..` means always.
     ///
-    /// The directory lists it from now on up to the end of that time, with its beginning as `not-before`. Origins accept its
-    /// tokens for as long as it is in their set.
+    /// Until the period ends, the directory lists the key, with the start of the period as `not-before`. Origins accept
+    /// the key's tokens as long as it is in their set.
     pub fn insert(&mut self, key: IssuerKey, times: impl RangeBounds<Timestamp>) {
         let next = |moment: Timestamp| moment.saturating_add(Duration::from_micros(1));
         self.0.push(Scheduled {
@@ -93,12 +89,13 @@ impl KeySet {
         });
     }
 
-    /// Draws a key that can be added: one whose id ends with another byte than those of the same profile in this set. It is
-    /// not added yet: store it first.
+    /// Generates a key whose ID differs in the last byte from those of the same profile in this set, as required.
+    ///
+    /// The key is not added to the set, so that it can be stored first.
     ///
     /// # Errors
     ///
-    /// [`CredentialError::Randomness`] where the operating system gives no random bytes.
+    /// Returns [`CredentialError::Randomness`] if the operating system provides no random bytes.
     pub fn generate(&self, profile: Profile) -> Result<IssuerKey, CredentialError> {
         loop {
             let key = IssuerKey::generate(profile)?;
@@ -108,18 +105,17 @@ impl KeySet {
         }
     }
 
-    /// The keys, in the order in which they were added.
+    /// Returns the keys in insertion order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &IssuerKey> {
         self.0.iter().map(|scheduled| &scheduled.key)
     }
 
-    /// Adds the keys of another set, each with its time.
     pub(super) fn append(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// The public keys at this moment: all that are not over, the latest first, since clients take the first
-    /// one that may be used.
+    /// Returns the public keys whose period has not ended at `now`, latest first, because clients use the first valid
+    /// key.
     pub fn directory(&self, request_uri: &str, now: Timestamp) -> Directory {
         let mut listed: Vec<_> = self.0.iter().filter(|scheduled| !scheduled.is_over(now)).collect();
         listed.sort_by_key(|scheduled| Reverse(scheduled.not_before));
@@ -130,8 +126,8 @@ impl KeySet {
             })
     }
 
-    /// The keys that an origin shows in a window that begins at this moment, at most one of each profile. Of those that are
-    /// not over it is the one that has begun last, and before the first one begins it is that one.
+    /// Returns at most one key per profile for a window that begins at `start`. Among keys that have not ended, this is
+    /// the one that has begun last, or if none has begun, the one that begins first.
     pub(super) fn shown(&self, start: Timestamp) -> impl Iterator<Item = &IssuerKey> {
         let rank = move |scheduled: &&Scheduled| {
             let begins = scheduled.not_before.unwrap_or_default();
@@ -144,12 +140,11 @@ impl KeySet {
         })
     }
 
-    /// The key with this id, at any time.
     pub(super) fn get(&self, id: KeyId) -> Option<&IssuerKey> {
         self.iter().find(|key| key.key_id() == id)
     }
 
-    /// The key that a request names, if credentials are issued with it at this moment.
+    /// Returns the key that a request names, if it can be issued at `now`.
     pub(super) fn usable(&self, profile: Profile, truncated: u8, now: Timestamp) -> Option<&IssuerKey> {
         let scheduled = self.find(profile, truncated)?;
         let begun = scheduled
@@ -163,7 +158,7 @@ impl KeySet {
         named.find(|scheduled| (scheduled.key.profile(), scheduled.key.key_id().truncated()) == (profile, truncated))
     }
 
-    /// The first mistake, for a reader that goes by an old set for up to this time.
+    /// Checks that readers can use a set that is older by up to `age`.
     pub(super) fn check(&self, (reader, age): (&str, Duration)) -> Result<(), String> {
         if !(1..=Directory::MAX_KEYS).contains(&self.0.len()) {
             let (keys, most) = (self.0.len(), Directory::MAX_KEYS);
@@ -188,8 +183,8 @@ impl KeySet {
         Ok(())
     }
 
-    /// A key that has been shown must work until all readers have the next one: when a key ends, the time of the next one has
-    /// begun longer ago than a reader's set is old.
+    /// A key that was shown must work until all readers have the next one: the next key must have begun more than `age`
+    /// before this one ends.
     fn ends_too_early(&self, index: usize, age: Duration) -> bool {
         let ending = &self.0[index];
         let successors = self.0.iter().filter(|next| next.key.profile() == ending.key.profile());

@@ -1,27 +1,27 @@
 //! Quotas for callers that cannot be identified: Anonymous Rate-Limited Credentials (ARC) over Privacy Pass.
 //!
-//! An *issuer* identifies or rations a client once and gives it a *credential*. From it, the client makes up to N *tokens*
-//! for each challenge of an *origin*. The origin learns that a token is valid and unspent, and not whose it is: neither
-//! two tokens of one client nor a token and its issuance can be linked. Where thousands of clients share one address,
-//! each has a quota of its own.
+//! An *issuer* identifies or rations a client once and issues a *credential*. From the credential, the client makes up
+//! to N *tokens* for each challenge of an *origin*. The origin learns that a token is valid and unspent, but not which
+//! client it belongs to. Neither two tokens of one client nor a token and its issuance can be linked. Where thousands
+//! of clients share one address, each has its own quota.
 //!
-//! You want it where a limit by address rejects too many (a carrier's network, a company's proxy, a VPN), and a limit by
-//! user is not wanted or not possible. Who can identify callers on each request needs none of it.
+//! Use this crate if a limit by address rejects too many requests (mobile networks, company proxies, VPNs), and a limit
+//! by user is undesirable or impossible. If every request is authenticated, limit by user instead.
 //!
-//! The README has a complete program; the [`guide`] has what is promised and what is not, sizing, rotation, failures,
-//! metrics and alerts.
+//! The README contains a complete program. The [`guide`] covers guarantees and their limits, sizing, key rotation,
+//! failures, metrics and alerts.
 //!
-//! # What it does not do
+//! # Limitations
 //!
-//! - **It has not been audited**, and neither has any other implementation of ARC that we know of. Constant time is what
-//!   the `p256` and `p384` crates document, and no more.
-//! - The limit holds for each credential, not for each person: the issuer decides how many credentials a client gets.
-//! - Issuer and origin share the private key. Each holder of it can make any number of credentials.
+//! - **The crate has not been audited**, and neither has any other implementation of ARC that we know of. It is
+//!   constant-time only as far as the `p256` and `p384` crates document.
+//! - The limit applies per credential, not per person: the issuer decides how many credentials a client gets.
+//! - Issuer and origin share the private key. Each of them can create any number of credentials.
 //! - The nonce of a token is visible. Two tokens with equal nonces and one context come from two credentials, which
-//!   makes the set of clients that a token can come from a little smaller. So does each key: clients with credentials of
-//!   one key are told apart from those of another, so have few keys at a time, the same for all clients.
+//!   makes the set of clients that a token can come from a little smaller. So does each key: clients with credentials
+//!   of different keys can be distinguished, so use few keys at a time, the same for all clients.
 //!
-//! # Sources
+//! # Specifications
 //!
 //! draft-yun-privacypass-arc-00 with draft-yun-cfrg-arc-00 ([`Profile::P384`]); draft-yun-privacypass-arc-02 with
 //! draft-ietf-privacypass-arc-crypto-00 ([`Profile::P256`]); RFC 9576 to RFC 9578.
@@ -68,7 +68,6 @@ pub use arc_credentials::{
     RandomnessError, Tag, Token, TokenChallenge, UsedNonces, VerificationError,
 };
 
-/// The programs of the README have to compile.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! A mutex that a panic does not poison: code under it leaves its value valid at each step.
+//! A mutex without poisoning: the code under it keeps its value valid at each step.
 
 use std::sync::{MutexGuard, PoisonError};
 

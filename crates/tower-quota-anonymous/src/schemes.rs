@@ -1,16 +1,15 @@
-//! Fields of HTTP authentication: lists of schemes with parameters, of which only one is of interest here.
+//! A parser for HTTP authentication fields, which finds the `PrivateToken` scheme in lists of schemes.
 
 use std::borrow::Cow;
 
 use super::MessageError;
 
-/// The scheme of RFC 9577.
 pub(super) const SCHEME: &str = "PrivateToken";
 
-/// The longest line that is read.
+/// In bytes.
 pub(super) const MAX_LENGTH: usize = 32 * 1024;
 
-/// The parameters of an `Authorization` field, if it is one of this scheme.
+/// Returns `None` for other schemes.
 pub(super) fn credentials(line: &[u8]) -> Option<Result<Parameters<'_>, MessageError>> {
     if line.len() > MAX_LENGTH {
         return scheme_of(line).map(|_| Err(MessageError::Length("authorization")));
@@ -23,23 +22,21 @@ pub(super) fn credentials(line: &[u8]) -> Option<Result<Parameters<'_>, MessageE
     })
 }
 
-/// Returns `Some` if a line begins with the scheme.
 fn scheme_of(line: &[u8]) -> Option<()> {
     let scheme = line.trim_ascii_start().get(..SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME.as_bytes()).then_some(())
 }
 
-/// The schemes of a list of challenges or credentials, each with its parameters: RFC 9110, section 11.
+/// A list of challenges or credentials (RFC 9110, section 11).
 pub(super) struct Schemes<'a>(pub(super) &'a [u8]);
 
-/// One of them.
 pub(super) struct Scheme<'a> {
     name: &'a [u8],
     parameters: Result<Parameters<'a>, MessageError>,
 }
 
 impl<'a> Scheme<'a> {
-    /// The parameters, if it is the scheme of Privacy Pass.
+    /// Returns `None` for other schemes.
     pub(super) fn private_token(self) -> Option<Result<Parameters<'a>, MessageError>> {
         self.name
             .eq_ignore_ascii_case(SCHEME.as_bytes())
@@ -47,7 +44,6 @@ impl<'a> Scheme<'a> {
     }
 }
 
-/// Names with values.
 pub(super) struct Parameters<'a>(Vec<Parameter<'a>>);
 
 type Parameter<'a> = (&'a [u8], Cow<'a, [u8]>);
@@ -60,7 +56,7 @@ impl<'a> Parameters<'a> {
         self.0.iter().find(is_named).map(|(_, value)| &**value)
     }
 
-    /// No name may be there twice.
+    /// Rejects duplicate names.
     fn checked(mut self) -> Result<Self, MessageError> {
         let is_twice = (1..self.0.len()).any(|index| {
             let (before, rest) = self.0.split_at_mut(index);
@@ -70,7 +66,7 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// A scheme has more parameters than these only to make a reader work.
+/// More parameters would only cause work.
 const MAX_PARAMETERS: usize = 16;
 
 impl<'a> Iterator for Schemes<'a> {
@@ -84,7 +80,7 @@ impl<'a> Iterator for Schemes<'a> {
             }
             match self.token() {
                 Some(name) => break name,
-                // Not the beginning of anything.
+                // Not the start of a scheme.
                 None => self.skip_item(),
             }
         };
@@ -105,7 +101,7 @@ impl<'a> Iterator for Schemes<'a> {
 }
 
 impl<'a> Schemes<'a> {
-    /// The next parameter of the scheme; nothing if the next item of the list is a scheme again.
+    /// Returns `None` if the next item of the list is a scheme.
     fn parameter(&mut self) -> Option<Result<Parameter<'a>, MessageError>> {
         let mut ahead = Schemes(self.0);
         let begins_item = ahead.pass_over(|byte| byte == b',' || is_space(byte)).contains(&b',');
@@ -127,13 +123,13 @@ impl<'a> Schemes<'a> {
         if begins_item && name.is_some() {
             return None;
         }
-        // No parameter: it is what some schemes have in place of them, or it is nothing at all.
+        // Not a parameter: either a `token68`, or malformed.
         self.0 = ahead.0;
         self.skip_item();
         Some(Err(Parameters::MALFORMED))
     }
 
-    /// A quoted string, or all up to the next comma or space: base64 with its padding need not be quoted.
+    /// A quoted string, or everything up to the next comma or space, because base64 with padding need not be quoted.
     fn value(&mut self) -> Option<Cow<'a, [u8]>> {
         if self.0.first() != Some(&b'"') {
             let value = self.pass_over(|byte| byte != b',' && !is_space(byte));
@@ -160,18 +156,18 @@ impl<'a> Schemes<'a> {
                 _ => position += 1,
             }
         }
-        // It has no end.
+        // Unterminated.
         self.0 = &[];
         None
     }
 
-    /// Characters of a token, at least one.
+    /// One or more token characters.
     fn token(&mut self) -> Option<&'a [u8]> {
         let token = self.pass_over(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
         (!token.is_empty()).then_some(token)
     }
 
-    /// All up to the next comma that is not in quotes.
+    /// Skips to the next comma outside quotes.
     fn skip_item(&mut self) {
         while let Some(byte) = self.0.first() {
             match byte {
@@ -182,7 +178,7 @@ impl<'a> Schemes<'a> {
         }
     }
 
-    /// The skipped bytes.
+    /// Returns the skipped bytes.
     fn pass_over(&mut self, is_skipped: impl Fn(u8) -> bool) -> &'a [u8] {
         let end = self
             .0
@@ -195,7 +191,7 @@ impl<'a> Schemes<'a> {
     }
 }
 
-/// The content without the backslashes at these positions.
+/// Removes the backslashes at these positions.
 fn unescape(content: &[u8], backslashes: &[usize]) -> Vec<u8> {
     let bytes = content.iter().enumerate();
     let kept = bytes.filter(|(position, _)| backslashes.binary_search(position).is_err());

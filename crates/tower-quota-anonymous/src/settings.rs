@@ -1,15 +1,13 @@
-//! Checks that the builders share, and their error.
-
 use std::{error::Error, fmt, ops::RangeInclusive, time::Duration};
 
 use tower_quota::ConfigError;
 
-/// A mistake in the settings of an [`Issuer`](super::Issuer), an [`OriginLayer`](super::OriginLayer) or a
-/// [`TokenClientLayer`](super::TokenClientLayer), found by `build` or when keys are replaced.
+/// A misconfiguration of an [`Issuer`](super::Issuer), an [`OriginLayer`](super::OriginLayer) or a
+/// [`TokenClientLayer`](super::TokenClientLayer).
 ///
-/// The message names the setting, the value and the bound. If the mistake is in something that the crate's limiter checks, such as
-/// the policy of [`failed_proofs`](super::OriginLayerBuilder::failed_proofs), the message is that of its [`ConfigError`], which
-/// [`config_error`](Self::config_error) returns.
+/// Returned by `build` and by replacing keys. The message contains the setting, the value and the range. If the crate's
+/// limiter found the error, for example in the policy of [`failed_proofs`](super::OriginLayerBuilder::failed_proofs),
+/// the message is that of its [`ConfigError`], which [`config_error`](Self::config_error) returns.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,7 +42,7 @@ impl BuildError {
         Self(Cause::Setting(format!("{of}: {message}")))
     }
 
-    /// Returns the error of the limiter, if that has found the mistake.
+    /// Returns the error of the limiter, if it caused this error.
     pub fn config_error(&self) -> Option<&ConfigError> {
         match &self.0 {
             Cause::Setting(_) => None,
@@ -85,7 +83,7 @@ pub(super) fn check<T: PartialOrd + fmt::Debug>(
     }
 }
 
-/// Checks a time that clients are told in whole seconds.
+/// Clients get the value in whole seconds.
 pub(super) fn check_seconds(setting: &str, value: Duration) -> Result<(), String> {
     let bounds = Duration::from_secs(1)..=Duration::from_secs(31 * 86_400);
     match value.subsec_nanos() == 0 && bounds.contains(&value) {

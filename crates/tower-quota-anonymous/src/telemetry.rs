@@ -1,10 +1,11 @@
-//! Events and counters of origins and issuers. They say nothing about whose a token is, or who gets a credential.
+//! Events and counters of origins and issuers. They reveal neither the owner of a token nor the recipient of a
+//! credential.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tower_quota::clock::Timestamp;
 
-/// An event, which vanishes without the feature `tracing`.
+/// A no-op without the feature `tracing`.
 macro_rules! token_event {
     ($level:ident, $($name:ident = $value:expr,)* $message:literal) => {{
         #[cfg(feature = "tracing")]
@@ -16,7 +17,7 @@ macro_rules! token_event {
     }};
 }
 
-/// Keeps a future that becomes a task in the span of its request.
+/// Keeps the request's span for a future that is spawned.
 pub(super) fn in_current_span<F>(future: F) -> InSpan<F> {
     #[cfg(feature = "tracing")]
     let future = tracing::Instrument::in_current_span(future);
@@ -28,7 +29,6 @@ type InSpan<F> = tracing::instrument::Instrumented<F>;
 #[cfg(not(feature = "tracing"))]
 type InSpan<F> = F;
 
-/// Events and counters of one origin.
 #[derive(Debug, Default)]
 pub(super) struct TokenTelemetry {
     told_of_address: AtomicBool,
@@ -38,7 +38,7 @@ pub(super) struct TokenTelemetry {
 }
 
 impl TokenTelemetry {
-    /// Every request that the origin has looked at ends here once, unless it was cancelled before or needs no token.
+    /// Called once per request that the origin has checked, unless it was cancelled before or needs no token.
     pub(super) fn judged(&self, policy: &str, outcome: &'static str) {
         self.counters.judged(policy, outcome);
     }
@@ -59,7 +59,7 @@ impl TokenTelemetry {
         }
     }
 
-    /// This process can note no more tags, and rejects tokens until old ones expire.
+    /// This process cannot store more tags, and rejects tokens until old ones expire.
     pub(super) fn tags_full(&self, now: Timestamp) {
         if let Some(suppressed) = self.full.due(now) {
             token_event!(
@@ -81,7 +81,6 @@ impl TokenTelemetry {
     }
 }
 
-/// Events and counters of one issuer.
 #[derive(Debug, Default)]
 pub(super) struct IssuerTelemetry {
     overloaded: Throttle,
@@ -89,7 +88,7 @@ pub(super) struct IssuerTelemetry {
 }
 
 impl IssuerTelemetry {
-    /// Each request for a credential ends here once, unless it was cancelled before.
+    /// Called once per credential request, unless it was cancelled before.
     pub(super) fn answered(&self, outcome: &'static str) {
         self.counters.answered(outcome);
     }
@@ -105,7 +104,7 @@ impl IssuerTelemetry {
     }
 }
 
-/// At most one event in ten seconds about the same thing, with the number of those that were left out.
+/// Limits an event to one in ten seconds, and counts suppressed ones.
 #[derive(Debug, Default)]
 struct Throttle {
     next: AtomicU64,
@@ -127,7 +126,7 @@ impl Throttle {
     }
 }
 
-/// Only programs with an origin or an issuer show these metrics, so they are described when they first count.
+/// Described on first use, so that only programs with an origin or an issuer expose these metrics.
 #[derive(Debug, Default)]
 struct Counters {
     #[cfg(feature = "metrics")]

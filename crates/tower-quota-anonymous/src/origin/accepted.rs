@@ -1,22 +1,19 @@
-//! The accepted token, as the inner service sees it.
-
 use std::sync::Arc;
 
 use tower_quota::{PartitionKey, ToPartitionKey};
 
-/// A request came with a valid, unspent token: [`OriginLayer`](super::OriginLayer) puts it into the extensions of the
-/// request.
+/// Request extension that [`OriginLayer`](super::OriginLayer) inserts if the request has a valid, unspent token.
 ///
-/// You want it to tell callers who are counted by their tokens from all others, in a handler or in a limit inside of the
-/// origin. It says which issuer and policy the token was for, and nothing that would identify a client. As a
-/// [key](tower_quota::key::extension) it is the same for all callers with tokens of a policy, to limit all of them together.
+/// Handlers and limits inside the origin use it to distinguish callers with tokens from others. It contains the issuer
+/// and the policy of the token, but nothing that identifies a client. As a [key](tower_quota::key::extension), it is
+/// the same for all callers with tokens of a policy, so that they share one limit.
 ///
 /// ```
 /// use tower_quota::{Exemption, MemoryStore, QuotaPolicy, RateLimitLayer};
 /// use tower_quota::{key::{self, KeyExtractor}};
 /// use tower_quota_anonymous::AcceptedToken;
 ///
-/// // A client with a token is not counted by address.
+/// // Callers with a token are not counted by address.
 /// let by_address = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::client_ip())
@@ -24,7 +21,7 @@ use tower_quota::{PartitionKey, ToPartitionKey};
 ///     .exempt(Exemption::when(|request| request.extensions.get::<AcceptedToken>().is_some()))
 ///     .build()?;
 ///
-/// // All who have one, together: 5 000 requests a second, and all others by address.
+/// // All callers with a token share 5,000 requests per second; others are counted by address.
 /// let together = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("anonymous")
 ///     .key(key::extension::<AcceptedToken>().or_else(key::client_ip()))
@@ -46,12 +43,12 @@ impl AcceptedToken {
         }
     }
 
-    /// The name of the issuer.
+    /// Returns the name of the issuer.
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// The name of the policy that counts the token.
+    /// Returns the name of the policy that counts the token.
     pub fn policy(&self) -> &str {
         &self.policy
     }

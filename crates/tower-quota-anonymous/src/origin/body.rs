@@ -1,5 +1,3 @@
-//! The body of a response of an origin: the inner service's, untouched, or that of a rejection.
-
 use std::{
     pin::Pin,
     task::{Context, Poll},
@@ -10,8 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of a response of [`OriginService`](super::OriginService): that of the inner service, frame by frame, or the one
-    /// piece of a rejection.
+    /// The response body of [`OriginService`](super::OriginService): the body of the inner service, or of a rejection.
     ///
     /// ```
     /// use http_body::Body;

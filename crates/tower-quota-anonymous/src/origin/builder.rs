@@ -1,5 +1,3 @@
-//! Settings of an origin, checked as a whole.
-
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
@@ -23,7 +21,7 @@ use tower_quota::{
     key::{self, ClientIp, KeyExtractor},
 };
 
-/// Settings of an [`OriginLayer`]. Origins, keys and the policy are needed; all else has a default.
+/// A builder for [`OriginLayer`]. Origins, keys and a policy are required.
 ///
 /// ```
 /// use std::time::Duration;
@@ -77,10 +75,11 @@ pub struct OriginLayerBuilder {
 }
 
 impl OriginLayer {
-    /// Settings of an origin that accepts tokens of this issuer: a host, with a port where it is not the usual one.
+    /// Returns a builder for an origin that accepts tokens of `issuer`: a host, with a port unless it is the default
+    /// port.
     ///
-    /// Contexts of challenges are made with the secret, so that no client can compute those of the future. All instances of
-    /// the origin need the same one.
+    /// The contexts of challenges are derived from `secret`, so that clients cannot compute future ones. All instances
+    /// of the origin need the same secret.
     pub fn builder(issuer: impl Into<String>, secret: &[u8; 32]) -> OriginLayerBuilder {
         OriginLayerBuilder {
             issuer: issuer.into(),
@@ -112,195 +111,199 @@ impl OriginLayerBuilder {
     const LIMITS: RangeInclusive<u32> = 1..=65_536;
     const TAGS: RangeInclusive<usize> = 1..=1 << 28;
 
-    /// A name of this origin: its host as clients write it, with a port where it is not the usual one. Needed; one call for
-    /// each name.
+    /// Adds a name of this origin: its host as clients write it, with a port unless it is the default port. Required.
     ///
-    /// A client answers a challenge only if the host of its request is among them.
+    /// A client answers a challenge only if it contains the host of the request.
     pub fn origin(mut self, name: impl Into<String>) -> Self {
         self.origins.push(name.into());
         self
     }
 
-    /// A key of the issuer that has no end; one call for each. Of a profile, challenges show the first one.
+    /// Adds a key of the issuer that does not expire. Challenges show the first key of each profile.
     pub fn key(mut self, key: IssuerKey) -> Self {
         self.keys.insert(key, ..);
         self
     }
 
-    /// Keys of the issuer, each with its time. These or a [`key`](Self::key) are needed.
+    /// Adds keys of the issuer with their periods. This or a [`key`](Self::key) is required.
     ///
-    /// Tokens of all keys are accepted at all times. In each window, challenges show one key of each profile: of those whose
-    /// time is not over, the one whose time had begun last when the window began. So keys change where a window does, on all
-    /// instances with the same set, also while they [run](OriginLayer::replace_keys).
+    /// Tokens of all keys are accepted at all times. In each window, challenges show one key per profile: among those
+    /// whose period has not ended, the one that had begun most recently at the start of the window. Keys therefore
+    /// change at window boundaries, on all instances with the same set, even if they are
+    /// [replaced](OriginLayer::replace_keys) at run time.
     ///
-    /// A key that ends must overlap with the next one for longer than a window: clients fetch credentials of the key that a
-    /// challenge shows. The ids of two keys of one profile must not end with the same byte, since a request for a credential
-    /// names no more of them.
+    /// A key that ends must overlap with the next one for longer than a window, because clients fetch credentials for
+    /// the key in a challenge. The IDs of two keys of one profile must end with different bytes, because credential
+    /// requests contain only the last byte.
     pub fn keys(mut self, keys: KeySet) -> Self {
         self.keys.append(keys);
         self
     }
 
-    /// Sets the tokens of each credential in each window: from 1 to 65 536, in whole seconds up to 31 days. Required.
+    /// Sets the number of tokens per credential and window: 1 to 65,536 tokens, and whole seconds up to 31 days.
+    /// Required.
     ///
-    /// Windows begin at multiples of their length since 1970, on all instances alike, and like any fixed window they let
-    /// twice as many pass around a border. Origins with the same secret, issuer, names, window and name of the policy
-    /// count together. Do not give such origins different limits: the largest would be the one that counts.
+    /// Windows begin at multiples of their length since the Unix epoch, on all instances. As with any fixed window,
+    /// twice the limit can pass around a window boundary. Origins with the same secret, issuer, names, window and
+    /// policy name share counts. They must have the same limit, because otherwise the largest one applies to all.
     pub fn policy(mut self, name: impl Into<String>, limit: u32, window: Duration) -> Self {
         self.policy = Some((name.into(), limit, window));
         self
     }
 
-    /// Lets requests without a token pass. Default: they are answered with a challenge.
+    /// Lets requests without a token pass. Default: they are rejected with a challenge.
     ///
-    /// You want it in front of limits by user or address, which then reject those that have no token. Requests with a token
-    /// that is not valid are rejected all the same.
+    /// Use this in front of limits by user or address, which then apply to requests without a token. Requests with an
+    /// invalid token are still rejected.
     pub fn optional(mut self) -> Self {
         self.is_optional = true;
         self
     }
 
-    /// Sets the shared store of spent tags. Default: each process has its own, so that N instances accept each
-    /// token N times.
+    /// Sets the shared store of spent tags. Default: a separate one per process, so that N instances accept each token
+    /// N times.
     ///
-    /// A [`MemoryStore`](tower_quota::MemoryStore) is not what you want here: at its cap it evicts partitions, and an evicted tag
-    /// can be spent again. In Redis set `maxmemory-policy noeviction`, for the same reason.
+    /// Do not use a [`MemoryStore`](tower_quota::MemoryStore): at its limit it evicts partitions, and an evicted tag
+    /// can be spent again. For the same reason, set `maxmemory-policy noeviction` in Redis.
     pub fn store(mut self, store: impl Store) -> Self {
         self.store = Some(Arc::new(store));
         self
     }
 
-    /// Sets the treatment of tokens when the store gives no answer. Default: [`FailureMode::Open`].
+    /// Sets how tokens are treated if the store makes no decision. Default: [`FailureMode::Open`].
     ///
-    /// Open never means blind: each process knows up to [`max_tags`](Self::max_tags) tags that it has seen, and accepts
-    /// none of them again. So a token passes once in each process at most. Closed answers with 503.
+    /// `Open` accepts a token at most once per process, because each process remembers up to
+    /// [`max_tags`](Self::max_tags) tags that it has seen. `Closed` rejects with 503.
     pub fn failure_mode(mut self, mode: FailureMode) -> Self {
         self.failure_mode = mode;
         self
     }
 
-    /// Sets the time limit for the answer of the store, from 1 ms to 60 s. Default: 50 ms.
+    /// Sets the deadline of store calls, from 1 ms to 60 s. Default: 50 ms.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Sets the spent tags that this process keeps, from 1 to 268 435 456. Default: 1 048 576, about 60 MB when full.
+    /// Sets the number of spent tags kept by this process, from 1 to 268,435,456. Default: 1,048,576, about 60 MB when
+    /// full.
     ///
-    /// Without a store, that is all there is: two windows of tokens have to fit, and at the cap tokens are answered with
-    /// 503 and an event. With one, it is what keeps tokens from being accepted twice while the store is unavailable, and
-    /// the oldest tags that the store knows make room for others.
+    /// Without a store, the tags of two windows must fit: at the limit, tokens are rejected with 503 and an event is
+    /// logged. With a store, these tags prevent tokens from being accepted twice while it is unavailable, and the
+    /// oldest tags that are also in the store are evicted first.
     pub fn max_tags(mut self, tags: usize) -> Self {
         self.max_tags = tags;
         self
     }
 
-    /// For how long tokens of the last window are accepted after its end. Default: a quarter of the window, 60 s at most.
+    /// Sets how long after its end the tokens of a window are accepted. Default: a quarter of the window, at most 60 s.
     ///
-    /// It moves tokens in time and adds none. Together with twice the [skew](Self::clock_skew) it must not be longer than
-    /// the window.
+    /// This grace period moves tokens in time but adds none. Together with twice the [clock skew](Self::clock_skew), it
+    /// must not exceed the window.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
     }
 
-    /// Sets the maximum difference between the clocks of two instances. Default: an eighth of the window, 5 s at most.
+    /// Sets the maximum difference between the clocks of two instances. Default: an eighth of the window, at most 5 s.
     ///
-    /// Challenges of the next window are accepted so long before it begins. The clock of an instance is read when it
-    /// starts, and does not follow later corrections by leaps.
+    /// Challenges of the next window are accepted this long before it begins. Each instance reads the system clock only
+    /// at startup, so later steps of the clock have no effect.
     pub fn clock_skew(mut self, skew: Duration) -> Self {
         self.skew = Some(skew);
         self
     }
 
-    /// After how long clients need a new credential: a multiple of the window. Default: when the key changes.
+    /// Sets the lifetime of credentials, a multiple of the window. Default: until the key changes.
     ///
-    /// Challenges then name the epoch in which credentials are valid, which begins and ends with a window. Only
-    /// [`Profile::P256`] has that.
+    /// Challenges then contain the epoch in which credentials are valid, which begins and ends with a window. Requires
+    /// [`Profile::P256`].
     pub fn credential_lifetime(mut self, lifetime: Duration) -> Self {
         self.credential_lifetime = Some(lifetime);
         self
     }
 
-    /// Sets the number of proofs that are verified at once, each on a blocking thread of tokio, from 1 to 1 024.
-    /// Default: one less than there are cores, and at least 1.
+    /// Sets the number of proofs that are verified in parallel, each on a blocking thread of Tokio, from 1 to 1,024.
+    /// Default: the number of cores minus one, at least 1.
     ///
-    /// A proof takes milliseconds of a core: see [sizing](crate::guide).
+    /// A proof takes milliseconds of CPU time: see [sizing](crate::guide).
     pub fn verifier_threads(mut self, threads: usize) -> Self {
         self.verifier_threads = Some(threads);
         self
     }
 
-    /// Sets the number of proofs that wait for their turn, from 0 to 65 536. Default: 64 for each thread.
+    /// Sets the number of queued proofs, from 0 to 65,536. Default: 64 per thread.
     ///
-    /// Addresses take turns, IPv6 addresses by /64, and by /48 while the verifier is
-    /// [half full](Self::failed_proofs). When the queue is full, the last proof of the longest line makes room for an
-    /// address that has fewer. Proofs without a place are answered with 503 and `Retry-After`, and are not charged.
+    /// Addresses take turns; IPv6 addresses are grouped by /64, and by /48 while the verifier is [half
+    /// full](Self::failed_proofs). If the queue is full, a new proof replaces the last one of the address with the most
+    /// queued proofs, if the new proof's address has fewer. Proofs that are not queued are rejected with 503 and
+    /// `Retry-After`, and are not charged.
     pub fn max_queued(mut self, proofs: usize) -> Self {
         self.max_queued = Some(proofs);
         self
     }
 
-    /// Limits the failing proofs of each address, IPv6 addresses by /48. Default: 60 a minute, and at once as many more
-    /// as are verified or wait at a time.
+    /// Limits failing proofs per address, or per /48 for IPv6. Default: 60 per minute, plus a burst of as many proofs
+    /// as can be verified or queued.
     ///
-    /// The limit applies while the verifier is half full, that is, while at least half of the proofs are there that may
-    /// be verified or wait at a time. So a client that forges tokens behind a shared address takes nothing from others
-    /// behind it while there is time for all. A proof is charged when its turn comes, and the charge is refunded when
-    /// it is right.
+    /// The limit applies only while the verifier is half full: at least half of the threads and queue positions are in
+    /// use. A client that forges tokens behind a shared address therefore does not affect other clients of the address
+    /// while there is enough capacity. Proofs are charged when their turn comes, and refunded if they are valid.
     pub fn failed_proofs(mut self, policy: QuotaPolicy) -> Self {
         self.failed_proofs = Some(policy);
         self
     }
 
     /// Sets the source of a request's address, for [`max_queued`](Self::max_queued) and
-    /// [`failed_proofs`](Self::failed_proofs). Default: [`key::client_ip`], which believes no forwarding field.
+    /// [`failed_proofs`](Self::failed_proofs). Default: [`key::client_ip`], which trusts no forwarding field.
     ///
-    /// Requests without an address share one line of the queue, their failing proofs are not limited, and one event
-    /// says so.
+    /// Requests without an address share one turn in the queue. Their failing proofs are not limited, and one event is
+    /// logged.
     pub fn address(mut self, address: ClientIp) -> Self {
         self.address = address;
         self
     }
 
-    /// Reserves no places for addresses whose tokens were accepted before. Default: up to half of the queue, and of the
-    /// turns, is theirs when forged tokens from many addresses fill it.
+    /// Disables reserved places for addresses whose tokens were accepted recently. Default: up to half of the queue and
+    /// of the turns is reserved for these addresses if forged tokens from many addresses fill it.
     ///
-    /// An address is one of them if a token from it was accepted in this period or the last one, where a period is a
-    /// window, at least a minute and at most an hour; three failed proofs in a row end that. This process keeps at most
-    /// 65 536 of them in memory, as hashes under a key that it draws for each period, without times, tokens or numbers
-    /// of tokens, and neither logs nor exports them. Even so, a client that sends forged tokens from the same address
-    /// during a flood can learn that a token from it was accepted recently: they are verified, and others are not.
+    /// An address is reserved a place if a token from it was accepted in the current or previous period, until three
+    /// proofs in a row fail. A period is one window, but at least a minute and at most an hour.
+    ///
+    /// This process keeps at most 65,536 of these addresses in memory. They are stored as hashes with a random key per
+    /// period, without times, tokens or counts, and are neither logged nor exported. Even so, a client that sends
+    /// forged tokens from the same address during a flood can detect that a token from it was accepted recently,
+    /// because its proofs are verified and others are not.
     pub fn without_reserved_places(mut self) -> Self {
         self.reserves_places = false;
         self
     }
 
-    /// Lets CORS preflight requests pass without a token: browsers cannot send any with them. Default: they need one.
+    /// Lets CORS preflight requests pass without a token, which browsers cannot send. Default: a token is required.
     pub fn skip_cors_preflight(mut self) -> Self {
         self.skips_cors_preflight = true;
         self
     }
 
-    /// Leaves rejections of inner limits as they are. Default, where tokens are [optional](Self::optional): a 429 of a
-    /// [`RateLimitLayer`](tower_quota::RateLimitLayer) carries the challenge, too, so that a client behind a shared address can go
-    /// on with a token.
+    /// Leaves rejections of inner limits unchanged. Default: if tokens are [optional](Self::optional), the challenge is
+    /// added to a 429 of a [`RateLimitLayer`](tower_quota::RateLimitLayer), so that clients behind a shared address can
+    /// retry with a token.
     pub fn without_challenge_on_rejections(mut self) -> Self {
         self.challenges_rejected = false;
         self
     }
 
-    /// The clock that windows follow. Default: [`Clock::system`].
+    /// Sets the clock for windows. Default: [`Clock::system`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The layer, if the settings are valid.
+    /// Validates the settings and builds the layer.
     ///
     /// # Errors
     ///
-    /// The first mistake found. The message names the policy, the value and the bound.
+    /// Returns the first misconfiguration found. The message contains the policy, the value and the range.
     pub fn build(mut self) -> Result<OriginLayer, BuildError> {
         let (policy, limit, window) = self
             .policy
@@ -345,7 +348,7 @@ impl OriginLayerBuilder {
         })))
     }
 
-    /// The windows of this policy, if they and the keys fit together.
+    /// Also checks that keys and windows are compatible.
     fn windows(&self, policy: &str, limit: u32, window: Duration) -> Result<Windows, String> {
         check("limit", limit, &Self::LIMITS)?;
         check_seconds("window", window)?;
@@ -379,7 +382,7 @@ impl OriginLayerBuilder {
         ))
     }
 
-    /// The challenge without contexts. Its profile is that of the token that it is for.
+    /// Does not include contexts. The profile is set per token.
     fn template(&self) -> Result<TokenChallenge, String> {
         if self.origins.is_empty() {
             return Err("there is no name of the origin".to_owned());
@@ -391,7 +394,7 @@ impl OriginLayerBuilder {
     }
 }
 
-/// The limit and the window. What is left is known to the client alone, so there is no `RateLimit`.
+/// Contains no `RateLimit`, because only the client knows the remaining tokens.
 fn policy_field(name: &str, limit: u32, window: Duration) -> Result<LayerFields, String> {
     let item = PolicyItem::new(name, limit.into()).and_then(|item| item.with_window(window));
     let field = item.and_then(|item| RateLimitPolicy::new([item]));

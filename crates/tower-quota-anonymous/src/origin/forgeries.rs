@@ -1,5 +1,3 @@
-//! A limit on failing proofs: each takes as much time to verify as a valid one.
-
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -9,14 +7,15 @@ use tower_quota::{
     ToPartitionKey, clock::Clock,
 };
 
-/// The limit by address of proofs that fail. It is this process whose time they take, so this process counts them.
+/// Limits failed proofs by address, because they take as long to verify as valid ones. Counted per process, because
+/// they consume CPU time of this process.
 pub(super) struct Forgeries {
     store: MemoryStore,
     policies: PolicySet,
     scope: Scope,
 }
 
-/// A proof that is about to be verified and is charged as if it had failed.
+/// Charges a proof as failed before it is verified.
 pub(super) struct Charge(Decision);
 
 impl Forgeries {
@@ -28,11 +27,11 @@ impl Forgeries {
         })
     }
 
-    /// Charges a proof, or returns how long the network has to wait.
+    /// Returns the wait for the network as an error.
     pub(super) async fn charge(&self, network: &IpNet) -> Result<Option<Charge>, Option<Duration>> {
         match self.store.decide(self.plan(network)).await {
             Ok(decision) if decision.outcome() == Outcome::Rejected => Err(decision.retry_after()),
-            // This store always decides.
+            // Unreachable: this store always decides.
             decision => Ok(decision.ok().map(Charge)),
         }
     }
@@ -45,7 +44,7 @@ impl Forgeries {
         )
     }
 
-    /// Refunds proofs that were not verified, or that belong to a token with a right one.
+    /// Refunds proofs that were not verified, or whose token was valid.
     pub(super) fn give_back(&self, charges: impl IntoIterator<Item = Charge>) {
         for Charge(decision) in charges {
             drop(self.store.settle(Settlement::refund_all(&decision)));

@@ -1,5 +1,3 @@
-//! The way of a request after `call`: wait for the judgement, then for the inner service.
-
 use std::{
     fmt,
     future::Future,
@@ -20,7 +18,7 @@ use crate::authorization::remove_token;
 pin_project! {
     /// The future of [`OriginService`](super::OriginService).
     ///
-    /// If it is dropped before the inner service was called, the token may be spent all the same: a client must not use
+    /// If it is dropped before the inner service is called, the token may already be spent, so the client must not use
     /// it again.
     ///
     /// ```
@@ -56,7 +54,7 @@ pin_project! {
     pub(super) enum State<S: Service<Request<B>>, B> {
         Judging {
             judging: Judging,
-            // The service that was ready when the request came, and the request; taken when the judgement is there.
+            // Taken out when the token was checked.
             held: Option<(S, Request<B>)>,
         },
         Calling { #[pin] future: S::Future, is_accepted: bool },
@@ -103,13 +101,11 @@ where
         let mut this = self.project();
         loop {
             let next = match this.state.as_mut().project() {
-                // ## Judging => (Calling | Rejected)
                 StateProjection::Judging { judging, held } => {
                     let outcome = ready!(judging.as_mut().poll(cx));
                     let (service, request) = held.take().expect("a request is judged once");
                     State::judged(outcome, service, request, this.origin)
                 }
-                // ## Calling => done
                 StateProjection::Calling { future, is_accepted } => {
                     let response = ready!(future.poll(cx))?;
                     return Poll::Ready(Ok(match is_accepted {
@@ -117,7 +113,6 @@ where
                         false => this.origin.answer_without_token(response),
                     }));
                 }
-                // ## Rejected => done
                 StateProjection::Rejected { response } => {
                     let response = response.take().expect("polled after it was ready");
                     return Poll::Ready(Ok(response.map(OriginBody::rejected)));

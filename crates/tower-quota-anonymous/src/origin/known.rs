@@ -1,4 +1,4 @@
-//! Address groups of which the origin has accepted a token recently: half of the verifier's places is theirs in a flood.
+//! Address groups with recently accepted tokens, for which half of the verifier's capacity is reserved during floods.
 
 use std::{
     collections::HashMap,
@@ -12,8 +12,8 @@ use ipnet::IpNet;
 use crate::mutex::Mutex;
 use tower_quota::clock::Timestamp;
 
-/// The groups of this period and of the last one. A group is kept as a hash under a key that this process draws for each
-/// period, so neither a list of addresses nor the time, number or token of a visit is there to be found.
+/// The groups of the current and the last period. Stored as hashes with a random key per period, so that memory
+/// contains no addresses, times, counts or tokens.
 pub(super) struct KnownGroups {
     state: Mutex<State>,
     period: Duration,
@@ -25,7 +25,7 @@ struct State {
     last: Generation,
 }
 
-/// The failed proofs of each group since its last accepted token.
+/// The number of failed proofs of each group since its last accepted token.
 #[derive(Default)]
 struct Generation {
     key: RandomState,
@@ -33,11 +33,12 @@ struct Generation {
 }
 
 impl KnownGroups {
-    /// The most in both periods together.
+    /// In both periods together.
     const MAX: usize = 65_536;
     const MAX_FAILURES: u8 = 3;
 
-    /// Between two requests of a client a window of a second is over, and in a month every address has sent a token.
+    /// Limits the period: a client's requests may be further apart than a window of one second, and within a month,
+    /// most addresses send a token.
     pub(super) fn new(window: Duration) -> Self {
         let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
         Self {
@@ -57,7 +58,7 @@ impl KnownGroups {
         })
     }
 
-    /// The origin has accepted a token of this group. If there is no room, the group stays as it was.
+    /// Ignored if there is no room for a new group.
     pub(super) fn accepted(&self, group: &IpNet, now: Timestamp) {
         self.with(now, |state| {
             let known = state.current.failures.len() + state.last.failures.len();
@@ -85,7 +86,7 @@ impl KnownGroups {
     fn with<T>(&self, now: Timestamp, act: impl FnOnce(&mut State) -> T) -> T {
         let number = now.as_micros() / self.period.as_micros() as u64;
         let mut state = self.state.lock();
-        // Another thread may have read the clock just before a period ended.
+        // Another thread may have read the clock just before the period ended.
         if number.abs_diff(state.number) > 1 || number > state.number {
             let current = mem::take(&mut state.current);
             state.last = match number.checked_sub(state.number) {

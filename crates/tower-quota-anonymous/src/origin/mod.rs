@@ -1,5 +1,3 @@
-//! The origin: asks for tokens, verifies them, and accepts each once.
-
 mod accepted;
 mod body;
 mod builder;
@@ -34,8 +32,9 @@ use tower_quota::{
     key::ClientIp,
 };
 
-/// The names of all fields that this crate writes, the challenge among them, for `Access-Control-Expose-Headers`: what
-/// [`fields::EXPOSED`](tower_quota::fields::EXPOSED) is without tokens.
+/// The names of all fields that this crate writes, including the challenge, for `Access-Control-Expose-Headers`.
+///
+/// Without tokens, use [`fields::EXPOSED`](tower_quota::fields::EXPOSED).
 ///
 /// ```
 /// use tower_http::cors::CorsLayer;
@@ -65,11 +64,11 @@ pub const EXPOSED: [HeaderName; 10] = [
     legacy::XRateLimitReset::NAME,
 ];
 
-/// Counts callers by their tokens, without knowing them: a request passes if it has a valid token that is not spent.
+/// Admits requests with a valid, unspent token, and counts callers without identifying them.
 ///
-/// Put it *outside* of a [`RateLimitLayer`](tower_quota::RateLimitLayer) that counts users or addresses. A request without a
-/// token is answered with a challenge, or, where tokens are [optional](OriginLayerBuilder::optional), goes on to the limits
-/// by user or address; a client that these reject is told that it could come back with a token.
+/// Place this layer *outside* of a [`RateLimitLayer`](tower_quota::RateLimitLayer) that counts users or addresses. A
+/// request without a token is rejected with a challenge. If tokens are [optional](OriginLayerBuilder::optional), it is
+/// forwarded to the limits by user or address instead, and a challenge is added to their rejections.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,7 +81,7 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// # use tower_quota_anonymous::{Challenge, CredentialRequest, Token, token_to_header_value};
 ///
 /// # tokio_test::block_on(async {
-/// // The issuer's, from a secret store; and a secret that all instances have.
+/// // The issuer's key, from a secret store, and a secret that all instances share.
 /// let key = IssuerKey::generate(Profile::P256)?;
 /// # let secret = [7; 32];
 /// # let issuer = key.clone();
@@ -110,7 +109,7 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// assert!(rejected.headers()["www-authenticate"].to_str()?.starts_with("PrivateToken challenge="));
 /// assert_eq!(rejected.headers()["ratelimit-policy"], r#""address";q=1;w=60, "anonymous";q=100;w=3600"#);
 ///
-/// // A client with a credential of the issuer makes a token, and goes on:
+/// // A client with a credential of the issuer makes a token and retries:
 /// # let challenge = Challenge::from_headers(rejected.headers())[0].token_challenge()?;
 /// # let key_id = issuer.key_id();
 /// # let asked = CredentialRequest::new(issuer.public_key(), &challenge.request_context(&key_id))?;
@@ -123,43 +122,42 @@ pub const EXPOSED: [HeaderName; 10] = [
 ///     request
 /// };
 /// assert_eq!(send(with_token()).await?.status(), 200);
-/// // Once.
+/// // Only once.
 /// assert_eq!(send(with_token()).await?.status(), 429);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
 ///
-/// # What is answered
+/// # Responses
 ///
-/// | a request has | status | fields |
+/// | request | status | fields |
 /// |---|---|---|
-/// | a valid, unspent token | that of the inner service, which finds an [`AcceptedToken`] and no token any more | `RateLimit-Policy` |
-/// | no token, where one is needed | 401 | the challenges, `RateLimit-Policy`, `Cache-Control: no-store` |
-/// | no token, where none is needed, and an inner limit rejects it | 429 of that limit | the same |
-/// | a token that is malformed, of an unknown key, context or nonce, or with a wrong proof | 401, without the reason | the same |
-/// | a token that was spent | 429, `quota-exceeded` | `Retry-After` to the end of the window, `RateLimit-Policy` |
-/// | a token, and too many proofs of its network have failed, while the verifier is busy | 429 | `Retry-After` |
-/// | a token that cannot be verified or spent now | 503, `temporary-reduced-capacity` | `Retry-After` |
+/// | valid, unspent token | that of the inner service, which sees an [`AcceptedToken`] instead of the token | `RateLimit-Policy` |
+/// | no token, but one is required | 401 | the challenges, `RateLimit-Policy`, `Cache-Control: no-store` |
+/// | no token, none is required, and an inner limit rejects the request | 429 of that limit | as for 401 |
+/// | token that is malformed, has an unknown key, context or nonce, or an invalid proof | 401, without the reason | as for 401 |
+/// | spent token | 429, `quota-exceeded` | `Retry-After` to the end of the window, `RateLimit-Policy` |
+/// | token from a network with too many failed proofs, while the verifier is busy | 429 | `Retry-After` |
+/// | token that cannot be verified or spent now | 503, `temporary-reduced-capacity` | `Retry-After` |
 ///
-/// Credentials of other schemes in `Authorization` are passed on. No `RateLimit` field says what is left of a credential:
-/// only the client knows it.
+/// Credentials of other schemes in `Authorization` are forwarded. Responses contain no `RateLimit` field, because only
+/// the client knows the remaining tokens of its credential.
 ///
-/// # What it costs
+/// # Cost
 ///
-/// Verifying a proof takes milliseconds of a core: the [guide](mod@crate::guide) has figures. It is done on a
-/// [few threads](OriginLayerBuilder::verifier_threads) that may
-/// block, behind a [queue](OriginLayerBuilder::max_queued); what is cheap to check comes first. A spent tag is one small
-/// key in Redis for two windows.
+/// Verifying a proof takes milliseconds of CPU time (see the [guide](mod@crate::guide)). It runs on a [few blocking
+/// threads](OriginLayerBuilder::verifier_threads) behind a [queue](OriginLayerBuilder::max_queued), after all cheap
+/// checks. A spent tag is one small key in Redis for two windows.
 ///
-/// # What it does not do
+/// # Limitations
 ///
-/// It does not limit how many credentials a client gets: the issuer does. And it does not hide a client's address or its
-/// connection, which tell requests of one client from those of others as well as a name does.
+/// The issuer, not this layer, limits the number of credentials per client. The layer does not hide addresses and
+/// connections, which distinguish clients as well as names do.
 ///
 /// # Browsers
 ///
-/// Browsers send no token with a preflight request: let those [pass](OriginLayerBuilder::skip_cors_preflight), or answer them
-/// outside of this layer. Scripts of other origins see a challenge only where it is [exposed](EXPOSED).
+/// Browsers send no token with preflight requests: let these [pass](OriginLayerBuilder::skip_cors_preflight), or answer
+/// them outside of this layer. Scripts of other origins can read a challenge only if it is [exposed](EXPOSED).
 #[derive(Clone)]
 pub struct OriginLayer(Arc<Origin>);
 
@@ -172,12 +170,12 @@ struct Origin {
     workers: Workers,
     address: ClientIp,
     forgeries: Forgeries,
-    /// None if no places are reserved.
+    /// `None` without reserved places.
     known: Option<KnownGroups>,
     spending: Spending,
     is_optional: bool,
     skips_cors_preflight: bool,
-    /// True if rejections of inner limits carry the challenge.
+    /// True if the challenge is added to rejections of inner limits.
     challenges_rejected: bool,
     policy_field: LayerFields,
     clock: Clock,
@@ -185,16 +183,16 @@ struct Origin {
 }
 
 impl OriginLayer {
-    /// The keys of the issuer whose tokens are accepted now.
+    /// Returns the keys of the issuer whose tokens are accepted.
     pub fn keys(&self) -> Arc<KeySet> {
         self.0.keys.load_full()
     }
 
-    /// Accepts tokens of these keys from now on, and of no others, in all clones and all services of this layer. Tokens
-    /// whose proof is being verified keep the key that they have.
+    /// Replaces the keys whose tokens are accepted, in all clones and services of this layer.
     ///
-    /// Give all instances the next key before its time begins and before the issuer lists it. Challenges show it from the
-    /// first window that begins in its time. Leave the last key in the set for as long as its credentials are good.
+    /// Tokens whose proof is being verified use the previous keys. Add the next key on all instances before its period
+    /// begins and before the issuer lists it; challenges show it from the first window that begins in its period. Keep
+    /// the old key in the set as long as its credentials should be accepted.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -210,7 +208,7 @@ impl OriginLayer {
     ///     .policy("anonymous", 100, minute)
     ///     .build()?;
     ///
-    /// // Later, from a secret store: two minutes in which the issuer issues with both.
+    /// // Later, from a secret store: a key that overlaps with the previous one for two minutes.
     /// keys.insert(keys.generate(Profile::P256)?, tomorrow..);
     /// origin.replace_keys(keys)?;
     /// assert_eq!(origin.keys().iter().len(), 2);
@@ -220,7 +218,8 @@ impl OriginLayer {
     ///
     /// # Errors
     ///
-    /// The first mistake found, as [`build`](OriginLayerBuilder::build) finds it. The origin then keeps its keys.
+    /// Returns the first misconfiguration found, like [`build`](OriginLayerBuilder::build). The origin then keeps its
+    /// keys.
     pub fn replace_keys(&self, keys: KeySet) -> Result<(), BuildError> {
         let checked = keys.check(("window", self.0.windows.length()));
         checked.map_err(|message| BuildError::new(&format!("tokens {:?}", self.0.policy), message))?;

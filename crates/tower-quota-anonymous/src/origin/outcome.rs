@@ -1,4 +1,4 @@
-//! The judgement of a request: cheap checks first, then the proof, then the tag.
+//! Checks a request: cheap checks first, then the proof, then the tag.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,28 +13,24 @@ use super::{
 };
 use crate::{IssuerKey, Token, token_from_headers, workers::Overloaded};
 
-/// The prefix of IPv6 networks that share a line, and the count of failed proofs, while the verifier is busy.
+/// The IPv6 prefix for queue turns and failed proofs while the verifier is busy.
 const WIDE_PREFIX: u8 = 48;
 
-/// The judgement of an origin about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenOutcome {
-    /// Its token is valid, and was not spent before.
     Accepted,
-    /// There is a token, and it is not valid. The client does not learn the reason.
+    /// Invalid for any reason, which is hidden from the client.
     Invalid,
-    /// It has no token.
     NoToken,
-    /// Its token was spent before.
     Spent,
-    /// Too many proofs of its network have failed, and the verifier is busy.
+    /// The verifier is busy, and too many proofs of the network have failed.
     TooManyFailures(Option<Duration>),
-    /// It is not known at the moment if it may pass.
+    /// Undecided.
     Unavailable,
 }
 
 impl TokenOutcome {
-    /// The name that operators read.
+    /// The metric label.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -47,21 +43,19 @@ impl TokenOutcome {
     }
 }
 
-/// The result of the checks before a proof is verified.
 pub(super) enum PreCheck {
-    /// It has no token, and needs none.
+    /// No token is present or required.
     Pass,
-    /// Its proof is to be verified.
     Proof(Box<Claim>),
     Rejected(TokenOutcome),
 }
 
-/// A token that may be valid.
+/// A token whose proof is not verified yet.
 pub(super) struct Claim {
     key: IssuerKey,
     token: Token,
     network: Option<IpNet>,
-    /// The contexts for which the token may be: of those tokens that do not say it, two around the border of a window.
+    /// The possible contexts of the token: two near a window boundary, if the token does not name its challenge.
     contexts: Vec<Contexts>,
 }
 
@@ -73,7 +67,7 @@ struct Contexts {
 }
 
 impl Origin {
-    /// Type, length, key, context and nonce, and whether the tag is known: no curve is needed for that.
+    /// Checks type, length, key, context, nonce, and known tags, without curve arithmetic.
     pub(super) fn glance(&self, request: &Parts) -> PreCheck {
         match token_from_headers(&request.headers) {
             Ok(None) if self.is_optional || self.skips_cors_preflight && is_cors_preflight(request) => PreCheck::Pass,
@@ -94,7 +88,7 @@ impl Origin {
         if contexts.is_empty() {
             return Err(TokenOutcome::Invalid);
         }
-        // A client that sends a token again and again must not keep the verifier busy.
+        // A client that repeats a token must not keep the verifier busy.
         if contexts.iter().any(|contexts| self.spending.knows(&contexts.tag)) {
             return Err(TokenOutcome::Spent);
         }
@@ -111,7 +105,7 @@ impl Origin {
         })
     }
 
-    /// Those of the challenges that are accepted at this moment and that the token may answer.
+    /// The contexts of the challenges that are accepted now and match the token.
     fn contexts(&self, token: &Token) -> Vec<Contexts> {
         let (window, neighbour) = self.windows.accepted(self.clock.now());
         let windows = [Some(window), neighbour].into_iter().flatten();
@@ -129,7 +123,6 @@ impl Origin {
         contexts.collect()
     }
 
-    /// Verifies the proof, and spends the tag.
     pub(super) async fn judge(self: Arc<Self>, claim: Claim) -> TokenOutcome {
         let mut charges = Vec::new();
         for contexts in &claim.contexts {
@@ -153,7 +146,7 @@ impl Origin {
         self.known.as_ref().zip(claim.network)
     }
 
-    /// Failures count while the verifier is busy only: whoever else is behind an address needs it for honest tokens.
+    /// Failures count only while the verifier is busy, because others behind the address may have valid tokens.
     async fn verify(
         &self,
         claim: &Claim,
@@ -175,7 +168,7 @@ impl Origin {
         let is_known = known.is_some_and(|(known, network)| known.contains(&network, self.clock.now()));
         let turn = self.workers.turn(group, is_known).await;
         let turn = turn.map_err(|Overloaded| self.overloaded())?;
-        // Charged as if it failed, but not before its turn: what is not verified is not charged.
+        // Charged as failed, but only when its turn comes, so that proofs that are not verified are not charged.
         if let Some(wide) = wide {
             match self.forgeries.charge(&wide).await {
                 Ok(charge) => charges.extend(charge),
@@ -212,7 +205,7 @@ fn is_cors_preflight(request: &Parts) -> bool {
         && request.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// One subscriber may have a whole /48, and take a fresh /64 for each token.
+/// A subscriber may have a whole /48, and use a new /64 for each token.
 fn widened(network: IpNet) -> IpNet {
     match network {
         IpNet::V6(net) if net.prefix_len() > WIDE_PREFIX => {
@@ -223,7 +216,6 @@ fn widened(network: IpNet) -> IpNet {
 }
 
 impl Claim {
-    /// The work of verifying the proof in these contexts.
     fn verification(&self, contexts: &Contexts, limit: u32) -> impl FnOnce() -> bool + Send + 'static {
         let (key, token) = (self.key.clone(), self.token.clone());
         let Contexts {

@@ -1,4 +1,4 @@
-//! Rejections of an origin: a problem as in RFC 9457, or for gRPC a status in header fields and no body.
+//! Rejections as problem details (RFC 9457), or for gRPC as a status in header fields without a body.
 
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use super::outcome::TokenOutcome;
 use crate::grpc;
 use tower_quota::fields::problem_types;
 
-/// A policy whose quota is used up.
 #[derive(Clone, Copy)]
 pub(super) struct Exhausted<'a> {
     pub(super) policy: &'a str,
@@ -19,10 +18,10 @@ pub(super) struct Exhausted<'a> {
 
 pub(super) struct Rejection<'a> {
     pub(super) status: StatusCode,
-    /// The type and the title of the problem.
+    /// The type and title of the problem.
     problem: [&'static str; 2],
     detail: Option<&'static str>,
-    /// A value of google.rpc.Code.
+    /// A value of `google.rpc.Code`.
     code: u16,
     message: &'static str,
     exhausted: Option<Exhausted<'a>>,
@@ -75,7 +74,6 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// The response to a request with these fields.
     pub(super) fn response(&self, request: &HeaderMap) -> Response<Bytes> {
         match grpc::media_type(request) {
             Some(media_type) => self.grpc(media_type),
@@ -99,7 +97,7 @@ impl<'a> Rejection<'a> {
         response
     }
 
-    /// HTTP has no part in it: its status is 200.
+    /// The HTTP status is 200.
     fn grpc(&self, media_type: HeaderValue) -> Response<Bytes> {
         let message = match self.exhausted {
             Some(Exhausted { policy, .. }) => format!("{}: {policy:?}", self.message),
@@ -112,7 +110,7 @@ impl<'a> Rejection<'a> {
         if let Some(details) = self.grpc_details(&message) {
             headers.insert(grpc::DETAILS, details);
         }
-        // Of printable ASCII, only the percent sign is escaped.
+        // Only the percent sign needs escaping in printable ASCII.
         let message = HeaderValue::try_from(message.replace('%', "%25"));
         headers.insert(grpc::MESSAGE, message.expect("printable ASCII"));
         response
@@ -124,7 +122,7 @@ impl<'a> Rejection<'a> {
         None
     }
 
-    /// When to try again, and which quota is used up, as in google.rpc.
+    /// The retry delay and the exhausted quota, as `google.rpc` messages.
     #[cfg(feature = "tonic")]
     fn grpc_details(&self, message: &str) -> Option<HeaderValue> {
         use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};

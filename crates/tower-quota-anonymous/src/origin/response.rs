@@ -1,5 +1,3 @@
-//! Responses to clients: challenges, rejections, and the policy.
-
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -19,12 +17,11 @@ use tower_quota::{
     fields::{RetryAfter, merge_into},
 };
 
-/// The `Retry-After` when a proof finds no place, or a store is unavailable.
+/// `Retry-After` if the queue is full or the store is unavailable.
 const WHEN_UNAVAILABLE: Duration = Duration::from_secs(1);
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 impl Origin {
-    /// The response to a request with these fields that does not pass.
     pub(super) fn reject(&self, outcome: TokenOutcome, request: &HeaderMap) -> Response<Bytes> {
         self.log.judged(&self.policy, outcome.name());
         let wait = match outcome {
@@ -46,13 +43,13 @@ impl Origin {
         if rejection.status == StatusCode::UNAUTHORIZED {
             self.challenge(headers);
         }
-        // A gRPC status is a 200, which caches would keep.
+        // gRPC rejections have status 200, which caches would store.
         headers.insert(CACHE_CONTROL, NO_STORE);
         self.show_policy(headers);
         response
     }
 
-    /// Adds a challenge for each profile that there is a key of.
+    /// Adds a challenge for each profile that has a key.
     fn challenge(&self, headers: &mut HeaderMap) {
         let now = self.clock.now();
         let window = self.windows.current(now);
@@ -65,14 +62,12 @@ impl Origin {
         }
     }
 
-    /// The inner service has answered a request that was accepted.
     pub(super) fn answer_accepted<B>(&self, mut response: Response<B>) -> Response<OriginBody<B>> {
         self.show_policy(response.headers_mut());
         response.map(OriginBody::from)
     }
 
-    /// The inner service has answered a request that had no token. If a limit has rejected it, the client may come back
-    /// with a token.
+    /// If a limit has rejected the request, the client can retry with a token.
     pub(super) fn answer_without_token<B>(&self, mut response: Response<B>) -> Response<OriginBody<B>> {
         let decision = response.extensions().get::<Decision>();
         let is_rejected = decision.is_some_and(|decision| decision.outcome() == Outcome::Rejected);
@@ -86,7 +81,7 @@ impl Origin {
     }
 
     fn show_policy(&self, headers: &mut HeaderMap) {
-        // There is no `Retry-After` in it, so the time does not matter.
+        // The time is not used, because the field contains no `Retry-After`.
         merge_into(headers, &self.policy_field, UNIX_EPOCH);
     }
 }

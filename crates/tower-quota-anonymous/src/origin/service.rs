@@ -1,5 +1,3 @@
-//! The service: look at the token first, then call the service that was ready.
-
 use std::{
     fmt,
     sync::Arc,
@@ -19,10 +17,10 @@ use super::{
 };
 use crate::ready::take_ready;
 
-/// The service that [`OriginLayer`](super::OriginLayer) makes: passes a request on to `S` if its token is valid and
-/// unspent, and, where tokens are optional, if it has none.
+/// The service of [`OriginLayer`](super::OriginLayer), which forwards requests with a valid, unspent token to `S`.
 ///
-/// It is ready when `S` is, and a rejection is a response: the error type is that of `S`. Clones share what is spent.
+/// If tokens are optional, requests without one are forwarded, too. The service is ready when `S` is. Rejections are
+/// responses, so the error type is that of `S`. Clones share spent tags.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -40,7 +38,7 @@ use crate::ready::take_ready;
 /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
 /// let service = layer.layer(inner);
 /// assert_eq!(service.clone().oneshot(Request::new(())).await?.status(), 401);
-/// // No layer looks for tokens in front of the inner service.
+/// // Calls of the inner service need no token.
 /// assert_eq!(service.into_inner().oneshot(Request::new(())).await?.status(), 200);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
@@ -63,17 +61,17 @@ impl<S> Layer<S> for OriginLayer {
 }
 
 impl<S> OriginService<S> {
-    /// The inner service. Nothing that is called on it needs a token.
+    /// Returns a reference to the inner service. Calls of it need no token.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service. Nothing that is called on it needs a token.
+    /// Returns a mutable reference to the inner service. Calls of it need no token.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -105,7 +103,7 @@ where
                 held: Some((take_ready(&mut self.inner), Request::from_parts(parts, body))),
             },
             PreCheck::Rejected(outcome) => {
-                // A service that is ready may hold a place in a queue.
+                // The ready inner service may hold a permit; release it, because this request does not call it.
                 drop(take_ready(&mut self.inner));
                 State::rejected(outcome, &parts.headers, &origin)
             }

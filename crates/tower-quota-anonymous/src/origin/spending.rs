@@ -1,5 +1,3 @@
-//! Spends tags, each once: over all instances in a store that they share, or in the memory of this process.
-
 use std::time::Duration;
 
 use super::tags::{Entry, Reservation, Tags};
@@ -9,21 +7,16 @@ use tower_quota::{
     clock::{Clock, Timestamp},
 };
 
-/// A tag in its context.
 #[derive(Clone)]
 pub(super) struct TagInContext {
     key: PartitionKey,
     id: PartitionId,
 }
 
-/// The result of spending a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spent {
-    /// It was spent before.
     Before,
-    /// It is spent now.
     Now,
-    /// It is not known if it was.
     Unknown,
 }
 
@@ -35,22 +28,22 @@ pub(super) struct Spending {
 }
 
 impl Spending {
-    /// All origins share the tags of a context, so this is not a setting.
+    /// Not configurable, because all origins share the tags of a context.
     const SCOPE: &str = "tower-quota privacy-pass spent tags";
 
-    /// A tag is accepted again after its `lifetime`. Without a `shared` limiter, each process has its own tags.
+    /// A tag can be spent again after `lifetime`. Without a `shared` limiter, tags are per process.
     pub(super) fn new(
         tags: Tags,
         shared: Option<LimiterBuilder>,
         clock: &Clock,
         lifetime: Duration,
     ) -> Result<Self, ConfigError> {
-        // A bucket that holds one unit, which comes back when no origin accepts the tag any more. A fixed window would end at
-        // a border of its own, and accept the tag once more behind it.
+        // A bucket with one unit that is restored when no origin accepts the tag anymore. A fixed window would reset at
+        // its own boundary, and accept the tag once more.
         let once = QuotaPolicy::new("spent tag", 1, lifetime)
             .with_burst_capacity(1)
             .with_algorithm(Algorithm::TokenBucket);
-        // The origin looks at its own memory before it asks the store, so a rejection cache would hold nothing more.
+        // A rejection cache would be redundant, because the origin checks its memory before it calls the store.
         let build = |limiter: LimiterBuilder| {
             let limiter = limiter.scope(Self::SCOPE).policy(once).rejection_cache(0);
             limiter.clock(clock.clone()).build()
@@ -63,7 +56,7 @@ impl Spending {
         })
     }
 
-    /// The name of a tag in its context, and nothing else: all layers that accept the context see each other's spent tags.
+    /// Contains only the context and the tag, so that all layers that accept the context share its spent tags.
     pub(super) fn tag(&self, presentation_context: &[u8], tag: &[u8]) -> TagInContext {
         let context = PartitionKey::new("presentation context", presentation_context);
         let key = context.and(PartitionKey::new("tag", tag));
@@ -71,12 +64,11 @@ impl Spending {
         TagInContext { key, id }
     }
 
-    /// Returns `true` if this process knows that the tag is spent. It does not ask the store.
+    /// Checks only the memory of this process, not the store.
     pub(super) fn knows(&self, tag: &TagInContext) -> bool {
         self.tags.knows(tag.id, self.clock.now())
     }
 
-    /// Spends a tag.
     pub(super) async fn spend(&self, tag: &TagInContext, log: &TokenTelemetry) -> Spent {
         let now = self.clock.now();
         let reservation = match self.tags.enter(tag.id, now) {
@@ -88,7 +80,7 @@ impl Spending {
             return self.spend_here(reservation, now, log);
         };
         match limiter.check(&tag.key).await.outcome() {
-            // The store knows it now; so does this process, as long as it has room.
+            // The tag is in the store, and in this process's memory as long as there is room.
             Outcome::Allowed => Spent::Now,
             Outcome::FailedOpen => self.spend_here(reservation, now, log),
             Outcome::FailedClosed => {
@@ -101,7 +93,7 @@ impl Spending {
         }
     }
 
-    /// This process alone decides.
+    /// Decides without the shared store.
     fn spend_here(&self, reservation: Option<Reservation>, now: Timestamp, log: &TokenTelemetry) -> Spent {
         match reservation {
             Some(reservation) => {

@@ -1,4 +1,5 @@
-//! Tags that this process has seen. None of them is forgotten while its challenge may be accepted.
+//! Tags that this process has seen. Tags are never evicted while their challenge may be accepted, unless a shared store
+//! has them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,34 +13,31 @@ use foldhash::fast::RandomState;
 use crate::mutex::Mutex;
 use tower_quota::{PartitionId, clock::Timestamp};
 
-/// The tags of the tokens that came to this process, at most so many.
-///
-/// Those that a shared store knows, too, make room for others; those that only this process knows never do.
+/// A bounded set of tags. Tags that are also in a shared store are evicted for new ones; other tags are not.
 #[derive(Clone)]
 pub(super) struct Tags(Arc<Mutex<State>>);
 
 struct State {
     known: HashMap<PartitionId, (), RandomState>,
-    /// Only this process knows that they are spent. In both queues, those that are forgotten first stand in front.
+    /// Tags that only this process knows. Both queues are sorted by expiry.
     own: VecDeque<(Timestamp, PartitionId)>,
-    /// A shared store knows it, too.
+    /// Tags that a shared store also knows.
     shared: VecDeque<(Timestamp, PartitionId)>,
     capacity: usize,
     lifetime: Duration,
 }
 
-/// The result of noting a tag.
 pub(super) enum Entry {
-    /// It was not known, and is now.
+    /// The tag was added.
     New(Reservation),
-    /// It was known.
+    /// The tag was known.
     Spent,
-    /// There is no room for it.
+    /// There is no room for the tag.
     Full,
 }
 
-/// A tag that this process has noted, and about which it asks a store. Unless its answer differs, the store knows
-/// that it is spent; also if the request was cancelled, since the store may have noted the tag.
+/// A tag that this process has added and is spending in a store. Unless the outcome differs, including if the request
+/// is cancelled, the store is assumed to have the tag.
 pub(super) struct Reservation {
     tags: Tags,
     tag: PartitionId,
@@ -47,7 +45,7 @@ pub(super) struct Reservation {
     keeper: Keeper,
 }
 
-/// The places that know of a spent tag.
+/// Where a spent tag is stored.
 #[derive(Clone, Copy)]
 enum Keeper {
     None,
@@ -66,14 +64,13 @@ impl Tags {
         })))
     }
 
-    /// Returns `true` if the tag is spent, as far as this process knows.
     pub(super) fn knows(&self, tag: PartitionId, now: Timestamp) -> bool {
         let mut state = self.0.lock();
         state.forget_expired(now);
         state.known.contains_key(&tag)
     }
 
-    /// Notes a tag, of equal ones that come at the same time only the first.
+    /// Adds a tag. Of concurrent calls for the same tag, only the first succeeds.
     pub(super) fn enter(&self, tag: PartitionId, now: Timestamp) -> Entry {
         let mut state = self.0.lock();
         state.forget_expired(now);
@@ -105,7 +102,7 @@ impl State {
         }
     }
 
-    /// Makes room by the oldest tag that a shared store knows, if there is one.
+    /// Evicts the oldest tag that a shared store also knows, if any.
     fn forget_shared(&mut self) -> bool {
         let oldest = self.shared.pop_front();
         oldest.is_some_and(|(_, tag)| self.known.remove(&tag).is_some())
@@ -113,7 +110,7 @@ impl State {
 }
 
 impl Reservation {
-    /// Only this process knows that the tag is spent.
+    /// Marks the tag as known only to this process.
     pub(super) fn keep(mut self) {
         self.keeper = Keeper::ThisProcess;
     }

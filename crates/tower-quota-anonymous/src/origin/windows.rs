@@ -1,26 +1,26 @@
-//! The windows in which challenges are accepted. They follow from settings and time alone, so that all instances agree.
+//! The windows in which challenges are accepted. Derived only from settings and time, so that all instances agree.
 
 use std::time::Duration;
 
 use crate::{Profile, TokenChallenge};
 use tower_quota::clock::Timestamp;
 
-/// The windows of one policy, each with a challenge of its own. Windows begin at multiples of their length since 1970.
+/// Windows begin at multiples of their length since the Unix epoch. Each has its own challenge.
 pub(super) struct Windows {
     /// The challenge without contexts.
     template: TokenChallenge,
-    /// Keys for the contexts, derived from the secret of the origin.
+    /// Derives the contexts; derived from the secret of the origin.
     redemption_key: [u8; 32],
     credential_key: [u8; 32],
     policy: Vec<u8>,
     length: Duration,
-    /// The number of windows for which a credential is valid, if that has an end.
+    /// The lifetime of credentials in windows, if limited.
     credential_windows: Option<u64>,
     grace: Duration,
     skew: Duration,
 }
 
-/// The window with this number, counted since 1970.
+/// The number of a window since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window(u64);
 
@@ -34,7 +34,7 @@ impl Windows {
         (grace, skew): (Duration, Duration),
     ) -> Self {
         let derive = |context: &str| blake3::derive_key(context, secret);
-        // `build()` rejects names of more than 128 bytes.
+        // `build()` rejects names longer than 128 bytes.
         let mut field = (policy.len() as u16).to_be_bytes().to_vec();
         field.extend_from_slice(policy.as_bytes());
         Self {
@@ -49,8 +49,8 @@ impl Windows {
         }
     }
 
-    /// The window of this moment, and its neighbour if that is accepted, too: the last one for the time of grace, and the
-    /// next one within the skew of clocks. Never both: `build()` sees to it.
+    /// The current window, and the previous one during the grace period or the next one within the clock skew. Never
+    /// both, which `build()` ensures.
     pub(super) fn accepted(&self, now: Timestamp) -> (Window, Option<Window>) {
         let window = self.current(now);
         let passed = now.micros_since(self.start(window));
@@ -71,19 +71,18 @@ impl Windows {
         Timestamp::from_micros(window.0.saturating_mul(micros(self.length)))
     }
 
-    /// The rest of the current window.
     pub(super) fn left(&self, now: Timestamp) -> Duration {
         let next = Window(self.current(now).0 + 1);
         Duration::from_micros(self.start(next).micros_since(now))
     }
 
-    /// For how long the challenge of this moment is accepted.
+    /// The time for which the current challenge is accepted.
     pub(super) fn max_age(&self, now: Timestamp) -> Duration {
         self.left(now) + self.grace
     }
 
-    /// The time for which a tag is kept: from its first use, perhaps early by the skew of two clocks, to the end of grace
-    /// by the slowest of them. It depends on the window alone, so that all layers that accept a context keep its tags alike.
+    /// The time from the earliest use of a tag, early by the skew of two clocks, to the end of grace by the slowest
+    /// clock. Depends only on the window, so that all layers that accept a context keep its tags equally long.
     pub(super) fn tag_lifetime(length: Duration) -> Duration {
         length * 2
     }
@@ -92,7 +91,6 @@ impl Windows {
         self.length
     }
 
-    /// The challenge of a window for tokens of this profile.
     pub(super) fn challenge(&self, profile: Profile, window: Window) -> TokenChallenge {
         let length = self.length.as_secs();
         let context = self.context(&self.redemption_key, length, window.0);
