@@ -1,5 +1,5 @@
-//! Threads for arithmetic on curves, which takes milliseconds of a core, and the queue before them: address groups take
-//! turns, and no group fills the queue.
+//! Threads for curve arithmetic, which takes milliseconds of CPU time, and a fair queue in which address groups take
+//! turns.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -14,14 +14,14 @@ use tokio::{sync::oneshot, task};
 
 use super::{mutex::Mutex, settings::check};
 
-/// The addresses that share one line. Requests without an address share one, too.
+/// Addresses that share one line of the queue, `None` for requests without an address.
 type Group = Option<IpNet>;
 
 const STRANGERS: usize = 0;
-/// The groups from which valid requests came recently.
+/// Groups with recent valid requests.
 const KNOWN: usize = 1;
 
-/// Works on at most `threads` blocking threads, behind at most `max_waiting` requests.
+/// Uses at most `threads` blocking threads, with at most `max_waiting` queued requests.
 #[derive(Clone)]
 pub(super) struct Workers(Arc<Mutex<Queue>>);
 
@@ -31,16 +31,16 @@ struct Queue {
     max_waiting: usize,
     classes: [Class; 2],
     next_class: usize,
-    /// Numbers waiters and turns.
+    /// For waiters and turns.
     next_number: u64,
 }
 
-/// The lines of one class. Each group in it has one line and one turn.
+/// Each group has one line and one turn.
 #[derive(Default)]
 struct Class {
     lines: HashMap<Group, Line>,
     turns: BTreeMap<u64, Group>,
-    /// The length of each line.
+    /// Ordered by length.
     lengths: BTreeSet<(usize, Group)>,
     waiting: usize,
 }
@@ -50,20 +50,20 @@ struct Line {
     waiters: VecDeque<Waiter>,
 }
 
-/// Dropping the sender tells the waiter that it has lost its place.
+/// Dropping the sender notifies the waiter that it was displaced.
 struct Waiter {
     number: u64,
     turn: oneshot::Sender<Turn>,
 }
 
-/// There is no thread and no place for a request.
+/// The queue is full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Overloaded;
 
-/// One of the threads. Dropping it passes the thread on to the next waiter.
+/// One of the threads. Dropping it passes the thread to the next waiter.
 pub(super) struct Turn(Workers);
 
-/// A place in the queue, which its drop leaves.
+/// A queue position, which is left on drop.
 struct Place<'a> {
     workers: &'a Workers,
     class: usize,
@@ -75,8 +75,7 @@ impl Workers {
     const THREADS: RangeInclusive<usize> = 1..=1_024;
     const QUEUED: RangeInclusive<usize> = 0..=1 << 16;
 
-    /// The workers of an issuer or an origin, where the setting of the threads has this name. The usual number of threads
-    /// is one less than there are cores: the others answer requests meanwhile.
+    /// `name` is the setting for the threads. By default, one core is left for other requests.
     pub(super) fn configured(name: &str, threads: Option<usize>, max_queued: Option<usize>) -> Result<Self, String> {
         let threads = threads.unwrap_or_else(|| {
             let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -99,13 +98,12 @@ impl Workers {
         })))
     }
 
-    /// The number of requests that may be worked on or wait at a time.
+    /// The number of requests that can run or wait.
     pub(super) fn capacity(&self) -> usize {
         let queue = self.0.lock();
         queue.threads + queue.max_waiting
     }
 
-    /// Returns `true` if at least half of the requests are there that may be worked on or wait at a time.
     pub(super) fn is_half_full(&self) -> bool {
         let queue = self.0.lock();
         2 * (queue.threads - queue.idle + queue.waiting()) >= queue.threads + queue.max_waiting
@@ -113,13 +111,13 @@ impl Workers {
 
     /// Waits for a thread.
     ///
-    /// If the queue is full, a newcomer takes the last place of the longest line, if that is longer than its own will be.
-    /// Half of the places are reserved for known groups: below that, they take one of any stranger, and strangers take
-    /// none of theirs; above it, any line of a stranger is as good as theirs.
+    /// If the queue is full, a newcomer displaces the last waiter of the longest line, if that line is longer than its
+    /// own will be. Half of the queue is reserved for known groups. While they use less than that, they displace any
+    /// stranger, and strangers cannot displace them. Beyond that, strangers and known groups are treated alike.
     ///
     /// # Errors
     ///
-    /// `Overloaded` for a newcomer that finds no place, and for a waiter that loses it.
+    /// Returns `Overloaded` for a newcomer that cannot be queued, and for a displaced waiter.
     pub(super) async fn turn(&self, group: Group, is_known: bool) -> Result<Turn, Overloaded> {
         let (place, turn) = {
             let mut queue = self.0.lock();
@@ -142,11 +140,10 @@ impl Workers {
         turn
     }
 
-    /// A thread has finished.
     fn pass_on(&self) {
         let next = self.0.lock().next();
         if let Some(waiter) = next {
-            // A waiter that is gone drops its turn, which goes to the next one.
+            // A cancelled waiter drops its turn, which passes it to the next one.
             let _ = waiter.turn.send(Turn(self.clone()));
         }
     }
@@ -174,13 +171,13 @@ impl Queue {
         Ok((number, receiver))
     }
 
-    /// The class that makes room for a newcomer of this class whose line has this length.
+    /// The class to displace from, for a newcomer of `class` whose line would have this length.
     fn victims(&self, class: usize, length: usize) -> Result<usize, Overloaded> {
         let (reserved, known) = (self.max_waiting / 2, self.classes[KNOWN].waiting);
         if class == KNOWN && known < reserved {
             return Ok(STRANGERS);
         }
-        // A line that is shorter by one would take the place back, and no waiter would come to its turn.
+        // A line that is shorter by only one would take the place back, so that no waiter would ever get a turn.
         let mut shortest = [length + 2; 2];
         if class == STRANGERS {
             shortest[KNOWN] = if known > reserved { length + 1 } else { usize::MAX };
@@ -192,7 +189,7 @@ impl Queue {
         victims.max_by_key(|class| longest[*class]).ok_or(Overloaded)
     }
 
-    /// The next waiter, or one more idle thread. Both classes are served in turns while both wait.
+    /// Returns the next waiter, or marks the thread as idle. The classes alternate while both have waiters.
     fn next(&mut self) -> Option<Waiter> {
         let turn = self.number();
         let first = self.next_class;
@@ -222,7 +219,7 @@ impl Class {
         self.waiting += 1;
     }
 
-    /// The first waiter of the line whose turn it is; the rest of that line has this turn.
+    /// The remaining line keeps this turn.
     fn pop(&mut self, next_turn: u64) -> Option<Waiter> {
         let (_, group) = self.turns.pop_first()?;
         let waiter = self.take(group, 0);
@@ -237,7 +234,7 @@ impl Class {
         self.lengths.last().map_or(0, |(length, _)| *length)
     }
 
-    /// The last waiter of the longest line loses its place.
+    /// Displaces the last waiter of the longest line.
     fn displace(&mut self) {
         if let Some((longest, group)) = self.lengths.last().copied() {
             drop(self.take(group, longest - 1));
@@ -268,7 +265,7 @@ impl Class {
 }
 
 impl Turn {
-    /// Does the work on a blocking thread. Work of a request that was cancelled keeps its thread until it is done.
+    /// Runs on a blocking thread, which stays in use until the work is done, even if the request is cancelled.
     pub(super) async fn run<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -278,7 +275,7 @@ impl Turn {
             drop(self);
             done
         });
-        // The work does not panic; if it did, there would be no answer.
+        // Only fails if the work panics, which it does not.
         work.await.map_err(|_| Overloaded)
     }
 }
@@ -325,7 +322,7 @@ mod tests {
         }
     }
 
-    /// A failed test shows what it has printed: the last start makes the same input again.
+    /// Prints the seed on failure, to reproduce the input.
     fn for_many(cases: usize, property: impl Fn(&mut Random)) {
         for _ in 0..cases {
             let start = RandomState::new().hash_one(0_u8);
@@ -343,7 +340,6 @@ mod tests {
         spawn(async move { workers.turn(group(number), is_known).await }.boxed())
     }
 
-    /// A request of this group that waits.
     fn enter(workers: &Workers, number: u8, is_known: bool) -> Waiting {
         let mut waiting = request(workers, number, is_known);
         assert!(waiting.poll().is_pending());
@@ -354,14 +350,14 @@ mod tests {
         has_lost(&mut request(workers, number, is_known))
     }
 
-    /// The only thread, taken.
+    /// A pool whose only thread is in use.
     fn busy(max_waiting: usize) -> (Workers, Turn) {
         let workers = Workers::new(1, max_waiting);
         let turn = workers.turn(None, false).now_or_never().unwrap().ok().unwrap();
         (workers, turn)
     }
 
-    /// Lets all who wait have their turn, and returns them in this order.
+    /// Serves all waiters, and returns them in order.
     fn served<T: Copy>(mut turn: Turn, mut waiting: Vec<(T, Waiting)>) -> Vec<T> {
         let mut order = Vec::new();
         loop {
@@ -404,12 +400,12 @@ mod tests {
         let waiting = waiting.chain(of_two.map(|waiting| (2, waiting))).chain(later);
         let mut waiting: Vec<_> = waiting.collect();
         waiting.retain_mut(|(_, waiting)| !has_lost(waiting));
-        // Each has one now, and none displaces another.
+        // Each group has one now, so none displaces another.
         assert!(finds_no_place(&workers, 5, false));
         assert_eq!(served(turn, waiting), [1, 2, 3, 4]);
     }
 
-    /// A thousand addresses with a token each are not more than all strangers together, and not less.
+    /// A thousand addresses with one token each get as much as all strangers together.
     #[tokio::test]
     async fn known_groups_and_strangers_have_half_of_the_places_and_of_the_turns_each() {
         for is_first_known in [false, true] {
@@ -445,7 +441,7 @@ mod tests {
         drop((turn, waiting));
     }
 
-    /// On a runtime of one thread, work that blocked it would stop everything.
+    /// On a single-threaded runtime, blocking work would stop everything.
     #[tokio::test]
     async fn work_blocks_no_thread_of_the_runtime() {
         let workers = Workers::new(1, 1);
@@ -472,7 +468,7 @@ mod tests {
         let next = enter(&workers, 2, false);
         drop(release);
         drop(next.await.ok().unwrap());
-        // A turn that was given to a waiter which never looked goes on to the next one.
+        // A turn granted to a waiter that was never polled again passes to the next one.
         let turn = workers.turn(None, false).now_or_never().unwrap().ok().unwrap();
         let waiting = enter(&workers, 1, false);
         drop(turn);
@@ -492,8 +488,8 @@ mod tests {
         assert!(class.lengths.first().is_none_or(|(length, _)| *length > 0));
     }
 
-    /// No request waits while a thread is idle, the queue is never longer than it may be, all its parts agree, and a
-    /// newcomer is rejected only where its line is about as long as any other that could make room.
+    /// No request waits while a thread is idle, the queue respects its bound, its parts are consistent, and a newcomer
+    /// is rejected only if its line is about as long as any other that could make room.
     #[test]
     fn the_queue_stays_within_its_bounds_and_forgets_no_waiter() {
         for_many(300, |random| {

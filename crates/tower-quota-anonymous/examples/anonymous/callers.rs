@@ -1,4 +1,4 @@
-//! Clients of the issuer and the origin. Each notes what it sends.
+//! Clients of the issuer and the origin, which record what they send.
 
 use std::{
     fmt::Write as _,
@@ -23,7 +23,7 @@ use tower_quota_anonymous::{
 
 use super::{Failure, servers::Site};
 
-/// A client of HTTP that notes what it sends, and logs in where it is told to.
+/// An HTTP client that records requests and responses, and optionally logs in.
 #[derive(Clone)]
 pub(crate) struct Wire {
     http: Client<HttpConnector, Full<Bytes>>,
@@ -47,7 +47,7 @@ impl Wire {
         Self { login, ..self }
     }
 
-    /// Writes what was sent up to now.
+    /// Prints the recorded messages.
     pub(crate) fn write(&self, out: &mut impl Write) -> Result<(), Failure> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(lines.drain(..).try_for_each(|line| writeln!(out, "  {line}"))?)
@@ -87,7 +87,7 @@ pub(crate) fn get(origin: &str) -> Result<Request<Full<Bytes>>, Failure> {
     Ok(Request::get(format!("http://{origin}/")).body(Full::default())?)
 }
 
-/// A client that answers challenges: it logs in at the issuer, and nowhere else.
+/// Returns a client that answers challenges, and logs in only at the issuer.
 pub(crate) fn client(site: &Site, login: &'static str, wire: &Wire) -> Result<TokenClient<Wire>, Failure> {
     Ok(tokens(site, login, wire)?.layer(wire.clone()))
 }
@@ -101,7 +101,7 @@ fn tokens(site: &Site, login: &'static str, wire: &Wire) -> Result<TokenClientLa
     Ok(TokenClientLayer::builder().issuer(issuer).build()?)
 }
 
-/// A token that the client has made and not sent.
+/// Returns a token that the client has made but not sent.
 pub(crate) async fn unspent_token(site: &Site, login: &'static str) -> Result<Token, Failure> {
     let (wire, made) = (Wire::new(login), Arc::new(Mutex::new(None)));
     let tokens = tokens(site, login, &wire)?;
@@ -122,7 +122,7 @@ pub(crate) async fn unspent_token(site: &Site, login: &'static str) -> Result<To
     Ok(token.ok_or("the origin has not challenged the request")?)
 }
 
-/// A request for a credential, as a client sends it.
+/// Returns the content of a credential request.
 pub(crate) fn message(site: &Site) -> Result<Vec<u8>, Failure> {
     let key = site.keys.iter().next().ok_or("the issuer has no key")?;
     Ok(CredentialRequest::new(key.public_key(), b"to be looked at")?.to_message())

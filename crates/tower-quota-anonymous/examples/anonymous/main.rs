@@ -1,16 +1,15 @@
-//! Anonymous callers, each with a quota of its own: an issuer, an origin of two instances, and clients, in one program.
+//! Anonymous callers with individual quotas: an issuer, an origin with two instances, and clients in one program.
 //!
 //! ```sh
 //! cargo run --package tower-quota-anonymous --example anonymous
 //! ```
 //!
-//! Prints each message: a rejection by address, which carries a challenge; the issuance of a credential; requests that pass
-//! with a token; the one that the client does not send any more; a token that the other instance rejects, because it is
-//! spent.
+//! Prints each message: a rejection by address with a challenge, the issuance of a credential, requests with tokens, a
+//! request that the client does not send, and a spent token that the other instance rejects.
 //!
-//! With `-- --serve` the servers go on, and the program prints `curl` lines to look at each message. `PORT` sets the port of
-//! the issuer, and the two after it are those of the origin; 0 takes free ones. `REDIS_URL` says where the spent tokens and the
-//! limits are; without it, they are in memory.
+//! With `-- --serve`, the servers keep running, and the program prints `curl` commands for each message. `PORT` sets
+//! the port of the issuer; the origin uses the next two ports. With 0, free ports are used. `REDIS_URL` sets the store
+//! for spent tokens and limits; by default, they are in memory.
 
 mod callers;
 mod servers;
@@ -53,7 +52,7 @@ pub(crate) async fn listen(port: u16) -> Result<TcpListener, Failure> {
     Ok(listener.map_err(|error| format!("port {port}: {error}; PORT sets another one"))?)
 }
 
-/// Sends the requests of the tour and prints each of them.
+/// Sends and prints the requests of the tour.
 pub(crate) async fn tell(site: &Site, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(out, "Issuer: http://{}", site.issuer)?;
     writeln!(out, "Origin: http://{} and http://{}", site.origins[0], site.origins[1])?;
@@ -85,7 +84,7 @@ pub(crate) async fn tell(site: &Site, out: &mut impl Write) -> Result<(), Failur
     replay(site, out).await
 }
 
-/// Sends requests until the client has no token left.
+/// Sends requests until the client has no tokens left.
 async fn spend_all(site: &Site, login: &'static str, out: &mut impl Write) -> Result<(), Failure> {
     let wire = Wire::new(login);
     let client = client(site, login, &wire)?;
@@ -121,7 +120,7 @@ async fn replay(site: &Site, out: &mut impl Write) -> Result<(), Failure> {
     wire.write(out)
 }
 
-/// The fields of a rejection, and what its challenge asks for.
+/// Prints the fields of a rejection and the contents of its challenge.
 fn describe(headers: &HeaderMap, out: &mut impl Write) -> Result<(), Failure> {
     for name in ["retry-after", "ratelimit-policy", "www-authenticate"] {
         for value in headers.get_all(name) {
@@ -157,7 +156,7 @@ fn expect(status: StatusCode, expected: StatusCode) -> Result<(), Failure> {
     }
 }
 
-/// Commands that send each of the messages once more.
+/// Prints commands that send each of the messages again.
 async fn show_messages(site: &Site, out: &mut impl Write) -> Result<(), Failure> {
     let (issuer, [first, second]) = (&site.issuer, &site.origins);
     let token = token_to_header_value(&unspent_token(site, "dave").await?);

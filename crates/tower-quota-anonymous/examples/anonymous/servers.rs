@@ -1,4 +1,4 @@
-//! The issuer, and an origin of two instances.
+//! The issuer, and an origin with two instances.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -13,15 +13,15 @@ use tower_quota_anonymous::{AcceptedToken, Directory, Issuer, KeySet, OriginLaye
 
 use super::{Failure, listen};
 
-/// The tokens of a credential in an hour.
+/// Tokens per credential and hour.
 pub(crate) const LIMIT: u32 = 3;
 
-/// The requests of an address in an hour without a token.
+/// Requests without a token per address and hour.
 pub(crate) const ADDRESS: u64 = 2;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// All servers, and where they are: hosts with ports.
+/// All servers and their hosts, with ports.
 pub(crate) struct Site {
     pub(crate) issuer: String,
     pub(crate) origins: [String; 2],
@@ -33,7 +33,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Starts the servers. Their counts are in this Redis, or in memory.
+    /// Starts the servers. Counts are stored in this Redis, or in memory.
     pub(crate) async fn start(port: u16, redis_url: Option<String>) -> Result<Self, Failure> {
         let following = |offset| {
             if port == 0 {
@@ -49,12 +49,13 @@ impl Site {
         let [first, second] = names;
         let (name, names) = (issuer.local_addr()?.to_string(), [first?, second?]);
 
-        // Issuer and origins need the same keys, and all instances the same secret: a program has both from a secret store.
+        // Issuer and origins need the same keys, and all instances the same secret. In production, load both from a
+        // secret store.
         let mut keys = KeySet::new();
         keys.insert(keys.generate(Profile::P256)?, ..);
         let mut servers = JoinSet::new();
         serve(&mut servers, issuer, issuer_routes(keys.clone())?);
-        // The instances share this store, the keys and the secret. In production the store is a Redis that evicts nothing.
+        // The instances share this store, the keys and the secret. In production, use a Redis without eviction.
         let in_memory = MemoryStore::new();
         for instance in instances {
             let routes = match &redis_url {
@@ -81,7 +82,7 @@ impl Site {
     }
 }
 
-/// The account that authentication puts into a request to the issuer.
+/// The account that authentication inserts into a request to the issuer.
 #[derive(Clone)]
 struct Account(String);
 
@@ -91,7 +92,7 @@ impl ToPartitionKey for Account {
     }
 }
 
-/// An issuer that gives one credential a day to each account: the only ones who know who the clients are.
+/// The issuer grants each account one credential per day, and is the only server that knows the clients.
 fn issuer_routes(keys: KeySet) -> Result<Router, Failure> {
     let ration = RateLimitLayer::builder(MemoryStore::new())
         .scope("credentials")
@@ -106,7 +107,7 @@ fn issuer_routes(keys: KeySet) -> Result<Router, Failure> {
         .layer(middleware::map_request(log_in)))
 }
 
-/// Stands for a real authentication: it believes the name of any account.
+/// A stand-in for authentication, which trusts any account name.
 async fn log_in(mut request: Request) -> Request {
     let value = request.headers().get(header::AUTHORIZATION);
     let login = value.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
@@ -116,7 +117,7 @@ async fn log_in(mut request: Request) -> Request {
     request
 }
 
-/// A service that counts requests with a token by the token, and all others by their address.
+/// Counts requests with a token by the token, and others by address.
 fn origin_routes(issuer: &str, names: &[String], keys: KeySet, store: impl Store + Clone) -> Result<Router, Failure> {
     let origin = OriginLayer::builder(issuer, b"thirty-two bytes that are secret").keys(keys);
     let origin = names.iter().fold(origin, |origin, name| origin.origin(name));

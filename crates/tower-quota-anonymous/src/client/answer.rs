@@ -1,5 +1,3 @@
-//! From the challenges of an origin to a token: what may be answered, with which credential, and with which nonce.
-
 use std::sync::Arc;
 
 use http::{HeaderMap, Uri, header};
@@ -14,7 +12,7 @@ use super::{
 };
 use crate::{Challenge, Credential, CredentialRequest, Issuer, Profile, PublicKey, Token, TokenChallenge};
 
-/// A challenge that the client may answer.
+/// A challenge that passed all checks.
 #[derive(Clone)]
 struct Question {
     challenge: TokenChallenge,
@@ -26,7 +24,7 @@ struct Question {
 }
 
 impl TokenClientLayer {
-    /// A token for the first of the challenges that this client answers; `None` if there is none.
+    /// Returns a token for the first challenge that this client answers, or `None`.
     pub(super) async fn answer(&self, challenges: &[Challenge], origin: &str) -> Result<Option<Token>, NoToken> {
         for challenge in challenges {
             let Some(question) = self.question(challenge, origin) else {
@@ -43,11 +41,11 @@ impl TokenClientLayer {
         Ok(None)
     }
 
-    /// Checks a challenge by RFC 9577 and by the client's own bounds.
+    /// Checks a challenge as required by RFC 9577 and by the client's own limits.
     fn question(&self, challenge: &Challenge, origin: &str) -> Option<Question> {
         let asked = challenge.token_challenge().ok()?;
         let profile = asked.profile()?;
-        // A challenge for any origin could have been relayed from anywhere.
+        // A challenge without an origin could have been relayed from anywhere.
         if asked.origins().next().is_none() || !asked.is_for(origin) {
             return None;
         }
@@ -68,7 +66,7 @@ impl TokenClientLayer {
         })
     }
 
-    /// A nonce of a credential, which is fetched where there is none.
+    /// Fetches a credential if there is none.
     async fn reserved(&self, question: &Question, key: &PublicKey) -> Result<Reserved, NoToken> {
         let request_context = question.challenge.request_context(&key.key_id());
         let name = ContextName::of(&request_context);
@@ -76,12 +74,12 @@ impl TokenClientLayer {
             return Ok(reserved);
         }
         let mut issuing = Arc::clone(&question.state.issuing).lock_owned().await;
-        // Another request may have fetched it meanwhile.
+        // Checked again, because another request may have fetched it.
         if let Some(reserved) = self.reserve(question, key, name).await? {
             return Ok(reserved);
         }
         let (layer, own_question, own_key) = (self.clone(), question.clone(), key.clone());
-        // A task of its own: the issuer counts the credential, so it is kept if the request is cancelled.
+        // In a task, so that the credential, which the issuer has counted, is kept even if the request is cancelled.
         let fetching = spawn(async move {
             let fetched = layer
                 .fetch(&own_question, &own_key, request_context, &mut issuing)
@@ -107,7 +105,6 @@ impl TokenClientLayer {
         })
     }
 
-    /// Fetches a new credential and saves it.
     async fn fetch(
         &self,
         question: &Question,
@@ -156,14 +153,14 @@ async fn present(question: Question, key: PublicKey, reserved: Reserved) -> Resu
     blocking(present).await?.map_err(NoToken::Storage)
 }
 
-/// Arithmetic of some milliseconds, which is not for a thread that has other requests to see to.
+/// Takes milliseconds of CPU time, so it must not run on an async worker thread.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, NoToken> {
     spawn_blocking(work)
         .await
         .map_err(|error| NoToken::Storage(error.into()))
 }
 
-/// The origin that a request is for, as challenges name it: a host, with a port where it is not the usual one.
+/// Returns the origin of a request as challenges name it: a host, with a port unless it is the default port.
 pub(super) fn origin_of(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let host = match authority(uri) {
         Some((host, port)) => {

@@ -1,12 +1,10 @@
-//! Settings of a client of anonymous tokens.
-
 use std::{fmt, ops::RangeInclusive, sync::Arc};
 
 use super::{CredentialStorage, MemoryCredentials, Settings, TokenClientLayer, TrustedIssuer, known::Known};
 use crate::{BuildError, Profile, TokenChallenge, settings::check};
 use tower_quota::clock::Clock;
 
-/// Settings of a [`TokenClientLayer`]. An issuer is needed; all else has a default.
+/// A builder for [`TokenClientLayer`]. At least one issuer is required.
 ///
 /// ```
 /// use tower_quota_anonymous::{TokenClientLayer, TokenClientLayerBuilder};
@@ -26,7 +24,7 @@ pub struct TokenClientLayerBuilder {
 }
 
 impl TokenClientLayer {
-    /// Settings of a client.
+    /// Returns a builder for a client.
     pub fn builder() -> TokenClientLayerBuilder {
         TokenClientLayerBuilder {
             issuers: Vec::new(),
@@ -42,44 +40,44 @@ impl TokenClientLayerBuilder {
     const RATE_LIMITS: RangeInclusive<u32> = 1..=1 << 24;
     const ORIGINS: RangeInclusive<usize> = 1..=1_000_000;
 
-    /// An issuer whose credentials are used; one call for each. Challenges of all others are not answered.
+    /// Adds an issuer whose credentials are used. Challenges of other issuers are not answered.
     pub fn issuer(mut self, issuer: TrustedIssuer) -> Self {
         self.issuers.push(issuer);
         self
     }
 
-    /// Sets the storage of credentials and of their used nonces. Default: [`MemoryCredentials`].
+    /// Sets the storage of credentials and used nonces. Default: [`MemoryCredentials`].
     pub fn storage(mut self, storage: impl CredentialStorage) -> Self {
         self.storage = Some(Arc::new(storage));
         self
     }
 
-    /// The largest limit that is believed, from 1 to 16 777 216; challenges with a larger one are not answered. Default:
-    /// 65 536.
+    /// Sets the largest accepted limit, from 1 to 16,777,216. Challenges with a larger limit are not answered. Default:
+    /// 65,536.
     ///
-    /// A client that believed any limit would keep account of as many nonces.
+    /// This bounds the memory for used nonces.
     pub fn max_rate_limit(mut self, limit: u32) -> Self {
         self.max_rate_limit = limit;
         self
     }
 
-    /// The maximum number of origins whose last challenge is cached, from 1 to 1 000 000. Default: 1 024.
+    /// Sets the maximum number of origins whose last challenge is cached, from 1 to 1,000,000. Default: 1,024.
     pub fn max_origins(mut self, origins: usize) -> Self {
         self.max_origins = origins;
         self
     }
 
-    /// The clock that the age of challenges and directories is counted by. Default: [`Clock::tokio`].
+    /// Sets the clock for the age of challenges and directories. Default: [`Clock::tokio`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The layer, if the settings are valid.
+    /// Validates the settings and builds the layer.
     ///
     /// # Errors
     ///
-    /// The first mistake found. The message names the setting, the value and the bound.
+    /// Returns the first misconfiguration found. The message contains the setting, the value and the range.
     pub fn build(self) -> Result<TokenClientLayer, BuildError> {
         let settings = self.checked();
         Ok(TokenClientLayer(Arc::new(

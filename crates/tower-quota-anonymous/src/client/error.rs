@@ -1,14 +1,11 @@
-//! Errors of a token client: a request was not sent with a token, or not answered.
-
 use std::{error::Error, fmt, time::Duration};
 
-/// An error of any kind.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The reason why a [`TokenClient`](super::TokenClient) has no response for a request.
+/// The error of a [`TokenClient`](super::TokenClient).
 ///
-/// A challenge that the client does not answer, because it is of an issuer that is not configured, say, is no error:
-/// the response with it is passed on as it is.
+/// A challenge that the client does not answer, for example one of an unknown issuer, is not an error: the client
+/// returns the response unchanged.
 ///
 /// ```
 /// use std::{convert::Infallible, time::Duration};
@@ -20,21 +17,21 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TokenClientError<E> {
-    /// The service that sends requests has failed.
+    /// The inner service failed.
     Inner(E),
-    /// The issuer gives no credential. Nothing was sent after the challenge.
+    /// No credential could be obtained from the issuer. Nothing was sent after the challenge.
     Issuer {
-        /// The reason.
+        /// The cause.
         cause: Box<dyn Error + Send + Sync>,
-        /// The wait before the next try, if the issuer has given one or the client knows it.
+        /// The time until a retry can succeed, if known.
         retry_after: Option<Duration>,
     },
-    /// All tokens that the credential has for this challenge are used. Nothing was sent after the challenge.
+    /// The credential has no unused token for this challenge. Nothing was sent after the challenge.
     LimitReached {
-        /// The time until the challenge ends, if the origin has given it.
+        /// The time until the challenge ends, if the origin has specified it.
         retry_after: Option<Duration>,
     },
-    /// The storage of credentials has failed, or the operating system gave no random bytes. Nothing was sent after the
+    /// The credential storage failed, or the operating system provided no random bytes. Nothing was sent after the
     /// challenge.
     Storage(Box<dyn Error + Send + Sync>),
 }
@@ -70,7 +67,7 @@ impl<E: Error + 'static> Error for TokenClientError<E> {
     }
 }
 
-/// The reason why there is no token: the same as above, without the type of the service.
+/// A [`TokenClientError`] without the type of the service.
 #[derive(Debug)]
 pub(super) enum NoToken {
     Issuer(BoxError, Option<Duration>),
@@ -83,7 +80,7 @@ impl NoToken {
         Self::Issuer(cause.into(), None)
     }
 
-    /// `left` is how long the challenge goes on.
+    /// `left` is the time until the challenge ends.
     pub(super) fn into_error<E>(self, left: Option<Duration>) -> TokenClientError<E> {
         match self {
             Self::Issuer(cause, retry_after) => TokenClientError::Issuer { cause, retry_after },

@@ -1,5 +1,3 @@
-//! One issuer that a client deals with: the origins that it serves, its directory and its keys.
-
 use std::{
     collections::BTreeMap,
     fmt,
@@ -30,19 +28,19 @@ use tower_quota::{
 
 /// An issuer whose credentials a [`TokenClientLayer`](super::TokenClientLayer) uses.
 ///
-/// The service sends requests to it, for the directory and for credentials, and adds what the issuer wants to see of the
-/// client: a login, most often. It takes `Request<Bytes>`; a service with another body is made one by
-/// `ServiceBuilder::new().map_request(|request: Request<Bytes>| request.map(Full::new))`. **It must not follow
-/// redirects**: the issuer would send the login elsewhere.
+/// The client fetches the directory and credentials through a service, which authenticates to the issuer, usually with
+/// a login. The service accepts `Request<Bytes>`; to adapt another body type, use
+/// `ServiceBuilder::new().map_request(|request: Request<Bytes>| request.map(Full::new))`. **The service must not follow
+/// redirects**, because the issuer could redirect the login to another host.
 ///
-/// An issuer is bound to the [origins](Self::origin) that it serves: a challenge of any other origin is not answered. The
-/// directory, waits and issuances are tracked for each origin separately, so an origin that asks for many credentials
-/// exhausts only its own bound: **12 requests for credentials an hour**.
+/// An issuer is bound to [origins](Self::origin): challenges of other origins are not answered. Each origin has a
+/// separate directory cache, wait and budget of **12 credential requests per hour**, so an origin that causes many
+/// fetches exhausts only its own budget.
 ///
-/// After a failed request, nothing is sent to the issuer for 10 s, and twice as long after each further failure, up to 5
-/// minutes; or for as long as its `Retry-After` says, up to 10 minutes, if that is longer. After a response that is not a
-/// valid credential, no other credential of that key is requested for 5 minutes. Until then, requests that need one fail with
-/// [`TokenClientError::Issuer`](super::TokenClientError::Issuer) and the remaining wait.
+/// After a failed request, the client does not contact the issuer for 10 s, doubled for each further failure up to 5
+/// minutes, or for the issuer's `Retry-After`, up to 10 minutes, if that is longer. After an invalid credential, no
+/// other credential of the same key is requested for 5 minutes. During these waits, requests that need a credential
+/// fail with [`TokenClientError::Issuer`](super::TokenClientError::Issuer) and the remaining time.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -52,10 +50,10 @@ use tower_quota::{
 /// use tower_quota_anonymous::{IssuerKey, Profile, TokenClientLayer, TrustedIssuer};
 ///
 /// let service = service_fn(async |request: Request<Bytes>| {
-///     // … to the issuer
+///     // … sends the request to the issuer
 ///     Ok::<_, std::convert::Infallible>(Response::new(Full::new(request.into_body())))
 /// });
-/// // A key that the program has been given is the only one that it believes.
+/// // Trust only a key that is built into the program.
 /// let key = IssuerKey::generate(Profile::P256)?.public_key().clone();
 /// let issuer = || TrustedIssuer::new("issuer.example", service);
 /// let pinned = issuer().origin("api.example").origin("www.example:8443").pin_key(key).pin_limit(100);
@@ -71,27 +69,27 @@ pub struct TrustedIssuer {
     request_url: Option<String>,
     pinned_keys: Vec<PublicKey>,
     pub(super) pinned_limit: Option<u32>,
-    /// By names in lower case.
+    /// Keys are lowercase.
     origins: BTreeMap<String, Arc<OriginState>>,
     any_origin: Option<Arc<OriginState>>,
 }
 
 impl TrustedIssuer {
-    /// The time for which a directory without a time to live is cached, and the maximum.
+    /// The cache time of a directory without `max-age`, and the maximum.
     const USUAL_AGE: Duration = Duration::from_secs(300);
     const MAX_AGE: Duration = Duration::from_secs(86_400);
-    /// The longest wait that an issuer is believed.
+    /// Caps the issuer's `Retry-After`.
     const MAX_WAIT: Duration = Duration::from_secs(600);
-    /// The time limit of a request to the issuer.
+    /// For each request to the issuer.
     const DEADLINE: Duration = Duration::from_secs(10);
-    /// The maximum number of requests for credentials in an hour: origins can ask for any number of them.
+    /// Origins can cause any number of credential requests.
     const PER_HOUR: usize = 12;
     const PER_HOUR_OF_ALL: usize = 60;
 
-    /// The issuer of this name: a host, with a port where it is not the usual one.
+    /// Creates an issuer with this name: a host, with a port unless it is the default port.
     ///
-    /// Its directory is at `https://name/.well-known/private-token-issuer-directory`; for a name of this very computer
-    /// (`localhost`, a loopback address), by `http`.
+    /// Its directory is at `https://name/.well-known/private-token-issuer-directory`. For names of this computer
+    /// (`localhost` and loopback addresses), `http` is used.
     pub fn new<S, B>(name: impl Into<String>, service: S) -> Self
     where
         S: Service<Request<Bytes>, Response = Response<B>> + Clone + Send + 'static,
@@ -111,13 +109,13 @@ impl TrustedIssuer {
         }
     }
 
-    /// Answers challenges of this origin: its host, with a port where it is not the usual one. Required, unless
-    /// [`any_origin`](Self::any_origin) is set; one call for each origin.
+    /// Answers challenges of this origin: its host, with a port unless it is the default port.
     ///
-    /// The name is the one that the origin was [built with](crate::OriginLayerBuilder::origin), and is
-    /// compared case-insensitively. For each origin, at most 12 requests for credentials are sent to the issuer an hour,
-    /// by all clones of the layer together. The next ones fail with
-    /// [`TokenClientError::Issuer`](super::TokenClientError::Issuer).
+    /// Required, unless [`any_origin`](Self::any_origin) is set. The name must equal the one that the origin was [built
+    /// with](crate::OriginLayerBuilder::origin), ignoring case.
+    ///
+    /// All clones of the layer together send at most 12 credential requests per hour for each origin. Further ones fail
+    /// with [`TokenClientError::Issuer`](super::TokenClientError::Issuer).
     #[must_use]
     pub fn origin(mut self, name: impl Into<String>) -> Self {
         let state = Arc::new(OriginState::new(Self::PER_HOUR));
@@ -125,53 +123,52 @@ impl TrustedIssuer {
         self
     }
 
-    /// Answers challenges of all origins, with one state for all of them. Cannot be combined with
-    /// [`origin`](Self::origin).
+    /// Answers challenges of all origins, which share one state. Cannot be combined with [`origin`](Self::origin).
     ///
     /// # Security
     ///
-    /// All origins together cause at most 60 requests for credentials an hour. **One hostile origin can exhaust that**, and
-    /// with it the credentials that the issuer rations; until then, the others get no tokens. An origin can also observe
-    /// the waits that challenges of the others have caused.
+    /// All origins together can cause at most 60 credential requests per hour. **One hostile origin can exhaust this
+    /// budget**, and the issuer's ration of credentials, so that the others get no tokens. An origin can also observe
+    /// waits caused by challenges of other origins.
     #[must_use]
     pub fn any_origin(mut self) -> Self {
         self.any_origin = Some(Arc::new(OriginState::new(Self::PER_HOUR_OF_ALL)));
         self
     }
 
-    /// Sends requests for credentials to this URL, to an attester that relays them, say. Default: where the directory says,
-    /// which has to be a URL of the issuer's own host.
+    /// Sends credential requests to this URL, for example to an attester that relays them.
+    ///
+    /// Default: the URL in the directory, which must be on the issuer's own host.
     #[must_use]
     pub fn request_url(mut self, url: impl Into<String>) -> Self {
         self.request_url = Some(url.into());
         self
     }
 
-    /// Believes this key, and no other but those that are pinned, too. Default: the keys in the directory.
+    /// Trusts this key, and otherwise only other pinned keys. Default: the keys in the directory.
     ///
-    /// An issuer that shows each client another key can tell its clients apart. With a key that came with the program it
-    /// cannot.
+    /// An issuer that shows each client a different key can distinguish its clients. Pinning a known key prevents this.
     #[must_use]
     pub fn pin_key(mut self, key: PublicKey) -> Self {
         self.pinned_keys.push(key);
         self
     }
 
-    /// Answers only challenges with this limit, or without one. Default: whatever limit the challenge has, and challenges
-    /// without one are not answered.
+    /// Answers only challenges with this limit or without a limit.
+    ///
+    /// Default: challenges can have any limit, but those without one are not answered.
     #[must_use]
     pub fn pin_limit(mut self, limit: u32) -> Self {
         self.pinned_limit = Some(limit);
         self
     }
 
-    /// The URL of a resource of the issuer: `https`, and `http` for this very computer.
+    /// `https`, or `http` for this computer.
     pub(super) fn url(&self, path: &str) -> Result<Uri, BoxError> {
         let scheme = if is_loopback(&self.name) { "http" } else { "https" };
         Ok(format!("{scheme}://{}{path}", self.name).parse()?)
     }
 
-    /// The URL for requests, as it was configured.
     pub(super) fn configured_url(&self) -> Option<Result<Uri, BoxError>> {
         let url = self.request_url.as_ref()?;
         Some(url.parse().map_err(BoxError::from).and_then(|url: Uri| {
@@ -181,12 +178,11 @@ impl TrustedIssuer {
         }))
     }
 
-    /// The state for challenges of an origin, whose name is in lower case; `None` if they are not to be answered.
+    /// `origin` is lowercase. Returns `None` if its challenges must not be answered.
     pub(super) fn state(&self, origin: &str) -> Option<&Arc<OriginState>> {
         self.any_origin.as_ref().or_else(|| self.origins.get(origin))
     }
 
-    /// Checks the origins: the message names the issuer.
     pub(super) fn check_origins(&self) -> Result<(), String> {
         let (issuer, first) = (&self.name, self.origins.keys().next());
         match (first, &self.any_origin) {
@@ -207,7 +203,7 @@ impl TrustedIssuer {
         }
     }
 
-    /// The key that a challenge names, if it is one of the issuer's; or the one that the issuer prefers.
+    /// Returns the key that a challenge names, if it belongs to the issuer, or the issuer's preferred key.
     pub(super) async fn key(
         &self,
         state: &OriginState,
@@ -249,7 +245,7 @@ impl TrustedIssuer {
         Ok(directory)
     }
 
-    /// Sends a request for a credential. Returns the response if its status is 200: the issuer has counted the request.
+    /// Returns the response if its status is 200, which means that the issuer has counted the request.
     pub(super) async fn issue(
         &self,
         state: &OriginState,
@@ -273,14 +269,14 @@ impl TrustedIssuer {
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(Issuer::REQUEST_TYPE));
         headers.insert(ACCEPT, HeaderValue::from_static(Issuer::RESPONSE_TYPE));
-        // Counted last, so that only what is sent counts.
+        // Last, so that only requests that are sent count.
         state.count_issuance(key.key_id(), clock.now())?;
         let answer = self.send(state, request, key.profile().response_len(), clock).await?;
         state.succeed();
         Ok(answer)
     }
 
-    /// The URL that a directory names, if it is one of the issuer's own host.
+    /// Fails if the URL is not on the issuer's host.
     fn resolve(&self, reference: &str) -> Result<Uri, BoxError> {
         let own = self.url("/")?;
         if reference.starts_with('/') && !reference.starts_with("//") {
@@ -329,7 +325,7 @@ impl fmt::Debug for TrustedIssuer {
     }
 }
 
-/// Returns `true` if requests can have this origin: a host, perhaps with a port, as [`authority`] reads it.
+/// Accepts a host with an optional port, as [`authority`] does.
 fn is_origin(name: &str) -> bool {
     let url = format!("https://{name}").parse().ok();
     let of_url = url.as_ref().and_then(authority).is_some_and(|(host, port)| {
@@ -339,14 +335,14 @@ fn is_origin(name: &str) -> bool {
     of_url && challenge.is_ok()
 }
 
-/// The wait that a response asks for, if it does.
+/// The wait that a response requests.
 pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let wall = UNIX_EPOCH.checked_add(Duration::from_micros(now.as_micros()));
     let retry_after = RetryAfter::read(headers).ok().flatten()?;
     Some(retry_after.wait(wall.unwrap_or(UNIX_EPOCH)))
 }
 
-/// Returns `true` if a host, perhaps with a port, is this computer.
+/// Expects a host with an optional port.
 fn is_loopback(name: &str) -> bool {
     let Ok(authority) = name.parse::<http::uri::Authority>() else {
         return false;
@@ -356,7 +352,7 @@ fn is_loopback(name: &str) -> bool {
     is_loopback || host.eq_ignore_ascii_case("localhost")
 }
 
-/// Host and port, which is the usual one where none is named.
+/// Returns the host and the explicit or default port.
 pub(super) fn authority(url: &Uri) -> Option<(String, u16)> {
     let authority = url.authority()?;
     let usual = if url.scheme_str() == Some("http") { 80 } else { 443 };
@@ -366,7 +362,7 @@ pub(super) fn authority(url: &Uri) -> Option<(String, u16)> {
     ))
 }
 
-/// The time for which a cache may keep a response, if it gives one.
+/// The `max-age` of a response.
 fn max_age(headers: &HeaderMap) -> Option<Duration> {
     let lines = headers
         .get_all(CACHE_CONTROL)

@@ -1,11 +1,10 @@
-//! Challenges of origins that want tokens, so that not every request is sent twice.
+//! Cached challenges, which avoid sending every request twice.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{Challenge, mutex::Mutex};
 use tower_quota::clock::Timestamp;
 
-/// The last answered challenges of each origin, until they end.
 pub(super) struct Known {
     origins: Mutex<BTreeMap<String, Kept>>,
     max_origins: usize,
@@ -15,12 +14,12 @@ pub(super) struct Known {
 pub(super) struct Kept {
     pub(super) challenges: Vec<Challenge>,
     pub(super) until: Timestamp,
-    /// The origin wants a token for each request (401), not only for those above a limit (429).
+    /// True after a 401 (every request needs a token), false after a 429.
     pub(super) is_required: bool,
 }
 
 impl Known {
-    /// The longest time for which a challenge is believed to hold.
+    /// Caps the `max-age` of challenges.
     const MAX_AGE: Duration = Duration::from_secs(86_400);
 
     pub(super) fn new(max_origins: usize) -> Self {
@@ -35,7 +34,6 @@ impl Known {
         origins.get(origin).filter(|kept| now < kept.until).cloned()
     }
 
-    /// Keeps the challenges of an origin, for at most a day.
     pub(super) fn put(&self, origin: &str, mut kept: Kept, now: Timestamp) {
         kept.until = kept.until.min(now.saturating_add(Self::MAX_AGE));
         let mut origins = self.origins.lock();

@@ -1,5 +1,3 @@
-//! The client: answers challenges of origins with tokens, and fetches the credentials for them.
-
 mod answer;
 mod builder;
 mod error;
@@ -22,14 +20,16 @@ pub use self::{
 };
 use tower_quota::clock::Clock;
 
-/// Answers the challenges of origins: fetches a credential from the issuer, makes a token of it for each request that needs
-/// one, and stops when the limit is reached.
+/// Answers the challenges of origins with anonymous tokens.
 ///
-/// You want it in front of the service that sends requests, where servers ask for anonymous tokens. The content of requests
-/// has to be `Clone`: a request is sent without a token, and once more with one when it is challenged. The client remembers
-/// challenges that it has answered, and sends the next requests to that origin with a token at once: after a 401, until the
-/// challenge ends, if it has a `max-age`; after a 429, for its `Retry-After`, or until the challenge ends if that is earlier
-/// or there is no `Retry-After`. Tokens are optional after a 429: a request for which there is none is sent without one.
+/// The client fetches a credential from the issuer, makes one token per request that needs one, and stops when the
+/// limit is reached. Place it around the service that sends requests. The request content must be `Clone`, because a
+/// challenged request is sent again with a token.
+///
+/// After a challenge, the client sends further requests to that origin with a token at once. After a 401, it does so
+/// until the challenge ends, if that has a `max-age`. After a 429, it does so for the duration of `Retry-After`, or
+/// until the challenge ends if that is earlier or there is no `Retry-After`. Tokens are optional after a 429: when they
+/// are exhausted, requests are sent without one.
 ///
 /// ```
 /// use std::{convert::Infallible, time::Duration};
@@ -57,13 +57,13 @@ use tower_quota::clock::Clock;
 /// # let to_origin = origin.layer(service_fn(async |_: Request<()>| {
 /// #     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("hello"))))
 /// # }));
-/// // `to_issuer` and `to_origin` are clients of HTTP; the first one logs in at the issuer.
+/// // `to_issuer` and `to_origin` are HTTP clients; `to_issuer` logs in.
 /// let issuer = TrustedIssuer::new("issuer.example", to_issuer).origin("api.example");
 /// let tokens = TokenClientLayer::builder().issuer(issuer).build()?;
 /// let client = ServiceBuilder::new().layer(tokens).service(to_origin);
 ///
 /// let request = || Request::get("https://api.example/").body(()).unwrap();
-/// // The origin lets each credential pass twice in an hour.
+/// // The origin accepts two requests per hour and credential.
 /// assert_eq!(client.clone().oneshot(request()).await?.status(), 200);
 /// assert_eq!(client.clone().oneshot(request()).await?.status(), 200);
 /// let error = client.oneshot(request()).await.unwrap_err();
@@ -74,36 +74,41 @@ use tower_quota::clock::Clock;
 ///
 /// # Which challenges are answered
 ///
-/// Those of a 401 or 429 that are well-formed, of a [profile](super::Profile) that the crate has, by an issuer that was
-/// [configured](TokenClientLayerBuilder::issuer) for the [origin](TrustedIssuer::origin) of the request, and that name that
-/// origin: its host, with the port where that is not the usual one. The limit has to be there or
-/// [pinned](TrustedIssuer::pin_limit), and not above [`max_rate_limit`](TokenClientLayerBuilder::max_rate_limit). A key has to
-/// be in the issuer's directory, or pinned. The response to any other challenge is passed on as it is.
+/// The client answers well-formed challenges in 401 and 429 responses if all of these conditions are met:
 ///
-/// One challenge is answered for each request, and a request that has an `Authorization` already is left alone.
+/// - The crate supports the [profile](super::Profile).
+/// - The issuer was [configured](TokenClientLayerBuilder::issuer) for the [origin](TrustedIssuer::origin) of the
+///   request.
+/// - The challenge names that origin: its host, with a port unless it is the default port.
+/// - The limit is present or [pinned](TrustedIssuer::pin_limit), and does not exceed
+///   [`max_rate_limit`](TokenClientLayerBuilder::max_rate_limit).
+/// - The key is in the issuer's directory, or pinned.
 ///
-/// # What the issuer is asked
+/// Responses with other challenges are returned unchanged. Each request answers at most one challenge, and requests
+/// with an `Authorization` field are not changed.
 ///
-/// It is asked over `https`, or over `http` on this very computer, for its directory and for credentials, at its own host
-/// or at a [URL](TrustedIssuer::request_url) that was configured: never at one that an origin has named. A `Retry-After` is
-/// obeyed, up to ten minutes, and requests that fail or have no valid response are followed by a
-/// [wait](TrustedIssuer). Requests have ten seconds. For each origin, at most 12 requests for credentials are sent an hour,
-/// or 60 for all origins together if the issuer answers to [any origin](TrustedIssuer::any_origin).
+/// # Requests to the issuer
 ///
-/// Origins can ask for waits, too. Put a `ClientLayer` *outside* of this one for them: inside, it would hold back the request
-/// that has got its token.
+/// The client requests the directory and credentials over `https`, or over `http` on this computer. It contacts only
+/// the issuer's host or a [configured URL](TrustedIssuer::request_url), never a URL specified by an origin. Requests
+/// time out after ten seconds. The client obeys `Retry-After` up to ten minutes, and [waits](TrustedIssuer) after
+/// failed requests and invalid responses. It sends at most 12 credential requests per hour for each origin, or 60 in
+/// total if the issuer is configured for [any origin](TrustedIssuer::any_origin).
 ///
-/// # What cannot be prevented
+/// If origins also send `Retry-After`, put a `ClientLayer` *outside* of this layer. Inside, it would delay requests
+/// that already have a token.
 ///
-/// An origin or an issuer that shows each client another key, context or limit can follow that client. Pin
-/// [keys](TrustedIssuer::pin_key) and [limits](TrustedIssuer::pin_limit) where you know them. Requests of one client also
-/// share its address, its connections and whatever else they have in common; tokens do not hide that.
+/// # Security
 ///
-/// The origins of an issuer share credentials where the protocol does: with [`Profile::P384`](super::Profile::P384), all of
-/// them; with [`Profile::P256`](super::Profile::P256), those with the same list of origins in their challenges. An origin
-/// can therefore measure whether the client already had a credential, because fetching one takes time. An origin can also
-/// cause a credential to be fetched again, by using up what the storage has room for: with [`MemoryCredentials`], 64
-/// credentials, or 4,096 contexts or 1,048,576 tokens of one credential.
+/// An origin or issuer can track a client by showing each client a different key, context or limit. Pin
+/// [keys](TrustedIssuer::pin_key) and [limits](TrustedIssuer::pin_limit) if you know them. Requests of one client also
+/// share its address, connections and other properties, which tokens do not hide.
+///
+/// Some origins of an issuer share credentials: with [`Profile::P384`](super::Profile::P384), all of them; with
+/// [`Profile::P256`](super::Profile::P256), those with the same list of origins in their challenges. An origin can
+/// therefore detect by timing if the client already had a credential. An origin can also force another fetch by
+/// exhausting the storage: with [`MemoryCredentials`], 64 credentials, or 4,096 contexts or 1,048,576 tokens of one
+/// credential.
 #[derive(Clone)]
 pub struct TokenClientLayer(Arc<Settings>);
 

@@ -1,4 +1,4 @@
-//! The state of an issuer that belongs to one origin: no other origin can observe it.
+//! The per-origin state of an issuer, which other origins cannot observe.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,12 +13,12 @@ use tower_quota::clock::Timestamp;
 pub(super) struct OriginState {
     state: Mutex<State>,
     max_issuances: usize,
-    /// Held while a credential is fetched, so that requests for the same credential wait for it.
+    /// Held while a credential is fetched, so that other requests for it wait.
     pub(super) issuing: Arc<tokio::sync::Mutex<Option<Unanswered>>>,
 }
 
-/// A request for a credential whose response did not arrive. The issuer may have charged it, and answers the same bytes
-/// again without a charge.
+/// A credential request without a response. The issuer may have charged it, and answers the same bytes again without a
+/// charge.
 pub(super) struct Unanswered {
     pub(super) credential: ContextName,
     pub(super) request: Arc<CredentialRequest>,
@@ -26,26 +26,24 @@ pub(super) struct Unanswered {
 
 #[derive(Default)]
 struct State {
-    /// With the end of its time in the cache.
+    /// With the end of its cache time.
     directory: Option<(Directory, Timestamp)>,
     read_at: Option<Timestamp>,
-    /// Nothing is sent to the issuer before.
+    /// No request is sent to the issuer before this time.
     blocked_until: Timestamp,
-    /// The failures since the last issuance, without those from before a longer pause.
+    /// Failures since the last issuance, reset after a longer pause.
     failures: u32,
-    /// The requests for credentials in the last hour.
+    /// Credential requests in the last hour.
     issued: VecDeque<Timestamp>,
-    /// The keys with an invalid response, each until the next request. Not more than `issued` has entries, since each of
-    /// them took an issuance.
+    /// When a key with an invalid response may be used again. Bounded by `issued`, because each entry took an issuance.
     failed: BTreeMap<KeyId, Timestamp>,
 }
 
 impl OriginState {
-    /// The minimum time between two reads for unknown keys: origins can name any number of them.
+    /// The minimum time between reads of the directory for unknown keys, of which origins can name any number.
     const PAUSE: Duration = Duration::from_secs(60);
     const HOUR: Duration = Duration::from_secs(3_600);
-    /// The wait after a failed request, doubled for each further one. An outage would otherwise use up the issuances of an
-    /// hour within a second.
+    /// The first wait after a failure. Prevents an outage from exhausting an hour's issuances within a second.
     const FIRST_WAIT: Duration = Duration::from_secs(10);
     const MAX_WAIT: Duration = Duration::from_secs(300);
     /// The time for which no credential of a key is requested after an invalid response.
@@ -76,14 +74,14 @@ impl OriginState {
         read_at.is_none_or(|read_at| now >= read_at.saturating_add(Self::PAUSE))
     }
 
-    /// Returns the wait after a failed request, for which the issuer may have asked for a longer one.
+    /// `asked` is the wait requested by the issuer.
     pub(super) fn fail(&self, asked: Option<Duration>, now: Timestamp) -> Duration {
         let mut state = self.state.lock();
-        // A directory that was read does not end the failures, since it may be served while no credential is.
+        // A successful read of the directory does not reset the failures, because it may succeed while issuance fails.
         if now >= state.blocked_until.saturating_add(Self::MAX_WAIT) {
             state.failures = 0;
         }
-        // Requests at the same time are one failure.
+        // Concurrent failures count once.
         if now >= state.blocked_until || state.failures == 0 {
             state.failures = state.failures.saturating_add(1);
         }
@@ -97,13 +95,12 @@ impl OriginState {
         self.state.lock().failures = 0;
     }
 
-    /// Fails if the wait after a failed request is not over.
     pub(super) fn check_wait(&self, now: Timestamp) -> Result<(), NoToken> {
         let cause = || "a request to the issuer has failed, and the wait after it is not over".to_owned();
         wait_until(self.state.lock().blocked_until, now, cause)
     }
 
-    /// Returns the wait after a response with an invalid credential of this key.
+    /// Returns the wait after an invalid credential of this key.
     pub(super) fn distrust(&self, key: KeyId, now: Timestamp) -> Duration {
         let mut state = self.state.lock();
         state.failed.retain(|_, until| now < *until);
@@ -111,7 +108,7 @@ impl OriginState {
         Self::DISTRUST
     }
 
-    /// Counts a request for a credential that is about to be sent, or fails if it must not be.
+    /// Called right before a credential request is sent; fails if it must not be sent.
     pub(super) fn count_issuance(&self, key: KeyId, now: Timestamp) -> Result<(), NoToken> {
         self.check_wait(now)?;
         let mut state = self.state.lock();

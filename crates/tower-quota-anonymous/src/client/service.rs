@@ -1,5 +1,3 @@
-//! The service: sends a request, answers the challenge to it, and sends it once more.
-
 use std::{
     fmt,
     future::{Future, poll_fn},
@@ -16,10 +14,9 @@ use super::{TokenClientError, TokenClientLayer, answer::origin_of, issuer::retry
 use crate::{Challenge, Token, grpc::http_status, ready::take_ready, token_to_header_value};
 use tower_quota::clock::Timestamp;
 
-/// The service that [`TokenClientLayer`] makes: sends requests with `S`, and those that are challenged once more with a
-/// token.
+/// The service of [`TokenClientLayer`], which sends requests with `S`, and challenged requests again with a token.
 ///
-/// It is ready when `S` is. Clones share credentials. See the layer for an example.
+/// The service is ready when `S` is. Clones share credentials. See the layer for an example.
 #[derive(Clone)]
 pub struct TokenClient<S> {
     inner: S,
@@ -38,17 +35,17 @@ impl<S> Layer<S> for TokenClientLayer {
 }
 
 impl<S> TokenClient<S> {
-    /// The inner service. Challenges to what is called on it are not answered.
+    /// Returns a reference to the inner service. Challenges to direct calls are not answered.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service. Challenges to what is called on it are not answered.
+    /// Returns a mutable reference to the inner service. Challenges to direct calls are not answered.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -78,8 +75,8 @@ where
 
 /// The future of [`TokenClient`].
 ///
-/// If it is dropped, a token that was made for the request is lost: the client cannot know if the origin has seen it.
-/// A credential that is being fetched for it is kept for the next request.
+/// If it is dropped, a token made for the request is lost, because the origin may have seen it. A credential that is
+/// being fetched is kept for the next request.
 pub struct TokenClientFuture<R, E>(Sending<R, E>);
 
 type Sending<R, E> = Pin<Box<dyn Future<Output = Result<Response<R>, TokenClientError<E>>> + Send>>;
@@ -98,7 +95,6 @@ impl<R, E> fmt::Debug for TokenClientFuture<R, E> {
     }
 }
 
-/// Sends a request, and answers one challenge to it.
 async fn send<S, B, R>(
     mut service: S,
     layer: TokenClientLayer,
@@ -109,7 +105,7 @@ where
     B: Clone,
 {
     let origin = origin_of(request.uri(), request.headers());
-    // A token does not replace credentials of the program itself.
+    // A token does not replace the program's own credentials.
     let Some(origin) = origin.filter(|_| !request.headers().contains_key(header::AUTHORIZATION)) else {
         return service.call(request).await.map_err(TokenClientError::Inner);
     };
@@ -126,7 +122,7 @@ where
     let Some(token) = layer.token_after(status, response.headers(), held, &origin).await? else {
         return Ok(response);
     };
-    // The connection of the first response may be what the second request needs.
+    // Dropped first, because the second request may need the same connection.
     drop(response);
     let (mut service, mut again) = (next, request);
     add(&mut again, &token);
@@ -137,7 +133,7 @@ where
 }
 
 impl TokenClientLayer {
-    /// A token for the challenges of a response, which are remembered if there is one.
+    /// Caches the challenges if it returns a token.
     async fn token_after<E>(
         &self,
         status: StatusCode,
@@ -159,10 +155,10 @@ impl TokenClientLayer {
         let Some(token) = self.token_until(&challenges, origin, end).await? else {
             return Ok(None);
         };
-        // After the wait of a 429, requests may pass without tokens again.
+        // After the wait of a 429, requests may pass without a token again.
         let wait = retry_after(headers, now).filter(|_| !is_required);
         let wait_end = wait.map(|wait| now.saturating_add(wait));
-        // A 401 for a token that a 429 has asked for rejects that token only. A 429 does not end a requirement.
+        // If the token answered a 429, a 401 rejects only this token. A 429 does not end a requirement.
         if held.is_none_or(|held| held.is_required == is_required)
             && let Some(until) = wait_end.into_iter().chain(end).min()
         {
@@ -176,13 +172,13 @@ impl TokenClientLayer {
         Ok(Some(token))
     }
 
-    /// A token for remembered challenges. Without one, a request may pass after a 429.
+    /// After a 429, requests may pass without a token.
     async fn token_of<E>(&self, held: &Kept, origin: &str) -> Result<Option<Token>, TokenClientError<E>> {
         let token = self.token_until(&held.challenges, origin, Some(held.until)).await;
         token.or_else(|error| if held.is_required { Err(error) } else { Ok(None) })
     }
 
-    /// A token, or why there is none for a challenge that should be answered, and that ends at this moment.
+    /// Includes the end of the challenge in errors.
     async fn token_until<E>(
         &self,
         challenges: &[Challenge],

@@ -1,5 +1,3 @@
-//! Storage of credentials and of their used nonces.
-
 use std::{
     collections::{BTreeMap, HashMap},
     error::Error,
@@ -30,23 +28,23 @@ pub type StorageFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StorageErr
 pub struct ContextName([u8; 32]);
 
 impl ContextName {
-    /// The name of a context.
+    /// Computes the name of a context.
     pub fn of(context: &[u8]) -> Self {
         Self(Sha256::digest(context).into())
     }
 
-    /// The digest, SHA-256 of the context.
+    /// Returns the SHA-256 digest of the context.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// A credential and one of its nonces, which no other use of the credential will get.
+/// A credential and one of its nonces, which is reserved for one use.
 #[derive(Clone)]
 pub struct Reserved {
-    /// The credential, as [`Credential::to_bytes`](crate::Credential::to_bytes) has written it.
+    /// The credential, as serialized by [`Credential::to_bytes`](crate::Credential::to_bytes).
     pub credential: Zeroizing<Vec<u8>>,
-    /// The nonce.
+    /// The reserved nonce.
     pub nonce: u32,
 }
 
@@ -56,14 +54,15 @@ impl fmt::Debug for Reserved {
     }
 }
 
-/// Keeps the credentials of a client: in memory ([`MemoryCredentials`], the default), or in a file or database of yours,
-/// so that a restarted program goes on with the credential that it has.
+/// Stores the credentials of a client.
 ///
-/// **A nonce is never given out twice**, neither to two threads or processes nor after a crash: a client that sends two
-/// tokens with one nonce can be recognized, and the second is rejected. So [`reserve`](Self::reserve) keeps the nonce
-/// *before* it returns. A nonce that was reserved and never sent is lost, and that is right.
+/// The default is [`MemoryCredentials`]. With a file or a database, a program keeps its credentials across restarts.
 ///
-/// Bytes of credentials are secret.
+/// **A nonce must never be returned twice**, to different threads or processes or after a crash: a client that sends
+/// two tokens with one nonce can be recognized, and the second token is rejected. Therefore, [`reserve`](Self::reserve)
+/// must persist the nonce *before* it returns. A nonce that is reserved but never sent is lost.
+///
+/// The bytes of credentials are secret.
 ///
 /// ```
 /// use std::{collections::BTreeMap, sync::Mutex};
@@ -71,7 +70,7 @@ impl fmt::Debug for Reserved {
 ///     ContextName, CredentialStorage, Profile, Reserved, StorageError, StorageFuture, UsedNonces,
 /// };
 ///
-/// /// Stands for a database: two tables.
+/// /// Stands for a database with two tables.
 /// #[derive(Default)]
 /// struct Database {
 ///     credentials: Mutex<BTreeMap<ContextName, Vec<u8>>>,
@@ -81,7 +80,7 @@ impl fmt::Debug for Reserved {
 /// impl CredentialStorage for Database {
 ///     fn reserve(&self, credential: ContextName, context: ContextName, limit: u32) -> StorageFuture<'_, Option<Reserved>> {
 ///         Box::pin(async move {
-///             // One transaction, which has to be committed before the nonce is returned.
+///             // In one transaction, which must be committed before the nonce is returned.
 ///             let Some(bytes) = self.credentials.lock().unwrap().get(&credential).cloned() else {
 ///                 return Ok(None);
 ///             };
@@ -92,7 +91,7 @@ impl fmt::Debug for Reserved {
 ///     }
 ///
 ///     fn save(&self, credential: ContextName, _: Profile, bytes: &[u8]) -> StorageFuture<'_, ()> {
-///         // Another credential has used no nonce yet.
+///         // A new credential has no used nonces.
 ///         self.nonces.lock().unwrap().retain(|(of, _), _| *of != credential);
 ///         self.credentials.lock().unwrap().insert(credential, bytes.to_vec());
 ///         Box::pin(async { Ok(()) })
@@ -111,25 +110,26 @@ impl fmt::Debug for Reserved {
 /// # }).unwrap();
 /// ```
 pub trait CredentialStorage: Send + Sync + 'static {
-    /// Draws a nonce below the limit that the credential of this name has not used in this presentation context, keeps
-    /// account of it, and returns both. `None` if there is no credential of this name.
+    /// Reserves an unused nonce below `limit` for this credential and presentation context, and returns it with the
+    /// credential.
     ///
-    /// All contexts of a credential are kept for as long as the credential: an origin can show an old challenge once more.
-    /// If that is too much, forget the credential with all of its contexts, and return `None`.
+    /// Returns `None` if there is no such credential. Implementations must keep all contexts of a credential as long as
+    /// the credential, because an origin can repeat an old challenge. To limit storage, delete the credential with all
+    /// of its contexts, and return `None`.
     fn reserve(&self, credential: ContextName, context: ContextName, limit: u32)
     -> StorageFuture<'_, Option<Reserved>>;
 
-    /// Keeps a new credential in place of the one of this name, if there is one, whose nonces do not matter any more.
+    /// Stores a new credential, and replaces one with this name. Nonces of the replaced credential can be deleted.
     fn save(&self, credential: ContextName, profile: Profile, bytes: &[u8]) -> StorageFuture<'_, ()>;
 }
 
-/// The reason why a [`CredentialStorage`] gives no nonce.
+/// The error of a [`CredentialStorage`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StorageError {
     /// The storage cannot be read or written.
     Failed(Box<dyn Error + Send + Sync>),
-    /// The credential has used as many nonces in this context as the limit says.
+    /// All nonces below the limit are used in this context.
     LimitReached,
 }
 
@@ -160,10 +160,10 @@ impl Error for StorageError {
     }
 }
 
-/// Keeps credentials in the memory of this process: the default of a [`TokenClientLayer`](super::TokenClientLayer).
+/// Stores credentials in the memory of this process: the default of a [`TokenClientLayer`](super::TokenClientLayer).
 ///
-/// It is bounded. Of too many credentials, it forgets the one that was used longest ago; a credential that has been used in
-/// too many contexts is forgotten with all of them. Clients then ask the issuer for another one.
+/// The storage is bounded: it evicts the least recently used credential, and a credential that was used in too many
+/// contexts with all of them. Clients then request another credential.
 ///
 /// ```
 /// use tower_quota_anonymous::{ContextName, CredentialStorage, MemoryCredentials, Profile};
@@ -173,7 +173,7 @@ impl Error for StorageError {
 /// for name in ["a", "b", "c"] {
 ///     storage.save(ContextName::of(name.as_bytes()), Profile::P256, b"secret").await?;
 /// }
-/// // There is room for two.
+/// // There is room for two credentials.
 /// assert!(storage.reserve(ContextName::of(b"a"), minute, 9).await?.is_none());
 /// assert!(storage.reserve(ContextName::of(b"c"), minute, 9).await?.is_some());
 /// # Ok::<_, tower_quota_anonymous::StorageError>(())
@@ -194,18 +194,19 @@ struct State {
 struct Kept {
     bytes: Zeroizing<Vec<u8>>,
     used: HashMap<ContextName, UsedNonces>,
-    /// The number of used nonces in all contexts together.
+    /// In all contexts together.
     nonces: u32,
-    /// The number of its last use.
+    /// A sequence number.
     last_use: u64,
 }
 
 impl MemoryCredentials {
-    /// The most nonces of one credential: four bytes each, and some more for the set that they are in.
+    /// Per credential, at four bytes each plus the overhead of the set.
     const MAX_NONCES: u32 = 1 << 20;
 
-    /// At most so many credentials, and so many contexts of each, at least one of both. A client that is not told where to
-    /// keep them has room for 64 with 4 096 contexts each.
+    /// Creates a storage for `max_credentials` credentials with `max_contexts` contexts each, at least one of both.
+    ///
+    /// The default storage of a client has room for 64 credentials with 4,096 contexts each.
     pub fn new(max_credentials: usize, max_contexts: usize) -> Self {
         Self {
             state: Mutex::default(),

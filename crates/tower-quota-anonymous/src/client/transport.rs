@@ -1,5 +1,3 @@
-//! The way to an issuer: any service that takes a request with bytes.
-
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
@@ -13,7 +11,6 @@ use tower_service::Service;
 use super::error::BoxError;
 use crate::{content::collect, mutex::Mutex};
 
-/// The head of a response, and its content.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -21,7 +18,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The content, if it has this media type.
+    /// Fails if the content has another media type.
     pub(super) fn content_of_type(self, media_type: &str) -> Result<Bytes, BoxError> {
         let sent = self.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         match sent.is_some_and(|sent| sent.eq_ignore_ascii_case(media_type.as_bytes())) {
@@ -31,15 +28,15 @@ impl Answer {
     }
 }
 
-/// The service as a client needs it, whatever its type.
+/// A type-erased service.
 pub(super) trait Transport: Send + Sync {
-    /// Sends a request. Of the content, at most so many bytes are read.
+    /// Reads at most `max_length` bytes of the content.
     fn send(&self, request: Request<Bytes>, max_length: usize) -> Sending;
 }
 
 type Sending = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
 
-/// Behind a lock only because not every service can be cloned by two threads at once.
+/// The lock allows for services that are not `Sync`.
 pub(super) struct ServiceTransport<S>(pub(super) Mutex<S>);
 
 impl<S, B> Transport for ServiceTransport<S>

@@ -1,5 +1,3 @@
-//! The body of a response.
-
 use std::{
     pin::Pin,
     task::{Context, Poll},
@@ -8,7 +6,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// The body of a response of an [`Issuer`](super::Issuer): one piece, or none.
+/// The response body of an [`Issuer`](super::Issuer).
 #[derive(Clone, Debug, Default)]
 pub struct IssuerBody(Option<Bytes>);
 

@@ -1,5 +1,3 @@
-//! Settings of an issuer, checked as a whole.
-
 use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
@@ -9,7 +7,7 @@ use super::{IssuancePolicy, Issuer, Issuing};
 use crate::{BuildError, Directory, KeySet, settings::check_seconds, telemetry::IssuerTelemetry, workers::Workers};
 use tower_quota::clock::Clock;
 
-/// Settings of an [`Issuer`]. Keys are needed; all else has a default.
+/// A builder for [`Issuer`]. Keys are required.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,7 +18,7 @@ use tower_quota::clock::Clock;
 /// let error = |keys| builder().keys(keys).build().unwrap_err().to_string();
 /// assert_eq!(error(KeySet::new()), "issuer: number of keys 0 is outside 1..=64");
 ///
-/// // Clients that have a directory of an hour ago would find no key in it that works.
+/// // A client with a directory that is an hour old would find no valid key.
 /// let noon = Timestamp::from_micros(1_800_000_000_000_000);
 /// let mut keys = KeySet::new();
 /// keys.insert(keys.generate(Profile::P256)?, ..noon);
@@ -41,8 +39,9 @@ pub struct IssuerBuilder {
 }
 
 impl Issuer {
-    /// An issuer that gives credentials to those to whom this policy does. There is none without such a policy, since it is
-    /// what limits a client in the end.
+    /// Returns a builder for an issuer with this policy, which decides who gets credentials.
+    ///
+    /// The policy is required, because it is what ultimately limits clients.
     pub fn builder(policy: impl IssuancePolicy) -> IssuerBuilder {
         IssuerBuilder {
             policy: Box::new(policy),
@@ -57,57 +56,57 @@ impl Issuer {
 }
 
 impl IssuerBuilder {
-    /// The keys, each with its times. Needed; at most 64, and of those of one profile no two may have ids that end with the
-    /// same byte.
+    /// Sets the keys and their periods. Required: at most 64 keys, and the IDs of two keys of one profile must end with
+    /// different bytes.
     pub fn keys(mut self, keys: KeySet) -> Self {
         self.keys = keys;
         self
     }
 
-    /// Sets the address for requests in the directory: a path, or a URL of which this issuer sees the path.
+    /// Sets the address for credential requests in the directory: a path, or a URL whose path this issuer serves.
     /// Default: `/arc/request`.
     pub fn request_uri(mut self, uri: impl Into<String>) -> Self {
         self.request_uri = uri.into();
         self
     }
 
-    /// For how long caches may keep the directory, in whole seconds, from 1 s to 31 days. Default: one hour.
+    /// Sets how long caches may keep the directory, in whole seconds, from 1 s to 31 days. Default: one hour.
     ///
-    /// A key that ends has to overlap with the next one for longer than that.
+    /// A key that ends must overlap with the next one for longer than this.
     pub fn cache_lifetime(mut self, lifetime: Duration) -> Self {
         self.cache_lifetime = lifetime;
         self
     }
 
-    /// Sets the number of credentials that are made at once, each on a blocking thread of tokio, from 1 to 1 024. Default:
-    /// one less than there are cores, and at least 1.
+    /// Sets the number of credentials issued in parallel, each on a blocking thread of Tokio, from 1 to 1,024. Default:
+    /// the number of cores minus one, at least 1.
     ///
-    /// A credential takes milliseconds of a core: see [sizing](crate::guide).
+    /// A credential takes milliseconds of CPU time: see [sizing](crate::guide).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// Sets the number of granted requests that wait for a thread, from 0 to 65 536. Default: 64 for each thread.
+    /// Sets the number of granted requests that wait for a thread, from 0 to 65,536. Default: 64 per thread.
     ///
-    /// Others get 503 and `Retry-After`. They were charged, and can be [sent again](super::IssuancePolicy#repeats) without
-    /// another charge.
+    /// Further requests get 503 and `Retry-After`. They were charged, and can be
+    /// [repeated](super::IssuancePolicy#repeats) without another charge.
     pub fn max_queued(mut self, requests: usize) -> Self {
         self.max_queued = Some(requests);
         self
     }
 
-    /// The clock by which keys begin and end. Default: [`Clock::system`].
+    /// Sets the clock for the periods of keys. Default: [`Clock::system`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The issuer, if the settings are valid.
+    /// Validates the settings and builds the issuer.
     ///
     /// # Errors
     ///
-    /// The first mistake found. The message names the setting, the value and the bound.
+    /// Returns the first misconfiguration found. The message contains the setting, the value and the range.
     pub fn build(self) -> Result<Issuer, BuildError> {
         let issuing = self.checked();
         Ok(Issuer(Arc::new(
@@ -132,7 +131,7 @@ impl IssuerBuilder {
     }
 }
 
-/// The path of a URL, which must not be that of the directory.
+/// Fails if it is the path of the directory.
 fn path(request_uri: &str) -> Result<String, String> {
     let uri: Option<Uri> = request_uri.parse().ok();
     let path = uri.filter(|uri| uri.path().starts_with('/') && uri.query().is_none());

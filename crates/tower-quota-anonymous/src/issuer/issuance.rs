@@ -1,4 +1,4 @@
-//! A request for a credential: what is cheap first, then the decision, then a place, then the arithmetic.
+//! The steps of a credential request: cheap checks, the decision, the queue, the computation.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use super::{
 use crate::{CredentialError, IssuerKey, Profile, workers::Overloaded};
 
 impl Issuing {
-    /// Token type and truncated key id.
+    /// Token type and truncated key ID.
     const HEAD: usize = 3;
 
-    /// The longest request is one of P-384.
+    /// P-384 has the longest requests.
     pub(super) const MAX_REQUEST: usize = Self::HEAD + Profile::P384.request_len();
 
-    /// Answers a request; its content is missing if it was too long or broke off.
+    /// `content` is `None` if it was too long or incomplete.
     pub(super) async fn issue(&self, head: Parts, content: Option<Bytes>) -> Response<Bytes> {
         let (outcome, response) = self.answer(head, content).await;
         self.log.answered(outcome);
         response
     }
 
-    /// The response, and its name for operators.
+    /// Returns the metric label and the response.
     async fn answer(&self, head: Parts, content: Option<Bytes>) -> (&'static str, Response<Bytes>) {
         let Some((key, content)) = content.and_then(|content| Some((self.key_of(&content)?, content))) else {
             return invalid();
@@ -37,7 +37,7 @@ impl Issuing {
             Verdict::Respond(response) if response.status().is_server_error() => return (UNAVAILABLE, response),
             Verdict::Respond(response) => return ("rejected", response),
         };
-        // After the decision: callers without a right to a credential must not take places from those who have one.
+        // After the decision, so that rejected callers do not occupy the queue.
         let issued = match self.workers.turn(None, false).await {
             Ok(turn) => turn.run(move || key.issue(&content[Self::HEAD..])).await,
             Err(overloaded) => {
@@ -52,7 +52,7 @@ impl Issuing {
                 if let Some(repeat) = grant.repeat {
                     repeat.refund();
                 }
-                // Without the fields of the layer: they would tell the client to wait for more than a repeat needs.
+                // Without the fields of the layer, which would make the client wait longer than a repeat requires.
                 return overloaded();
             }
         };
@@ -63,7 +63,7 @@ impl Issuing {
         (outcome, response)
     }
 
-    /// The key that is asked for, if it and the request have their form.
+    /// `None` if the request is malformed or names an unknown key.
     fn key_of(&self, content: &[u8]) -> Option<IssuerKey> {
         let (&[first, second, truncated], request) = content.split_first_chunk::<{ Self::HEAD }>()?;
         let profile = Profile::from_token_type(u16::from_be_bytes([first, second]))?;

@@ -1,5 +1,3 @@
-//! The issuer: its directory, and credentials for those who may have them.
-
 mod body;
 mod builder;
 mod issuance;
@@ -22,11 +20,10 @@ pub use self::{
 use super::{BuildError, KeySet, telemetry::IssuerTelemetry, workers::Workers};
 use tower_quota::clock::Clock;
 
-/// The issuer of anonymous credentials: a Tower service with the issuer's directory and the URL to which requests for
-/// credentials go (RFC 9578, section 4; draft-yun-privacypass-arc-00, "Issuance").
+/// An issuer of anonymous credentials: a Tower service that serves the directory and credential requests.
 ///
-/// You want it beside an origin that accepts tokens; both need the same [`IssuerKey`](super::IssuerKey)s. Mount it at both
-/// paths:
+/// Implements RFC 9578, section 4, and draft-yun-privacypass-arc-00, "Issuance". The origins that accept its tokens
+/// need the same [`IssuerKey`](super::IssuerKey)s. Mount the service at both paths:
 ///
 /// ```
 /// use axum::Router;
@@ -36,7 +33,7 @@ use tower_quota::clock::Clock;
 /// use tower_quota::{MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, ToPartitionKey, key};
 /// use tower_quota_anonymous::{CredentialRequest, Directory, Issuer, KeySet, Profile};
 ///
-/// /// The value that authentication leaves in a request.
+/// /// Inserted into the request extensions by authentication.
 /// #[derive(Clone)]
 /// struct Account(u64);
 ///
@@ -47,7 +44,7 @@ use tower_quota::clock::Clock;
 /// }
 ///
 /// # tokio_test::block_on(async {
-/// // One credential a day for each account, and none without a login.
+/// // One credential per day for each account, and none without a login.
 /// let ration = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("credentials")
 ///     .key(key::extension::<Account>())
@@ -60,7 +57,7 @@ use tower_quota::clock::Clock;
 ///     .route_service(Directory::PATH, issuer.clone())
 ///     .route_service(issuer.request_path(), issuer.clone());
 ///
-/// // The client's side, by hand:
+/// // The client's side, without `TokenClientLayer`:
 /// let response = app.clone().oneshot(Request::get(Directory::PATH).body(String::new())?).await?;
 /// let directory = Directory::parse(&response.into_body().collect().await?.to_bytes())?;
 /// let (key, _) = directory.keys().next().expect("the issuer has a key");
@@ -73,7 +70,7 @@ use tower_quota::clock::Clock;
 /// let response = app.clone().oneshot(ask(7, &request)).await?;
 /// assert_eq!(response.status(), 200);
 /// assert!(request.finalize(&response.into_body().collect().await?.to_bytes()).is_ok());
-/// // The same request is answered again, if the client has lost the response. Another one is charged.
+/// // Repeating the request, because the response was lost, is not charged. A new request is.
 /// assert_eq!(app.clone().oneshot(ask(7, &request)).await?.status(), 200);
 /// let another = CredentialRequest::new(key, b"request context")?;
 /// assert_eq!(app.clone().oneshot(ask(7, &another)).await?.status(), 429);
@@ -82,33 +79,33 @@ use tower_quota::clock::Clock;
 /// # }).unwrap();
 /// ```
 ///
-/// # What it answers
+/// # Responses
 ///
-/// | request | answer |
+/// | request | response |
 /// |---|---|
 /// | `GET` or `HEAD` of the [directory](super::Directory::PATH) | 200 with the keys, which caches keep for the [lifetime](IssuerBuilder::cache_lifetime) |
-/// | `POST` of a request that is valid and may have a credential | 200 with the credential's response |
-/// | unknown token type or key, wrong length, a point or a proof that is not valid | 422 |
-/// | the [policy](IssuancePolicy) says no | 403, 429, or what the policy answers |
+/// | `POST` of a valid request that the policy grants | 200 with the credential response |
+/// | unknown token type or key, wrong length, or an invalid point or proof | 422 |
+/// | rejected by the [policy](IssuancePolicy) | 403, 429, or the policy's response |
 /// | content of another type | 415 |
 /// | another method | 405 with `Allow` |
-/// | granted, but too many requests wait for arithmetic | 503 with `Retry-After`; see [repeats](IssuancePolicy#repeats) |
+/// | granted, but the queue is full | 503 with `Retry-After`; see [repeats](IssuancePolicy#repeats) |
 /// | any other path | 404 |
 ///
-/// Rejections are `application/problem+json` and go into no cache.
+/// Rejections are `application/problem+json` and must not be cached.
 ///
-/// The steps are in this order: the form of the request, the policy, a [place](IssuerBuilder::max_queued) in the queue, the
-/// arithmetic. A caller that the policy rejects takes no place.
+/// Requests are processed in this order: the format is checked, the policy decides, the request waits in the
+/// [queue](IssuerBuilder::max_queued), and the credential is computed. Requests that the policy rejects do not enter
+/// the queue.
 ///
-/// # What it does not do
+/// # Limitations
 ///
-/// - It does not authenticate: put that around it.
-/// - It does not limit how often it is asked for the directory, or sent what is not valid: put limits by address around it.
-/// - It cannot take a credential back. A credential ends when origins do not accept its key any more.
+/// - The issuer does not authenticate callers: put authentication around it.
+/// - It does not limit requests for the directory and invalid requests: put limits by address around it.
+/// - It cannot revoke a credential. Credentials expire when origins no longer accept their key.
 #[derive(Clone)]
 pub struct Issuer(Arc<Issuing>);
 
-/// The shared state of all clones of an issuer.
 struct Issuing {
     policy: Box<dyn IssuancePolicy>,
     keys: ArcSwap<KeySet>,
@@ -121,29 +118,29 @@ struct Issuing {
 }
 
 impl Issuer {
-    /// The media type of requests for credentials.
+    /// The media type of credential requests.
     pub const REQUEST_TYPE: &str = "application/private-credential-request";
-    /// The media type of the response to such a request.
+    /// The media type of credential responses.
     pub const RESPONSE_TYPE: &str = "application/private-credential-response";
 
-    /// The path to which requests for credentials go.
+    /// Returns the path for credential requests.
     pub fn request_path(&self) -> &str {
         &self.0.request_path
     }
 
-    /// The keys that are used now.
+    /// Returns the current keys.
     pub fn keys(&self) -> Arc<KeySet> {
         self.0.keys.load_full()
     }
 
-    /// Uses these keys from now on, in all clones. Requests that are under way keep the key that they have.
+    /// Replaces the keys in all clones. Requests in progress use the previous keys.
     ///
-    /// Keep a key that ends in the set until its time is over: clients may have a directory that is as old as its
-    /// [lifetime](IssuerBuilder::cache_lifetime).
+    /// Keep a key that ends in the set until its period is over, because clients may have a directory that is as old as
+    /// its [lifetime](IssuerBuilder::cache_lifetime).
     ///
     /// # Errors
     ///
-    /// The first mistake found, as [`build`](IssuerBuilder::build) finds it. The issuer then keeps its keys.
+    /// Returns the first misconfiguration found, like [`build`](IssuerBuilder::build). The issuer then keeps its keys.
     pub fn replace_keys(&self, keys: KeySet) -> Result<(), BuildError> {
         let checked = keys.check(("cache_lifetime", self.0.cache_lifetime));
         checked.map_err(|message| BuildError::new("issuer", message))?;
@@ -152,7 +149,7 @@ impl Issuer {
     }
 }
 
-/// Shows no secret.
+/// Omits secrets.
 impl fmt::Debug for Issuer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Issuer")

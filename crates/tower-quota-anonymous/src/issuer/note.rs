@@ -1,6 +1,7 @@
-//! Notes of what was charged for a credential, in the store of the layer that has charged it.
+//! Notes record credential charges, in the store of the layer that has charged them.
 //!
-//! A note is written after the charge and never before it: two equal requests at once could otherwise both pass through the note
+//! A note is written after the charge, never before it. Otherwise, two equal concurrent requests could both be granted
+//! through the note of a charge that the store then rejects.
 //! of a charge that the store then rejects.
 
 use std::time::Duration;
@@ -20,18 +21,18 @@ pub(super) struct Note {
 impl Note {
     const REPEATS: u64 = 3;
 
-    /// More than all repeats together, so that the note ends one window after the charge, however late the repeats were. At
-    /// one less, twice as much would be one more than the quota, from which the rejection cache expects a rejection: it would
-    /// let one repeat pass at a time.
+    /// More than all repeats together, so that the note expires one window after the charge, even after late repeats.
+    /// With one less, twice the amount would be one more than the quota, for which the rejection cache predicts a
+    /// rejection and admits one repeat at a time.
     const FIRST: u64 = Self::REPEATS + 2;
 
-    /// A client may need longer to try again than the shortest windows last.
+    /// Clients may need longer for a retry than the shortest windows.
     const SHORTEST: Duration = Duration::from_secs(60);
 
-    /// A month, whatever the time after which units come back: the store keeps a note for each charge.
+    /// A month, regardless of the refill time, because the store keeps one note per charge.
     const LONGEST: Duration = Duration::from_secs(31 * 86_400);
 
-    /// `None` where no time brings back what a request is charged.
+    /// `None` if the charge is never restored by time.
     pub(super) fn new(limiter: Limiter, charged: &Plan, digest: &[u8; 32]) -> Option<Self> {
         let windows = charged.charges().filter_map(|charge| window(charge.policy().policy()));
         let window = windows.max()?.clamp(Self::SHORTEST, Self::LONGEST);
@@ -39,7 +40,7 @@ impl Note {
         let answers = PolicySet::new([answers.with_algorithm(Algorithm::SlidingWindowLog)]);
         let request = PartitionKey::new("answered request", digest);
         let mut partitions: Vec<_> = charged.partitions().map(PartitionId::to_bytes).collect();
-        // New rules may have the same policies in another order.
+        // New rules may contain the same policies in another order.
         partitions.sort_unstable();
         let of_caller = partitions.into_iter().fold(request, |key, partition| {
             key.and(PartitionKey::new("partition", partition))
@@ -51,7 +52,7 @@ impl Note {
         })
     }
 
-    /// Notes a charge that was made, or counts a repeat if there is the note of an equal request: then the charge must be
+    /// Records a charge, or counts a repeat if the request was recorded before, in which case the charge must be
     /// refunded. If the store fails, the charge stands, and the next request is charged, too.
     pub(super) async fn write(&self) -> Option<Permit> {
         let written = self.charge(Self::FIRST).await;
@@ -59,7 +60,7 @@ impl Note {
         if has_note { self.repeat().await } else { None }
     }
 
-    /// Counts a repeat of a request that was charged before. `None` if there is no note, or no repeat is left.
+    /// Counts a repeat of a recorded request. `None` if there is no note, or no repeats remain.
     pub(super) async fn find(&self) -> Option<Permit> {
         let noted = self.charge(0).await.ok()?;
         let remaining = noted.decision().allowances().next()?.remaining();
@@ -80,7 +81,7 @@ impl Note {
     }
 }
 
-/// The time after which the units of a policy are back.
+/// The time until the units of a policy are restored.
 fn window(policy: &QuotaPolicy) -> Option<Duration> {
     let calendar = policy.calendar_window().map(|window| match window.period() {
         CalendarPeriod::Day => Duration::from_secs(86_400),

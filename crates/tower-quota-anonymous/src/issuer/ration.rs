@@ -1,4 +1,4 @@
-//! A [`RateLimitLayer`] as a policy: it rations credentials, and grants a request again whose answer was lost.
+//! A [`RateLimitLayer`] as a policy, which rations credentials and grants repeats.
 
 use std::{
     convert::Infallible,
@@ -28,7 +28,7 @@ impl IssuancePolicy for RateLimitLayer {
     fn decide(&self, request: IssuanceRequest) -> IssuanceDecisionFuture {
         let deciding = decide(self.clone(), request);
         Box::pin(async {
-            // In a task, so that a client that disconnects after the charge can send its request again.
+            // In a task, so that a client that disconnects after the charge can repeat its request.
             let decision = tokio::spawn(in_current_span(deciding)).await;
             decision.unwrap_or_else(|error| resume_unwind(error.into_panic()))
         })
@@ -45,7 +45,7 @@ async fn decide(layer: RateLimitLayer, request: IssuanceRequest) -> IssuanceDeci
     // A limit around the issuer counts repeats, too.
     parts.extensions.remove::<WeakPermit>();
     parts.extensions.insert(WithPermit);
-    // The service is always ready.
+    // `Granting` is always ready.
     let Ok(response) = layer.layer(granting.clone()).call(Request::from_parts(parts, ())).await;
     let decision = response.extensions().get::<Decision>();
     let outcome = decision.map(Decision::outcome);
@@ -66,13 +66,13 @@ async fn decide(layer: RateLimitLayer, request: IssuanceRequest) -> IssuanceDeci
     }
 }
 
-/// Time alone lets the caller pass again, so it may repeat what it was granted before.
+/// Only time is needed for the caller to pass again, so repeats are allowed.
 fn is_exhausted(decision: &Decision) -> bool {
     let is_closed = || decision.violated().any(|by| by.policy().quota() == 0);
     decision.outcome() == Outcome::Rejected && !is_closed()
 }
 
-/// The layer's own body, which is there as a whole.
+/// The layer's own body, which is complete.
 async fn rejected_by(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecision {
     let (mut parts, body) = response.into_parts();
     let content = collect(body, usize::MAX).await.unwrap_or_default();
@@ -80,7 +80,7 @@ async fn rejected_by(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceD
     IssuanceDecision::respond_with(Response::from_parts(parts, content))
 }
 
-/// The service that a layer calls for a request that it admits.
+/// The inner service of the layer.
 #[derive(Clone)]
 struct Granting {
     limiter: Limiter,
@@ -93,7 +93,7 @@ impl Granting {
         Note::new(self.limiter.clone(), decision.plan()?, &self.digest)
     }
 
-    /// Notes the charge. If a charge of an equal request was noted before, this one is refunded.
+    /// Writes a note of the charge, or refunds the charge of a repeat.
     async fn grant(&self, permit: Option<WeakPermit>) -> Response<IssuerBody> {
         let mut response = Response::default();
         // A request without a permit is not counted.
@@ -108,7 +108,7 @@ impl Granting {
         match repeat {
             Some(repeat) => {
                 permit.refund();
-                // The cost that the program computes from a response would replace the refund.
+                // Prevents a cost computed from the response from replacing the refund.
                 response.extensions_mut().insert(ActualCost(0));
                 *grant = Grant::again(repeat);
             }
@@ -117,7 +117,7 @@ impl Granting {
         response
     }
 
-    /// Passed on means granted, if it was counted or explicitly is not.
+    /// A forwarded request is granted if it was counted or explicitly exempted.
     fn granted(&self, response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecision {
         let mut grant = mem::take(&mut *self.grant.lock());
         if grant.repeat.is_none() {

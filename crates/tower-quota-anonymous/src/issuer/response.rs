@@ -1,5 +1,3 @@
-//! Responses to clients.
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +9,7 @@ use serde_json::json;
 
 use tower_quota::fields::RetryAfter;
 
-/// A response that says why there is no credential: problem details (RFC 9457) without a type of their own.
+/// Problem details (RFC 9457) of the type `about:blank`.
 pub(super) fn problem(status: StatusCode, detail: &str) -> Response<Bytes> {
     let problem = json!({
         "type": "about:blank",
@@ -24,7 +22,7 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> Response<Bytes> {
     response
 }
 
-/// The same, for a client that may ask again after this time.
+/// Adds the time after which the client may retry.
 pub(super) fn problem_for_now(status: StatusCode, detail: &str, wait: Duration) -> Response<Bytes> {
     let mut response = problem(status, detail);
     let value = RetryAfter::after(wait).to_header_value();
@@ -41,7 +39,7 @@ pub(super) fn method_not_allowed(allowed: &'static str) -> Response<Bytes> {
     response
 }
 
-/// No cache keeps it: see the directory for what may be kept.
+/// Not cacheable, except for the directory.
 pub(super) fn typed(media_type: &'static str, content: impl Into<Bytes>) -> Response<Bytes> {
     let mut response = Response::new(content.into());
     let headers = response.headers_mut();

@@ -1,5 +1,3 @@
-//! The service: which resource is asked for, and with which method.
-
 use std::{
     convert::Infallible,
     fmt,
@@ -26,9 +24,9 @@ use crate::{Directory, content::collect};
 
 /// The future of an [`Issuer`].
 ///
-/// Dropping it cancels the request; what the [policy](super::IssuancePolicy) has charged stays charged. A
+/// Dropping it cancels the request, but charges of the [policy](super::IssuancePolicy) stand. A
 /// [`RateLimitLayer`](tower_quota::RateLimitLayer) still completes its decision, so that the request can be
-/// [sent again](super::IssuancePolicy#repeats).
+/// [repeated](super::IssuancePolicy#repeats).
 #[must_use = "a future does nothing until it is polled"]
 pub struct IssuerFuture(Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>);
 
@@ -84,7 +82,7 @@ where
     }
 }
 
-/// The error response to the head of a request for a credential, if it is malformed.
+/// `None` if the head is valid.
 fn objection(head: &Parts) -> Option<Response<Bytes>> {
     if head.method != Method::POST {
         return Some(method_not_allowed("POST"));
