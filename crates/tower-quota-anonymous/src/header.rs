@@ -80,10 +80,9 @@ impl Challenge {
 
     /// Parses the challenges of a response, in order, up to [`MAX_COUNT`](Self::MAX_COUNT).
     ///
-    /// Other schemes and malformed challenges are omitted: those without `challenge`, with a duplicate attribute, or
-    /// with an invalid `token-key`, `rate-limit` or `max-age`. Quotes and padding are optional, and unknown attributes
-    /// are ignored.
-    /// that are not known are ignored.
+    /// Other schemes are omitted, and so are challenges without `challenge`, with a duplicate attribute, or with an
+    /// invalid `token-key`, `rate-limit` or `max-age`. Quotes and padding are optional, and unknown attributes are
+    /// ignored.
     ///
     /// ```
     /// use http::{HeaderMap, header::WWW_AUTHENTICATE};

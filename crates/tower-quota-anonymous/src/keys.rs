@@ -89,9 +89,10 @@ impl KeySet {
         });
     }
 
-    /// Generates a key whose ID differs in the last byte from those of the same profile in this set, as required.
+    /// Generates a key whose ID ends with a different byte than the IDs of the same profile in this set.
     ///
-    /// The key is not added to the set, so that it can be stored first.
+    /// Issuers and origins reject sets with equal last bytes. The key is not added to the set, so that it can be stored
+    /// first.
     ///
     /// # Errors
     ///

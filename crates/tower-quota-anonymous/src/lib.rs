@@ -13,8 +13,8 @@
 //!
 //! # Limitations
 //!
-//! - **The crate has not been audited**, and neither has any other implementation of ARC that we know of. It is
-//!   constant-time only as far as the `p256` and `p384` crates document.
+//! - **The crate has not been audited**, and neither has any other implementation of ARC that we know of. Computations
+//!   are constant-time only as far as the `p256` and `p384` crates document.
 //! - The limit applies per credential, not per person: the issuer decides how many credentials a client gets.
 //! - Issuer and origin share the private key. Each of them can create any number of credentials.
 //! - The nonce of a token is visible. Two tokens with equal nonces and one context come from two credentials, which

@@ -161,7 +161,7 @@ impl<'a> Schemes<'a> {
         None
     }
 
-    /// One or more token characters.
+    /// Token characters, at least one.
     fn token(&mut self) -> Option<&'a [u8]> {
         let token = self.pass_over(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
         (!token.is_empty()).then_some(token)

@@ -7,7 +7,7 @@ use tower_quota::ConfigError;
 ///
 /// Returned by `build` and by replacing keys. The message contains the setting, the value and the range. If the crate's
 /// limiter found the error, for example in the policy of [`failed_proofs`](super::OriginLayerBuilder::failed_proofs),
-/// the message is that of its [`ConfigError`], which [`config_error`](Self::config_error) returns.
+/// the message comes from its [`ConfigError`], which [`config_error`](Self::config_error) returns.
 ///
 /// ```
 /// use std::time::Duration;

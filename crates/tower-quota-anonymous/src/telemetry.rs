@@ -1,4 +1,4 @@
-//! Events and counters of origins and issuers. They reveal neither the owner of a token nor the recipient of a
+//! Events and counters of origins and issuers, which reveal neither the owner of a token nor the recipient of a
 //! credential.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

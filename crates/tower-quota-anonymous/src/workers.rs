@@ -60,7 +60,7 @@ struct Waiter {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Overloaded;
 
-/// One of the threads. Dropping it passes the thread to the next waiter.
+/// Permission to use a thread. Dropping it passes the thread to the next waiter.
 pub(super) struct Turn(Workers);
 
 /// A queue position, which is left on drop.
@@ -489,7 +489,7 @@ mod tests {
     }
 
     /// No request waits while a thread is idle, the queue respects its bound, its parts are consistent, and a newcomer
-    /// is rejected only if its line is about as long as any other that could make room.
+    /// is rejected only if its line is about as long as the longest line that could make room.
     #[test]
     fn the_queue_stays_within_its_bounds_and_forgets_no_waiter() {
         for_many(300, |random| {

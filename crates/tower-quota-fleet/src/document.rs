@@ -106,7 +106,7 @@ impl RulesDocument {
     /// # Errors
     ///
     /// Returns an error if the document would be too long, a field is out of range, or a policy cannot be expressed in
-    /// this format: it uses fractions of a second, or an extension that is not a string, a boolean or an integer.
+    /// this format, because of fractions of a second, or an extension that is not a string, a boolean or an integer.
     pub fn to_json(&self) -> Result<String, FleetError> {
         self.check_ranges()?;
         let json = serde_json::to_string_pretty(&self.0)?;

@@ -44,10 +44,10 @@ pub enum FleetErrorKind {
     CountsReset,
     /// The rules or the access list are invalid: a check of [`build`](tower_quota::RateLimitLayerBuilder::build) fails.
     Invalid,
-    /// A document or version is malformed: it is not JSON, is truncated, or has a field that is missing, unknown, of
-    /// the wrong type or out of range.
+    /// A document or version is malformed: not JSON, truncated, or with a field that is missing, unknown, of the wrong
+    /// type or out of range.
     Malformed,
-    /// The document does not match its version: one of them was written by another program.
+    /// The document does not match its version, because another program has written the document or the version.
     Mismatched,
     /// The document has a newer format than this version of the crate supports.
     NewerFormat,

@@ -89,10 +89,10 @@ use tower_quota::clock::Clock;
 ///
 /// # Requests to the issuer
 ///
-/// The client requests the directory and credentials over `https`, or over `http` on this computer. It contacts only
+/// The client requests the directory and credentials over `https`, or over `http` on this computer, and contacts only
 /// the issuer's host or a [configured URL](TrustedIssuer::request_url), never a URL specified by an origin. Requests
 /// time out after ten seconds. The client obeys `Retry-After` up to ten minutes, and [waits](TrustedIssuer) after
-/// failed requests and invalid responses. It sends at most 12 credential requests per hour for each origin, or 60 in
+/// failed requests and invalid responses. At most 12 credential requests per hour are sent for each origin, or 60 in
 /// total if the issuer is configured for [any origin](TrustedIssuer::any_origin).
 ///
 /// If origins also send `Retry-After`, put a `ClientLayer` *outside* of this layer. Inside, it would delay requests

@@ -162,8 +162,8 @@ impl Error for StorageError {
 
 /// Stores credentials in the memory of this process: the default of a [`TokenClientLayer`](super::TokenClientLayer).
 ///
-/// The storage is bounded: it evicts the least recently used credential, and a credential that was used in too many
-/// contexts with all of them. Clients then request another credential.
+/// The storage is bounded, and evicts the least recently used credential. A credential that was used in too many
+/// contexts is evicted with all of them. Clients then request another credential.
 ///
 /// ```
 /// use tower_quota_anonymous::{ContextName, CredentialStorage, MemoryCredentials, Profile};

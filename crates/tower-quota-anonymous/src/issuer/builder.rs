@@ -89,7 +89,7 @@ impl IssuerBuilder {
 
     /// Sets the number of granted requests that wait for a thread, from 0 to 65,536. Default: 64 per thread.
     ///
-    /// Further requests get 503 and `Retry-After`. They were charged, and can be
+    /// Further requests get 503 and `Retry-After`. These requests were charged, and can be
     /// [repeated](super::IssuancePolicy#repeats) without another charge.
     pub fn max_queued(mut self, requests: usize) -> Self {
         self.max_queued = Some(requests);

@@ -101,8 +101,8 @@ use tower_quota::clock::Clock;
 /// # Limitations
 ///
 /// - The issuer does not authenticate callers: put authentication around it.
-/// - It does not limit requests for the directory and invalid requests: put limits by address around it.
-/// - It cannot revoke a credential. Credentials expire when origins no longer accept their key.
+/// - Requests for the directory and invalid requests are not limited: put limits by address around it.
+/// - Credentials cannot be revoked individually. They expire when origins no longer accept their key.
 #[derive(Clone)]
 pub struct Issuer(Arc<Issuing>);
 

@@ -2,7 +2,6 @@
 //!
 //! A note is written after the charge, never before it. Otherwise, two equal concurrent requests could both be granted
 //! through the note of a charge that the store then rejects.
-//! of a charge that the store then rejects.
 
 use std::time::Duration;
 
@@ -53,7 +52,7 @@ impl Note {
     }
 
     /// Records a charge, or counts a repeat if the request was recorded before, in which case the charge must be
-    /// refunded. If the store fails, the charge stands, and the next request is charged, too.
+    /// refunded. If the store fails, the charge is not refunded, and the next request is charged, too.
     pub(super) async fn write(&self) -> Option<Permit> {
         let written = self.charge(Self::FIRST).await;
         let has_note = written.is_err_and(|decision| decision.outcome() == Outcome::Rejected);

@@ -27,18 +27,19 @@ use tower_quota::Permit;
 ///
 /// # Repeats
 ///
-/// A charge stands even if the queue is full (503), the proof of the request is invalid (422), or the response is lost.
-/// Therefore, a `RateLimitLayer` grants a charged request again without another charge, up to three times. Repeats must
-/// arrive within the longest window of the caller's policies (at least 1 minute, at most 31 days) after the charge.
+/// A charge is not refunded if the queue is full (503), the proof of the request is invalid (422), or the response is
+/// lost. Therefore, a `RateLimitLayer` grants a charged request again without another charge, up to three times.
+/// Repeats must arrive within the longest window of the caller's policies (at least 1 minute, at most 31 days) after
+/// the charge.
 ///
-/// - A repeat must have the same bytes and key, and be counted in the same partitions. The same bytes from another
-///   account are charged, and so is a fifth request.
+/// - A repeat must have the same bytes and key, and be counted in the same partitions. Another account that sends the
+///   same bytes is charged, and so is a fifth request.
 /// - The layer's store keeps a note with the digest of the request, which all instances with this store share. The note
 ///   is written after the charge, even if the client disconnects in between. If the store fails or the process ends in
 ///   between, the next request is charged. While the store is unavailable, repeats get 503, too.
 /// - A repeat is decided like any other request. If it is admitted, its charge is refunded. If it is rejected because a
 ///   quota is exhausted, it is granted nevertheless, but a policy with a
-///   [lockout](tower_quota::QuotaPolicy::with_lockout) locks out the account. Until the refund, which takes two store
+///   [lockout](tower_quota::QuotaPolicy::with_lockout) locks out the account. Before the refund, which takes two store
 ///   calls, the repeat can cause another request of the account to be rejected. If the process ends before the refund,
 ///   the repeat stays charged.
 /// - In policies that count [bytes](tower_quota::QuotaPolicy::with_content_bytes), an admitted repeat stays charged,
@@ -48,7 +49,7 @@ use tower_quota::Permit;
 /// - The access list, the kill switch, exemptions and hooks apply to repeats. Blocked callers and callers with a policy
 ///   of quota 0 get no repeats. Exhausted quotas, lockouts and reduced capacity do not prevent repeats, because the
 ///   credential was charged before.
-/// - A repeat occupies a place in the issuer's queue. It needs no slot of a [concurrency
+/// - A repeat occupies a place in the issuer's queue. A repeat needs no slot of a [concurrency
 ///   limit](tower_quota::QuotaPolicy::concurrent), and releases an acquired one before the credential is computed. A
 ///   repeat that gets 503 because the queue is full does not count. Responses to repeats have no `RateLimit` fields.
 /// - Concurrency limits alone are not a ration, and no note is written for them.

@@ -127,8 +127,8 @@ impl OriginLayerBuilder {
 
     /// Adds keys of the issuer with their periods. This or a [`key`](Self::key) is required.
     ///
-    /// Tokens of all keys are accepted at all times. In each window, challenges show one key per profile: among those
-    /// whose period has not ended, the one that had begun most recently at the start of the window. Keys therefore
+    /// Tokens of all keys are accepted at all times. In each window, challenges show one key per profile: the key with
+    /// the latest start at or before the start of the window, among keys whose period has not ended. Keys therefore
     /// change at window boundaries, on all instances with the same set, even if they are
     /// [replaced](OriginLayer::replace_keys) at run time.
     ///
@@ -145,13 +145,14 @@ impl OriginLayerBuilder {
     ///
     /// Windows begin at multiples of their length since the Unix epoch, on all instances. As with any fixed window,
     /// twice the limit can pass around a window boundary. Origins with the same secret, issuer, names, window and
-    /// policy name share counts. They must have the same limit, because otherwise the largest one applies to all.
+    /// policy name share counts. Such origins must have the same limit, because otherwise the largest limit applies to
+    /// all.
     pub fn policy(mut self, name: impl Into<String>, limit: u32, window: Duration) -> Self {
         self.policy = Some((name.into(), limit, window));
         self
     }
 
-    /// Lets requests without a token pass. Default: they are rejected with a challenge.
+    /// Lets requests without a token pass. Default: requests without a token are rejected with a challenge.
     ///
     /// Use this in front of limits by user or address, which then apply to requests without a token. Requests with an
     /// invalid token are still rejected.
@@ -270,8 +271,8 @@ impl OriginLayerBuilder {
     /// An address is reserved a place if a token from it was accepted in the current or previous period, until three
     /// proofs in a row fail. A period is one window, but at least a minute and at most an hour.
     ///
-    /// This process keeps at most 65,536 of these addresses in memory. They are stored as hashes with a random key per
-    /// period, without times, tokens or counts, and are neither logged nor exported. Even so, a client that sends
+    /// This process keeps at most 65,536 of these addresses in memory. Addresses are stored as hashes with a random key
+    /// per period, without times, tokens or counts, and are neither logged nor exported. Even so, a client that sends
     /// forged tokens from the same address during a flood can detect that a token from it was accepted recently,
     /// because its proofs are verified and others are not.
     pub fn without_reserved_places(mut self) -> Self {

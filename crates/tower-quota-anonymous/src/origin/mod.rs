@@ -145,9 +145,9 @@ pub const EXPOSED: [HeaderName; 10] = [
 ///
 /// # Cost
 ///
-/// Verifying a proof takes milliseconds of CPU time (see the [guide](mod@crate::guide)). It runs on a [few blocking
-/// threads](OriginLayerBuilder::verifier_threads) behind a [queue](OriginLayerBuilder::max_queued), after all cheap
-/// checks. A spent tag is one small key in Redis for two windows.
+/// Verifying a proof takes milliseconds of CPU time (see the [guide](mod@crate::guide)). Proofs are verified on a [few
+/// blocking threads](OriginLayerBuilder::verifier_threads) behind a [queue](OriginLayerBuilder::max_queued), after all
+/// cheap checks. A spent tag is one small key in Redis for two windows.
 ///
 /// # Limitations
 ///

@@ -20,7 +20,7 @@ use crate::ready::take_ready;
 /// The service of [`OriginLayer`](super::OriginLayer), which forwards requests with a valid, unspent token to `S`.
 ///
 /// If tokens are optional, requests without one are forwarded, too. The service is ready when `S` is. Rejections are
-/// responses, so the error type is that of `S`. Clones share spent tags.
+/// responses; errors come only from `S`. Clones share spent tags.
 ///
 /// ```
 /// use std::convert::Infallible;

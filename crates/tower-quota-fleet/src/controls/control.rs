@@ -73,8 +73,8 @@ impl Control {
 
     /// Sets an entry of the access list, and replaces any entry for the same network or key.
     ///
-    /// The entries apply in addition to those of the published document. If both contain an entry for the same network
-    /// or key, [`Access::Block`] takes precedence over [`Access::Allow`], and `Allow` over [`Access::Limit`].
+    /// The entries apply in addition to the entries of the published document. If both contain an entry for the same
+    /// network or key, [`Access::Block`] takes precedence over [`Access::Allow`], and `Allow` over [`Access::Limit`].
     pub fn set_access(entry: AccessEntry) -> Self {
         Self::new(ControlEdit::SetAccess(entry), None)
     }

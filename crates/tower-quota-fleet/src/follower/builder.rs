@@ -40,7 +40,7 @@ impl RulesFollowerBuilder {
     ///
     /// Without an access list, the entries of documents and controls have no effect, and the follower logs a warning.
     ///
-    /// Followers of several layers can share a list. It then contains the entries of all their documents, and each
+    /// Followers of several layers can share a list, which then contains the entries of all their documents, and each
     /// layer checks all of them. The most specific network wins. If documents disagree about the same network or key,
     /// [`Block`](tower_quota::Access::Block) takes precedence over [`Allow`](tower_quota::Access::Allow), and `Allow`
     /// over [`Limit`](tower_quota::Access::Limit).

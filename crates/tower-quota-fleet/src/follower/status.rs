@@ -28,7 +28,7 @@ pub struct Lost {
 impl FollowerStatus {
     /// Returns the version of the rules that were applied last, or `None` for the rules of the program.
     ///
-    /// The kill switch and the access list may be those of a version that is [rejected](Self::rejected).
+    /// The kill switch and the access list may come from a version that is [rejected](Self::rejected).
     pub fn version(&self) -> Option<RulesVersion> {
         self.version
     }

@@ -40,13 +40,13 @@ const SENDS: usize = 2;
 /// Use it in a deployment, or in a tool for on-call engineers such as the program `tower-quota-rules`. Instances only
 /// read rules; see [`RedisRules`].
 ///
-/// Each publication creates a new version of the whole document. It is validated as far as that is possible without a
-/// layer, and then written atomically if the version on which it is based is still current, by number *and* digest.
-/// Otherwise, publishing fails with [`Conflict`](FleetErrorKind::Conflict). Publications without changes are not
-/// written. The documents of the last 16 versions are kept.
+/// Each publication creates a new version of the whole document. The document is validated as far as possible without a
+/// layer. It is written atomically, provided that the version on which it is based is still current, by number *and*
+/// digest. Otherwise, publishing fails with [`Conflict`](FleetErrorKind::Conflict). Publications without changes are
+/// not written. The documents of the last 16 versions are kept.
 ///
-/// A [`Control`](super::Control) changes the kill switch or the access list, which have their own keys. It requires no
-/// published rules, works on a Redis that has lost all data, and never conflicts with a publication.
+/// A [`Control`](super::Control) changes the kill switch or the access list, which have their own keys. A control
+/// requires no published rules, works on a Redis that has lost all data, and never conflicts with a publication.
 ///
 /// Instances follow within two seconds. In between, some enforce the old rules and some the new ones. A caller gets at
 /// most the larger quota, or the sum of both if [counts reset](tower_quota::RulesDiff).

@@ -7,8 +7,8 @@ use tower_quota::{Rules, RulesChange, RulesDiff};
 /// A change that is ready to publish: the documents before and after it, and its effects on callers.
 ///
 /// Created by [`RulesPublisher::propose`](super::RulesPublisher::propose), and published by
-/// [`RulesPublisher::commit`](super::RulesPublisher::commit) unless another publication comes first.
-/// Its `Display` output lists the changes line by line, for confirmation by an operator.
+/// [`RulesPublisher::commit`](super::RulesPublisher::commit) unless another publication comes first. The `Display`
+/// output lists the changes line by line, for confirmation by an operator.
 #[derive(Clone, Debug)]
 pub struct Proposal {
     pub(super) head: Vec<u8>,
@@ -18,7 +18,7 @@ pub struct Proposal {
     pub(super) restarts_counts: bool,
     pub(super) restores: Option<RulesDocument>,
     pub(super) reason: String,
-    /// True if an instance has seen a larger number than that of the current version.
+    /// True if an instance has seen a larger number than the current version's.
     pub(super) is_behind: bool,
 }
 

@@ -60,8 +60,8 @@ impl Publication {
     /// Returns to the rules and the rollout of the newest version that differs from the current one.
     ///
     /// The [proposal](super::Proposal::restores) names the version. Switch and access list stay as they are. Policies
-    /// whose counts would reset do not block a rollback: they continue from their earlier counts, unless these have
-    /// expired.
+    /// whose counts would reset do not block a rollback, because they continue from their earlier counts, unless these
+    /// have expired.
     ///
     /// If the current version is itself a rollback, publishing fails with [`FleetErrorKind::AfterRollBack`], because
     /// the previous version is the one that was just rolled back.

@@ -28,8 +28,8 @@ const MOST_INSTANCES: usize = 10_000;
 
 /// A rule set in Redis, which instances follow and publishers write.
 ///
-/// A rule set has its own connection, so that decisions never wait behind a document. It connects on first use. Clones
-/// share the connection.
+/// A rule set has its own connection, so that decisions never wait behind a document. The connection is opened on first
+/// use. Clones share the connection.
 ///
 /// ```
 /// use tower_quota::{RedisStore};
@@ -56,12 +56,12 @@ struct Inner {
 }
 
 impl RedisRules {
-    /// Creates a rule set with this name on the servers of a store: one server, a primary behind Sentinel, or a
+    /// Creates a rule set with this name on the servers of a store: a single server, a primary behind Sentinel, or a
     /// cluster.
     ///
     /// Only these settings of the store apply: URLs, [`connection_info_with`](RedisStoreBuilder::connection_info_with),
     /// `tls_config`, [`connect_with`](RedisStoreBuilder::connect_with), the timeout and the key prefix. The URL may
-    /// specify a different user than that of the store.
+    /// specify a different user than the store's URL.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl RedisRules {
 
     async fn read_bytes(&self, key: &str, what: &str) -> Result<Vec<u8>, StoreError> {
         let mut range = cmd("GETRANGE");
-        // One byte more than the limit, to detect a longer value without another command.
+        // Reads a byte beyond the limit, to detect a longer value without another command.
         range.arg(key).arg(0).arg(RulesDocument::MAX_LENGTH);
         bytes(self.command(range).await?).ok_or_else(|| unexpected(what))
     }

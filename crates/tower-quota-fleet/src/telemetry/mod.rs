@@ -1,4 +1,4 @@
-//! Events and metrics. Events have the same target as those of the core.
+//! Events and metrics. Events have the same target as the core's events.
 
 #[cfg(feature = "metrics")]
 mod meters;
@@ -90,7 +90,7 @@ impl FleetTelemetry {
         );
     }
 
-    /// The number is smaller than that of the previous version.
+    /// The number is smaller than the previous version's.
     pub(crate) fn went_back(&self, version: &dyn Display, before: &dyn Display, author: &str) {
         event!(
             WARN,

@@ -25,7 +25,7 @@ fn read(file: &str) -> Result<Vec<u8>, Failure> {
     let in_file = |problem: &dyn fmt::Display| format!("{file}: {problem}");
     let unreadable = |error: io::Error| Failure::Usage(in_file(&error));
     let mut json = Vec::new();
-    // One byte more than the limit suffices to detect a document that is too long.
+    // A single byte beyond the limit is enough to detect a document that is too long.
     let most = RulesDocument::MAX_LENGTH as u64 + 1;
     let length = match file {
         "-" => io::stdin().take(most).read_to_end(&mut json),
