@@ -1,5 +1,3 @@
-//! The decision about a request.
-
 use std::{fmt, iter, time::Duration};
 
 use super::{
@@ -16,11 +14,10 @@ use crate::{
     partition::PartitionId,
 };
 
-/// A plan that is rejected, with what is known about it without a store.
 pub(crate) struct Cached(Plan);
 
 impl Cached {
-    /// Time is the store's, as far as it is known.
+    /// `now` is the store's time if it is known.
     pub(crate) fn new(mut plan: Plan, rejections: ChargeRejections, now: Timestamp) -> Self {
         let answer = &mut plan.0.answer;
         answer.rejections = rejections;
@@ -31,7 +28,7 @@ impl Cached {
         Self(plan)
     }
 
-    /// The rejection by policies without quota, which no store need be asked about.
+    /// Rejected by a closed policy, without calling a store.
     pub(crate) fn closed(plan: Plan, now: Timestamp) -> Self {
         let rejections = plan.charges();
         let nothing = ChargeRejection::Never {
@@ -58,15 +55,14 @@ impl Clone for Cached {
     }
 }
 
-/// The origin of a decision.
 enum Source {
-    /// No store was asked, or none has answered. The application may have named a wait.
+    /// The wait comes from the application.
     NoStore(Option<Duration>),
     Cached(Cached),
     Store(Measurement),
 }
 
-/// A clone has no receipt: a charge is settled once. It copies the measurement: few are cloned.
+/// Clones have no receipt, because a charge is settled once.
 impl Clone for Source {
     fn clone(&self) -> Self {
         match self {
@@ -77,11 +73,11 @@ impl Clone for Source {
     }
 }
 
-/// The decision about a request, with one [`Allowance`] per policy.
+/// The decision on a request, with one [`Allowance`] per policy.
 ///
-/// The layer puts it into the extensions of each response that it rejects a request with, and of each to a request that
-/// it has [passed on uncounted](Outcome::FailedOpen), so that outer layers, logs and tests need not parse header fields.
-/// With [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) all responses have it.
+/// The layer inserts it into the extensions of its rejections and of responses to requests that
+/// [failed open](Outcome::FailedOpen), so that outer layers, logs and tests need not parse header fields.
+/// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) adds it to all responses.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -107,14 +103,12 @@ impl Clone for Source {
 #[derive(Clone)]
 pub struct Decision {
     outcome: Outcome,
-    /// True if the fallback decided.
     by_fallback: bool,
-    /// True if the quotas were lowered because the service has less capacity than usual.
     is_reduced: bool,
     source: Source,
 }
 
-/// The fate of a request.
+/// The outcome of a [`Decision`].
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -151,37 +145,37 @@ pub struct Decision {
 ///     assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(outcome));
 ///     assert_eq!(response.status().is_success(), outcome.is_admitted());
 /// }
-/// // The rest is up to the failure mode.
+/// // The others depend on the failure mode.
 /// assert!(Outcome::FailedOpen.is_admitted() && !Outcome::FailedClosed.is_admitted());
 /// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The application has found the request to be a part of abnormal usage; it was rejected.
+    /// Rejected: the application classified the request as abnormal usage.
     Abnormal,
-    /// All policies had quota left; the request was charged and passed on.
+    /// Every enforced policy had enough quota; the request was charged and forwarded.
     Allowed,
-    /// An [access list](crate::AccessList) blocks the client; the request was rejected.
+    /// Rejected: an [access list](crate::AccessList) blocks the client.
     Blocked,
-    /// The store gave no decision; the request was passed on without being counted.
+    /// No store returned a decision; the request was forwarded uncounted.
     FailedOpen,
-    /// The store gave no decision; the request was rejected with status 503.
+    /// No store returned a decision; the request was rejected with status 503.
     FailedClosed,
-    /// The service has no capacity at the moment; the request was rejected.
+    /// Rejected: the service has no capacity at the moment.
     Overloaded,
-    /// At least one policy had too little quota left; nothing was charged, and the request was rejected.
+    /// Rejected: at least one policy had too little quota left. Nothing was charged.
     Rejected,
-    /// The request could not be attributed to a caller, and the layer rejects such requests.
+    /// Rejected: the request has no key, and the layer rejects such requests.
     MissingKey,
-    /// No limit applies to this request: its tier is unlimited, it is [exempt](crate::Exemption), an
+    /// No limit applies: the tier is unlimited, the request is [exempt](crate::Exemption), an
     /// [access list](crate::AccessList) allows its client, it has no key and the layer
-    /// [lets such requests pass](crate::MissingKey::Allow), or the layer is [switched off](crate::RulesHandle::disable).
+    /// [admits such requests](crate::MissingKey::Allow), or the layer is [disabled](crate::RulesHandle::disable).
     Unlimited,
 }
 
 impl Outcome {
-    /// Returns `true` if the request is passed on to the inner service.
+    /// Returns `true` if the layer forwards the request to the inner service.
     #[inline]
     pub fn is_admitted(self) -> bool {
         matches!(self, Self::Allowed | Self::FailedOpen | Self::Unlimited)
@@ -189,9 +183,9 @@ impl Outcome {
 }
 
 impl Measurement {
-    /// Makes the decision that follows from the measurement.
+    /// Converts the measurement to a decision.
     ///
-    /// [`Store::decide`](crate::Store::decide) asks a store and does this at once.
+    /// [`Store::decide`](crate::Store::decide) calls the store and does this in one step.
     #[inline]
     pub fn decide(self) -> Decision {
         let outcome = match self.is_allowed() {
@@ -206,7 +200,6 @@ impl Measurement {
 }
 
 impl Decision {
-    /// A rejection without a store.
     pub(crate) fn of_cache(cached: Cached) -> Self {
         Self {
             source: Source::Cached(cached),
@@ -214,8 +207,8 @@ impl Decision {
         }
     }
 
-    /// The decision at the same moment about another plan with the same policies, after a charge of so many units; `None` if
-    /// no store has made this one. The units that were used since are only shown: their moment is not known.
+    /// Derives the decision for another plan with the same policies, after a charge of `units_before`. `None` if no
+    /// store made this decision. `used_since` only lowers the remaining units, because the time of that use is unknown.
     pub(crate) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Option<Self> {
         let another = self.measurement()?.of_another(plan, units_before, used_since);
         Some(another.decide())
@@ -230,7 +223,6 @@ impl Decision {
         }
     }
 
-    /// Decided by the application, which may say how long to wait.
     pub(crate) fn without_policies(outcome: Outcome, wait: Option<Duration>) -> Self {
         Self {
             source: Source::NoStore(wait),
@@ -238,26 +230,25 @@ impl Decision {
         }
     }
 
-    /// It was made by policies that were lowered. What is not lowered rejects at any capacity.
+    /// Policies that are not reducible reject at any capacity.
     pub(crate) fn set_reduced_capacity(&mut self) {
         let is_lowered = self.violated().all(|allowance| allowance.policy().is_reducible());
         self.is_reduced = is_lowered;
     }
 
-    /// Returns `true` if the policies were lowered because the service has [less capacity](crate::Capacity) than usual.
+    /// Returns `true` if the policies were reduced because the service has [less capacity](crate::Capacity) than usual.
     pub fn is_capacity_reduced(&self) -> bool {
         self.is_reduced
     }
 
-    /// Returns `true` if the [rejection cache](crate::LimiterBuilder::rejection_cache) of the layer rejected the request,
-    /// or a policy with quota 0 did, and the store was not asked.
+    /// Returns `true` if the request was rejected without calling the store.
     ///
-    /// [`allowances`](Self::allowances) then has only the policies that are known to reject it.
+    /// This happens if the [rejection cache](crate::LimiterBuilder::rejection_cache) or a policy with quota 0 rejects
+    /// the request. [`allowances`](Self::allowances) then contains only the policies that are known to reject it.
     pub fn is_cached(&self) -> bool {
         self.cached().is_some()
     }
 
-    /// The store's time.
     pub(crate) fn now(&self) -> Option<Timestamp> {
         match &self.source {
             Source::NoStore(_) => None,
@@ -266,7 +257,6 @@ impl Decision {
         }
     }
 
-    /// The measurement of a store, if one has decided.
     #[inline]
     pub(crate) fn measurement(&self) -> Option<&Measurement> {
         match &self.source {
@@ -275,7 +265,6 @@ impl Decision {
         }
     }
 
-    /// The knowledge of the cache, if it made the decision.
     fn cached(&self) -> Option<&Cached> {
         match &self.source {
             Source::Cached(cached) => Some(cached),
@@ -283,11 +272,11 @@ impl Decision {
         }
     }
 
-    /// Returns the plan that was decided: the policies, partitions and costs. `None` if the request had none, because it was
-    /// rejected or admitted without a look at policies, or if the store gave no decision.
+    /// Returns the plan that was decided: the policies, partitions and costs.
     ///
-    /// Unlike [`allowances`](Self::allowances), it is complete in a [cached](Self::is_cached) rejection, too. Use it to find all
-    /// partitions of a request.
+    /// `None` if the request was admitted or rejected without evaluating policies, or if no store returned a decision.
+    /// Unlike [`allowances`](Self::allowances), the plan is complete in a [cached](Self::is_cached) rejection too. Use
+    /// it to list all partitions of a request.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -314,70 +303,69 @@ impl Decision {
         }
     }
 
-    /// The partition that a policy of this name counts, also where it is not known what is left of it.
+    /// Returns the partition of the named policy, even if its remaining units are unknown.
     pub(crate) fn partition_of(&self, policy: &str) -> Option<PartitionId> {
         let mut charges = self.plan()?.charges();
         let charge = charges.find(|charge| charge.policy().policy().name() == policy)?;
         Some(charge.partition())
     }
 
-    /// The same decision, made by the fallback, which settles its charges, too.
+    /// The fallback also settles the charges of this decision.
     pub(crate) fn made_by_fallback(mut self) -> Self {
         self.by_fallback = true;
         self
     }
 
-    /// Returns `true` if the [fallback](crate::LimiterBuilder::fallback) decided, because the store did not.
+    /// Returns `true` if the [fallback](crate::LimiterBuilder::fallback) decided instead of the store.
     ///
-    /// This includes the store in the process that decides while the store is
+    /// This includes the in-process store that decides while the store is
     /// [out of memory](crate::StoreErrorKind::OutOfMemory). Other instances do not see its charges.
     pub fn is_by_fallback(&self) -> bool {
         self.by_fallback
     }
 
-    /// The measurement of a store that has let the request pass.
     #[inline]
     pub(crate) fn admitted(&self) -> Option<&Measurement> {
         self.measurement().filter(|measurement| measurement.is_allowed())
     }
 
-    /// The same for a change of the charge, unless it was settled before.
+    /// `None` once the charge is settled.
     pub(crate) fn receipt(&self) -> Option<&Measurement> {
         self.admitted().filter(|measurement| measurement.has_receipt())
     }
 
-    /// The same; afterwards the charge cannot be settled or changed any more.
+    /// Afterwards, the charge can no longer be settled or changed.
     pub(crate) fn take_receipt(&self) -> Option<&Measurement> {
         self.admitted().filter(|measurement| measurement.take_receipt())
     }
 
-    /// Returns `true` if the request was allowed and holds slots of limits of concurrent requests.
     pub(crate) fn holds_slots(&self) -> bool {
         self.admitted().is_some_and(|measurement| measurement.lease().is_some())
     }
 
-    /// The costs that are charged by now.
+    /// The current costs, after changes of the charge.
     #[inline]
     pub(crate) fn charged(&self) -> Costs {
         self.measurement().map_or(Costs::NOTHING, Measurement::charged)
     }
 
-    /// The charge was changed.
     pub(crate) fn set_charged(&mut self, charged: Costs) {
         if let Source::Store(measurement) = &mut self.source {
             measurement.set_charged(charged);
         }
     }
 
-    /// The time that the request waits for its turn in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) before it is
-    /// passed on: zero for all other algorithms, and when it is not passed on at all.
+    /// Returns the time that the request waits in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) before it is
+    /// forwarded.
+    ///
+    /// Zero for all other algorithms and for rejected requests.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// // One a minute leaves, and ten may wait.
+    /// // One leaves per minute, and ten may wait.
     /// let queue = Algorithm::LeakyBucketQueue { max_waiting: 10 };
     /// let policies = PolicySet::new([QuotaPolicy::per_minute("even", 1).with_algorithm(queue)])?;
     /// let plan = Plan::new(policies, alice, 1);
@@ -400,17 +388,17 @@ impl Decision {
         Duration::from_micros(delays.max().unwrap_or(0))
     }
 
-    /// The fate of the request.
+    /// Returns the outcome.
     #[inline]
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
 
-    /// Returns when the same request would be admitted if no other request came first.
+    /// Returns when an identical request would be admitted, if no other request comes first.
     ///
-    /// Times count from this decision. Shadow policies admit everything. A
-    /// [leaky-bucket queue](crate::Algorithm::LeakyBucketQueue) admits a request when it has a place for it, where the
-    /// request then waits. Without a store, an admitted request has `Now`, and a rejected one its
+    /// Durations count from this decision. Shadow policies admit everything. A
+    /// [leaky-bucket queue](crate::Algorithm::LeakyBucketQueue) admits a request once its queue has room, where the
+    /// request then waits. Without a measurement from a store, an admitted request has `Now`, and a rejected one its
     /// [`retry_after`](Self::retry_after), or `Never` without one.
     pub fn availability(&self) -> Availability {
         let waits = self.violated().map(|allowance| allowance.availability());
@@ -422,23 +410,28 @@ impl Decision {
         }
     }
 
-    /// The units that a store has granted: the cost of a plan that was allowed, which is less than what was asked for if it
-    /// was granted [in part](crate::Plan::allow_partial). 0 for any other decision.
+    /// Returns the granted request cost: the cost of the plan, or less for a
+    /// [partial plan](crate::Plan::allow_partial).
+    ///
+    /// 0 if nothing was granted.
     pub fn granted(&self) -> u64 {
         let charged = self.admitted().filter(|measurement| measurement.is_charged());
         charged.map_or(0, |measurement| measurement.plan().costs().requests)
     }
 
-    /// The time of the store at which it has decided, of the last one where several servers have; `None` if no store has.
+    /// Returns the store's time of the decision, or `None` if no store made it.
     ///
-    /// You want it to say later [when a charge was made](crate::Refund).
+    /// If several servers decided, this is the latest time. A later [refund](crate::Refund) can pass it as the time of
+    /// the charge.
     pub fn decided_at(&self) -> Option<Timestamp> {
         let moments = self.measurement()?.moments().iter();
         moments.map(|moment| moment.now).max()
     }
 
-    /// One allowance per policy, in the order in which the policies were configured, those of one key together; none if no
-    /// store gave a decision, and only those that reject the request if it is a [cached](Self::is_cached) one.
+    /// Returns one allowance per policy, in the order of configuration, grouped by key.
+    ///
+    /// Empty if no store returned a decision. A [cached](Self::is_cached) rejection has only the policies that reject
+    /// the request.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         let mut measured = self.measurement().map(|measurement| {
             let (charged, used_since) = (measurement.charged(), measurement.used_since());
@@ -466,21 +459,20 @@ impl Decision {
                 Some(Allowance { charge, known })
             })
         });
-        // Not a chain of flattened iterators: the fields of each response go through it.
+        // Faster than a chain of flattened iterators, and used for the fields of each response.
         iter::from_fn(move || match &mut measured {
             Some(measured) => measured.next(),
             None => cached.as_mut()?.next(),
         })
     }
 
-    /// The allowances of the policies that reject the request.
+    /// Returns the allowances of the policies that reject the request.
     pub fn violated(&self) -> impl Iterator<Item = Allowance<'_>> {
         let violated = self.allowances().filter(Allowance::is_violated);
         violated.filter(|allowance| !allowance.policy().is_shadow())
     }
 
-    /// The allowances of policies that would have rejected the request if they were not a
-    /// [shadow](crate::QuotaPolicy::shadow).
+    /// Returns the allowances of [shadow](crate::QuotaPolicy::shadow) policies that would have rejected the request.
     pub fn shadow_violated(&self) -> impl Iterator<Item = Allowance<'_>> {
         let violated = self.allowances().filter(Allowance::is_violated);
         violated.filter(|allowance| allowance.policy().is_shadow())
@@ -492,13 +484,14 @@ impl Decision {
         self.allowances().filter(|allowance| allowance.over_quota() > 0)
     }
 
-    /// The time until the same request passes if no other request comes: the longest wait of all violated policies, or the
-    /// one that the application has named when it rejected the request.
+    /// Returns the time until an identical request passes, if no other request comes first.
     ///
-    /// `None` if the request was not rejected, or if it never passes because it costs more than a policy ever lets pass, or
-    /// because a quota is 0.
-    /// It is not known when a slot of a limit of concurrent requests becomes free: its wait is one second. For a layer that
-    /// fails closed it is a second, too: by then the circuit breaker has tried the store again.
+    /// This is the longest wait of all violated policies, or the wait that the application set when it rejected the
+    /// request. `None` if the request was not rejected, was rejected without a wait (for example, by an access list),
+    /// or can never pass because its cost exceeds a capacity or a quota is 0.
+    ///
+    /// The wait is an estimate of 1 s for concurrency limits, whose slots can be released at any time, and for a layer
+    /// that fails closed, because the circuit breaker will have probed the store by then.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.outcome {
             Outcome::FailedClosed => return Some(Duration::from_secs(1)),
@@ -529,7 +522,7 @@ mod tests {
     use super::*;
     use crate::decision::{Read, plan::Exchange};
 
-    /// Each request moves a decision some times, and stores keep a reading for each policy of each call.
+    /// A decision is moved several times per request, and stores keep one reading per policy and call.
     #[test]
     fn a_reading_and_a_decision_are_small() {
         let sizes = [size_of::<Read>(), size_of::<Exchange>(), size_of::<Decision>()];
