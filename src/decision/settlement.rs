@@ -1,5 +1,3 @@
-//! The change of a charge after the decision: more, less, or nothing of it.
-
 use smallvec::SmallVec;
 
 use super::{
@@ -15,31 +13,28 @@ use crate::{
     policy::{Policy, UnitId},
 };
 
-/// A change of the charges of a [`Decision`], for [`Store::settle`](crate::Store::settle).
+/// A change to the charge of a [`Decision`], for [`Store::settle`](crate::Store::settle).
 ///
-/// The layer makes them by itself. You want them when you use a store alone: each decision that was allowed can be
-/// settled, and has to be settled if it holds a slot of a limit of
-/// [concurrent requests](crate::QuotaPolicy::concurrent).
+/// The layer settles its decisions automatically. If you use a store directly, every allowed decision can be settled,
+/// and must be settled if it holds a slot of a [concurrency limit](crate::QuotaPolicy::concurrent).
 ///
-/// A decision is settled once. The first settlement takes its receipt; further ones are [empty](Self::is_empty), and
-/// change nothing. Clones have no receipt, nor do the decisions that a layer puts into extensions: the layer settles them.
-/// A settlement that is dropped, or that the store does not carry out, is lost: charges then stand as they are.
+/// A decision can be settled once: further settlements are [empty](Self::is_empty) and change nothing. Settlements of
+/// clones are empty too, and so are those of decisions that a layer puts into extensions, because the layer settles
+/// them. If a settlement is dropped or the store fails to apply it, the charge stays as it is.
 ///
-/// A late charge is never rejected: it may overdraw a policy up to twice its quota. If the policy has changed since the
-/// decision, the settlement changes what was used by its own difference and nothing else: units that were charged under
-/// a larger quota stay charged, and a late charge may overdraw up to twice the larger quota. Where a store does not keep
-/// the larger quota (logs, and buckets of one rate and different capacity), the limit is twice the quota that was charged
-/// first. However large a wrong report is, it costs no more. A late charge to a [calendar](crate::QuotaPolicy::per_calendar)
-/// window that has ended is dropped.
+/// A late charge is never rejected, but it overdraws a policy by at most its capacity, however much usage is reported.
+/// If the policy has changed since the decision, the settlement applies its own difference and nothing else: units
+/// charged under a larger quota stay charged, and the larger quota bounds the debt. Stores do not keep the larger quota
+/// for logs and for buckets that differ only in capacity; the quota at the time of the decision then bounds the debt. A
+/// late charge to a [calendar](crate::QuotaPolicy::per_calendar) window that has ended is dropped.
 ///
-/// After a [reset](crate::Store::reset), or where a store has lost what it knew, a charge that was made before is not given back
-/// any more: that would be quota of later requests. A late charge counts there as anywhere: it was used.
+/// After a [reset](crate::Store::reset) or a loss of data, earlier charges are not refunded, because that would add
+/// quota for later requests. Late charges still apply.
 ///
-/// A refund never lifts a policy above full. It adds the units that have not come back by themselves, and comes no
-/// later than a window after the charge. A token bucket counts that as if nothing had been charged or refunded since the
-/// charge: of 10 units, charged to a full bucket that restores one a second, all but those of the seconds since then can
-/// still be refunded. If another charge was refunded meanwhile, time may have restored more of them than that; the refund
-/// then adds too much, at most what the rate has restored since the charge.
+/// A refund never raises a policy above its capacity, and is possible within one window after the charge. A token
+/// bucket refunds only units that it has not refilled since: of 10 units charged to a full bucket that refills one per
+/// second, 7 can be refunded after 3 s. This assumes that no other charge was refunded in between. Otherwise, the refund
+/// can be too large, by at most the units refilled since the charge.
 ///
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};
@@ -49,7 +44,7 @@ use crate::{
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5), QuotaPolicy::concurrent("at once", 1)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 ///
-/// // Five recipients were announced, two were there.
+/// // Five recipients were announced, but there were two.
 /// let decision = store.decide(Plan::new(policies.clone(), alice, 5)).await?;
 /// store.settle(Settlement::new(&decision, 2)).await?;
 ///
@@ -66,22 +61,20 @@ pub struct Settlement(Option<Change>);
 pub(super) struct Change {
     pub(super) plan: Plan,
     pub(super) moments: Moments,
-    /// True if the charge is known, and not only its moment.
+    /// False if only the time of the charge is known.
     pub(super) is_known: bool,
     pub(super) lease: Option<LeaseId>,
-    /// One for each charge, in the plan's order.
+    /// One per charge, in plan order.
     pub(super) deltas: SmallVec<[Delta; 4]>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delta {
-    /// The amount that is added to the charge, or taken from it.
+    /// Negative for a refund.
     pub(super) weight: i64,
-    /// The mark of the charge, for a refund.
     pub(super) mark: u64,
 }
 
-/// A change of the charge of one policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Adjustment<'a> {
     pub(crate) policy: &'a Policy,
@@ -90,14 +83,13 @@ pub(crate) struct Adjustment<'a> {
 }
 
 impl Adjustment<'_> {
-    /// Returns `true` for a slot of a limit of concurrent requests.
     pub(super) fn is_slot(&self) -> bool {
         self.policy.counter().form() == Form::Slots
     }
 }
 
 impl Settlement {
-    /// The request is over and has cost `actual_cost`: the difference is charged or given back, and its slots are free.
+    /// Settles a completed request: charges or refunds the difference to `actual_cost`, and releases its slots.
     pub fn new(decision: &Decision, actual_cost: u64) -> Self {
         let actual = Costs {
             requests: actual_cost,
@@ -106,8 +98,9 @@ impl Settlement {
         Self::finish(decision, actual)
     }
 
-    /// The same with actual amounts in units of [your own](crate::QuotaPolicy::with_unit). Units that are not named keep their
-    /// charge.
+    /// Like [`new`](Self::new), with actual amounts in [custom units](crate::QuotaPolicy::with_unit).
+    ///
+    /// Units that are not named keep their charge.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -138,10 +131,10 @@ impl Settlement {
         Self::finish(decision, actual)
     }
 
-    /// The request was not carried out: all of its charge is given back, and its slots are free.
+    /// Refunds the whole charge of a request that was not carried out, and releases its slots.
     ///
-    /// Unlike a cost of 0, this also gives back bytes and the place in a
-    /// [leaky bucket](crate::Algorithm::LeakyBucketQueue), if no other request has come behind it.
+    /// Unlike a cost of 0, this also refunds bytes, and the place in a
+    /// [leaky bucket](crate::Algorithm::LeakyBucketQueue) if no other request has queued behind it.
     ///
     /// ```
     /// # use tower_quota::{PolicySet, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};
@@ -157,7 +150,7 @@ impl Settlement {
     ///
     /// let decision = store.decide(Plan::new(policies, alice, 6)).await?;
     /// assert_eq!(decision.allowances().next().map(|mails| mails.remaining()), Some(5));
-    /// // That was rejected: there is nothing to give back.
+    /// // This one was rejected, so there is nothing to refund.
     /// assert!(Settlement::refund_all(&decision).is_empty());
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
@@ -166,13 +159,13 @@ impl Settlement {
         Self::of(decision, Costs::NOTHING, Free::All)
     }
 
-    /// The request was not carried out, apart from what `actual` says.
+    /// The request was not carried out, except for `actual`.
     pub(crate) fn unserved(decision: &Decision, actual: Costs) -> Self {
         Self::of(decision, actual, Free::All)
     }
 
-    /// The request was cancelled before it was passed on: it stays charged, and its slots are free. Bytes that it had
-    /// announced were never sent.
+    /// The request was cancelled before it was forwarded: it stays charged, and its slots are released. Its announced
+    /// bytes were never sent.
     pub(crate) fn cancelled(decision: &Decision) -> Self {
         let asked_for = Costs {
             request_bytes: 0,
@@ -181,12 +174,11 @@ impl Settlement {
         Self::finish(decision, asked_for)
     }
 
-    /// The request goes on, but what it has cost so far is another sum than what is charged.
+    /// The request continues, at a cost that differs from the charge.
     pub(crate) fn change(decision: &Decision, actual: Costs) -> Self {
         Self::of(decision, actual, Free::Nothing)
     }
 
-    /// The request is over.
     pub(crate) fn finish(decision: &Decision, actual: Costs) -> Self {
         Self::of(decision, actual, Free::Slots)
     }
@@ -195,7 +187,7 @@ impl Settlement {
         Self(change)
     }
 
-    /// Nothing, where nothing was charged or nothing changes, and after the end of the request was settled.
+    /// Empty if nothing was charged, nothing changes, or the request was already settled.
     fn of(decision: &Decision, actual: Costs, free: Free) -> Self {
         let measurement = match free {
             Free::Nothing => decision.receipt(),
@@ -204,29 +196,31 @@ impl Settlement {
         Self(measurement.and_then(|measurement| Change::of(measurement, decision.charged(), actual, free)))
     }
 
-    /// Returns `true` if there is nothing to do: nothing was charged, the decision was settled before or is a clone, or the
-    /// cost is the one that was charged and no slot is held.
+    /// Returns `true` if there is nothing to settle.
+    ///
+    /// That is the case if nothing was charged, the decision was already settled or is a clone, or the cost equals the
+    /// charge and no slot is held.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The partition that it is about, if there is anything to do; the first one where there are several.
+    /// Returns the partition to settle, the first one if there are several. `None` if the settlement is empty.
     pub fn partition(&self) -> Option<PartitionId> {
         Some(self.0.as_ref()?.plan.partition())
     }
 
-    /// The partitions that it is about, each of them once.
+    /// Returns the partitions to settle, without duplicates.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> {
         self.0.iter().flat_map(|change| change.plan.partitions())
     }
 
-    /// The partitions to which units are given back; slots are none.
+    /// Released slots do not count.
     pub(crate) fn refunded(&self) -> SmallVec<[PartitionId; 1]> {
         let parts = self.parts().filter(PartSettlement::gives_back);
         parts.map(|part| part.part.partition()).collect()
     }
 
-    /// The change of each partition. Unlike the charge, these need not be one step.
+    /// Unlike a charge, these changes need not be atomic.
     pub(crate) fn parts(&self) -> impl Iterator<Item = PartSettlement<'_>> {
         self.0.iter().flat_map(|change| {
             let mut deltas = &*change.deltas;
@@ -245,11 +239,9 @@ impl Settlement {
     }
 }
 
-/// The part of a [`Settlement`] that is about one partition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartSettlement<'a> {
     pub(crate) part: PartPlan<'a>,
-    /// The moment of the charge.
     pub(crate) charged_at: Moment,
     is_known: bool,
     pub(crate) lease: Option<LeaseId>,
@@ -257,22 +249,20 @@ pub(crate) struct PartSettlement<'a> {
 }
 
 impl<'a> PartSettlement<'a> {
-    /// Returns `true` if there is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.deltas.iter().all(|delta| delta.weight == 0)
     }
 
-    /// Returns `true` if units are given back.
     fn gives_back(&self) -> bool {
         self.adjustments().any(|change| !change.is_slot() && change.delta < 0)
     }
 
-    /// The birth of what was charged, if it is known; see [`Moment::birth`].
+    /// The birth of the charged state, if it is known; see [`Moment::birth`].
     pub(crate) fn birth(&self) -> Option<u32> {
         self.is_known.then_some(self.charged_at.birth)
     }
 
-    /// The change of each policy, in the plan's order.
+    /// In plan order.
     pub(crate) fn adjustments(self) -> impl Iterator<Item = Adjustment<'a>> {
         let changes = self.part.policies().iter().zip(self.deltas);
         changes.map(move |(policy, delta)| Adjustment {
@@ -289,7 +279,6 @@ impl<'a> PartSettlement<'a> {
     }
 }
 
-/// The slots and places that become free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Free {
     All,
@@ -298,7 +287,6 @@ enum Free {
 }
 
 impl Change {
-    /// `None` if nothing changes.
     fn of(measurement: &Measurement, from: Costs, to: Costs, free: Free) -> Option<Self> {
         let plan = measurement.plan();
         let charges = plan.charges_for(&from).zip(plan.charges_for(&to));
