@@ -1,5 +1,3 @@
-//! The first waist: the question to a store.
-
 use std::{fmt, slice, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
@@ -11,10 +9,10 @@ use crate::{
     policy::{BatchTerms, Policy, PolicySet, UnitId},
 };
 
-/// The question to a store: all policies that apply to a request, the partitions whose quota it uses, and its cost.
+/// The input of a store: the policies that apply to a request, their partitions, and the cost.
 ///
-/// A plan is all or nothing: either every policy is charged or none is, also where they belong to
-/// [several partitions](Self::and). It knows nothing of HTTP.
+/// A plan is atomic: a store charges either all of its policies or none, even across [several partitions](Self::and).
+/// Plans are independent of HTTP.
 ///
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -26,7 +24,7 @@ use crate::{
 /// let mails = |count| Plan::new(policies.clone(), alice, count);
 ///
 /// assert_eq!(store.decide(mails(2)).await?.outcome(), Outcome::Allowed);
-/// // Two more are too many for this minute, so the day is not charged either.
+/// // Two more exceed the minute, so the day is not charged either.
 /// let rejected = store.decide(mails(2)).await?;
 /// assert_eq!(rejected.outcome(), Outcome::Rejected);
 /// let left: Vec<u64> = rejected.allowances().map(|allowance| allowance.remaining()).collect();
@@ -36,46 +34,39 @@ use crate::{
 /// ```
 pub struct Plan(pub(super) Box<Exchange>);
 
-/// A question with room for its answer, on the heap from where it is asked: both go from hand to hand, and a copy of them takes
-/// as long as some of the arithmetic.
+/// Boxed at construction, because plans are moved often and copying one takes as long as some of the arithmetic.
 pub(super) struct Exchange {
     pub(super) question: Question,
-    /// Empty until a store has answered.
+    /// Empty until a store responds.
     pub(super) answer: Answer,
 }
 
-/// The content of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
-    /// Most often one.
     pub(super) parts: SmallVec<[Part; 1]>,
     pub(super) costs: Costs,
     pub(super) mode: Mode,
-    /// The time in which a decision is of use, if that is known.
     pub(super) deadline: Option<Duration>,
 }
 
-/// The answer that a plan asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// All of it, or nothing.
+    /// All or nothing.
     Whole,
-    /// As many of its units as pass, at least one.
+    /// As many units as are admitted, at least one.
     UpTo,
-    /// Only the answer to it.
+    /// Reads without charging.
     Question,
 }
 
-/// Policies of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     policies: PolicySet,
     partition: PartitionId,
-    /// The name that operators see in place of the digest.
+    /// Shown to operators in place of the digest.
     pub(super) label: Option<Arc<str>>,
 }
 
-/// The part of a plan that is about one partition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartPlan<'a> {
     pub(super) part: &'a Part,
@@ -83,15 +74,16 @@ pub(crate) struct PartPlan<'a> {
 }
 
 impl Plan {
-    /// The longest time for which a request waits for its decision.
+    /// A request waits at most this long for its decision.
     pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 
-    /// A plan that charges `cost` units to each of the policies that count requests, a slot to those that count
-    /// concurrent requests, a byte to those that count bytes, and nothing to those that count units of
-    /// [your own](Self::with_units).
+    /// Creates a plan for one partition, with a cost of `cost` units.
     ///
-    /// A cost of 0 charges nothing, in no unit, and passes while no policy is overdrawn; a cost above a capacity never
-    /// passes. With quota 0, nothing does.
+    /// The plan charges `cost` units to policies that count requests, one slot to concurrency limits, and one byte to
+    /// policies that count bytes. Policies with [custom units](Self::with_units) are not charged by default.
+    ///
+    /// A plan of cost 0 charges nothing in any unit, and is admitted unless a policy is overdrawn or locked out. A cost
+    /// above a policy's capacity is never admitted, and neither is any plan with a policy of quota 0.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -143,12 +135,12 @@ impl Plan {
         &self.0.question
     }
 
-    /// The same plan with policies of another partition: of the caller's address beside the user, say.
+    /// Adds the policies of another partition, such as the caller's address in addition to the user.
     ///
-    /// In one Redis it is still one call, of one script. In a Redis Cluster it is one call for each slot, and
-    /// what was charged is given back when a later one rejects. No two policies of a plan
-    /// should have the same name: clients could not tell them apart. A policy that the plan has for this very partition
-    /// already, as when a user sends a mail to themselves, is charged once.
+    /// With one Redis server, the plan remains a single script call. A Redis Cluster needs one call per hash slot, and
+    /// charges are refunded if a later call rejects the plan. Policy names should be unique within a plan, because
+    /// clients cannot distinguish policies of the same name. If a policy is already in the plan for the same partition,
+    /// for example when users send mail to themselves, it is charged once.
     ///
     /// ```
     /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -164,7 +156,7 @@ impl Plan {
     /// };
     ///
     /// assert_eq!(store.decide(plan("alice")).await?.outcome(), Outcome::Allowed);
-    /// // Nothing is left for all, so nothing is taken from bob.
+    /// // Too little is left for all, so bob is not charged either.
     /// assert_eq!(store.decide(plan("bob")).await?.outcome(), Outcome::Rejected);
     /// let left: Vec<u64> = store.peek(plan("bob")).await?.allowances().map(|a| a.remaining()).collect();
     /// assert_eq!(left, [2, 1]);
@@ -186,7 +178,6 @@ impl Plan {
         self
     }
 
-    /// The same plan with a name for a partition.
     #[inline]
     pub(crate) fn labelled(mut self, partition: PartitionId, label: Option<&Arc<str>>) -> Self {
         let parts = self.0.question.parts.iter_mut();
@@ -196,8 +187,9 @@ impl Plan {
         self
     }
 
-    /// The same plan with as many bytes of content, as far as they are known in advance. A cost of 0 charges no bytes
-    /// either.
+    /// Sets the bytes of request and response content, as far as they are known before the request is processed.
+    ///
+    /// In a plan of cost 0, this has no effect.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -222,10 +214,10 @@ impl Plan {
         self
     }
 
-    /// Sets the amount in a [custom unit](crate::QuotaPolicy::with_unit), for all policies that count it. A later call for the
-    /// same unit replaces the amount. Default: 0; in a plan of cost 0, all amounts are 0.
+    /// Sets the amount of a [custom unit](crate::QuotaPolicy::with_unit), for all policies that count it.
     ///
-    /// A plan has room for three names, as many as a [`PolicySet`] may count, and leaves out further ones.
+    /// A later call for the same unit replaces the amount. A plan has at most three custom units, like a [`PolicySet`],
+    /// and ignores additional ones. Default: 0. In a plan of cost 0, all amounts are 0.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -253,7 +245,6 @@ impl Plan {
         self.with_unit_costs(UnitId::of(unit), amount)
     }
 
-    /// The same for the number of the name.
     #[inline]
     pub(crate) fn with_unit_costs(mut self, unit: UnitId, amount: u64) -> Self {
         let costs = &mut self.0.question.costs;
@@ -263,13 +254,13 @@ impl Plan {
         self
     }
 
-    /// The partition whose quota is charged, the first one where there are several.
+    /// Returns the partition to charge, the first one if there are several.
     #[inline]
     pub fn partition(&self) -> PartitionId {
         self.question().parts[0].partition
     }
 
-    /// The partitions whose quota is charged, each of them once.
+    /// Returns the partitions to charge, without duplicates.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> {
         let parts = &self.question().parts;
         let first = parts.iter().enumerate().filter(|(number, part)| {
@@ -279,34 +270,34 @@ impl Plan {
         first.map(|(_, part)| part.partition)
     }
 
-    /// The part about each partition.
     #[inline]
     pub(crate) fn parts(&self) -> impl ExactSizeIterator<Item = PartPlan<'_>> {
         self.question().parts()
     }
 
-    /// The same plan, whose decision is of use for this time.
     #[inline]
     pub(crate) fn within(mut self, deadline: Duration) -> Self {
         self.0.question.deadline = Some(deadline);
         self
     }
 
-    /// The time in which a decision is of use, if that is known: a store need not send a call whose answer would come too
-    /// late.
+    /// Returns how long a decision is useful, if that is known.
+    ///
+    /// A store can skip calls that would complete too late.
     pub fn deadline(&self) -> Option<Duration> {
         self.question().deadline
     }
 
-    /// The name that operators see in place of a partition's digest, where the layer's
-    /// [keys are readable](crate::LimiterBuilder::readable_keys).
+    /// Returns the name that operators see in place of a partition's digest.
+    ///
+    /// `None` unless the layer has [readable keys](crate::LimiterBuilder::readable_keys).
     pub fn label(&self, partition: PartitionId) -> Option<&str> {
         let mut parts = self.question().parts.iter();
         let part = parts.find(|part| part.partition == partition)?;
         part.label.as_deref()
     }
 
-    /// The only part, if there is one only.
+    /// `None` if there are several parts.
     #[inline]
     pub(crate) fn only_part(&self) -> Option<PartPlan<'_>> {
         self.question().only_part()
@@ -322,13 +313,13 @@ impl Plan {
         self.question().costs
     }
 
-    /// Returns `true` if it takes anything; a plan that does not only asks. Policies with quota 0 take nothing.
+    /// False for a read-only plan. Policies with quota 0 are never charged.
     #[inline]
     pub(crate) fn is_charged(&self) -> bool {
         self.question().is_charged()
     }
 
-    /// Returns `true` if it takes nothing, whatever its policies are.
+    /// Regardless of the policies.
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {
         self.question().is_read_only()
@@ -339,13 +330,11 @@ impl Plan {
         self.question().mode
     }
 
-    /// Returns `true` if a part of it may be granted.
     #[inline]
     pub(crate) fn is_partial(&self) -> bool {
         self.mode() == Mode::UpTo
     }
 
-    /// Returns `true` if it takes a slot of a limit of concurrent requests.
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
         self.question()
@@ -356,7 +345,7 @@ impl Plan {
             && self.is_charged()
     }
 
-    /// Returns `true` if no store can let it pass, because a policy has no quota.
+    /// No store can admit the plan, because a policy has quota 0.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.question()
@@ -365,7 +354,7 @@ impl Plan {
             .any(|part| part.policies.traits().is_closed)
     }
 
-    /// The terms on which units may be prefetched, if they may.
+    /// `None` if units cannot be prefetched for this plan.
     #[inline]
     pub(crate) fn batch_terms(&self) -> Option<BatchTerms> {
         match &*self.question().parts {
@@ -374,37 +363,33 @@ impl Plan {
         }
     }
 
-    /// The same plan for requests that cost so much.
     pub(crate) fn costing(&self, requests: u64) -> Self {
         let mut plan = self.clone();
         plan.0.question.costs.requests = requests;
         plan
     }
 
-    /// The same plan, which reads limits of concurrent requests and takes no slot of them.
+    /// Reads concurrency limits without acquiring a slot.
     pub(crate) fn without_slots(mut self) -> Self {
         self.0.question.costs.slots = 0;
         self
     }
 
-    /// The same plan, of which only the answer is asked for.
     pub(crate) fn asked(self) -> Self {
         self.in_mode(Mode::Question)
     }
 
-    /// The same plan, of which another answer is asked for.
     pub(super) fn in_mode(mut self, mode: Mode) -> Self {
         self.0.question.mode = mode;
         self
     }
 
-    /// The charges, in the order in which the policies were configured, one partition after the other; see [`Charge`].
+    /// Returns the charges, grouped by partition, in the order of configuration.
     #[inline]
     pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
         self.question().charges()
     }
 
-    /// The charges if the request had cost something else.
     #[inline]
     pub(crate) fn charges_for<'a>(&'a self, costs: &'a Costs) -> Charges<'a> {
         self.question().charges_for(costs)
@@ -451,7 +436,7 @@ impl Question {
     }
 }
 
-/// A clone asks once more: it has no answer.
+/// Clones have no answer.
 impl Clone for Plan {
     fn clone(&self) -> Self {
         Self::of(self.question().clone())
@@ -472,17 +457,15 @@ impl fmt::Debug for Plan {
     }
 }
 
-/// The charges of a plan, one partition after the other.
 pub(crate) struct Charges<'a> {
     parts: &'a [Part],
-    /// The number of the partition to which the last charge belongs.
+    /// The position of the part to which the last charge belongs.
     number: usize,
     policies: slice::Iter<'a, Policy>,
     costs: &'a Costs,
 }
 
 impl Charges<'_> {
-    /// The number of the partition to which the last charge belongs.
     #[inline]
     pub(crate) fn part_number(&self) -> usize {
         self.number
@@ -509,7 +492,7 @@ impl Part {
     #[inline]
     fn is_charged(&self, costs: &Costs) -> bool {
         let mut policies = self.policies.iter();
-        // The first is so for nearly every plan, and no charge need be weighed for it.
+        // The first condition is true for nearly every plan, and cheaper.
         costs.requests > 0 && self.policies.traits().counts_requests
             || policies.any(|policy| self.charge(policy, costs).weight() > 0)
     }
@@ -535,7 +518,7 @@ impl<'a> PartPlan<'a> {
         &self.part.policies
     }
 
-    /// Returns `true` if the plan takes anything, of this partition or another one.
+    /// Also true if only another partition is charged.
     #[inline]
     pub(crate) fn is_charged(self) -> bool {
         self.question.is_charged()
@@ -551,7 +534,7 @@ impl<'a> PartPlan<'a> {
 
 /// One charge of a [`Plan`].
 ///
-/// You want it where you [wrap](crate::Store) a store: to route or to count by what is asked.
+/// Useful in stores that [wrap](crate::Store) another store, to route or count by charge.
 ///
 /// ```
 /// use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope};
@@ -578,19 +561,19 @@ pub struct Charge<'a> {
 }
 
 impl<'a> Charge<'a> {
-    /// The policy that is charged.
+    /// Returns the policy to charge.
     #[inline]
     pub fn policy(&self) -> &'a Policy {
         self.policy
     }
 
-    /// The partition whose quota is charged.
+    /// Returns the partition to charge.
     #[inline]
     pub fn partition(&self) -> PartitionId {
         self.partition
     }
 
-    /// The cost in the policy's unit.
+    /// Returns the cost in the policy's unit.
     #[inline]
     pub fn cost(&self) -> u64 {
         self.cost
@@ -602,14 +585,12 @@ impl<'a> Charge<'a> {
         self.policy.counter().weigh(self.cost)
     }
 
-    /// Returns `true` if the charge fits.
     #[inline]
     pub(crate) fn is_admitted(&self, reading: PolicyReading, moment: Moment) -> bool {
         let now = moment.now.as_micros();
         self.policy.limit().admits(reading, now, self.weight())
     }
 
-    /// Returns `true` if the policy rejects nothing.
     #[inline]
     pub(crate) fn is_shadow(&self) -> bool {
         self.policy.policy().is_shadow()
