@@ -1,5 +1,3 @@
-//! The rest that each policy leaves to a caller.
-
 use std::{fmt, time::Duration};
 
 use super::{availability::Availability, measurement::MeasuredCharge, plan::Charge};
@@ -9,7 +7,7 @@ use crate::{
     policy::QuotaPolicy,
 };
 
-/// The rest of one policy that a caller has after a [`Decision`](crate::Decision).
+/// The remaining quota of one policy after a [`Decision`](crate::Decision).
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -23,7 +21,7 @@ use crate::{
 /// let allowed = store.decide(mails(8)).await?;
 /// let hour = allowed.allowances().next().expect("there is one of each policy");
 /// assert_eq!((hour.policy().name(), hour.partition(), hour.cost()), ("hour", alice, 8));
-/// // 2 are left, and that many come back in 12 minutes.
+/// // 2 units remain, and refill in 12 minutes.
 /// assert_eq!((hour.remaining(), hour.effective_window()), (2, Some(Duration::from_secs(12 * 60))));
 /// assert_eq!((hour.is_violated(), hour.retry_after()), (false, None));
 ///
@@ -33,7 +31,7 @@ use crate::{
 /// let hour = rejected.violated().next().expect("it has rejected the request");
 /// assert!(hour.retry_after() <= Some(Duration::from_secs(18 * 60)));
 /// assert_eq!(hour.remaining(), 2);
-/// // A bucket of 10 never lets 11 pass.
+/// // A bucket of 10 never admits 11.
 /// assert_eq!(store.decide(mails(11)).await?.retry_after(), None);
 /// # Ok(()) });
 /// ```
@@ -43,53 +41,54 @@ pub struct Allowance<'a> {
     pub(super) known: Known<'a>,
 }
 
-/// The facts about a charge.
 #[derive(Clone, Copy)]
 pub(super) enum Known<'a> {
-    /// It is still rejected.
     Rejection(ChargeRejection),
-    /// The measurement of the store, and the weight that is charged by now: the charge, and units that were used since.
+    /// `charged` is the current weight: the charge, and units that were used since.
     Measured { measured: MeasuredCharge<'a>, charged: u64 },
 }
 
 impl<'a> Allowance<'a> {
-    /// The policy that it is about.
+    /// Returns the policy.
     pub fn policy(&self) -> &'a QuotaPolicy {
         self.charge.policy().policy()
     }
 
-    /// The partition whose quota it is about.
+    /// Returns the partition that is charged.
     pub fn partition(&self) -> PartitionId {
         self.charge.partition()
     }
 
-    /// The cost of the request, in the policy's unit.
+    /// Returns the cost of the request, in the policy's unit.
     pub fn cost(&self) -> u64 {
         self.charge.cost()
     }
 
-    /// Whole units left, this request's charge taken off if it passed.
+    /// Returns the remaining whole units, after this request's charge if it was admitted.
     ///
-    /// 0 above the quota of a policy with an [overage](QuotaPolicy::with_overage), during a
-    /// [lockout](QuotaPolicy::with_lockout), and in a [cached](crate::Decision::is_cached) rejection with a
-    /// [wait](Self::retry_after): fewer than the request costs are left, and others may have used those since.
+    /// 0 above the quota of a policy with an [overage](QuotaPolicy::with_overage), and during a
+    /// [lockout](QuotaPolicy::with_lockout). Also 0 in a [cached](crate::Decision::is_cached) rejection with a
+    /// [wait](Self::retry_after): fewer units remain than the request costs, and other requests may have used those
+    /// since.
     pub fn remaining(&self) -> u64 {
         self.left().0
     }
 
-    /// The effective window: a time in which the caller may spread the remaining units. A limit of concurrent requests
-    /// has none, and neither has a policy with quota 0.
+    /// Returns the effective window: a time over which the caller can spread the remaining units.
     ///
-    /// For a violated policy it is the wait until this request passes; with nothing left, the wait for the next unit, which
-    /// comes after the end of a [lockout](QuotaPolicy::with_lockout).
-    /// Otherwise, for a bucket, the time in which it gives as many units as are left, so that a client that spends
-    /// `remaining` units in this time never asks for more than the rate; and for a window, the time until it ends or its
-    /// oldest unit leaves it, but never so short that such a client would ask for more than twice the rate.
+    /// - For a violated policy, this is the wait until the request passes.
+    /// - If no unit remains, it is the wait for the next unit, which comes after the end of a
+    ///   [lockout](QuotaPolicy::with_lockout).
+    /// - Otherwise, for a bucket, it is the time in which the remaining units refill. A client that spends `remaining`
+    ///   units in this time never exceeds the rate.
+    /// - Otherwise, for a window, it is the time until the window ends or its oldest unit expires, extended if
+    ///   necessary so that such a client does not exceed twice the rate.
+    ///
+    /// `None` for a concurrency limit and for a policy with quota 0.
     pub fn effective_window(&self) -> Option<Duration> {
         self.left().1
     }
 
-    /// The units that [remain](Self::remaining), and their [effective window](Self::effective_window).
     #[inline]
     pub(crate) fn left(&self) -> (u64, Option<Duration>) {
         let wait = self.wait().filter(|_| self.policy().is_timed());
@@ -106,8 +105,9 @@ impl<'a> Allowance<'a> {
         (remaining, micros.map(Duration::from_micros))
     }
 
-    /// Returns the units used above the quota, including this request's charge: at most the policy's
-    /// [overage](QuotaPolicy::with_overage). Returns 0 for a policy without an overage, and for a
+    /// Returns the units used above the quota, including this request's charge.
+    ///
+    /// At most the policy's [overage](QuotaPolicy::with_overage). 0 for a policy without an overage, and for a
     /// [cached](crate::Decision::is_cached) rejection.
     pub fn over_quota(&self) -> u64 {
         match (self.policy().overage_units(), self.known) {
@@ -128,21 +128,22 @@ impl<'a> Allowance<'a> {
         }
     }
 
-    /// The time until this policy lets the same request pass if no other request comes, exact to the microsecond. For a limit
-    /// of concurrent requests it is a guess of one second.
+    /// Returns the time until this policy admits an identical request, if no other request comes first.
     ///
-    /// `None` if the policy does not reject the request, or never lets it pass because it costs more than the policy ever
-    /// lets pass, or because the quota is 0. In a [cached](crate::Decision::is_cached) rejection, a
-    /// [log](crate::Algorithm::SlidingWindowLog) may tell up to a whole window to a request that costs more than the one that
-    /// the store has rejected.
+    /// Exact to the microsecond; for a concurrency limit, an estimate of 1 s. `None` if the policy does not reject the
+    /// request, or can never admit it because it costs more than the capacity or the quota is 0.
+    ///
+    /// In a [cached](crate::Decision::is_cached) rejection by a
+    /// [sliding window log](crate::Algorithm::SlidingWindowLog), the wait can be too long, up to a whole window, if the
+    /// request costs more than the one that the store rejected.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait().map(Duration::from_micros)
     }
 
-    /// The answer whether the same request passes this policy, and if not now, when.
+    /// Returns when this policy admits an identical request, if no other request comes first.
     ///
-    /// It says what [`retry_after`](Self::retry_after) says, and tells apart a request that never passes from one that is
-    /// not rejected.
+    /// Unlike [`retry_after`](Self::retry_after), this distinguishes requests that are never admitted from those that
+    /// are not rejected.
     pub fn availability(&self) -> Availability {
         match self.retry_after() {
             _ if !self.is_violated() => Availability::Now,
@@ -152,14 +153,14 @@ impl<'a> Allowance<'a> {
         }
     }
 
-    /// The time until the policy is full again if no other request comes: then all of its units are there and no
-    /// [lockout](QuotaPolicy::with_lockout) is left, and a microsecond earlier that is not so.
+    /// Returns the time until the policy is full again, if no other request comes first.
     ///
-    /// You want it to say when a whole quota is back, or to keep a record for as long as it differs from a new one. A
-    /// client need not wait for it: see [`effective_window`](Self::effective_window).
+    /// Exact to the microsecond. A full policy has all of its units and no [lockout](QuotaPolicy::with_lockout). Use
+    /// this to display when the whole quota is restored, or to retain a record for as long as it differs from a new
+    /// one. Clients need not wait that long: see [`effective_window`](Self::effective_window).
     ///
-    /// `None` if nothing is used, if it is not known when the units come back (slots of a limit of concurrent requests
-    /// do when their requests end), and in a [cached](crate::Decision::is_cached) rejection.
+    /// `None` if nothing is used, for concurrency limits, whose slots are released when their requests end, and in a
+    /// [cached](crate::Decision::is_cached) rejection.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -170,7 +171,7 @@ impl<'a> Allowance<'a> {
     ///
     /// let decision = store.decide(Plan::new(policies.clone(), alice, 0)).await?;
     /// assert_eq!(decision.allowances().next().and_then(|hour| hour.full_after()), None);
-    /// // Ten units come back in ten minutes.
+    /// // Ten units refill in ten minutes.
     /// let decision = store.decide(Plan::new(policies, alice, 10)).await?;
     /// let full_after = decision.allowances().next().and_then(|hour| hour.full_after());
     /// assert_eq!(full_after, Some(Duration::from_secs(600)));
@@ -194,7 +195,7 @@ impl<'a> Allowance<'a> {
                 let wait = self
                     .limit()
                     .wait(*measured.reading, moment.now.as_micros(), self.charge.weight());
-                // A slot becomes free at any time.
+                // A slot can be released at any time.
                 let is_timed = self.policy().is_timed();
                 wait.map(|micros| if is_timed { moment.until(micros) } else { micros })
             }
@@ -202,7 +203,7 @@ impl<'a> Allowance<'a> {
         }
     }
 
-    /// The window, or the current one of a calendar.
+    /// For a calendar, the current window.
     pub(crate) fn window(&self) -> Option<Duration> {
         let Known::Measured { measured, .. } = self.known else {
             return self.policy().usual_window();

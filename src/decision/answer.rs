@@ -1,5 +1,3 @@
-//! The answer of a store to a plan.
-
 use std::sync::atomic::AtomicBool;
 
 use smallvec::SmallVec;
@@ -10,37 +8,34 @@ use crate::{
     lease::LeaseId,
 };
 
-/// The content of a measurement beside its plan.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    /// One for each charge, in the plan's order.
+    /// One per charge, in plan order.
     pub(super) read: Reads,
-    /// The moment at which each partition was read, in the plan's order.
+    /// The time at which each partition was read, in plan order.
     pub(super) moments: Moments,
-    /// The holder of the slots that the plan has taken, if it was allowed.
+    /// The holder of the acquired slots, if the plan was allowed.
     pub(super) lease: Option<LeaseId>,
     pub(super) is_allowed: bool,
-    /// The right to settle what was charged, once.
+    /// The right to settle the charge, once.
     pub(super) receipt: AtomicBool,
-    /// The costs that are charged by now.
+    /// The current costs, after changes of the charge.
     pub(super) charged: Costs,
-    /// Units that are known to be used since the store has answered.
+    /// Units used after the store responded.
     pub(super) used_since: u64,
-    /// Where no store was asked.
+    /// Set if no store was called.
     pub(super) rejections: ChargeRejections,
 }
 
-/// The finding of a store about one charge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
-    /// The state of the policy before the charge.
     pub(crate) reading: PolicyReading,
-    /// True if the store has found that the charge fits.
+    /// Decided by the store.
     pub(crate) fits: bool,
 }
 
-/// One for each charge, in a plan's order. Three windows take no allocation.
+/// One per charge, in plan order. Up to three are stored inline.
 pub(crate) type Reads = SmallVec<[Read; 3]>;
 
-/// The rejection of each charge, in a plan's order; `None` where it is not known to be rejected.
+/// One per charge, in plan order; `None` if the charge may pass.
 pub(crate) type ChargeRejections = SmallVec<[Option<ChargeRejection>; 2]>;

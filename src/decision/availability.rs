@@ -1,8 +1,6 @@
-//! The moment at which a request passes.
-
 use std::time::Duration;
 
-/// The moment at which a request passes, if no other one comes before it.
+/// When a request would be admitted, if no other request comes first.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,19 +20,17 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Availability {
-    /// It passes at the moment of the answer.
+    /// Admitted now.
     Now,
-    /// It passes after so long, exact to the microsecond, and not earlier.
+    /// Admitted after this duration, which is exact to the microsecond.
     After(Duration),
-    /// It passes when a slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) is released. The
-    /// moment is unknown.
+    /// Admitted when a slot of a [concurrency limit](crate::QuotaPolicy::concurrent) is released, at an unknown time.
     OnRelease,
-    /// It never passes: it costs more than a policy ever lets pass, or a policy is [closed](crate::QuotaPolicy#closed).
+    /// Never admitted: the cost exceeds the capacity, or a policy is [closed](crate::QuotaPolicy#closed).
     Never,
 }
 
 impl Availability {
-    /// The later of two moments.
     pub(super) fn later(self, other: Self) -> Self {
         match (self, other) {
             (Self::Never, _) | (_, Self::Never) => Self::Never,

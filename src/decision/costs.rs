@@ -1,23 +1,18 @@
-//! The cost of a request, in each of the units.
-
 use crate::policy::{Direction, MAX_UNITS, QuotaUnit, UnitId};
 
-/// The cost of a request, in each of the units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Costs {
     pub(crate) requests: u64,
     pub(crate) request_bytes: u64,
     pub(crate) response_bytes: u64,
-    /// 1 for a request that is counted at all, which has at least a byte.
+    /// 1 for a request that is counted, which costs at least one byte.
     pub(crate) counted: u32,
-    /// 1 for a request that takes a slot of each policy of concurrent requests.
+    /// 1 for a request that acquires a slot of each concurrency limit.
     pub(crate) slots: u32,
-    /// In units of the program's own.
     pub(crate) units: UnitCosts,
 }
 
 impl Costs {
-    /// Nothing in any unit.
     pub(crate) const NOTHING: Self = Self {
         requests: 0,
         request_bytes: 0,
@@ -27,7 +22,6 @@ impl Costs {
         units: UnitCosts::NONE,
     };
 
-    /// The cost in a policy's unit.
     #[inline]
     pub(super) fn of(&self, unit: QuotaUnit) -> u64 {
         let content = match unit {
@@ -45,7 +39,7 @@ impl Costs {
     }
 }
 
-/// Amounts in up to three units. A unit that has none counts as 0.
+/// Amounts in up to three custom units; 0 for all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnitCosts {
     amounts: [u64; MAX_UNITS],
@@ -58,7 +52,6 @@ impl UnitCosts {
         units: [UnitId::NONE; MAX_UNITS],
     };
 
-    /// The place of a unit that has an amount.
     #[inline]
     pub(crate) fn place(&self, unit: UnitId) -> Option<usize> {
         self.units.iter().position(|other| *other == unit)
@@ -69,7 +62,7 @@ impl UnitCosts {
         self.place(unit).map_or(0, |place| self.amounts[place])
     }
 
-    /// Sets the amount of a unit. One for which no place is left stays at 0.
+    /// Ignored if three other units are set.
     #[inline]
     pub(crate) fn set(&mut self, unit: UnitId, amount: u64) {
         if let Some(place) = self.place(unit).or_else(|| self.place(UnitId::NONE)) {
@@ -77,12 +70,10 @@ impl UnitCosts {
         }
     }
 
-    /// The amount in each place.
     pub(crate) fn amounts(&self) -> &[u64; MAX_UNITS] {
         &self.amounts
     }
 
-    /// The same units with other amounts.
     pub(crate) fn with_amounts(self, amounts: [u64; MAX_UNITS]) -> Self {
         Self { amounts, ..self }
     }
