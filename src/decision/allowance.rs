@@ -45,7 +45,10 @@ pub struct Allowance<'a> {
 pub(super) enum Known<'a> {
     Rejection(ChargeRejection),
     /// `charged` is the current weight: the charge, and units that were used since.
-    Measured { measured: MeasuredCharge<'a>, charged: u64 },
+    Measured {
+        measured: MeasuredCharge<'a>,
+        charged: u64,
+    },
 }
 
 impl<'a> Allowance<'a> {

@@ -1,5 +1,3 @@
-//! The second waist: the readings of a store about a plan, and the charges that it has made.
-
 use std::{
     fmt,
     sync::atomic::{AtomicBool, Ordering},
@@ -15,15 +13,15 @@ use crate::{
     lease::LeaseId,
 };
 
-/// The readings of a store about a [`Plan`], and the charges that it has made.
+/// The result of [`Store::acquire`](crate::Store::acquire): the readings for a [`Plan`], and the charges that were
+/// made.
 ///
-/// [`Store::acquire`](crate::Store::acquire) returns it. A store decides by itself whether a plan fits, in the same step in
-/// which it charges; all that a client is told follows from the measurement. [`decide`](Self::decide) makes a
-/// [`Decision`](crate::Decision) of it. You want the measurement itself in a store that wraps another one, to look at what
-/// was charged.
+/// The store decides whether the plan fits, and charges it in the same step. Everything reported to clients is derived
+/// from the measurement; [`decide`](Self::decide) converts it to a [`Decision`](crate::Decision). Stores that wrap
+/// another store can use it to inspect charges.
 ///
-/// A measurement cannot be cloned: it has the only receipt for what was charged, which
-/// [settles](crate::Settlement) the charge once. One that is dropped leaves the charge as it is.
+/// A measurement cannot be cloned, because it holds the only receipt of the charge, which a
+/// [settlement](crate::Settlement) uses once. If a measurement is dropped, the charge stays as it is.
 ///
 /// ```
 /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -48,17 +46,16 @@ use crate::{
 pub struct Measurement(Plan);
 
 impl Measurement {
-    /// The readings of a plan. `is_allowed` is the store's word that it has let the plan pass.
     pub(crate) fn new(mut plan: Plan, moments: Moments, read: Reads, lease: Option<LeaseId>, is_allowed: bool) -> Self {
         let answer = &mut plan.0.answer;
         (answer.moments, answer.read) = (moments, read);
         Self::answered(plan, lease, is_allowed)
     }
 
-    /// The same for a plan of one partition, whose readings the store writes to where they stay. It returns their moment, and
-    /// if it has let the plan pass.
+    /// For a plan of one partition. `acquire` writes the readings in place, and returns their time and whether the plan
+    /// is allowed.
     ///
-    /// A plan of several comes back.
+    /// Returns a plan of several partitions as the error.
     #[inline]
     pub(crate) fn of_only_part(
         mut plan: Plan,
@@ -74,7 +71,7 @@ impl Measurement {
         Ok(Self::answered(plan, lease, is_allowed))
     }
 
-    /// The same from readings alone, which say which charges fit.
+    /// Here, the readings determine which charges fit.
     pub(crate) fn of_readings(
         mut plan: Plan,
         moments: Moments,
@@ -94,7 +91,6 @@ impl Measurement {
         Self::answered(plan, lease, is_allowed)
     }
 
-    /// The plan's answer has its readings.
     #[inline]
     fn answered(mut plan: Plan, lease: Option<LeaseId>, is_allowed: bool) -> Self {
         let Exchange { question, answer } = &mut *plan.0;
@@ -106,7 +102,7 @@ impl Measurement {
         Self(plan)
     }
 
-    /// The same without the receipt.
+    /// The copy has no receipt.
     pub(super) fn copy(&self) -> Self {
         let (mut plan, answer) = (self.plan().clone(), self.answer());
         plan.0.answer = Answer {
@@ -119,8 +115,8 @@ impl Measurement {
         Self(plan)
     }
 
-    /// The measurement at the same moment of another plan with the same policies, after a charge of so many units.
-    /// More may have been used since, at an unknown moment.
+    /// Derives the measurement of another plan with the same policies, at the same time, after a charge of
+    /// `units_before`. More may have been used since, at an unknown time.
     pub(super) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Self {
         let readings = self.charges().map(|measured| {
             let limit = measured.charge.policy().limit();
@@ -137,26 +133,27 @@ impl Measurement {
         &self.0.0.answer
     }
 
-    /// Returns `true` if the plan fits. All of its charges are made then, except for those of [shadows](crate::QuotaPolicy::shadow)
-    /// that do not fit. Otherwise none is, and none is for a [peek](crate::Store::peek) either.
+    /// Returns `true` if the plan fits.
+    ///
+    /// All of its charges are then made, except those of [shadow](crate::QuotaPolicy::shadow) policies that do not fit.
+    /// Otherwise, nothing is charged. A [peek](crate::Store::peek) never charges.
     #[inline]
     pub fn is_allowed(&self) -> bool {
         self.answer().is_allowed
     }
 
-    /// Returns `true` if the store has made the charges that fit.
     #[inline]
     pub(super) fn is_charged(&self) -> bool {
         self.is_allowed() && self.plan().mode() != Mode::Question
     }
 
-    /// The plan that was measured.
+    /// Returns the plan.
     #[inline]
     pub fn plan(&self) -> &Plan {
         &self.0
     }
 
-    /// The charges with their findings, in the plan's order.
+    /// Returns the measured charges, in plan order.
     #[inline]
     pub fn charges(&self) -> impl Iterator<Item = MeasuredCharge<'_>> {
         let is_made = self.is_charged();
@@ -173,7 +170,7 @@ impl Measurement {
         })
     }
 
-    /// The number of partitions that were charged and of which nothing was used before, by policies that are not slots.
+    /// The number of charged partitions of which nothing was used before, disregarding slots.
     pub(crate) fn new_partitions(&self) -> usize {
         if !self.is_allowed() || !self.plan().is_charged() {
             return 0;
@@ -189,7 +186,6 @@ impl Measurement {
         parts.count()
     }
 
-    /// The moment at which the plan's partition of this number was read.
     #[inline]
     pub(crate) fn moment(&self, part: usize) -> Moment {
         self.moments().get(part).copied().unwrap_or_default()
@@ -205,7 +201,6 @@ impl Measurement {
         self.answer().lease
     }
 
-    /// The costs that are charged by now.
     #[inline]
     pub(super) fn charged(&self) -> Costs {
         self.answer().charged
@@ -216,17 +211,14 @@ impl Measurement {
         self.answer().used_since
     }
 
-    /// The charge was changed.
     pub(super) fn set_charged(&mut self, charged: Costs) {
         self.0.0.answer.charged = charged;
     }
 
-    /// Returns `true` if the charge can still be settled.
     pub(super) fn has_receipt(&self) -> bool {
         self.answer().receipt.load(Ordering::Relaxed)
     }
 
-    /// The same; afterwards the charge cannot be settled any more.
     pub(super) fn take_receipt(&self) -> bool {
         self.answer().receipt.swap(false, Ordering::Relaxed)
     }
@@ -241,43 +233,40 @@ impl fmt::Debug for Measurement {
     }
 }
 
-/// The findings about one charge of a [`Measurement`], which has an example.
+/// One charge of a [`Measurement`].
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredCharge<'a> {
     charge: Charge<'a>,
     pub(crate) reading: &'a PolicyReading,
     pub(crate) moment: Moment,
     fits: bool,
-    /// True if the store has made all charges that fit.
     is_made: bool,
 }
 
 impl<'a> MeasuredCharge<'a> {
-    /// The charge that was asked for.
+    /// Returns the requested charge.
     #[inline]
     pub fn charge(&self) -> Charge<'a> {
         self.charge
     }
 
-    /// Returns `true` if the policy has as much left.
+    /// Returns `true` if the policy has enough remaining units.
     #[inline]
     pub fn is_within_limit(&self) -> bool {
         self.fits
     }
 
-    /// Returns `true` if the store has made the charge.
+    /// Returns `true` if the store made the charge.
     #[inline]
     pub fn is_charged(&self) -> bool {
         self.fits && self.is_made
     }
 
-    /// Returns `true` if anything was used before.
     fn is_used(&self) -> bool {
         let (limit, now) = (self.charge.policy().limit(), self.moment.now.as_micros());
         limit.full_after(*self.reading, now).is_some()
     }
 
-    /// Returns `true` for a slot of a limit of concurrent requests.
     pub(crate) fn is_slot(&self) -> bool {
         self.charge.policy().counter().form() == Form::Slots
     }

@@ -1,5 +1,5 @@
-//! A decision and the way to it: a plan goes down, a measurement comes back up, a decision is made of it, and a settlement may
-//! follow.
+//! Store calls: a [`Plan`] goes to the store, which returns a [`Measurement`]. The [`Decision`] is derived from it, and
+//! a [`Settlement`] may follow.
 
 mod allowance;
 mod answer;

@@ -1,5 +1,3 @@
-//! Plans of which as much passes as there is.
-
 use super::plan::{Charge, Mode, Plan};
 use crate::{
     algorithm::{Moment, PolicyReading},
@@ -8,16 +6,17 @@ use crate::{
 };
 
 impl Plan {
-    /// Makes the cost an upper limit: a store charges, in one step, as many units as remain in all policies, at least one and
-    /// at most the cost.
+    /// Makes the cost an upper limit: the store charges as many units as remain in all policies.
     ///
-    /// You want it for a batch worker that takes as many jobs as it may do now. Under a
-    /// [concurrency limit](crate::QuotaPolicy::concurrent) the grant takes one slot, however large it is, and bytes of
-    /// content are charged as the plan says.
+    /// The store grants at least one unit and at most the cost, in one atomic step. An example is a batch worker that
+    /// takes as many jobs as its quota allows. The grant acquires one slot of each
+    /// [concurrency limit](crate::QuotaPolicy::concurrent), whatever its size, and bytes of content are charged as
+    /// planned.
     ///
-    /// With no unit left the plan is rejected, and [`retry_after`](crate::Decision::retry_after) is the time until one
-    /// unit passes. A [shadow](crate::QuotaPolicy::shadow) makes no grant smaller: a plan of shadows is granted in full.
-    /// A granted decision is settled as any other: [`Decision::granted`](crate::Decision::granted) is what it has cost.
+    /// If no unit remains, the plan is rejected, and [`retry_after`](crate::Decision::retry_after) is the time until
+    /// one unit is admitted. [Shadow](crate::QuotaPolicy::shadow) policies do not reduce a grant: a plan of shadow
+    /// policies is granted in full. Granted decisions are settled like any other, at the cost
+    /// [`Decision::granted`](crate::Decision::granted).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -38,8 +37,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// If the plan is about several partitions, which may be on several servers, or if none of its policies counts
-    /// requests: there is nothing of which it could get a part.
+    /// Fails if the plan has several partitions, which may be on several servers, or if none of its policies counts
+    /// requests.
     pub fn allow_partial(self) -> Result<Self, ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
         if self.only_part().is_none() {
@@ -48,18 +47,17 @@ impl Plan {
         if !self.charges().any(|charge| charge.is_divisible()) {
             return error("partial plan: none of its policies counts requests, so there is no part to grant");
         }
-        // A plan that takes nothing has no parts.
         let has_parts = !self.is_read_only() && self.charges().any(|charge| charge.cost() > 0);
         let mode = if has_parts { Mode::UpTo } else { Mode::Whole };
         Ok(self.in_mode(mode))
     }
 
-    /// The plan that is asked first, which costs none of the units of which a part can be granted.
+    /// The plan to read first. It costs none of the divisible units.
     pub(crate) fn without_parts(&self) -> Self {
         self.costing(0)
     }
 
-    /// The plan that is carried out where a store has read this: for as many units as pass, or for one if none does.
+    /// The plan to charge after these readings: as many units as fit, or one if none does.
     pub(crate) fn granting(self, readings: impl IntoIterator<Item = PolicyReading>, moment: Moment) -> Self {
         let asked_for = self.costs().requests;
         let (mut granted, mut fits) = (asked_for, true);
@@ -81,7 +79,6 @@ impl Plan {
 }
 
 impl Charge<'_> {
-    /// Returns `true` if a part of it can be granted.
     pub(crate) fn is_divisible(&self) -> bool {
         self.policy().policy().unit() == QuotaUnit::Requests
     }

@@ -1,5 +1,3 @@
-//! Units that are given back without the decision that has charged them.
-
 use smallvec::{SmallVec, smallvec};
 
 use super::{
@@ -12,45 +10,44 @@ use crate::{
     clock::Timestamp,
 };
 
-/// The moment at which units were charged that are given back from elsewhere: see [`Settlement::refund`].
+/// The time at which refunded units were charged; see [`Settlement::refund`].
 ///
 /// ```
 /// use tower_quota::{ChargeTime, clock::Timestamp};
 ///
-/// // As a job carries it: the microseconds of `Decision::decided_at`.
+/// // As sent with a job: the microseconds of `Decision::decided_at`.
 /// let micros = 1_767_225_600_000_000;
 /// assert_ne!(ChargeTime::At(Timestamp::from_micros(micros)), ChargeTime::Now);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChargeTime {
-    /// At this moment of the store: [`Decision::decided_at`](crate::Decision::decided_at). Units of a window that is over
-    /// are not given back.
+    /// At this time of the store, see [`Decision::decided_at`](crate::Decision::decided_at). Units of past windows are
+    /// not refunded.
     At(Timestamp),
-    /// As if it were now: also what was charged in an earlier window is credited to this one.
+    /// Now. Units that were charged in an earlier window are credited to the current one.
     Now,
 }
 
 impl Settlement {
-    /// Gives back what a plan costs, without the decision that has charged it.
+    /// Refunds the cost of a plan without the decision that charged it.
     ///
-    /// You want it where another process knows that a job was not carried out, and has nothing but the caller and the
-    /// amount. Where the decision is at hand, [`Settlement::new`] and [`Settlement::refund_all`] are exact.
+    /// Use this if another process learns that a job was not carried out, and knows only the caller and the amount. If
+    /// the decision is available, [`Settlement::new`] and [`Settlement::refund_all`] are exact.
     ///
-    /// The plan specifies the partitions, the policies and the units; a policy that counts bytes gets back at least the one
-    /// byte that a plan charges. No policy is lifted above its quota. With
-    /// [`ChargeTime::At`]:
+    /// The plan specifies the partitions, policies and units; a policy that counts bytes is refunded at least one byte,
+    /// the minimum charge. No policy is raised above its capacity. With [`ChargeTime::At`]:
     ///
-    /// - a fixed window gets back what was charged in the window of now, a sliding window counter what was charged in this
-    ///   window or the last one, and to that window;
-    /// - a token bucket gets back no more than its capacity less what the rate has brought since the charge;
-    /// - a sliding window log takes the units from its entries up to that moment, the newest first. Entries before which a
-    ///   thousand others have come stay;
-    /// - what was charged a whole window ago or earlier is not given back.
+    /// - A fixed window refunds only charges of the current window. A sliding window counter also refunds charges of
+    ///   the previous window, to that window.
+    /// - A token bucket refunds at most its capacity minus the units refilled since the charge.
+    /// - A sliding window log removes units from its entries up to that time, the newest first. Entries with a thousand
+    ///   newer ones are not refunded.
+    /// - Charges that are at least one window old are not refunded.
     ///
-    /// Nothing is given back to leaky buckets, whose places others have come behind, nor to limits of concurrent requests,
-    /// whose slots only their holders release. A store cannot know whether the units were charged at all: after a
-    /// [reset](crate::Store::reset), or when they are given back twice, later requests of the caller have that much more.
-    /// Repeated messages are found out by [`Caller::refund`](crate::Caller::refund) with an
+    /// Leaky buckets are not refunded, because other requests have queued behind the charge, and neither are
+    /// concurrency limits, whose slots only their holders release. A store cannot verify that the units were charged: a
+    /// refund after a [reset](crate::Store::reset), or a second refund of the same units, adds quota for later requests
+    /// of the caller. To detect duplicates, use [`Caller::refund`](crate::Caller::refund) with an
     /// [id](crate::Refund::with_id).
     ///
     /// ```
@@ -64,7 +61,7 @@ impl Settlement {
     /// let decision = store.decide(jobs(8)).await?;
     /// let charged_at = decision.decided_at().expect("a store has decided");
     ///
-    /// // In another process, which knows the caller, the amount and the moment:
+    /// // In another process, which knows the caller, the amount and the time:
     /// store.settle(Settlement::refund(jobs(5), ChargeTime::At(charged_at))).await?;
     /// let left = store.peek(jobs(1)).await?.allowances().next().map(|hour| hour.remaining());
     /// assert_eq!(left, Some(7));
@@ -75,7 +72,7 @@ impl Settlement {
         Self::refund_of(plan, &costs, charged)
     }
 
-    /// The same without the byte that a plan charges at least.
+    /// Without the minimum charge of one byte.
     pub(crate) fn refund_of_units(plan: Plan, charged: ChargeTime) -> Self {
         let costs = Costs {
             counted: 0,
@@ -89,7 +86,7 @@ impl Settlement {
         let deltas = plan.charges_for(costs).map(|charge| {
             let counter = charge.policy().counter();
             Delta {
-                // Only its holder releases a slot.
+                // Only the holder of a slot releases it.
                 weight: match counter.form() != Form::Slots && counter.is_refundable(false) {
                     // Weights are at most 2⁵³.
                     true => -(charge.weight() as i64),
@@ -101,7 +98,7 @@ impl Settlement {
         let deltas: SmallVec<[Delta; 4]> = deltas.collect();
         let now = match charged {
             ChargeTime::At(moment) => moment,
-            // No store is there yet.
+            // Later than the time of any store.
             ChargeTime::Now => Timestamp::from_micros(EXACT - 1),
         };
         let moment = Moment {

@@ -1,5 +1,3 @@
-//! The needs of a store on servers: parts of a plan for each of them, names of keys, slots that it need not renew any more.
-
 use smallvec::SmallVec;
 
 use super::{
@@ -10,11 +8,9 @@ use super::{
 };
 use crate::lease::LeaseId;
 
-/// The chosen parts of a plan, in its order.
 pub(crate) type PartNumbers = SmallVec<[usize; 2]>;
 
 impl Plan {
-    /// The same question about some of the partitions.
     pub(crate) fn only(&self, parts: &[usize]) -> Self {
         let question = self.question();
         Self::of(Question {
@@ -25,8 +21,8 @@ impl Plan {
 }
 
 impl Measurement {
-    /// The measurement of a plan whose parts were asked one after the other, each answer with the numbers of its parts. It
-    /// says nothing about parts that were not asked.
+    /// Joins the measurements of the parts that were called one after the other. Parts that were not called are
+    /// missing.
     pub(crate) fn joined(plan: &Plan, answers: &[(PartNumbers, Self)], lease: Option<LeaseId>) -> Self {
         let mut parts = Vec::with_capacity(plan.parts().len());
         for (numbers, answer) in answers {
@@ -47,21 +43,18 @@ impl Measurement {
 }
 
 impl<'a> PartPlan<'a> {
-    /// The name that operators see in place of the digest, if they want one.
     pub(crate) fn label(self) -> Option<&'a str> {
         self.part.label.as_deref()
     }
 }
 
 impl Settlement {
-    /// The lease whose slots become free.
     pub(crate) fn released(&self) -> Option<LeaseId> {
         self.parts().find(PartSettlement::releases)?.lease
     }
 }
 
 impl PartSettlement<'_> {
-    /// Returns `true` if slots become free.
     pub(crate) fn releases(&self) -> bool {
         self.adjustments().any(|change| change.is_slot() && change.delta < 0)
     }
