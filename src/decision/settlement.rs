@@ -33,8 +33,8 @@ use crate::{
 ///
 /// A refund never raises a policy above its capacity, and is possible within one window after the charge. A token
 /// bucket refunds only units that it has not refilled since: of 10 units charged to a full bucket that refills one per
-/// second, 7 can be refunded after 3 s. This assumes that no other charge was refunded in between. Otherwise, the refund
-/// can be too large, by at most the units refilled since the charge.
+/// second, 7 can be refunded after 3 s. This assumes that no other charge was refunded in between. Otherwise, the
+/// refund can be too large, by at most the units refilled since the charge.
 ///
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};

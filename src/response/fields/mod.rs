@@ -1,5 +1,3 @@
-//! The settings of response fields: dialect, responses, and detail.
-
 mod prepare;
 mod shown;
 mod write;
@@ -16,26 +14,24 @@ use crate::{
     fields::Dialect,
 };
 
-/// The fields that a layer adds to responses, and their content.
+/// The header fields that a layer adds to responses.
 ///
-/// The default is [`draft11`](Self::draft11): `RateLimit` and `RateLimit-Policy`, with all policies that are not
-/// [hidden](crate::QuotaPolicy::hidden), on every response that was decided on. You want another choice for clients that
-/// know an older dialect, to say less, or to make many clients come back at different moments. `Retry-After` belongs to
-/// every rejection, whatever is chosen here.
+/// Default: [`draft11`](Self::draft11), that is `RateLimit` and `RateLimit-Policy` on every response with a decision,
+/// with all policies that are not [hidden](crate::QuotaPolicy::hidden). Every rejection also has a `Retry-After`,
+/// whatever the settings.
 ///
-/// It changes what is told, never what is enforced. Numbers are never made to look more generous than they are: settings
-/// only lower what is left and only lengthen waits. What an inner service has sent is joined with what the layer says,
-/// as [`merge_into`](crate::fields::merge_into) describes.
+/// Settings change the fields, not the enforcement, and never overstate the quota: they only lower the remaining units
+/// and lengthen waits. Fields of an inner service are merged as described in [`merge_into`](crate::fields::merge_into).
 ///
-/// | you need | take |
+/// | requirement | use |
 /// |---|---|
-/// | clients of the drafts up to 06 | [`draft06`](Self::draft06), or [`with_draft06_limit`](Self::with_draft06_limit) beside draft-11 |
-/// | clients of draft-07, as those of express-rate-limit and hono-rate-limiter | [`draft07`](Self::draft07) |
-/// | clients that know `X-RateLimit-*` only | [`legacy`](Self::legacy) |
-/// | nothing at all, or fields of your own | [`none`](Self::none), [`with_extra_fields`](Self::with_extra_fields) |
+/// | clients of the drafts up to 06 | [`draft06`](Self::draft06), or [`with_draft06_limit`](Self::with_draft06_limit) in addition to draft-11 |
+/// | clients of draft-07, such as those of express-rate-limit and hono-rate-limiter | [`draft07`](Self::draft07) |
+/// | clients that only support `X-RateLimit-*` | [`legacy`](Self::legacy) |
+/// | no fields, or custom fields | [`none`](Self::none), [`with_extra_fields`](Self::with_extra_fields) |
 /// | short responses | [`tightest_only`](Self::tightest_only), [`emit_when`](Self::emit_when), [`without_policies`](Self::without_policies) |
-/// | clients that do not all come back at one moment | [`with_jitter`](Self::with_jitter) |
-/// | to slow clients down before they are rejected | [`map_remaining`](Self::map_remaining), [`with_rate_cap`](Self::with_rate_cap) |
+/// | clients should not all retry at the same time | [`with_jitter`](Self::with_jitter) |
+/// | slow clients down before they are rejected | [`map_remaining`](Self::map_remaining), [`with_rate_cap`](Self::with_rate_cap) |
 ///
 /// ```
 /// use http::{Request, Response};
@@ -82,7 +78,6 @@ pub struct ResponseFields {
 type Lower = dyn Fn(&Allowance<'_>) -> u64 + Send + Sync;
 type Extra = dyn Fn(&Decision, &mut HeaderMap) + Send + Sync;
 
-/// The names of the fields, and the form of their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Dialect(Dialect),
@@ -100,12 +95,12 @@ impl fmt::Display for Form {
     }
 }
 
-/// On which of the responses that were decided on there are fields. See [`ResponseFields::emit_when`].
+/// The responses that have fields, among those with a decision. See [`ResponseFields::emit_when`].
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// # run(async {
-/// // Of 3 requests a minute, the fourth is rejected.
+/// // With 3 requests per minute, the fourth is rejected.
 /// let are_shown = async |emit_when, request| {
 ///     let fields = ResponseFields::draft11().emit_when(emit_when);
 ///     told(fields, request).await.map(|headers| headers.contains_key("ratelimit"))
@@ -121,20 +116,20 @@ impl fmt::Display for Form {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EmitWhen {
-    /// On all of them. The default.
+    /// All responses. The default.
     #[default]
     Always,
-    /// On rejections, and when a policy that is shown has at most so many percent of its quota left, from 0 to 100.
+    /// Rejections, and responses where a visible policy has at most this percentage of its quota left, from 0 to 100.
     NearExhaustion(u8),
-    /// On rejections only.
+    /// Rejections only.
     Rejected,
 }
 
-/// The bound of what is shown, in multiples of a policy's rate: see [`ResponseFields::with_rate_cap`].
+/// The maximum rate suggested to clients, relative to a policy's rate: see [`ResponseFields::with_rate_cap`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RateCap {
-    /// The rate of the policy: a client that spends what it is shown sends evenly.
+    /// The rate of the policy: a client that spreads the remaining units over the effective window sends evenly.
     Nominal,
     /// Twice the rate. The default.
     #[default]
@@ -172,13 +167,14 @@ impl ResponseFields {
         }
     }
 
-    /// `RateLimit` and `RateLimit-Policy` as draft-ietf-httpapi-ratelimit-headers-11 has them. The default. See the
-    /// [`fields::draft11`](crate::fields::draft11) module for what they look like.
+    /// Creates fields of draft-ietf-httpapi-ratelimit-headers-11: `RateLimit` and `RateLimit-Policy`. The default.
+    ///
+    /// The [`fields::draft11`](crate::fields::draft11) module describes their syntax.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// // The first response, with 3 requests per minute and 60 per hour:
     /// let headers = told(ResponseFields::draft11(), 1).await?;
     /// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40, "hour";r=59;t=3540"#);
     /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
@@ -188,15 +184,15 @@ impl ResponseFields {
         Self::new(Form::Dialect(Dialect::Draft11))
     }
 
-    /// The dialect between draft-07 and draft-08, in which names are Tokens. `build()` rejects names that are none.
+    /// Creates fields of the dialect between draft-07 and draft-08, in which policy names are Tokens.
     ///
-    /// Beside a `Retry-After`, the time of each violated policy names the same moment; if no policy that is shown is
-    /// violated, that of the closest one does.
+    /// `build()` rejects names that are not Tokens. In a response with `Retry-After`, the time of each violated policy
+    /// matches it. If no visible policy is violated, the time of the tightest policy matches.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// // The first response, with 3 requests per minute and 60 per hour:
     /// let headers = told(ResponseFields::in_between(), 1).await?;
     /// assert_eq!(headers["ratelimit"], "minute;r=2;t=40, hour;r=59;t=3540");
     /// assert_eq!(headers["ratelimit-policy"], "minute;q=3;w=60, hour;q=60;w=3600");
@@ -206,20 +202,20 @@ impl ResponseFields {
         Self::new(Form::Dialect(Dialect::EditorsCopy))
     }
 
-    /// `RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest requests left, and `RateLimit-Policy`,
-    /// as draft-ietf-httpapi-ratelimit-headers-06 has them.
+    /// Creates fields of draft-ietf-httpapi-ratelimit-headers-06.
     ///
-    /// Only policies that count requests are shown: there is no word for another unit. `build()` rejects two policies
-    /// with the same quota, which nothing would tell apart.
+    /// These are `RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest remaining requests, and
+    /// `RateLimit-Policy`. The dialect has no units, so only policies that count requests are included. `build()`
+    /// rejects two policies with the same quota, because clients could not distinguish them.
     ///
-    /// Beside a `Retry-After` of any layer, the reset names the same moment, as the draft asks for. Where that comes
-    /// before the limit really resets, nothing is shown as left until then. While the [capacity](crate::Capacity) is
-    /// exhausted, the limit is zero.
+    /// In a response with a `Retry-After` of any layer, the reset matches it, as the draft recommends. If this time is
+    /// before the actual reset, the remaining requests are reported as 0. While the [capacity](crate::Capacity) is
+    /// exhausted, the limit is 0.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// // The first response, with 3 requests per minute and 60 per hour:
     /// let headers = told(ResponseFields::draft06(), 1).await?;
     /// assert_eq!(headers["ratelimit-limit"], "3");
     /// assert_eq!(headers["ratelimit-remaining"], "2");
@@ -231,17 +227,18 @@ impl ResponseFields {
         Self::new(Form::Dialect(Dialect::Draft06))
     }
 
-    /// `RateLimit` as a dictionary for the policy with the fewest requests left, and `RateLimit-Policy`, as
-    /// draft-ietf-httpapi-ratelimit-headers-07 has them: `limit=5, remaining=4, reset=60` and `5;w=60`.
+    /// Creates fields of draft-ietf-httpapi-ratelimit-headers-07, such as `limit=5, remaining=4, reset=60` and
+    /// `5;w=60`.
     ///
-    /// All that holds for [`draft06`](Self::draft06) holds here: requests only, no two equal quotas, and the reset beside a
-    /// `Retry-After`. A dictionary of an inner service shows the limit of the two that is closer to being reached. A list
-    /// of another dialect that an inner service has sent stays, without the limit of this layer.
+    /// `RateLimit` is a dictionary for the policy with the fewest remaining requests. As in [`draft06`](Self::draft06),
+    /// only policies that count requests are included, quotas must differ, and the reset matches `Retry-After`. If an
+    /// inner service has sent a dictionary, the tighter of both limits is kept. If it has sent a list of another
+    /// dialect, the list is kept, without the limit of this layer.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// // The first response, with 3 requests per minute and 60 per hour:
     /// let headers = told(ResponseFields::draft07(), 1).await?;
     /// assert_eq!(headers["ratelimit"], "limit=3, remaining=2, reset=40");
     /// assert_eq!(headers["ratelimit-policy"], "3;w=60, 60;w=3600");
@@ -251,16 +248,16 @@ impl ResponseFields {
         Self::new(Form::Dialect(Dialect::Draft07))
     }
 
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest requests left.
+    /// Creates `X-RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest remaining requests.
     ///
-    /// No document says what they mean. Here they are the quota, what is left of it, and when more is there, and only
-    /// policies that count requests are shown. If an inner service has sent one of them, it is not known in which
-    /// meaning, and none is touched.
+    /// No specification defines these fields. Here, they are the quota, the remaining requests, and the time until more
+    /// are available. Only policies that count requests are included. If an inner service has sent any of these fields,
+    /// all are left unchanged, because their meaning is unknown.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// // The first response, with 3 requests per minute and 60 per hour:
     /// let headers = told(ResponseFields::legacy(LegacyReset::DeltaSeconds), 1).await?;
     /// assert_eq!(headers["x-ratelimit-limit"], "3");
     /// assert_eq!(headers["x-ratelimit-remaining"], "2");
@@ -271,13 +268,13 @@ impl ResponseFields {
         Self::new(Form::Legacy(reset))
     }
 
-    /// No fields at all. [`Retry-After`](crate::Rejection::retry_after) stays.
+    /// Creates settings without fields. [`Retry-After`](crate::Rejection::retry_after) is still sent.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
     /// assert!(told(ResponseFields::none(), 1).await?.is_empty());
-    /// // The fourth request of three a minute is rejected.
+    /// // With 3 requests per minute, the fourth is rejected.
     /// let headers = told(ResponseFields::none(), 4).await?;
     /// assert!(!headers.contains_key("ratelimit") && headers.contains_key("retry-after"));
     /// # Ok(()) });
@@ -286,13 +283,15 @@ impl ResponseFields {
         Self::new(Form::None)
     }
 
-    /// Adds the three numbers of draft-06 to the fields of draft-11, for clients that know either. `RateLimit-Policy`
-    /// stays in the form of draft-11, since both have it. `build()` rejects it beside other dialects.
+    /// Adds `RateLimit-Limit`, `-Remaining` and `-Reset` of draft-06 to the fields of draft-11.
+    ///
+    /// Use this to support clients of both drafts. `RateLimit-Policy` exists in both and keeps the form of draft-11.
+    /// `build()` rejects this setting with other dialects.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// // The first response, with 3 requests per minute and 60 per hour:
     /// let headers = told(ResponseFields::draft11().with_draft06_limit(), 1).await?;
     /// assert_eq!(headers["ratelimit-remaining"], "2");
     /// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40, "hour";r=59;t=3540"#);
@@ -307,9 +306,10 @@ impl ResponseFields {
         self
     }
 
-    /// Shows the [burst capacity](crate::QuotaPolicy::with_burst_capacity) as `X-RateLimit-Limit`: the most that
-    /// `X-RateLimit-Remaining` can be, as clients know it from `tower_governor`. Default: the quota. `build()` rejects it beside
-    /// other dialects.
+    /// Reports the [burst capacity](crate::QuotaPolicy::with_burst_capacity) in `X-RateLimit-Limit`.
+    ///
+    /// This is the maximum of `X-RateLimit-Remaining`, and what `tower_governor` reports. Default: the quota. `build()`
+    /// rejects this setting with other dialects.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -331,13 +331,15 @@ impl ResponseFields {
         self
     }
 
-    /// Shows only the policy with the fewest units left, of each quota unit, in `RateLimit`. Default: all. Of two
-    /// with the same number left it is the one whose reset is later. `RateLimit-Policy` has all of them either way.
+    /// Reports only the policy with the fewest remaining units in `RateLimit`, for each quota unit.
+    ///
+    /// If two policies have equally many, this is the one with the later reset. `RateLimit-Policy` always lists all
+    /// policies. Default: all policies.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// // The first response, with 3 requests per minute and 60 per hour:
     /// let headers = told(ResponseFields::draft11().tightest_only(), 1).await?;
     /// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40"#);
     /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
@@ -348,13 +350,13 @@ impl ResponseFields {
         self
     }
 
-    /// On which responses the fields are: see [`EmitWhen`]. Default: all that were decided on.
+    /// Sets which responses have fields. Default: [`EmitWhen::Always`].
     pub const fn emit_when(mut self, emit_when: EmitWhen) -> Self {
         self.emit_when = emit_when;
         self
     }
 
-    /// Leaves out `RateLimit`, or the three fields in its place.
+    /// Omits `RateLimit`, or the three fields that replace it in older dialects.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -368,7 +370,7 @@ impl ResponseFields {
         self
     }
 
-    /// Leaves out `RateLimit-Policy`.
+    /// Omits `RateLimit-Policy`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -382,16 +384,16 @@ impl ResponseFields {
         self
     }
 
-    /// Bounds the rate of a client that spends the shown units in the shown time, as a multiple of its policy's rate.
-    /// Default: [`RateCap::Double`].
+    /// Caps the rate of clients that spread the remaining units over the reported time, relative to the policy's rate.
     ///
-    /// The cap applies to every response, including rejections. A policy that rejects the request reports fewer remaining
-    /// units if its wait is too short for all of them; any other policy reports a longer time.
+    /// The cap applies to every response, including rejections. A policy that rejects the request reports fewer
+    /// remaining units if its wait is too short for all of them; any other policy reports a longer time. Default:
+    /// [`RateCap::Double`].
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// // A minute of 60 requests ends in 10 seconds, and 59 are left.
+    /// // A window of 60 requests per minute ends in 10 seconds, and 59 remain.
     /// let told = async |fields| {
     ///     let clock = Clock::manual(Timestamp::from_micros(50_000_000));
     ///     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
@@ -415,10 +417,10 @@ impl ResponseFields {
         self
     }
 
-    /// Shows fewer units than are left: the closure says how many, and a number above what is left does nothing.
+    /// Lowers the remaining units reported to clients to the value returned by `lower`. Larger values are ignored.
     ///
-    /// You want it to slow clients down while your service is busy, or under attack. It must not block, and may be called
-    /// more than once for a response.
+    /// Useful to slow clients down while the service is busy or under attack. `lower` must not block, and may be called
+    /// several times per response.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -430,7 +432,7 @@ impl ResponseFields {
     ///     true => allowance.remaining() / 4,
     ///     false => allowance.remaining(),
     /// });
-    /// // 2 of 3 are left for the minute, and 59 of 60 for the hour.
+    /// // 2 of 3 remain for the minute, and 59 of 60 for the hour.
     /// assert_eq!(told(fields, 1).await?["ratelimit"], r#""minute";r=0;t=40, "hour";r=14;t=3540"#);
     /// # Ok(()) });
     /// ```
@@ -442,10 +444,10 @@ impl ResponseFields {
         self
     }
 
-    /// Lengthens the times of each response by the same random number of whole seconds, up to `most`: a number of whole
-    /// seconds, an hour at most. Default: zero.
+    /// Lengthens the times of each response by a random number of seconds from 0 to `most`.
     ///
-    /// Clients that were told the same moment then come back at different ones.
+    /// All times of a response are lengthened equally. Clients that would retry at the same time then retry at
+    /// different times. `build()` rejects more than one hour and fractions of a second. Default: zero.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -466,15 +468,16 @@ impl ResponseFields {
         self
     }
 
-    /// Writes `Retry-After` as a date instead of seconds, by the system's clock. A date is of use only to clients whose
-    /// clocks are right.
+    /// Writes `Retry-After` as a date instead of seconds, by the system clock.
+    ///
+    /// Dates are only useful to clients whose clocks are correct.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
     /// use tower_quota::fields::RetryAfter;
     ///
-    /// // The fourth of three requests a minute is rejected.
+    /// // With 3 requests per minute, the fourth is rejected.
     /// let seconds = told(ResponseFields::draft11(), 4).await?;
     /// assert_eq!(RetryAfter::read(&seconds)?.and_then(RetryAfter::date), None);
     /// let date = told(ResponseFields::draft11().with_retry_after_as_date(), 4).await?;
@@ -486,8 +489,9 @@ impl ResponseFields {
         self
     }
 
-    /// Shows the usual policies in `RateLimit-Policy` while the [capacity](crate::Capacity) is reduced. Default: the
-    /// reduced ones.
+    /// Reports the unreduced policies in `RateLimit-Policy` while the [capacity](crate::Capacity) is reduced.
+    ///
+    /// Default: the reduced policies.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -511,11 +515,12 @@ impl ResponseFields {
         self
     }
 
-    /// Removes the fields of an inner service instead of joining them. Default: they are joined.
+    /// Removes the fields of an inner service instead of merging them.
     ///
-    /// Only for a gateway that is a part of the service itself: what the inner service enforces is hidden from clients.
-    /// They are removed also where the layer adds none, because of [`emit_when`](Self::emit_when) or
-    /// [`none`](Self::none), or because nothing was decided. `Retry-After` of the inner service stays.
+    /// Only for a gateway that is part of the service, because clients no longer see the limits of the inner service.
+    /// Its fields are removed even if this layer adds none, because of [`emit_when`](Self::emit_when),
+    /// [`none`](Self::none) or a missing decision. `Retry-After` of the inner service is kept. Default: fields are
+    /// merged.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -527,7 +532,7 @@ impl ResponseFields {
     ///         .policy(QuotaPolicy::per_hour("hour", 100))
     ///         .response_fields(fields)
     ///         .build()?;
-    ///     // The service behind the gateway has limits, too.
+    ///     // The service behind the gateway has limits too.
     ///     let inner = async |_| Response::builder().header("ratelimit", r#""inner";r=5;t=9"#).body(String::new());
     ///     let response = layer.layer(service_fn(inner)).oneshot(Request::new(())).await?;
     ///     let values = response.headers().get_all("ratelimit").iter().map(|value| value.to_str());
@@ -544,8 +549,10 @@ impl ResponseFields {
         self
     }
 
-    /// Adds fields of your own to each response that was decided on, also where [`emit_when`](Self::emit_when) leaves
-    /// out those of the layer, and beside [`none`](Self::none). The closure must not block.
+    /// Adds custom fields to each response with a decision.
+    ///
+    /// `extra` is called even if [`emit_when`](Self::emit_when) or [`none`](Self::none) omits the fields of the layer.
+    /// It must not block.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -570,7 +577,6 @@ impl ResponseFields {
         self.usual_policies
     }
 
-    /// Finds settings out of their range.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let (form, jitter, longest) = (self.form, self.jitter, Self::MAX_JITTER);
         let problem = if self.adds_draft06_limit && form != Form::Dialect(Dialect::Draft11) {
@@ -635,7 +641,7 @@ mod tests {
         response.headers()["ratelimit-policy"].to_str().unwrap().to_owned()
     }
 
-    /// Takes `requests` units at one moment, waits, takes one more and shows the field of that.
+    /// Charges `requests` units at once, waits, charges one more, and returns the field for that charge.
     fn limits_of(policies: Vec<QuotaPolicy>, requests: u64, wait: Duration) -> String {
         let clock = Clock::manual(Timestamp::from_micros(1_000_000));
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
@@ -684,7 +690,7 @@ mod tests {
     fn limits_show_the_units_left_and_the_seconds_for_them_rounded_up() {
         let ten = || vec![QuotaPolicy::per_second("default", 10)];
         assert_eq!(limits_of(ten(), 0, Duration::ZERO), r#""default";r=9;t=1"#);
-        // 3.9 units are three.
+        // 3.9 units are reported as 3.
         assert_eq!(limits_of(ten(), 6, Duration::from_millis(90)), r#""default";r=3;t=1"#);
     }
 
@@ -694,7 +700,7 @@ mod tests {
         let per =
             |name: &'static str, quota, seconds| vec![QuotaPolicy::new(name, quota, Duration::from_secs(seconds))];
         let micros = Duration::from_micros;
-        // One left of a rate of one in seven seconds.
+        // One remains, at a rate of one per seven seconds.
         let default = vec![QuotaPolicy::new("default", 1, Duration::from_secs(7)).with_burst_capacity(2)];
         assert_eq!(limits_of(default, 0, Duration::ZERO), r#""default";r=1;t=7"#);
         assert_eq!(
