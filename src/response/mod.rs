@@ -1,4 +1,4 @@
-//! The response fields, and the response to a rejected request.
+//! Header fields, and responses to rejected requests.
 
 pub(crate) mod fields;
 pub(crate) mod rejection;

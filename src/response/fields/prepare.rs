@@ -1,5 +1,3 @@
-//! The part of the fields that follows from the configuration alone.
-
 use super::{Form, ResponseFields};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
@@ -8,12 +6,11 @@ use crate::{
 };
 
 impl ResponseFields {
-    /// Returns `true` if the dialect has a place for them.
     pub(crate) fn can_show_partition_keys(&self) -> bool {
         matches!(self.form, Form::Dialect(Dialect::Draft11 | Dialect::EditorsCopy))
     }
 
-    /// Serializes the policies, and finds what the dialect cannot express. `None` for no fields.
+    /// Serializes the policies. Fails if the dialect cannot express one. `None` for no fields.
     pub(crate) fn prepare<'a>(
         &self,
         policies: impl IntoIterator<Item = &'a QuotaPolicy>,
@@ -22,7 +19,7 @@ impl ResponseFields {
             return Ok(self.unprepared());
         };
         let has_units = self.can_show_partition_keys();
-        // A dialect without units leaves the others out, whatever they have that it cannot express.
+        // Dialects without units omit policies with other units, so nothing about these can fail.
         let shown = policies
             .into_iter()
             .filter(|policy| !policy.is_hidden() && (has_units || policy.unit() == QuotaUnit::Requests));
@@ -58,7 +55,7 @@ impl ResponseFields {
 fn prepared_policy(policy: &QuotaPolicy) -> Result<PreparedPolicy, FieldError> {
     let unit = policy.unit().registered();
     let mut item = PolicyItem::new(policy.name(), policy.quota())?.with_unit(unit.clone().unwrap_or_default());
-    // The window of a policy without an item may be any.
+    // A policy without an item may have any window.
     if let Some(window) = policy.window().filter(|_| unit.is_some()) {
         item = item.with_window(window)?;
     }

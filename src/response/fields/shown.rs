@@ -1,4 +1,4 @@
-//! The visible part of a decision: never more units, and never an earlier moment, than what is true.
+//! The content of the fields. Remaining units are never overstated, and times never understated.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -9,14 +9,12 @@ use crate::{
     policy::{QuotaPolicy, QuotaUnit},
 };
 
-/// The visible part of one policy.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
     policy: &'a QuotaPolicy,
-    /// The quota, or the capacity where that is shown as the limit.
+    /// The quota, or the capacity if that is reported as the limit.
     limit: u64,
     remaining: u64,
-    /// Whole seconds.
     reset: Option<u64>,
     is_violated: bool,
 }
@@ -42,17 +40,16 @@ impl<'a> Shown<'a> {
         limit
     }
 
-    /// Returns `true` if at most so many percent of the quota are left.
     fn is_at_most(&self, percent: u8) -> bool {
         u128::from(self.remaining) * 100 <= u128::from(self.policy.quota()) * u128::from(percent)
     }
 
-    /// Smaller for what is closer to being reached.
+    /// Smaller for tighter limits.
     fn distance(&self) -> (u64, Reverse<Option<u64>>) {
         (self.remaining, Reverse(self.reset))
     }
 
-    /// A limit of bytes is neither closer nor farther than one of requests.
+    /// Byte limits are not comparable to limits of requests.
     fn has_unit_of(&self, other: &Self) -> bool {
         let content = |unit| matches!(unit, QuotaUnit::ContentBytes(_));
         let (own, other) = (self.policy.unit(), other.policy.unit());
@@ -61,7 +58,7 @@ impl<'a> Shown<'a> {
 }
 
 impl ResponseFields {
-    /// The visible part of each policy that is not hidden, each time this many seconds later.
+    /// All policies that are not hidden. `jitter` is added to each time.
     pub(super) fn all_shown<'a>(&'a self, decision: &'a Decision, jitter: u64) -> impl Iterator<Item = Shown<'a>> {
         let allowances = decision.allowances();
         let visible = allowances.filter(|allowance| !allowance.policy().is_hidden());
@@ -74,15 +71,15 @@ impl ResponseFields {
             remaining = lower(allowance).min(remaining);
         }
         let mut reset = window.map(whole_seconds);
-        // A shadow rejects nothing, so no client waits for it.
+        // A shadow policy rejects nothing, so no client waits for it.
         let is_violated = allowance.is_violated() && !policy.is_shadow();
-        // Algorithms keep to twice the rate, except in a wait: that is as long as the request needs.
+        // Algorithms stay within twice the rate, except for the wait of a rejected request.
         let is_unbounded = self.rate_cap == RateCap::Nominal || allowance.is_violated();
         if let (true, Some(seconds), Some(window)) = (is_unbounded, &mut reset, allowance.window()) {
             let rate = u128::from(policy.quota()) * self.rate_cap.factor();
             let window = u128::from(window.as_secs());
             if is_violated && allowance.retry_after().is_some() {
-                // `Retry-After` says the same time.
+                // Must match `Retry-After`.
                 let most = u128::from(*seconds) * rate / window;
                 remaining = remaining.min(u64::try_from(most).unwrap_or(u64::MAX));
             } else {
@@ -102,7 +99,7 @@ impl ResponseFields {
         }
     }
 
-    /// The members of a list.
+    /// The members of the `RateLimit` list.
     pub(super) fn listed<'a>(&'a self, decision: &'a Decision, jitter: u64) -> impl Iterator<Item = Shown<'a>> {
         self.all_shown(decision, jitter).filter(move |shown| {
             !self.tightest_only || {
@@ -116,14 +113,13 @@ impl ResponseFields {
         })
     }
 
-    /// The seconds that a rejected client is told to wait: never fewer than it is told that a violated policy takes.
+    /// The seconds in `Retry-After`: at least the time of each violated policy.
     pub(super) fn rejection_seconds(&self, decision: &Decision, wait: Duration, jitter: u64) -> u64 {
         let wait = whole_seconds(wait).max(1).saturating_add(jitter);
         let violated = self.all_shown(decision, jitter).filter(|shown| shown.is_violated);
         violated.filter_map(|shown| shown.reset).fold(wait, u64::max)
     }
 
-    /// Returns `true` if the response to this decision has fields.
     pub(super) fn is_due(&self, decision: &Decision) -> bool {
         match (self.form, self.emit_when) {
             (Form::None, _) => false,
@@ -135,13 +131,11 @@ impl ResponseFields {
         }
     }
 
-    /// Returns `true` if a limit is nearly reached.
     pub(super) fn is_low(&self, decision: &Decision) -> bool {
         self.all_shown(decision, 0).any(|shown| shown.is_at_most(10))
     }
 }
 
-/// A wait in whole seconds, rounded up.
 pub(super) fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
 }

@@ -1,5 +1,3 @@
-//! From what is shown to header fields.
-
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, Response, StatusCode, header};
@@ -16,17 +14,16 @@ use crate::{
     sync::random,
 };
 
-/// The times of one response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// Whole seconds that are added to all of them.
+    /// Added to all times, in seconds.
     jitter: u64,
-    /// The wait of a rejected client, before it is rounded up to whole seconds and after.
+    /// The wait of a rejected client, exact and rounded up to seconds.
     wait: Option<(Duration, u64)>,
 }
 
 impl Times {
-    /// The wait of a rejected client, before it is rounded up to whole seconds.
+    /// The exact wait of a rejected client.
     pub(crate) fn wait(&self) -> Option<Duration> {
         self.wait.map(|(wait, _)| wait)
     }
@@ -35,9 +32,9 @@ impl Times {
 impl ResponseFields {
     /// Returns the header fields for `decision`, including `Retry-After` for a rejection.
     ///
-    /// Use this for responses that no layer of this crate sends: in a framework without Tower, in a gateway, or at the start
-    /// of a stream. A layer prepares its fields once; this method prepares them for each call, which takes a few
-    /// microseconds. If the dialect cannot express a policy, `RateLimit-Policy` is missing.
+    /// Use this for responses that no layer of this crate sends, for example in a framework without Tower, in a
+    /// gateway, or at the start of a stream. A layer prepares its fields once; this method prepares them on each call,
+    /// which takes a few microseconds. If the dialect cannot express a policy, `RateLimit-Policy` is omitted.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -71,7 +68,7 @@ impl ResponseFields {
         response.into_parts().0.headers
     }
 
-    /// Tells the client about a decision; `prepared` are the fields of the policies that it was made by.
+    /// `prepared` are the fields of the policies that made the decision.
     pub(crate) fn tell<B>(
         &self,
         decision: &Decision,
@@ -86,7 +83,7 @@ impl ResponseFields {
         let wait = self.ask_to_wait(seconds, response.headers_mut());
         let is_about_policies = decision.now().is_some() || decision.outcome() == Outcome::Overloaded;
         if is_about_policies && self.is_due(decision) {
-            // A client is not to put off the request that a redirect tells it to make.
+            // Clients should not delay the request that a redirect asks for.
             let is_quiet = is_redirect(response.status()) && self.is_low(decision);
             let report = Report {
                 settings: self,
@@ -98,7 +95,7 @@ impl ResponseFields {
             if let Some(prepared) = prepared {
                 prepared.write(response, &report);
             } else if let Some(unprepared) = self.unprepared() {
-                // A store can answer by policies of its own.
+                // A store can decide with policies of its own.
                 unprepared.write(response, &report);
             }
         }
@@ -107,8 +104,8 @@ impl ResponseFields {
         }
     }
 
-    /// Writes `Retry-After`, and returns what it says in the end: the application may have made the response, or an inner
-    /// service, and have asked for more.
+    /// Writes `Retry-After` unless a later one is present, from an inner service or the application. Returns the final
+    /// value.
     fn ask_to_wait(&self, seconds: Option<u64>, headers: &mut HeaderMap) -> Option<u64> {
         let present = RetryAfter::read(headers).ok().flatten();
         if seconds.is_none() && present.is_none() {
@@ -122,7 +119,7 @@ impl ResponseFields {
         };
         let is_date = self.retry_after_as_date;
         let date = is_date.then(|| now().checked_add(Duration::from_secs(own))).flatten();
-        // A moment that no date can say is said in seconds.
+        // Times that a date cannot express are written as seconds.
         let value = match date.map(RetryAfter::at) {
             Some(Ok(date)) => date,
             _ => RetryAfter::after(Duration::from_secs(own.min(MAX_INTEGER))),
@@ -131,7 +128,6 @@ impl ResponseFields {
         Some(own)
     }
 
-    /// The times of the response to a decision.
     pub(crate) fn times(&self, decision: &Decision) -> Times {
         let jitter = match self.jitter.as_secs() {
             0 => 0,
@@ -146,7 +142,6 @@ impl ResponseFields {
     }
 }
 
-/// The content of one response.
 struct Report<'a> {
     settings: &'a ResponseFields,
     decision: &'a Decision,

@@ -1,7 +1,7 @@
-//! Rejections for gRPC clients: a status in header fields and no body, which gRPC calls a trailers-only response.
+//! Rejections of gRPC requests: trailers-only responses, with the status in header fields and no body.
 //!
-//! These clients look at `grpc-status` and know nothing of problem details; of a response without it they make a status
-//! of their own from the HTTP status, and most of them say "unavailable" where a quota is used up.
+//! gRPC clients do not read problem details. Without a `grpc-status`, they derive a status from the HTTP status, and
+//! most report an exhausted quota as "unavailable".
 
 #[cfg(feature = "tonic")]
 mod details;
@@ -14,7 +14,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::notice::{Notice, ProblemType};
 
-/// The content type of a request, without parameters, if it is gRPC or gRPC-Web.
+/// The content type without parameters, if it is gRPC or gRPC-Web.
 pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {
     let content_type = request.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let media_type = content_type.split(';').next()?.trim_end().to_ascii_lowercase();
@@ -26,12 +26,12 @@ pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::try_from(media_type).ok().filter(|_| is_grpc)
 }
 
-/// A character of a media type's name, RFC 6838: what is sent back is nothing else.
+/// Restricts echoed content types to the characters that RFC 6838 allows in media types.
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte)
 }
 
-/// The response, in the media type of the request. HTTP has no part in it: its status is 200.
+/// The HTTP status is always 200.
 pub(super) fn response(notice: &Notice<'_>, media_type: HeaderValue) -> Response<Bytes> {
     let status = Status::of(notice);
     let mut response = Response::new(Bytes::new());
@@ -45,7 +45,6 @@ pub(super) fn response(notice: &Notice<'_>, media_type: HeaderValue) -> Response
     response
 }
 
-/// A status as gRPC knows it.
 struct Status {
     code: u16,
     message: String,
@@ -72,7 +71,7 @@ impl Status {
     }
 }
 
-/// Names in quotation marks, as the `RateLimit` field has them: they may hold commas.
+/// Names are quoted, as in the `RateLimit` field, because they may contain commas.
 fn with_names(reason: &str, notice: &Notice<'_>) -> String {
     let names: Vec<_> = notice.names().map(|name| format!("{name:?}")).collect();
     match &*names {
@@ -81,7 +80,6 @@ fn with_names(reason: &str, notice: &Notice<'_>) -> String {
     }
 }
 
-/// The text of a `grpc-message`.
 fn percent_encoded(message: &str) -> HeaderValue {
     let encoded = utf8_percent_encode(message, ENCODED).to_string();
     HeaderValue::try_from(encoded).expect("what is left is printable ASCII")
@@ -104,9 +102,8 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 // Values of google.rpc.Code.
 const PERMISSION_DENIED: u16 = 7;
 const RESOURCE_EXHAUSTED: u16 = 8;
-// No client tries again after it: the quota has to be raised first, or the request made smaller.
+// Clients do not retry after this code: the quota must be raised or the request made smaller.
 const FAILED_PRECONDITION: u16 = 9;
 const UNAVAILABLE: u16 = 14;
 
-/// ASCII characters that a `grpc-message` must escape.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');

@@ -1,5 +1,3 @@
-//! The response to a rejected request.
-
 mod grpc;
 mod notice;
 mod problem;
@@ -12,10 +10,10 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request
 use self::notice::{Notice, ProblemType, Violation};
 use crate::decision::{Decision, Outcome};
 
-/// A request that is rejected: what a custom response is made from.
+/// A rejected request, from which custom responses are made.
 ///
-/// The closure of [`RateLimitLayerBuilder::respond_with`](crate::RateLimitLayerBuilder::respond_with) gets it. It knows
-/// why the request is rejected and what the layer would answer; it cannot let the request pass after all.
+/// Passed to the closure of [`RateLimitLayerBuilder::respond_with`](crate::RateLimitLayerBuilder::respond_with). It
+/// provides the reason for the rejection and the default response, but cannot admit the request.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -47,18 +45,17 @@ pub struct Rejection<'a> {
     decision: &'a Decision,
     request: &'a Parts,
     scope: &'a str,
-    /// True if clients may see the keys of policies that show them.
+    /// Clients may see the keys of policies that show them.
     shows_keys: bool,
-    /// The status that was chosen for a rejection because a quota is used up, or because the client is blocked.
+    /// For exhausted quotas and for blocked clients.
     status: StatusCode,
-    /// The message to the client.
     wait: Option<Duration>,
-    /// The names of policies that are violated although the decision has none: what the application says.
+    /// Policies named by the application.
     named: &'a [&'a str],
 }
 
 impl<'a> Rejection<'a> {
-    /// A rejection with status 429 that says nothing about a wait, and shows no key.
+    /// Status 429, without a wait, and with keys hidden.
     pub(crate) fn new(decision: &'a Decision, request: &'a Parts, scope: &'a str) -> Self {
         Self {
             decision,
@@ -87,20 +84,20 @@ impl<'a> Rejection<'a> {
         Self { named, ..self }
     }
 
-    /// The decision: the reason of the rejection, and the remaining units of each policy.
+    /// Returns the decision: the reason for the rejection, and the remaining units of each policy.
     pub fn decision(&self) -> &'a Decision {
         self.decision
     }
 
-    /// The request, without its body.
+    /// Returns the request, without its body.
     pub fn request(&self) -> &'a Parts {
         self.request
     }
 
-    /// Returns `true` if the request is one of gRPC or gRPC-Web, by its content type.
+    /// Returns `true` for a gRPC or gRPC-Web request, by its content type.
     ///
-    /// Such a client understands nothing but a gRPC status, so a response of your own should leave these requests to
-    /// [`to_response`](Self::to_response):
+    /// gRPC clients require a gRPC status. Custom responses should therefore use [`to_response`](Self::to_response) for
+    /// these requests:
     ///
     /// ```
     /// use bytes::Bytes;
@@ -145,18 +142,18 @@ impl<'a> Rejection<'a> {
         grpc::media_type(&self.request.headers).is_some()
     }
 
-    /// The status that the layer would answer with:
+    /// Returns the status of the default response:
     ///
-    /// - 429, or what [`rejection_status`](crate::RateLimitLayerBuilder::rejection_status) says, if a quota is used up;
-    /// - 429 if the application has found the usage [abnormal](crate::AbnormalUsage);
-    /// - 503 if the [capacity](crate::Capacity) is reduced or exhausted, or if there was no decision and the layer
-    ///   [fails closed](crate::FailureMode::Closed);
-    /// - 403, or what [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status) says, if an
-    ///   [access list](crate::AccessList) blocks the client;
-    /// - 403 if the caller is unknown and the layer [rejects](crate::MissingKey::Reject) such requests.
+    /// - 429, or the [`rejection_status`](crate::RateLimitLayerBuilder::rejection_status), if a quota is exhausted
+    /// - 429 if the application classified the usage as [abnormal](crate::AbnormalUsage)
+    /// - 503 if the [capacity](crate::Capacity) is reduced or exhausted, or if no store made a decision and the layer
+    ///   [fails closed](crate::FailureMode::Closed)
+    /// - 403, or the [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status), if an [access
+    ///   list](crate::AccessList) blocks the client
+    /// - 403 if the request has no key and the layer [rejects](crate::MissingKey::Reject) such requests
     ///
-    /// It is the meaning of the rejection in HTTP, also for a [gRPC](Self::is_grpc) request, which
-    /// [`to_response`](Self::to_response) answers with status 200 and a `grpc-status`.
+    /// For a [gRPC](Self::is_grpc) request, this is the equivalent HTTP status; [`to_response`](Self::to_response) uses
+    /// status 200 and a `grpc-status`.
     pub fn status(&self) -> StatusCode {
         match self.problem_type() {
             ProblemType::AbnormalUsageDetected | ProblemType::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
@@ -178,18 +175,19 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// The wait before the next try, as `Retry-After` has it before it is rounded up to whole seconds; `None` if the
-    /// same request never passes.
+    /// Returns the wait before the next attempt, as in `Retry-After`, but not rounded up to seconds.
     ///
-    /// It is the wait of the [decision](Self::decision), or longer where [`ResponseFields`](crate::ResponseFields)
-    /// lengthen what clients are told.
+    /// This is the wait of the [decision](Self::decision), or longer if [`ResponseFields`](crate::ResponseFields)
+    /// lengthens reported waits. `None` if an identical request is never admitted, or if there is no wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait
     }
 
-    /// The names of the policies that the client is told of, as `violated-policies` has them: those that reject the request,
-    /// those that the application [names](crate::AbnormalUsage::with_violated_policy), or all of the caller's if the
-    /// capacity is [exhausted](crate::Capacity::exhausted). Hidden policies are not among them.
+    /// Returns the policies that are reported to the client in `violated-policies`.
+    ///
+    /// These are the policies that reject the request, the policies that the application
+    /// [names](crate::AbnormalUsage::with_violated_policy), or all policies of the caller if the capacity is
+    /// [exhausted](crate::Capacity::exhausted). Hidden policies are omitted.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -223,30 +221,32 @@ impl<'a> Rejection<'a> {
         violated.chain(named.map(move |name| Violation::named(name, scope)))
     }
 
-    /// The response that the layer gives by default: a problem as in RFC 9457, or a gRPC status.
+    /// Creates the default response: problem details (RFC 9457), or a gRPC status.
     ///
-    /// A request [of gRPC](Self::is_grpc) gets what gRPC calls a trailers-only response: HTTP status 200, the content
-    /// type of the request, and in header fields a `grpc-status` and a `grpc-message`. The status is
-    /// `RESOURCE_EXHAUSTED` if a quota is used up, a policy is [closed](crate::QuotaPolicy#closed) or the usage is abnormal,
-    /// `FAILED_PRECONDITION` if the request costs more than a policy ever lets pass (so that no client tries again),
-    /// `UNAVAILABLE` if capacity is reduced or there was no decision, `PERMISSION_DENIED` if the caller is unknown or
-    /// blocked. Clients find the fields that the layer adds in the metadata of the status.
+    /// If a policy is closed, or if the cost of the request exceeds the capacity of a policy, problem details have a
+    /// `detail`, and the response has no `Retry-After`.
     ///
-    /// With the feature `tonic` there is a `grpc-status-details-bin`, too: `RetryInfo` with the exact wait, if there
-    /// is one, and `QuotaFailure` with one violation for each violated policy that is not
-    /// [hidden](crate::QuotaPolicy::hidden). Its `quota_id` is the name of the policy, its `quota_metric` the unit, and
-    /// its `quota_value` the quota. Its `subject` is `partition:` with the key in Base64 where the policy
-    /// [shows it](crate::QuotaPolicy::show_partition_key) and the dialect of the fields has a place for it, else `scope:`
-    /// with the scope of the layer.
+    /// A [gRPC](Self::is_grpc) request gets a trailers-only response with HTTP status 200, the content type of the
+    /// request, a `grpc-message` and a `grpc-status`. Clients find the fields that the layer adds in the metadata of
+    /// the status.
     ///
-    /// A problem has a `detail` if a policy is closed, or if the request costs more than a policy ever lets pass. There is
-    /// no `Retry-After` then.
+    /// | status | reason |
+    /// |---|---|
+    /// | `RESOURCE_EXHAUSTED` | a quota is exhausted, a policy is [closed](crate::QuotaPolicy#closed), the usage is abnormal, or the client is blocked with status 429 |
+    /// | `FAILED_PRECONDITION` | the cost exceeds the capacity of a policy, so clients should not retry |
+    /// | `UNAVAILABLE` | the capacity is reduced, or no store made a decision |
+    /// | `PERMISSION_DENIED` | the request has no key, or its client is blocked with a status other than 429 |
     ///
-    /// Change it as you like; the layer adds `RateLimit`, `RateLimit-Policy` and `Retry-After` afterwards. A
-    /// `Retry-After` of yours stays if it is the later one. To a response with a status that caches may store by
-    /// themselves, such as 200, 404 or 410 ([RFC 9110, section
-    /// 15.1](https://www.rfc-editor.org/rfc/rfc9110#section-15.1)), the layer adds `Cache-Control: no-store`, unless it has a
-    /// `Cache-Control` of yours.
+    /// With the feature `tonic`, `grpc-status-details-bin` contains a `RetryInfo` with the exact wait, if there is one,
+    /// and a `QuotaFailure` with a violation for each violated policy that is not [hidden](crate::QuotaPolicy::hidden).
+    /// Its `quota_id` is the name of the policy, `quota_metric` the unit, and `quota_value` the quota. Its `subject` is
+    /// `partition:` with the key in Base64 if the policy [shows it](crate::QuotaPolicy::show_partition_key) and the
+    /// dialect of the fields supports it, otherwise `scope:` with the scope of the layer.
+    ///
+    /// Responses can be modified freely. The layer then adds `RateLimit`, `RateLimit-Policy` and `Retry-After`, but
+    /// keeps a later `Retry-After`. If caches may store the response by default because of its status, such as 200, 404
+    /// or 410 ([RFC 9110, section 15.1](https://www.rfc-editor.org/rfc/rfc9110#section-15.1)), the layer also adds
+    /// `Cache-Control: no-store`, unless the response has a `Cache-Control`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -286,7 +286,7 @@ impl<'a> Rejection<'a> {
 }
 
 impl Notice<'_> {
-    /// The response to a request with these fields: a problem, or a gRPC status.
+    /// `request` are the header fields of the request.
     pub(crate) fn response(&self, request: &HeaderMap) -> Response<Bytes> {
         if let Some(media_type) = grpc::media_type(request) {
             return grpc::response(self, media_type);
@@ -301,7 +301,6 @@ impl Notice<'_> {
     }
 }
 
-/// Makes the response to a rejected request.
 pub(crate) struct Responder(Box<RespondWith>);
 
 type RespondWith = dyn Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync;
@@ -311,10 +310,10 @@ impl Responder {
         Self(Box::new(respond))
     }
 
-    /// The response to a rejection, which no cache may give to another client.
+    /// Prevents caches from storing the response.
     pub(crate) fn respond(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
         let mut response = (self.0)(rejection);
-        // No cache stores what a POST of gRPC is answered with, unless it is told to.
+        // Caches do not store responses to POST unless told to.
         let is_call = rejection.is_grpc() && rejection.request.method == Method::POST;
         if is_cacheable(response.status()) && !is_call && !response.headers().contains_key(header::CACHE_CONTROL) {
             let no_store = HeaderValue::from_static("no-store");
@@ -324,7 +323,7 @@ impl Responder {
     }
 }
 
-/// Returns `true` if a cache may store a response with this status by default: RFC 9110, section 15.1, and RFC 7725.
+/// RFC 9110, section 15.1, and RFC 7725.
 fn is_cacheable(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),
@@ -333,7 +332,7 @@ fn is_cacheable(status: StatusCode) -> bool {
 }
 
 impl fmt::Debug for Rejection<'_> {
-    /// Shows no request, whose fields and query may be secret.
+    /// Omits the request, whose header fields and query may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rejection")
             .field("decision", self.decision)

@@ -1,5 +1,3 @@
-//! A rejection as its client learns of it.
-
 use std::time::Duration;
 
 use http::StatusCode;
@@ -7,16 +5,15 @@ use smallvec::SmallVec;
 
 use crate::{decision::Allowance, fields::problem_types, partition::PartitionId, policy::QuotaUnit};
 
-/// The reason of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProblemType {
     AbnormalUsageDetected,
-    /// For problems without a type of their own, the status says everything.
+    /// Problems without a registered type are described by their status.
     Blocked,
     Forbidden,
     QuotaExceeded,
     TemporaryReducedCapacity,
-    /// The client is blocked and not told so.
+    /// The client is blocked, but is not told so.
     TooManyRequests,
 }
 
@@ -30,7 +27,6 @@ impl ProblemType {
         }
     }
 
-    /// Returns `true` if the client is told which policies reject.
     pub(super) fn is_about_policies(self) -> bool {
         matches!(
             self,
@@ -38,7 +34,7 @@ impl ProblemType {
         )
     }
 
-    /// The same for every occurrence of the type.
+    /// RFC 9457: independent of the occurrence.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::AbnormalUsageDetected => "Request not satisfied due to detection of abnormal request pattern",
@@ -52,39 +48,35 @@ impl ProblemType {
     }
 }
 
-/// A rejection as the client is told of it, whichever layer rejects.
 pub(crate) struct Notice<'a> {
     pub(crate) problem: ProblemType,
-    /// The status in HTTP.
     pub(crate) status: StatusCode,
-    /// The policies that reject, of those that clients may know.
+    /// Without hidden policies.
     pub(crate) violated: SmallVec<[Violation<'a>; 4]>,
-    /// True if a policy is closed, be it one that clients may know or not.
+    /// Also true if the closed policy is hidden.
     pub(crate) is_closed: bool,
     pub(crate) wait: Option<Duration>,
 }
 
-/// A policy that rejects a request.
 #[cfg_attr(
     not(feature = "tonic"),
     allow(dead_code, reason = "only the details of a gRPC status say more than the name")
 )]
 pub(crate) struct Violation<'a> {
     pub(crate) policy: &'a str,
-    /// The quota in its unit, if the violation is about one.
+    /// `None` if the application named the policy.
     pub(crate) quota: Option<(u64, QuotaUnit)>,
     pub(crate) subject: Subject<'a>,
-    /// True if the request costs more than the policy ever lets pass.
+    /// The cost of the request exceeds the capacity.
     pub(crate) is_final: bool,
 }
 
-/// The holder of a quota, as far as clients may know.
+/// The holder of the quota, as far as clients may know it.
 #[cfg_attr(
     not(feature = "tonic"),
     allow(dead_code, reason = "only the details of a gRPC status say it")
 )]
 pub(crate) enum Subject<'a> {
-    /// A partition whose key is shown.
     Partition(PartitionId),
     Scope(&'a str),
 }
@@ -103,7 +95,7 @@ impl<'a> Violation<'a> {
         }
     }
 
-    /// The application says so.
+    /// Named by the application.
     pub(super) fn named(policy: &'a str, scope: &'a str) -> Self {
         Self {
             policy,
@@ -115,12 +107,11 @@ impl<'a> Violation<'a> {
 }
 
 impl Notice<'_> {
-    /// Returns `true` if the same request never passes, however long its client waits.
+    /// An identical request is never admitted.
     pub(super) fn is_final(&self) -> bool {
         self.problem == ProblemType::QuotaExceeded && self.wait.is_none()
     }
 
-    /// The names of the policies that reject.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.violated.iter().map(|violation| violation.policy)
     }

@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::notice::{Notice, ProblemType};
 
-/// Writes the content of a response: why it is a rejection, and by which policies.
 pub(super) fn write_problem(notice: &Notice<'_>, text: &mut String) {
     let detail = match notice.problem {
         ProblemType::Blocked => Some("The client is blocked."),
@@ -15,7 +14,7 @@ pub(super) fn write_problem(notice: &Notice<'_>, text: &mut String) {
         _ if notice.is_final() => Some("The request costs more than the quota ever lets pass."),
         _ => None,
     };
-    // The texts written here need no escapes, and writing to a string does not fail.
+    // The texts written here need no escaping, and writing to a string cannot fail.
     text.push('{');
     if let Some(detail) = detail {
         let _ = write!(text, r#""detail":"{detail}","#);
@@ -43,7 +42,7 @@ pub(super) fn write_problem(notice: &Notice<'_>, text: &mut String) {
     text.push('}');
 }
 
-/// Writes a name as JSON has it.
+/// Writes a JSON string.
 fn write_text(name: &str, text: &mut String) {
     if name
         .bytes()

@@ -1,4 +1,4 @@
-//! A status with details, as in google.rpc: when to try again, and which quotas are used up.
+//! Error details of google.rpc: the wait, and the exceeded quotas.
 
 use base64::{
     Engine,
@@ -9,7 +9,7 @@ use tonic_types::{ErrorDetails, QuotaViolation, StatusExt};
 
 use crate::response::rejection::notice::{Notice, Subject, Violation};
 
-/// The text of a `grpc-status-details-bin`, if there is anything to say.
+/// `None` without a wait and without violations.
 pub(super) fn header_value(notice: &Notice<'_>, code: u16, message: &str) -> Option<HeaderValue> {
     let mut details = ErrorDetails::new();
     if let Some(wait) = notice.wait {

@@ -15,7 +15,7 @@ fn field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).map(|value| value.to_str().unwrap())
 }
 
-/// The decision about a request of two units after one of one, with a policy of one unit of each of these names.
+/// The decision on a request of two units after one of one unit, with a policy of one unit per name.
 fn rejected(names: &[&'static str]) -> Decision {
     let policies = names.iter().map(|name| QuotaPolicy::per_minute(name, 1));
     let policies = crate::PolicySet::new(policies).unwrap();
@@ -75,7 +75,7 @@ fn a_request_is_of_grpc_by_its_media_type() {
     assert_eq!(media_type(&headers), None);
 }
 
-/// The gRPC protocol: from space to `~` as it is, `%` and all else as the bytes of its UTF-8.
+/// The gRPC protocol: space to `~` as they are, `%` and all others as UTF-8 bytes.
 #[test]
 fn a_message_is_percent_encoded() {
     for (message, encoded) in [
