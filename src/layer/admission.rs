@@ -1,5 +1,3 @@
-//! The way of a request up to the inner service: the layer asks for a decision, then judges.
-
 use std::{cell::LazyCell, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -24,13 +22,11 @@ use crate::{
     telemetry::LayerTelemetry,
 };
 
-/// The individual quotas of a request's caller.
 pub(super) fn caller_quotas(request: &Parts) -> Option<&CallerQuotas> {
     let resolved = || request.extensions.get::<ResolvedTier>()?.quotas();
     request.extensions.get().or_else(resolved)
 }
 
-/// The name of a request's tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TierName<'a> {
     /// The rules have no tiers.
@@ -50,7 +46,6 @@ impl<'a> TierName<'a> {
     }
 }
 
-/// The part that all services of one layer share.
 pub(crate) struct Limits {
     pub(super) limiter: Limiter,
     /// The position of the layer in the sets of its limiter.
@@ -67,16 +62,14 @@ pub(crate) struct Limits {
     pub(super) neighbour: Arc<RegisteredLayer>,
 }
 
-/// The judgement on a request.
 pub(super) enum Admission {
-    /// The inner service is called now.
     Call(Admitted),
-    /// The inner service is called when the request has waited for its turn.
+    /// The inner service is called after this delay.
     Queue(Duration, Admitted),
     Reject(Response<Bytes>),
 }
 
-/// An allowed request: its decision, the policies behind it, and the part of its charge that may still change.
+/// `charge` is the part of the charge that may still change.
 #[derive(Debug)]
 pub(super) struct Admitted {
     pub(super) decision: Decision,
@@ -85,7 +78,6 @@ pub(super) struct Admitted {
 }
 
 impl Limits {
-    /// Screening → rules → attribution → plan → guard.
     pub(super) fn ask(&self, request: &Parts) -> (DecisionState, Selection) {
         if LayerTelemetry::explains() {
             let explain = || self.explain(request);
@@ -99,8 +91,8 @@ impl Limits {
         (deciding, selection)
     }
 
-    /// The plan for the store, or the decision about a request that needs none. The order within the screening: access list
-    /// → kill switch → exemptions → hooks of the application.
+    /// The error is the decision for a request that needs no store. Screening order: access list, kill switch,
+    /// exemptions, hooks of the application.
     fn question(&self, request: &Parts) -> (Result<Plan, Decision>, Selection) {
         let at_once = |outcome, wait| Err(Decision::without_policies(outcome, wait));
         let limiter = &*self.limiter.0;
@@ -114,7 +106,7 @@ impl Limits {
         };
         let attribute = |key| self.keys.attribute(&self.limiter, &caller, key, &self.log);
         let main = LazyCell::new(|| attribute(None));
-        // While new rules are tried, policies depend on the caller.
+        // During a rollout, the policies depend on the caller.
         let partition_of_main = || Some(main.as_ref().ok()?.as_ref()?.partition);
         let partition = active.depends_on_caller().then(partition_of_main).flatten();
         let mut selection = self.select(&active, request, partition);
@@ -139,7 +131,7 @@ impl Limits {
         (question, selection)
     }
 
-    /// The policies for a request; `partition` matters while new rules are tried.
+    /// `partition` matters only during a rollout.
     fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
         let (selection, name) = self.choose(active, request, partition);
         if name == TierName::Missing && self.tiers.has_not_asked(request) {
@@ -151,7 +143,7 @@ impl Limits {
         selection
     }
 
-    /// Selects the policies without an event.
+    /// Does not log events.
     pub(super) fn choose<'a>(
         &self,
         active: &Active,
@@ -172,8 +164,8 @@ impl Limits {
         (selection, name)
     }
 
-    /// Looks at one of the first requests for mistakes in how layers stand around each other, and in how the screening finds
-    /// addresses. Keys are looked at where they are needed.
+    /// Checks one of the first requests for mistakes in the order of layers, and in how the screening finds addresses.
+    /// Keys are checked where they are extracted.
     pub(super) fn watch(&self, request: &mut Parts) {
         if self.log.is_watching() {
             let passed = request.extensions.get_or_insert_default::<PassedLayers>();
@@ -187,7 +179,6 @@ impl Limits {
         }
     }
 
-    /// Call, queue or reject: the only place where a decision becomes one of them.
     pub(super) fn judge(&self, mut decision: Decision, selection: Selection, request: &mut Parts) -> Admission {
         self.limiter.0.log_decision(&self.log, &decision, &selection);
         if selection.set.as_ref().is_some_and(|set| set.is_reduced) {
@@ -203,7 +194,7 @@ impl Limits {
             self.log.tier_passed(tier.is_read());
         }
         let admitted = self.admit(decision, selection.set, request);
-        // Without an open charge there would be no refund if the service failed meanwhile.
+        // Without an open charge, a failing service could not refund the request after the delay.
         let delay = admitted.charge.as_ref().map(|_| admitted.decision.delay());
         match delay.unwrap_or_default() {
             Duration::ZERO => Admission::Call(admitted),
@@ -218,7 +209,7 @@ impl Limits {
         self.limiter.scope()
     }
 
-    /// The plan with the costs of a request in custom units and in bytes, of which `announced` returns the number.
+    /// `announced` returns the bytes of the request.
     pub(super) fn with_units(
         &self,
         plan: Plan,
@@ -234,7 +225,7 @@ impl Limits {
         }
     }
 
-    /// The length of a request's content. Reports content whose length is unknown and which no layer counts.
+    /// Logs an event for content of unknown length that no layer counts.
     fn watched_bytes(&self, request: &Parts) -> Option<u64> {
         let length = announced_bytes(request);
         let has_content = !request.method.is_safe() || request.headers.contains_key(header::TRANSFER_ENCODING);
@@ -244,7 +235,7 @@ impl Limits {
         length
     }
 
-    /// Keeps the charge open if anything of it may still change.
+    /// Keeps the charge open if it may still change.
     fn admit(&self, decision: Decision, policies: Option<Arc<QuotaSet>>, request: &mut Parts) -> Admitted {
         if self.decision_in_request {
             request.extensions.insert(Decision::clone(&decision));
@@ -274,7 +265,6 @@ impl Limits {
         }
     }
 
-    /// The response to a request that is rejected.
     fn reject(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
         let is_dear = |by: &Allowance<'_>| by.retry_after().is_none() && !by.policy().is_closed();
         if let Some(never) = decision.violated().find(is_dear) {
@@ -295,7 +285,6 @@ impl Limits {
     }
 }
 
-/// The length of a request's content, as its header says.
 pub(super) fn announced_bytes(request: &Parts) -> Option<u64> {
     request.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -1,5 +1,3 @@
-//! The way of a response: the layer settles the costs that are known by now, and tells the client.
-
 use bytes::Bytes;
 use http::{Extensions, Response, StatusCode, response};
 use http_body::Body;
@@ -16,7 +14,6 @@ use crate::{
 };
 
 impl Limits {
-    /// The inner service has answered: settles the costs that are known by now, and tells the client.
     pub(super) fn answer<B: Body<Data = Bytes>>(
         &self,
         admitted: Admitted,
@@ -41,8 +38,8 @@ impl Limits {
         response
     }
 
-    /// A rejection by an inner layer refunds no requests: otherwise a client that an inner limit rejects would never exhaust
-    /// this one, and could have the layers in between do their work without end.
+    /// A rejection by an inner layer refunds no requests. Otherwise, a client over an inner limit would never exhaust
+    /// this one, and could keep the layers in between busy forever.
     fn settle(
         &self,
         decision: &mut Decision,
@@ -71,8 +68,7 @@ impl Limits {
         decision.set_charged(charged);
     }
 
-    /// Adds the fields, and the decision where it is not what a response without one says: the request was counted and
-    /// allowed, or no limit applies to it.
+    /// Without a decision in the response, the request was counted and allowed, or no limit applies.
     pub(super) fn tell<B>(
         &self,
         decision: Decision,
@@ -83,16 +79,15 @@ impl Limits {
         let fields = policies.and_then(|set| set.view(self.view.position).fields.as_deref());
         self.view.fields().tell(&decision, fields, times, response);
         let is_usual = matches!(decision.outcome(), Outcome::Allowed | Outcome::Unlimited);
-        // A layer of ours inside of this one may have rejected what this one has allowed.
+        // An inner layer may have rejected a request that this one allowed.
         if (self.decision_in_response || !is_usual) && !is_rejected(response.extensions()) {
-            // The charge is the layer's: others can read the decision, and not settle it.
+            // Only this layer settles the charge; others can just read the decision.
             let _ = decision.take_receipt();
             response.extensions_mut().insert(decision);
         }
     }
 }
 
-/// Returns `true` if a layer of ours has rejected the request of this response.
 fn is_rejected(response: &Extensions) -> bool {
     let decision = response.get::<Decision>();
     decision.is_some_and(|decision| !decision.outcome().is_admitted())

@@ -1,5 +1,3 @@
-//! Attribution: the keys whose quota a request uses.
-
 use std::{any::type_name_of_val, borrow::Cow};
 
 use http::request::Parts;
@@ -14,21 +12,19 @@ use crate::{
     telemetry::LayerTelemetry,
 };
 
-/// A key as the builder got it, and the name of its type.
 pub(super) struct Extractor {
     extractor: Box<dyn KeyExtractor>,
     type_name: &'static str,
 }
 
-/// The keys of a layer, as the builder got them.
 #[derive(Default)]
 pub(super) struct ExtractorSettings {
-    /// One, or `build()` fails.
+    /// `build()` requires exactly one.
     pub(super) main: Vec<Extractor>,
     pub(super) named: Vec<(String, Extractor)>,
 }
 
-/// The keys by which the policies of a layer count, in the order of its limiter.
+/// The named keys are in the order of the limiter.
 pub(super) struct Extractors {
     main: Extractor,
     named: Vec<Extractor>,
@@ -44,7 +40,6 @@ impl Extractor {
 }
 
 impl ExtractorSettings {
-    /// The main key, if there is exactly one, and all keys are valid.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Key, message));
         match &*self.main {
@@ -56,7 +51,7 @@ impl ExtractorSettings {
         self.main.iter().chain(named).try_for_each(|key| key.extractor.check())
     }
 
-    /// The keys for a limiter that knows these names. They were checked.
+    /// Must be called after [`check`](Self::check).
     pub(super) fn build(mut self, names: &[String]) -> Result<Extractors, ConfigError> {
         let error = |message| Err(ConfigError::new(ConfigErrorKind::Key, message));
         if let Some((name, _)) = self.named.iter().find(|(name, _)| !names.contains(name)) {
@@ -82,7 +77,7 @@ impl ExtractorSettings {
 }
 
 impl Extractors {
-    /// The type of a key: keys of different types hardly ever lead to the same partition.
+    /// Keys of different types hardly ever lead to the same partition.
     pub(super) fn type_of(&self, named: Option<usize>) -> &'static str {
         self.key(named).type_name
     }
@@ -92,17 +87,16 @@ impl Extractors {
         std::iter::once(self.main.type_name).chain(named)
     }
 
-    /// Returns `true` if a key may be the address of a client.
     pub(super) fn may_be_address(&self, named: Option<usize>) -> bool {
         self.key(named).extractor.may_be_address()
     }
 
-    /// The request with its main key, which is not extracted before it is needed.
+    /// The key is extracted on first use.
     pub(super) fn caller<'a>(&'a self, request: &'a Parts) -> KeyedRequest<'a> {
         KeyedRequest::new(request, &*self.main.extractor)
     }
 
-    /// Attributes a request by the main key, or by the named one at this position.
+    /// `named` is the position of a named key; `None` for the main key.
     pub(super) fn attribute(
         &self,
         limiter: &Limiter,
@@ -126,7 +120,6 @@ impl Extractors {
         }
     }
 
-    /// Extracts the main key, which is extracted once, or a named one.
     pub(super) fn extract<'a>(
         &self,
         caller: &'a KeyedRequest<'_>,
@@ -138,7 +131,6 @@ impl Extractors {
         }
     }
 
-    /// Notes the facts about the addresses in the keys.
     pub(super) fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         let keys = std::iter::once(&self.main).chain(&self.named);
         keys.for_each(|key| key.extractor.diagnose(request, findings));

@@ -1,5 +1,3 @@
-//! The decision and the permit of a request, as arguments of axum handlers.
-
 use std::{convert::Infallible, error::Error, fmt};
 
 use axum::{
@@ -11,9 +9,10 @@ use http::{Response, StatusCode, request::Parts};
 
 use crate::{decision::Decision, limiter::WeakPermit};
 
-/// The decision about the request, for handlers: what is left for this caller. Needs
-/// [`decision_in_request`](crate::RateLimitLayerBuilder::decision_in_request), without which the answer is 500; an
-/// `Option<Decision>` takes both.
+/// Extracts the decision on the request, for example to report the remaining quota to the caller.
+///
+/// Requires [`decision_in_request`](crate::RateLimitLayerBuilder::decision_in_request); otherwise, the response has
+/// status 500. `Option<Decision>` works with and without it.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -58,8 +57,10 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decision {
     }
 }
 
-/// The permit of the request. Where no layer has left one, because the request is not limited or was not counted, it is the
-/// default one, which cannot be upgraded.
+/// Extracts the permit of the request.
+///
+/// If no layer has inserted one, because the request is not limited or was not counted, this is the default permit,
+/// which cannot be upgraded.
 ///
 /// ```
 /// use axum::{Router, routing::post};
@@ -97,11 +98,10 @@ impl<S: Sync> FromRequestParts<S> for WeakPermit {
     }
 }
 
-/// A handler of axum takes a [`Decision`], and no layer has left one in the request: a mistake in the program, answered
-/// with status 500.
+/// The error of a handler that extracts a [`Decision`] that no layer has inserted.
 ///
-/// Either no [`RateLimitLayer`](crate::RateLimitLayer) is around the handler, or it was built without
-/// [`decision_in_request`](crate::RateLimitLayerBuilder::decision_in_request).
+/// Either the handler is not inside a [`RateLimitLayer`](crate::RateLimitLayer), or the layer was built without
+/// [`decision_in_request`](crate::RateLimitLayerBuilder::decision_in_request). The response has status 500.
 ///
 /// ```
 /// use axum::{Router, routing::get};

@@ -1,5 +1,3 @@
-//! The body of a response: the inner service's, untouched, or that of a rejection.
-
 use std::{
     pin::Pin,
     sync::Arc,
@@ -13,10 +11,10 @@ use pin_project_lite::pin_project;
 use crate::limiter::OpenCharge;
 
 pin_project! {
-    /// The body of a response of [`RateLimit`](crate::RateLimit).
+    /// The response body of [`RateLimit`](crate::RateLimit).
     ///
-    /// It forwards the inner body frame by frame, with trailers and size hint. If a policy
-    /// counts bytes, concurrent requests or units of your own, the request goes on until the body has ended or is dropped.
+    /// Forwards the inner body frame by frame, including trailers and the size hint. If a policy counts bytes,
+    /// concurrent requests or custom units, the request is in progress until the body has ended or is dropped.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -36,7 +34,7 @@ pin_project! {
     ///
     /// let response = service.clone().oneshot(request()).await?;
     /// assert_eq!(response.body().size_hint().exact(), Some(5));
-    /// // The slot is taken until the body was read or dropped.
+    /// // The slot is held until the body is read or dropped.
     /// assert_eq!(service.clone().oneshot(request()).await?.status(), 429);
     /// assert_eq!(response.into_body().collect().await?.to_bytes(), "hello");
     /// assert_eq!(service.oneshot(request()).await?.status(), 200);
@@ -55,7 +53,7 @@ pin_project! {
     #[derive(Debug)]
     enum Inner<B> {
         Passed { #[pin] body: B },
-        // In one piece: a rejection, or nothing at the end of another body.
+        // The body of a rejection, or empty after the end of another body.
         Whole { content: Option<Bytes> },
     }
 }
@@ -91,7 +89,7 @@ impl<B: Body<Data = Bytes>> Body for RateLimitBody<B> {
                     charge.response_bytes(data.map_or(0, Bytes::len));
                     let is_over = frame.is_none() || body.is_end_stream();
                     if is_over || matches!(frame, Some(Err(_))) {
-                        // A handler may say in the drop of its stream what was used.
+                        // Dropped first, because the stream of a handler may report usage when it is dropped.
                         this.inner.set(Inner::Whole { content: None });
                         if is_over {
                             charge.ended();

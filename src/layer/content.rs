@@ -1,5 +1,3 @@
-//! Counts the bytes of request bodies.
-
 use std::{
     fmt,
     pin::Pin,
@@ -17,15 +15,15 @@ use tower_service::Service;
 
 use crate::{limiter::OpenCharge, sync::mutex::Mutex};
 
-/// Counts the bytes of request bodies as they are read, for policies that count
-/// [the content of requests](crate::Direction::Request).
+/// A layer that counts the bytes of request bodies as they are read.
 ///
-/// Put it *outside* of the [`RateLimitLayer`](crate::RateLimitLayer): it changes the type of the request's body, which
-/// that layer must not. Without it, a request counts for what its `Content-Length` says, and for one byte where it has
-/// none; with it, for the bytes that were really read, whatever was announced.
+/// For policies that count the [content of requests](crate::Direction::Request). Add it *outside* the
+/// [`RateLimitLayer`](crate::RateLimitLayer), which cannot change the type of request bodies. Without this layer, a
+/// request is charged its `Content-Length`, or one byte if it has none. With it, a request is charged the bytes that
+/// were read, whatever length was announced.
 ///
-/// It reads nothing by itself and delays nothing. Bytes of a body that is never read are not counted, also if an inner
-/// layer rejects the request.
+/// The layer neither reads ahead nor delays requests. Bytes of a body that is never read are not counted, even if an
+/// inner layer rejects the request.
 ///
 /// ```
 /// use axum::{Router, routing::post};
@@ -43,7 +41,7 @@ use crate::{limiter::OpenCharge, sync::mutex::Mutex};
 ///     .route("/", post(|body: String| async move { body.len().to_string() }))
 ///     .layer(ServiceBuilder::new().layer(RequestContentLayer::new()).layer(limits));
 ///
-/// // Its length is unknown.
+/// // The length is unknown.
 /// let request = || http::Request::post("/").header("x-user-id", "alice").body("x".repeat(300)).unwrap();
 /// app.clone().oneshot(request()).await?;
 /// let response = app.oneshot(request()).await?;
@@ -55,7 +53,7 @@ use crate::{limiter::OpenCharge, sync::mutex::Mutex};
 pub struct RequestContentLayer(());
 
 impl RequestContentLayer {
-    /// The layer. It has no settings.
+    /// Creates the layer.
     pub const fn new() -> Self {
         Self(())
     }
@@ -69,10 +67,9 @@ impl<S> Layer<S> for RequestContentLayer {
     }
 }
 
-/// The service that [`RequestContentLayer`] makes.
+/// The service of [`RequestContentLayer`].
 ///
-/// It is ready when `S` is, and hands each request on with a [`RequestContentBody`] around its body. By itself it
-/// changes nothing else.
+/// Ready when `S` is ready. Wraps the body of each request in a [`RequestContentBody`].
 ///
 /// ```
 /// use http::Request;
@@ -117,7 +114,6 @@ where
     }
 }
 
-/// The readers that count the bytes of one request.
 #[derive(Clone, Default)]
 pub(super) struct Reader(Arc<Mutex<Listeners>>);
 
@@ -129,7 +125,7 @@ struct Listeners {
 }
 
 impl Reader {
-    /// Counts the bytes for a charge, which is open until the body has ended.
+    /// The charge stays open until the body has ended.
     pub(super) fn count_for(&self, charge: &Arc<OpenCharge>) {
         let mut listeners = self.0.lock();
         if !listeners.is_over {
@@ -145,7 +141,6 @@ impl Reader {
     }
 }
 
-/// Ends when the body does.
 struct Reading(Option<Reader>);
 
 impl Reading {
@@ -154,7 +149,7 @@ impl Reading {
             let mut listeners = reader.0.lock();
             listeners.is_over = true;
             let charges = std::mem::take(&mut listeners.charges);
-            // Dropping a charge may settle it, which has nothing to do with this lock.
+            // Dropping a charge may settle it, which must not happen under this lock.
             drop(listeners);
             drop(charges);
         }
@@ -170,7 +165,7 @@ impl Drop for Reading {
 pin_project! {
     /// A request body whose bytes are counted. See [`RequestContentLayer`].
     ///
-    /// Trailers and the size hint are forwarded. Bytes that the inner service does not read are not counted.
+    /// Forwards trailers and the size hint. Bytes that the inner service does not read are not counted.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -184,7 +179,7 @@ pin_project! {
     ///     .policy(QuotaPolicy::per_hour("upload", 1_000).with_content_bytes(Direction::Request))
     ///     .build()?;
     /// let admin = limits.limiter();
-    /// // Reads all of it, or nothing.
+    /// // Reads either the whole body or nothing.
     /// let inner = service_fn(async |request: Request<RequestContentBody<String>>| {
     ///     if request.uri().path() == "/upload" {
     ///         request.into_body().collect().await?;

@@ -1,5 +1,3 @@
-//! The cost of a request: the expected one, and the real one once it is known.
-
 use http::{request, response};
 
 use crate::{
@@ -11,16 +9,13 @@ use crate::{
 pub(super) type CostOf = dyn Fn(&request::Parts) -> u64 + Send + Sync;
 pub(super) type ActualCostOf = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 
-/// The settings from which a layer computes the cost of a request.
 #[derive(Default)]
 pub(super) struct RequestCost {
     pub(super) expected: ExpectedCost,
     pub(super) actual: Option<Box<ActualCostOf>>,
-    /// The costs in units of the program's own.
     pub(super) units: Vec<(UnitName, Box<CostOf>)>,
 }
 
-/// The cost that is charged before the inner service is called.
 pub(super) enum ExpectedCost {
     By(Box<CostOf>),
     Same(u64),
@@ -40,7 +35,7 @@ impl RequestCost {
         }
     }
 
-    /// The cost of every request, if the program has fixed it.
+    /// `None` if a closure computes the cost.
     pub(super) fn fixed(&self) -> Option<u64> {
         match self.expected {
             ExpectedCost::By(_) => None,
@@ -48,7 +43,6 @@ impl RequestCost {
         }
     }
 
-    /// The names of the units that have a cost.
     pub(super) fn units(&self) -> Result<Vec<UnitName>, ConfigError> {
         let mut names = Vec::new();
         for (unit, _) in &self.units {
@@ -62,7 +56,6 @@ impl RequestCost {
         Ok(names)
     }
 
-    /// The plan with the costs in these units.
     #[inline]
     pub(super) fn in_units(&self, plan: Plan, units: &[usize], request: &request::Parts) -> Plan {
         units.iter().fold(plan, |plan, unit| {
@@ -71,19 +64,22 @@ impl RequestCost {
         })
     }
 
-    /// The cost in the response, or else the one that the application computes from it.
+    /// [`ActualCost`] in the response takes precedence over the closure.
     pub(super) fn actual(&self, response: &response::Parts) -> Option<u64> {
         let told = response.extensions.get().map(|ActualCost(cost)| *cost);
         told.or_else(|| self.actual.as_ref()?(response))
     }
 }
 
-/// The real cost of a request, in the units of policies that count requests. A handler or a layer puts it into the
-/// extensions of its response; the layer then charges or refunds the difference to the expected cost.
+/// The actual cost of a request, for policies that count requests.
 ///
-/// You want it when the cost is known only after the work: a query's complexity, the number of rows. It wins over
-/// [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost). The layers around the handler all take it, each for its own
-/// policies. It does not reject this request any more: a policy may be overdrawn by as much again as it may hold.
+/// Handlers and layers insert it into the extensions of the response. The layer then charges or refunds the difference
+/// to the estimated cost. Use this if the cost is known only after the work, such as the complexity of a query or its
+/// number of rows.
+///
+/// Takes precedence over [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost). All layers around the handler
+/// apply it, each to its own policies. The request is not rejected, even if a policy is overdrawn, by at most its
+/// capacity.
 ///
 /// ```
 /// use axum::{Extension, Router, routing::get};

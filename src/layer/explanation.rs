@@ -1,5 +1,3 @@
-//! Explanations of decisions.
-
 use std::fmt;
 
 use http::request::Parts;
@@ -13,37 +11,38 @@ use crate::{
     rules::Selection,
 };
 
-/// An explanation of a layer's decision about a request. See [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).
+/// Explains a layer's decision on a request. See [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).
 ///
-/// The text has a line for each step. Do not parse it: the wording may change.
+/// The text has one line per step. Its wording may change, so do not parse it.
 #[derive(Clone)]
 #[must_use = "an explanation has no effect by itself"]
 pub struct Explanation {
     limiter: Limiter,
     lines: Vec<String>,
-    /// The plan for the store, or the outcome without it.
     question: Result<Plan, Outcome>,
     decision: Option<Decision>,
 }
 
 impl Explanation {
-    /// Returns the outcome of a request that does not reach the store: it is blocked or exempt, or it lacks a key. Returns
-    /// `None` if the policies decide.
+    /// Returns the outcome of a request that does not reach the store, or `None` if the policies decide.
+    ///
+    /// Such a request is blocked or exempt, or has no key.
     pub fn outcome(&self) -> Option<Outcome> {
         self.question.as_ref().err().copied()
     }
 
-    /// Returns the decision that [`with_remaining`](Self::with_remaining) has read, or `None` before that, and for requests without
-    /// a limit.
+    /// Returns the decision that [`with_remaining`](Self::with_remaining) has read.
+    ///
+    /// `None` before that call, and for requests without a limit.
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
     }
 
-    /// Reads the remaining units of each policy from the store, without a charge.
+    /// Reads the remaining units of each policy from the store, without charging.
     ///
     /// # Errors
     ///
-    /// If the store does not answer.
+    /// Returns the error of the store.
     pub async fn with_remaining(mut self) -> Result<Self, LimiterError> {
         if let Ok(plan) = &self.question {
             let store = self.limiter.0.guard.store();
@@ -100,7 +99,6 @@ impl Limits {
         }
     }
 
-    /// The main key and the named ones.
     fn key_lines(&self, caller: &KeyedRequest<'_>) -> Vec<String> {
         let named = self.limiter.0.policies.keys().iter().enumerate();
         let named = named.map(|(index, name)| (Some(index), format!("key {name:?}")));
@@ -119,7 +117,7 @@ impl Limits {
         .collect()
     }
 
-    /// The client's address, as found by each setting that needs it.
+    /// Each setting that needs the address finds it separately.
     fn addresses(&self, request: &Parts) -> Vec<String> {
         let mut findings = Diagnostics {
             walks: Some(Vec::new()),

@@ -1,5 +1,3 @@
-//! The way of a request after `call`: it waits for the decision, for its turn, then for the inner service.
-
 use std::{
     fmt,
     future::Future,
@@ -27,24 +25,24 @@ use crate::{
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
-    /// Dropping it cancels the request. The inner service is then not called any more; **the request stays charged**, and
-    /// its slots are free:
+    /// Dropping it cancels the request. The inner service is not called afterwards, **the request stays charged**, and
+    /// its slots are released:
     ///
-    /// - Before the decision, a task waits for the store's answer in its place, until the deadline. A request that the
-    ///   store has allowed is charged although it is not passed on: clients could otherwise ask for as much as they like,
-    ///   and reset each stream a moment later. Bytes that it had announced, and that were never sent, are given back.
-    /// - While it waits in a [leaky bucket](crate::Algorithm::LeakyBucketQueue), its place stays taken, too.
-    /// - After that, bytes are charged as far as they were transferred.
+    /// - Before the decision, a task waits for the store in its place, until the deadline. A request that the store
+    ///   admits is charged although it is not forwarded. Otherwise, clients could send requests without limit and reset
+    ///   each stream shortly afterwards. Announced bytes that were not sent are refunded.
+    /// - In the queue of a [leaky bucket](crate::Algorithm::LeakyBucketQueue), the request keeps its place.
+    /// - After that, only the transferred bytes are charged.
     ///
-    /// A future that was never polled has asked no store that has to be waited for, as one in Redis has: nothing is
-    /// charged. A store that decides at once, as a [`MemoryStore`](crate::MemoryStore) does, has charged it with `call`.
+    /// A future that was never polled has not called a remote store such as Redis, so nothing is charged. A store that
+    /// completes immediately, such as [`MemoryStore`](crate::MemoryStore), has charged the request in `call`.
     ///
-    /// If the inner service fails while the request waits for its turn, all of the charge is given back.
+    /// If the inner service fails while the request is queued, the whole charge is refunded.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// // One request a minute leaves, and one may wait.
+    /// // One request per minute leaves, and one may wait.
     /// let queue = Algorithm::LeakyBucketQueue { max_waiting: 1 };
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
@@ -58,7 +56,7 @@ pin_project! {
     /// assert_eq!(service.ready().await?.call(request()).await?.status(), 200);
     /// let waiting: ResponseFuture<_, ()> = service.ready().await?.call(request());
     /// assert_eq!(service.ready().await?.call(request()).await?.status(), 429);
-    /// // The one that waits is cancelled, and its place stays taken.
+    /// // The waiting request is cancelled, but keeps its place.
     /// drop(waiting);
     /// assert_eq!(service.ready().await?.call(request()).await?.status(), 429);
     /// # Ok(()) });
@@ -76,12 +74,12 @@ pin_project! {
         Deciding {
             decision: PendingDecision,
             selection: Selection,
-            // The service that was ready when the request came, and the request; taken when the decision is there.
+            // The service that was ready at the call, and the request. Taken with the decision.
             held: Option<(S, Parts, B)>,
         },
         Queued {
             sleep: Pin<Box<Sleep>>,
-            // A clone of the service that was ready when the request came: that one may hold a permit that others need.
+            // A clone of the ready service, which may hold a permit that other requests need.
             held: Option<(S, Request<B>, Admitted)>,
         },
         Calling { #[pin] future: S::Future, admitted: Option<Admitted> },
@@ -90,7 +88,6 @@ pin_project! {
 }
 
 impl<S: Service<Request<B>> + Clone, B> State<S, B> {
-    /// The request is judged: call the service, which is ready, wait for the request's turn, or answer with a rejection.
     pub(super) fn judged(admission: Admission, service: &mut S, request: Request<B>) -> Self {
         match admission {
             Admission::Call(admitted) => Self::calling(service, request, admitted),
@@ -155,7 +152,7 @@ where
                 // ## Calling => done
                 StateProjection::Calling { future, admitted } => {
                     let response = ready!(future.poll(cx));
-                    // Taken also when the service has failed: the request is over, however long the future is kept.
+                    // Also taken on failure, because the request has ended even if the future is kept.
                     let admitted = admitted.take().expect("polled after it was ready");
                     return Poll::Ready(response.map(|response| this.limits.answer(admitted, response)));
                 }

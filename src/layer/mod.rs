@@ -1,5 +1,3 @@
-//! The layer, and the service that it makes.
-
 mod admission;
 mod answer;
 mod attribution;
@@ -33,9 +31,9 @@ pub use self::{
 };
 use crate::{limiter::Limiter, sync::per_thread::Shared};
 
-/// Limits the requests of each caller. See the [crate documentation](crate) for a whole program.
+/// A layer that limits the requests of each caller. See the [crate documentation](crate) for a complete program.
 ///
-/// It has no type parameters, so it can be named in signatures, and clones share their limits.
+/// The type has no parameters, so it can be named in signatures. Clones share their limits.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -63,25 +61,27 @@ use crate::{limiter::Limiter, sync::per_thread::Shared};
 pub struct RateLimitLayer(Shared<Limits>);
 
 impl RateLimitLayer {
-    /// The limiter of this layer: for work that does not pass through the layer, for support staff, and to replace the
-    /// [rules](Limiter::rules) while requests are in progress.
+    /// Returns the limiter of this layer.
+    ///
+    /// Use it for work that does not pass through the layer, for support tools, and to replace the
+    /// [rules](Limiter::rules) at run time.
     pub fn limiter(&self) -> &Limiter {
         &self.0.limiter
     }
 
-    /// Explains the layer's decision about a request: the client's address and the trusted proxies behind which it was
-    /// found, the keys, the access rule or exemption, the tier, and the policies.
+    /// Explains the layer's decision on a request, without charging it.
     ///
-    /// Use this while configuring proxies, keys and tiers, in tests or on a page for operators. It charges nothing and does
-    /// not call the store, except by [`with_remaining`](Explanation::with_remaining). The application's closures run as for a
-    /// request: [keys](crate::key::from_fn), [tiers](crate::Tiers::from_fn),
+    /// The explanation covers the client's address and the trusted proxies in front of it, the keys, the access rule or
+    /// exemption, the tier, and the policies. Use it to configure proxies, keys and tiers, in tests or on a page for
+    /// operators. The store is not called, except by [`with_remaining`](Explanation::with_remaining). Closures of the
+    /// application run as for a request: [keys](crate::key::from_fn), [tiers](crate::Tiers::from_fn),
     /// [costs](crate::RateLimitLayerBuilder::cost_by), [exemptions](crate::Exemption::when),
     /// [capacity](crate::RateLimitLayerBuilder::capacity) and
     /// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage).
     ///
-    /// No header, query or body of a request enables explanations. The text contains the client's address, and digests instead
-    /// of keys. With the feature `tracing`, an event of target `tower_quota::explain` and level `DEBUG` explains at most one
-    /// request per layer every ten seconds.
+    /// The text contains the client's address, and digests instead of keys. Requests cannot enable explanations. With
+    /// the feature `tracing`, a `DEBUG` event of target `tower_quota::explain` explains at most one request per layer
+    /// every ten seconds.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -1,4 +1,4 @@
-//! Layers of this process that share a scope on one store: their policies must have the same numbers, and a request must
+//! Layers of this process that share a scope and a store. Their policies must have the same numbers, and a request must
 //! not pass them twice.
 
 use std::{
@@ -10,22 +10,20 @@ use std::{
 use super::attribution::Extractors;
 use crate::{limiter::Keys, partition::PartitionId, policy::Policy, rules::Policies, sync::mutex::Mutex};
 
-/// Whose used units a layer shares: the store, and a partition that only layers of the same scope have.
+/// The store, and a partition that is unique to the scope.
 pub(super) type Place = (u64, PartitionId);
 
-/// The part of a layer that its neighbours look at. It lives as long as the layer.
+/// Lives as long as the layer.
 #[derive(Debug)]
 pub(super) struct RegisteredLayer {
     place: Option<Place>,
-    /// The address of its limiter, whose rules several layers share, also when they change.
+    /// The address of the limiter. Layers that share it also share its rules.
     limiter: usize,
-    /// The types of its keys.
     keys: Vec<&'static str>,
-    /// Sorted, so that equal policies are equal here.
+    /// Sorted, so that equal policies compare as equal.
     policies: Vec<Numbers>,
 }
 
-/// The numbers of a policy, behind the type of its key and the id by which a store knows it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Numbers {
     key: &'static str,
@@ -54,7 +52,6 @@ impl Numbers {
     }
 }
 
-/// The layers of this process.
 static NEIGHBOURS: Mutex<LayerRegistry> = Mutex::new(LayerRegistry {
     by_place: BTreeMap::new(),
     swept_at: 64,
@@ -62,19 +59,17 @@ static NEIGHBOURS: Mutex<LayerRegistry> = Mutex::new(LayerRegistry {
 
 struct LayerRegistry {
     by_place: BTreeMap<Place, Neighbours>,
-    /// With so many places, those whose layers are gone are removed.
+    /// Dropped layers are removed at this number of places.
     swept_at: usize,
 }
 
-/// The layers at one place.
 #[derive(Default)]
 struct Neighbours {
     layers: Vec<Weak<RegisteredLayer>>,
-    /// True once a shared quota was reported.
+    /// A shared quota was reported.
     is_told: bool,
 }
 
-/// A finding about the layers at one place.
 pub(super) enum Neighbourhood {
     /// This policy has other numbers in another layer.
     Differs(String),
@@ -83,7 +78,6 @@ pub(super) enum Neighbourhood {
 }
 
 impl LayerRegistry {
-    /// Puts a layer beside the others at its place.
     fn add(&mut self, place: Place, layer: &Arc<RegisteredLayer>) -> Option<Neighbourhood> {
         let is_alive = |layer: &Weak<RegisteredLayer>| layer.strong_count() > 0;
         if self.by_place.len() >= self.swept_at {
@@ -124,19 +118,18 @@ impl RegisteredLayer {
         })
     }
 
-    /// Puts the layer beside the others.
     pub(super) fn register(self: &Arc<Self>) -> Option<Neighbourhood> {
         NEIGHBOURS.lock().add(self.place?, self)
     }
 
-    /// The name of a policy whose counts both share, if their limiters differ.
+    /// A policy whose counts both share, if their limiters differ.
     fn counts_with(&self, other: &Self) -> Option<String> {
         let is_shared = |policy: &&Numbers| other.policies.iter().any(|other| other.shares_units_with(policy));
         let shared = self.policies.iter().find(is_shared)?;
         (self.limiter != other.limiter).then(|| shared.name.clone())
     }
 
-    /// The name of a policy that both have, with other numbers.
+    /// A policy that both have, with different numbers.
     fn differs_from(&self, other: &Self) -> Option<String> {
         if self.limiter == other.limiter {
             return None;
@@ -152,7 +145,7 @@ impl RegisteredLayer {
         differing.map(|policy| policy.name.clone())
     }
 
-    /// Returns `true` if a request that has passed `other` is charged for the same again.
+    /// A request that has passed `other` is charged for the same policies again.
     fn charges_again(self: &Arc<Self>, other: &Arc<Self>) -> bool {
         let has_same_keys = || self.limiter == other.limiter && self.keys == other.keys;
         let is_here = self.place.is_some() && self.place == other.place;
@@ -160,12 +153,11 @@ impl RegisteredLayer {
     }
 }
 
-/// The layers that a request has passed, in its extensions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PassedLayers(Vec<Arc<RegisteredLayer>>);
 
 impl PassedLayers {
-    /// Notes one more. Returns `true` if it charges the request again.
+    /// Returns `true` if `layer` charges the request again.
     pub(super) fn note(&mut self, layer: &Arc<RegisteredLayer>) -> bool {
         let was_here = self.0.iter().any(|passed| layer.charges_again(passed));
         self.0.push(Arc::clone(layer));

@@ -1,5 +1,3 @@
-//! The service: it decides first, then it calls the inner service that was ready.
-
 use std::{
     fmt,
     task::{Context, Poll},
@@ -19,10 +17,9 @@ use crate::{
     },
 };
 
-/// The service that [`RateLimitLayer`](crate::RateLimitLayer) makes: passes a request on to `S` if all of its
-/// policies allow it.
+/// The service of [`RateLimitLayer`](crate::RateLimitLayer): forwards a request to `S` if its policies admit it.
 ///
-/// It is ready when `S` is, and a rejection is a response: the error type is that of `S`. Clones share their limits.
+/// Ready when `S` is ready. Rejections are responses, so the error type is that of `S`. Clones share their limits.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -37,14 +34,14 @@ use crate::{
 /// #     .policy(QuotaPolicy::per_hour("hour", 1))
 /// #     .build()?;
 /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
-/// // One request an hour:
+/// // One request per hour:
 /// let mut service = layer.layer(inner);
 /// let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
 ///
 /// for status in [200, 429] {
 ///     assert_eq!(service.ready().await?.call(request()).await?.status(), status);
 /// }
-/// // Calls of the inner service are not limited, and its response has no fields.
+/// // Calls to the inner service are not limited, and its response has no fields.
 /// let unlimited = service.into_inner().oneshot(request()).await?;
 /// assert_eq!(unlimited.status(), 200);
 /// assert!(unlimited.headers().is_empty());
@@ -62,17 +59,17 @@ impl<S> RateLimit<S> {
         Self { inner, limits }
     }
 
-    /// The inner service. Calls of it are not limited.
+    /// Returns the inner service. Calls to it are not limited.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service. Calls of it are not limited.
+    /// Returns the inner service. Calls to it are not limited.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -102,7 +99,7 @@ where
                 let inner = ready.keep();
                 let state = State::judged(admission, inner, Request::from_parts(parts, body));
                 if !matches!(state, State::Calling { .. }) {
-                    // A service that is ready may hold a permit that others need.
+                    // The ready service may hold a permit that others need; release it.
                     drop(take_ready(inner));
                 }
                 state
