@@ -1,16 +1,14 @@
-//! Settings of attribution: keys beside the main one.
-
 use super::{RateLimitLayerBuilder, Source};
 use crate::{error::ConfigErrorKind, key::KeyExtractor, layer::attribution::Extractor, limiter::MissingKey};
 
 /// # Advanced: attribution
 impl RateLimitLayerBuilder {
-    /// Adds another key, for policies that are [keyed by](crate::QuotaPolicy::keyed_by) it. Names are unique and not empty. A layer
-    /// of a [limiter](crate::RateLimitLayer::with_limiter) extracts each key that the limiter
-    /// [names](crate::LimiterBuilder::named_key), and no other.
+    /// Adds a key, for policies that are [keyed by](crate::QuotaPolicy::keyed_by) it.
     ///
-    /// A request then uses the quota of several partitions, in one decision: of all of them or of none. Where it has no such key,
-    /// it shares the quota of all that have none, unless [`on_missing_key`](Self::on_missing_key) says otherwise.
+    /// Names must be unique and not empty. Each request is charged to several partitions in one decision, either to all
+    /// of them or to none. Requests without this key share one partition, unless
+    /// [`on_missing_key`](Self::on_missing_key) is set. A layer of a [limiter](crate::RateLimitLayer::with_limiter)
+    /// must extract exactly the keys that the limiter [names](crate::LimiterBuilder::named_key).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -41,7 +39,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Sets the treatment of requests without a key. Default: [`MissingKey::Share`]. See [`MissingKey`] for an example of each.
+    /// Sets how requests without a key are handled. Default: [`MissingKey::Share`]. See [`MissingKey`] for examples.
     pub fn on_missing_key(self, missing: MissingKey) -> Self {
         self.limiter(ConfigErrorKind::Key, "missing key", |limiter| {
             limiter.on_missing_key(missing)

@@ -1,5 +1,3 @@
-//! Rejections as responses of axum.
-
 use std::{
     pin::pin,
     task::{Context, Poll, Waker},
@@ -15,12 +13,11 @@ use crate::{response::rejection::Rejection, telemetry::StreamTelemetry};
 
 /// # Advanced: rejections from axum
 impl RateLimitLayerBuilder {
-    /// Replaces the response to rejected requests by what axum makes of a value: `Json`, `Html`, a status with a text.
-    /// Needs the feature `axum`.
+    /// Sets the response to rejected requests, as any axum response, such as `Json`, `Html` or a status with a text.
     ///
-    /// It is [`respond_with`](Self::respond_with) with other types; the fields are added afterwards here, too. The body
-    /// has to be in memory as a whole, as it is of texts, `Html`, `Json` and bytes. A stream is not waited for: in its
-    /// place there is the response that the layer gives by default, and the first time a `tracing` event.
+    /// Like [`respond_with`](Self::respond_with), this adds the fields afterwards. The body must be entirely in memory,
+    /// as the bodies of texts, `Html`, `Json` and bytes are. A stream is replaced by the default response, and a
+    /// `tracing` event reports the first one. Needs the feature `axum`.
     ///
     /// ```
     /// use axum::{Router, response::{Html, IntoResponse}, routing::get};
@@ -69,7 +66,7 @@ impl RateLimitLayerBuilder {
     }
 }
 
-/// A body of one piece that need not be waited for. Nothing is copied.
+/// `None` for a body that is not available at once, or has several frames.
 fn in_memory(body: Body) -> Option<Bytes> {
     let mut body = pin!(body);
     let mut poll = || body.as_mut().poll_frame(&mut Context::from_waker(Waker::noop()));

@@ -1,5 +1,3 @@
-//! The seven settings that most programs need.
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,10 +26,10 @@ use crate::{
 
 /// # Basics
 impl RateLimitLayerBuilder {
-    /// The namespace of these limits, `"api"` or `"login"`, say: 1 to 128 bytes. Required.
+    /// Sets the namespace of these limits, such as `"api"` or `"login"`. Required.
     ///
-    /// Layers with the same scope on the same store share their buckets, in all instances; layers with different scopes
-    /// never do.
+    /// The scope has 1 to 128 bytes. Layers with the same scope and store share their counts, in all instances. Layers
+    /// with different scopes never share counts.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -54,8 +52,10 @@ impl RateLimitLayerBuilder {
         self.limiter(ConfigErrorKind::Scope, "scope", |limiter| limiter.scope(scope))
     }
 
-    /// Sets the key of requests, whose quota they use; see [`key`](crate::key). Required, and set once: a second key is an error of
-    /// [`build`](Self::build), because it would replace the first one without a word.
+    /// Sets the key of requests, which selects the quota to charge. See [`key`](crate::key). Required.
+    ///
+    /// [`build`](Self::build) fails if the key is set twice, because the second key would silently replace the first
+    /// one.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -76,7 +76,8 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Adds a policy. A request has to fit into all of them, and uses quota of all of them or of none. Up to 16.
+    /// Adds a policy. A request is admitted if it fits into all policies, and is charged to either all or none. Up to
+    /// 16.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -100,9 +101,11 @@ impl RateLimitLayerBuilder {
         self.limiter(ConfigErrorKind::Policies, "policy", |limiter| limiter.policy(policy))
     }
 
-    /// Policies by the tier of the caller, in place of [`policy`](Self::policy). Both together, or tiers twice, are an error
-    /// of [`build`](Self::build). A layer of a [limiter](RateLimitLayer::with_limiter) gets `Tiers` without policies, for the tier
-    /// of each request. See [`Tiers`].
+    /// Sets the policies by the caller's tier, instead of [`policy`](Self::policy). See [`Tiers`].
+    ///
+    /// [`build`](Self::build) fails if this is combined with `policy` or called twice. A layer of a
+    /// [limiter](RateLimitLayer::with_limiter) takes `Tiers` without policies, which only select the tier of each
+    /// request.
     pub fn tiers(mut self, tiers: Tiers) -> Self {
         self.tiers.push(tiers.source);
         match (&self.source, tiers.rules.is_empty()) {
@@ -111,21 +114,21 @@ impl RateLimitLayerBuilder {
         }
     }
 
-    /// Sets the treatment of a request when the store gives no decision. Default: [`FailureMode::Open`]. See [`FailureMode`]
-    /// for an example of each.
+    /// Sets how requests are handled if the store returns no decision. Default: [`FailureMode::Open`].
+    ///
+    /// See [`FailureMode`] for examples.
     pub fn failure_mode(self, failure_mode: FailureMode) -> Self {
         self.limiter(ConfigErrorKind::Store, "failure mode", |limiter| {
             limiter.failure_mode(failure_mode)
         })
     }
 
-    /// Replaces the response to rejected requests. Default: [`Rejection::to_response`].
+    /// Sets the response to rejected requests. Default: [`Rejection::to_response`].
     ///
-    /// The closure runs on the request's task and must not block.
-    ///
-    /// Status and body are yours; `RateLimit`, `RateLimit-Policy` and `Retry-After` are added to whatever the closure
-    /// returns. A `Retry-After` of yours stays if it is the later one, and a `Cache-Control` in any case: without one, a
-    /// response with a status that caches may store by themselves gets `no-store`.
+    /// The closure runs on the request's task and must not block. It sets the status and the body. `RateLimit`,
+    /// `RateLimit-Policy` and `Retry-After` are then added, unless the response has a later `Retry-After`. A
+    /// `Cache-Control` of the response is kept; without one, a response that caches may store by default because of its
+    /// status gets `no-store`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -157,15 +160,15 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Builds the layer, if the settings are valid.
+    /// Builds the layer.
     ///
     /// # Errors
     ///
-    /// The first mistake found: a scope, key or policy that is missing, a policy or setting out of its range, a
-    /// [fixed cost](Self::cost) above what a policy can ever hold, a [unit](QuotaPolicy::with_unit) without
-    /// a cost, a [named key](Self::named_key) or a [unit](Self::unit_cost) that no policy counts by (unless
-    /// [rules](Self::rules) came as data, which may do so later). The message names the policy or setting, the value and the
-    /// bound.
+    /// Returns the first misconfiguration found: a missing scope, key or policy, a policy or setting that is out of
+    /// range, a [fixed cost](Self::cost) above the capacity of a policy, a [unit](QuotaPolicy::with_unit) without a
+    /// cost, or a [named key](Self::named_key) or [unit](Self::unit_cost) that no policy uses (unless
+    /// [rules](Self::rules) are set as data, because later rules may use it). The message names the policy or setting,
+    /// the value and the bound.
     pub fn build(mut self) -> Result<RateLimitLayer, ConfigError> {
         self.keys.check()?;
         self.screening.check()?;
@@ -207,7 +210,7 @@ impl RateLimitLayerBuilder {
     }
 }
 
-/// Puts the layer beside the others of its scope, and tells of settings that work, and not as most people want it.
+/// Also warns about settings that are valid but probably unintended.
 fn registered(limiter: &Limiter, keys: &Extractors, fields: &ResponseFields) -> Arc<RegisteredLayer> {
     let (inner, scope) = (&*limiter.0, limiter.scope());
     let store = inner.guard.store().traits().identity();
@@ -225,7 +228,7 @@ fn registered(limiter: &Limiter, keys: &Extractors, fields: &ResponseFields) -> 
     neighbour
 }
 
-/// A response of [`respond_with`](RateLimitLayerBuilder::respond_with): `http::Response<bytes::Bytes>`, and nothing else.
+/// The response of [`respond_with`](RateLimitLayerBuilder::respond_with): only `http::Response<bytes::Bytes>`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no response that `respond_with` can send",
     label = "the closure has to return `http::Response<bytes::Bytes>`",
@@ -233,7 +236,7 @@ fn registered(limiter: &Limiter, keys: &Extractors, fields: &ResponseFields) -> 
     note = "for a response of axum, use `respond_with_axum` (feature `axum` of tower-quota)"
 )]
 pub trait RejectionResponse {
-    /// The response itself.
+    /// Returns the response.
     fn into_response(self) -> Response<Bytes>;
 }
 

@@ -1,6 +1,4 @@
-//! Configuration of a layer, checked as a whole.
-
-// The first of all, so that the page of the builder begins with it.
+// First, so that the page of the builder begins with these methods.
 mod basics;
 
 mod attribution;
@@ -25,12 +23,12 @@ use crate::{
     store::Store,
 };
 
-/// Settings of a [`RateLimitLayer`](crate::RateLimitLayer).
+/// The settings of a [`RateLimitLayer`](crate::RateLimitLayer).
 ///
-/// Most programs need seven methods: [`scope`](Self::scope), [`key`](Self::key), and [`policy`](Self::policy) or
-/// [`tiers`](Self::tiers) are required; [`failure_mode`](Self::failure_mode) and [`respond_with`](Self::respond_with) have
-/// defaults; [`build`](Self::build) checks all of them, and needs no store that answers. The methods below the headings
-/// "Advanced" all have defaults. Deadlines, a fallback store, secrets and clocks are settings of the
+/// Most programs need seven methods. [`scope`](Self::scope), [`key`](Self::key), and [`policy`](Self::policy) or
+/// [`tiers`](Self::tiers) are required. [`failure_mode`](Self::failure_mode) and [`respond_with`](Self::respond_with)
+/// have defaults, and so have the methods under "Advanced". [`build`](Self::build) validates all settings, without
+/// calling the store. Deadlines, a fallback store, secrets and clocks are settings of the
 /// [limiter](crate::LimiterBuilder): see [`RateLimitLayer::with_limiter`], and `From` below.
 ///
 /// ```
@@ -50,7 +48,7 @@ use crate::{
 pub struct RateLimitLayerBuilder {
     source: Source,
     keys: ExtractorSettings,
-    /// One at most, or `build()` fails.
+    /// `build()` allows at most one.
     tiers: Vec<TierSource>,
     responder: Responder,
     status: StatusCode,
@@ -61,28 +59,27 @@ pub struct RateLimitLayerBuilder {
     decision_in_response: bool,
 }
 
-/// The limiter, or its settings.
 enum Source {
     Built(Limiter),
     Settings(Box<LimiterBuilder>),
-    /// A setting that came when the limiter was built already.
+    /// A limiter setting was applied after the limiter was built.
     Late(ConfigErrorKind, &'static str),
 }
 
 impl RateLimitLayer {
-    /// Settings of a layer that keeps its quota in `store`; see [`RateLimitLayerBuilder`]. The store is not asked
-    /// before the first request.
+    /// Creates a builder for a layer that keeps its counts in `store`. See [`RateLimitLayerBuilder`].
+    ///
+    /// The store is not called before the first request.
     pub fn builder(store: impl Store) -> RateLimitLayerBuilder {
         Limiter::builder(store).into()
     }
 
-    /// Settings of a layer of this limiter, which has the scope, the rules and the safeguards already. It needs a
-    /// [`key`](RateLimitLayerBuilder::key).
+    /// Creates a builder for a layer of `limiter`, which provides the scope, the rules and the fault tolerance.
     ///
-    /// You want it for a setting that only [`LimiterBuilder`](crate::LimiterBuilder) has, and where several layers, or a layer
-    /// and other work, have one set of rules: each layer has its own keys, costs, fields and rejections. Rules that do not fit
-    /// one of them are rejected by all.
-    ///
+    /// A [`key`](RateLimitLayerBuilder::key) is required. Use this for settings that only
+    /// [`LimiterBuilder`](crate::LimiterBuilder) has, and if several layers, or a layer and other work, share one set
+    /// of rules. Each layer has its own keys, costs, fields and rejections. Rules that are invalid for one of the
+    /// layers are rejected for all.
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
@@ -109,7 +106,7 @@ impl RateLimitLayer {
     }
 }
 
-/// Settings of a layer whose limiter has these settings, for one that only [`LimiterBuilder`] has.
+/// Creates a builder for a layer whose limiter has these settings, for settings that only [`LimiterBuilder`] has.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -147,7 +144,7 @@ impl RateLimitLayerBuilder {
         }
     }
 
-    /// Sets something of the limiter, if it is not built yet.
+    /// Applies a setting of the limiter, unless the limiter is already built.
     fn limiter(
         mut self,
         kind: ConfigErrorKind,
@@ -176,8 +173,7 @@ impl Source {
     }
 }
 
-/// No type implements it. It is there for its message where `build` was forgotten, since a message about `Layer` is not
-/// ours to write.
+/// Never implemented. Provides an error message if `build` was not called, because `Layer` is a foreign trait.
 #[diagnostic::on_unimplemented(
     message = "a `RateLimitLayerBuilder` is no layer yet",
     label = "`.build()` is missing here",

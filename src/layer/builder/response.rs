@@ -1,5 +1,3 @@
-//! Settings of the responses to clients, and of the decision that handlers get.
-
 use http::StatusCode;
 
 use super::RateLimitLayerBuilder;
@@ -7,16 +5,16 @@ use crate::response::fields::ResponseFields;
 
 /// # Advanced: responses and handlers
 impl RateLimitLayerBuilder {
-    /// Sets the fields of responses. Default: [`ResponseFields::draft11`].
+    /// Sets the header fields of responses. Default: [`ResponseFields::draft11`].
     pub fn response_fields(mut self, fields: ResponseFields) -> Self {
         self.fields = fields;
         self
     }
 
-    /// The status of rejections because a quota is used up, from 400 to 599. Default: 429.
+    /// Sets the status of rejections due to an exhausted quota, from 400 to 599. Default: 429.
     ///
-    /// Other rejections have a status of their own: see [`Rejection::status`](crate::Rejection::status). With one that caches may store by themselves, such
-    /// as 404, a rejection has `Cache-Control: no-store`.
+    /// Other rejections have their own status: see [`Rejection::status`](crate::Rejection::status). If caches may store
+    /// responses with this status by default, such as 404, rejections have `Cache-Control: no-store`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -39,14 +37,13 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Puts the [`Decision`](crate::Decision) into the extensions of each request that is passed on, so that the inner
-    /// service knows what is left for this caller. Default: requests do not have it.
+    /// Inserts the [`Decision`](crate::Decision) into the extensions of each forwarded request.
     ///
-    /// Handlers of axum can then take a `Decision` as an argument; other services find it in `request.extensions()`. Of
-    /// layers around each other the innermost one has its way. The decision shows what was left when it was made, also
-    /// if the [actual cost](Self::actual_cost) turns out to be another one.
+    /// The inner service can use it to report the remaining quota. axum handlers can take a `Decision` as an argument.
+    /// If layers are nested, the decision of the innermost one is available. It shows the remaining units at the time
+    /// of the decision, even if the [actual cost](Self::actual_cost) differs.
     ///
-    /// It is a setting because it is not free: a copy of the decision for each request, in two allocations of some 600 bytes together.
+    /// Costs a copy of the decision per request: two allocations of about 600 bytes in total. Default: off.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -78,18 +75,17 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Puts the [`Decision`](crate::Decision) into the extensions of every response, so that outer layers, logs and tests
-    /// know what is left for this caller. Default: a response has it if its request was rejected, or was passed on
-    /// [uncounted](crate::Outcome::FailedOpen) because no store has decided.
+    /// Inserts the [`Decision`](crate::Decision) into the extensions of every response, for outer layers, logs and
+    /// tests.
     ///
-    /// Where layers are nested, a rejection of the inner one stays; otherwise the decision is that of the outermost
-    /// layer with this setting. It shows the charge as it is when the response begins: the [actual
-    /// cost](Self::actual_cost) is in it.
+    /// By default, only rejections and responses to requests that [failed open](crate::Outcome::FailedOpen) have it.
+    /// Layers on a store [for tests](crate::StoreTraits::for_tests) always insert it.
     ///
-    /// A layer on a store [for tests](crate::StoreTraits::for_tests) does it without this setting.
+    /// If layers are nested, a rejection by an inner layer is kept; otherwise, the decision of the outermost layer with
+    /// this setting is available. It shows the charge when the response begins, including the
+    /// [actual cost](Self::actual_cost).
     ///
-    /// It is a setting because it is not free: most often three allocations for each response, which also keeps the decision's
-    /// own one of some 500 bytes.
+    /// Usually costs three allocations per response, and keeps the decision's allocation of about 500 bytes alive.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -1,5 +1,3 @@
-//! Settings of the policies that apply, and of the cost of a request.
-
 use http::{request, response};
 
 use super::RateLimitLayerBuilder;
@@ -7,11 +5,11 @@ use crate::{error::ConfigErrorKind, layer::cost::ExpectedCost, policy::UnitName,
 
 /// # Advanced: policies and costs
 impl RateLimitLayerBuilder {
-    /// Adds policies or tiers from outside of the program, from a file say.
+    /// Adds policies or tiers from outside the program, such as a file.
     ///
-    /// They hold together with what [`policy`](Self::policy) and [`tiers`](Self::tiers) give: policies in the order of the
-    /// calls, tiers of the rules before those of `Tiers`. Rules with tiers need `tiers`, whose closure tells the tier of a
-    /// request, and go with no policies. A [`RulesHandle`](crate::RulesHandle) replaces all of them.
+    /// They are combined with [`policy`](Self::policy) and [`tiers`](Self::tiers): policies in call order, tiers of the
+    /// rules before those of `Tiers`. Rules with tiers require `tiers`, which selects the tier of a request, and cannot
+    /// be combined with policies. A [`RulesHandle`](crate::RulesHandle) replaces all of them.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -35,11 +33,11 @@ impl RateLimitLayerBuilder {
         self.limiter(ConfigErrorKind::Policies, "rules", |limiter| limiter.rules(rules))
     }
 
-    /// Sets the cost of each request, in the units of policies that count requests. Default: 1.
+    /// Sets the cost of each request, for policies that count requests. Default: 1.
     ///
-    /// A request with cost 0 is not charged in any unit, unless its [`ActualCost`](crate::ActualCost) is above 0. The fields
-    /// show the remaining units. [`build`](Self::build) and [new rules](crate::RulesHandle::replace) fail if the cost is
-    /// above what a policy ever admits.
+    /// A request with cost 0 is not charged in any unit, unless its [`ActualCost`](crate::ActualCost) is above 0; its
+    /// response still has fields. [`build`](Self::build) and [new rules](crate::RulesHandle::replace) fail if the cost
+    /// exceeds the capacity of a policy.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -60,12 +58,10 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Computes the cost of a request from its method, path, fields and extensions. See [`cost`](Self::cost).
+    /// Computes the cost of each request from its method, path, header fields and extensions. See [`cost`](Self::cost).
     ///
-    /// A request that costs more than a policy can ever hold is rejected without `Retry-After`; a `tracing` event tells of
-    /// the first one.
-    ///
-    /// The closure is called once for each request, on its task, and must not block.
+    /// The closure is called once per request, on its task, and must not block. A request that costs more than the
+    /// capacity of a policy is rejected without `Retry-After`; a `tracing` event reports the first one.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -95,18 +91,18 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Computes the cost of a request in a unit of [your own](crate::QuotaPolicy::with_unit), an estimate if nothing more is
-    /// known: tokens of a prompt and of the longest answer, say. Each such unit needs one.
+    /// Computes the cost of each request in a [custom unit](crate::QuotaPolicy::with_unit). Required for each custom
+    /// unit.
     ///
-    /// All units of a request are charged in one decision, together with [`cost`](Self::cost). An amount of 0 passes while the
-    /// policy is not overdrawn, and is charged when the real amount is known. A program that wants to give the
-    /// difference back reports the real amount to the [permit](crate::WeakPermit) of the request. An amount above
-    /// what a policy can ever hold is rejected without `Retry-After`; and a request whose `cost` is 0 is not counted in
-    /// any unit.
+    /// The cost can be an estimate, such as the tokens of a prompt plus the longest answer. Report the actual amount to
+    /// the [permit](crate::WeakPermit) of the request to charge or refund the difference. All units are charged in one
+    /// decision, together with [`cost`](Self::cost). An amount of 0 is admitted unless the policy is overdrawn. An
+    /// amount above the capacity of the policy is rejected without `Retry-After`. A request with a `cost` of 0 is not
+    /// charged in any unit.
     ///
-    /// The closure sees the head of a request. An estimate that needs the body comes in an extension, from a middleware
-    /// outside of the layer that has read it: the [guide](crate::guide#tokens) has the program. It is called once for each
-    /// request of which a policy counts the unit, and must not block.
+    /// The closure is called once per request with a policy that counts the unit, and must not block. It cannot read
+    /// the body. If the estimate depends on the body, let a middleware outside the layer read the body and insert the
+    /// estimate as an extension, as in the [guide](crate::guide#tokens).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -144,22 +140,21 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Computes the real cost of a request from its response; `None` leaves the charge as it is. Default: always `None`.
+    /// Computes the actual cost of each request from its response. `None` leaves the charge as it is. Default: always
+    /// `None`.
     ///
-    /// The closure runs on the request's task and must not block.
+    /// The difference is charged or refunded without delaying the response. The closure runs on the request's task and
+    /// must not block. [`ActualCost`](crate::ActualCost) in the response takes precedence. To count only failed logins,
+    /// charge 1 and refund it on success, so that concurrent attempts cannot exceed the limit.
     ///
-    /// The difference is charged or refunded, without delaying the response. A handler can specify the same with
-    /// [`ActualCost`](crate::ActualCost), which takes precedence. To count failed logins only, charge 1 and refund it on
-    /// success: then concurrent attempts cannot exceed the limit.
+    /// The closure also runs for rejections by an inner [`RateLimitLayer`](crate::RateLimitLayer). They stay charged by
+    /// default, so that a client over the inner limit also exhausts this one. A closure that refunds statuses other
+    /// than success, such as 5xx, should leave rejections charged, as in the second example: a rejection has its
+    /// [`Decision`](crate::Decision) in `response.extensions`, with an outcome that is not
+    /// [admitted](crate::Outcome::is_admitted). gRPC responses have status 200 even if the call has failed.
     ///
-    /// The closure also runs for responses of an inner [`RateLimitLayer`](crate::RateLimitLayer) that rejects the request.
-    /// These stay charged by default, so that a client beyond the inner limit exhausts this one, too. A rejection has its
-    /// [`Decision`](crate::Decision) in `response.extensions`, with an outcome that is no
-    /// [pass](crate::Outcome::is_admitted). A closure that refunds other statuses than success, such as 5xx, should leave
-    /// rejections charged, as the second example does. The status of gRPC responses is 200 even if the call has failed.
-    ///
-    /// A refund adds the units that the policy has not regained by itself since, within a window of the
-    /// charge; a place in a leaky bucket that was used does not come back.
+    /// A refund adds only units that the policy has not refilled since, and is possible within one window after the
+    /// charge. Used places in a leaky bucket are not refunded.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -183,7 +178,7 @@ impl RateLimitLayerBuilder {
     /// # Ok(()) });
     /// ```
     ///
-    /// A refund of server errors, but not of inner rejections:
+    /// Refunds of server errors, but not of inner rejections:
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -1,5 +1,3 @@
-//! Settings of the screening, which comes before any quota.
-
 use http::{StatusCode, request};
 
 use super::RateLimitLayerBuilder;
@@ -10,30 +8,29 @@ use crate::{
 
 /// # Advanced: screening
 impl RateLimitLayerBuilder {
-    /// Lets these requests pass uncounted, beside those that other calls have exempted. Default: all are counted.
+    /// Admits matching requests uncounted, for example health checks. Default: none.
     ///
-    /// You want it for health checks above all. Up to 64; each is looked at until one applies. See [`Exemption`].
+    /// Can be called up to 64 times; exemptions are tried in order until one matches. See [`Exemption`].
     pub fn exempt(mut self, exemption: Exemption) -> Self {
         self.screening.exemptions.push(exemption);
         self
     }
 
-    /// Lets some clients pass uncounted and rejects others, by rules that can change while the service runs. Default:
-    /// no list. See [`AccessList`].
+    /// Admits some clients uncounted and blocks others, by rules that can change at run time. See [`AccessList`].
     ///
-    /// It is asked before everything else: a client that it blocks is rejected whatever else is set. Two lists are an
-    /// error of [`build`](Self::build), because the rules of one of them would have no effect.
+    /// The list is checked first: blocked clients are rejected regardless of all other settings. [`build`](Self::build)
+    /// fails if two lists are set, because the rules of one would have no effect. Default: no list.
     pub fn access_list(self, list: AccessList) -> Self {
         self.limiter(ConfigErrorKind::AccessRules, "access list", |limiter| {
             limiter.access_list(list)
         })
     }
 
-    /// The status of rejections because an [access list](Self::access_list) blocks the client: 403, the default, or 429 if
-    /// a client should not see that it is blocked. For gRPC they are `PERMISSION_DENIED` and `RESOURCE_EXHAUSTED`.
+    /// Sets the status of requests that an [access list](Self::access_list) blocks: 403 or 429. Default: 403.
     ///
-    /// Nothing says when to try again. Any other status is an error of [`build`](Self::build); a response of another kind
-    /// is made by [`respond_with`](Self::respond_with).
+    /// Use 429 if clients should not notice that they are blocked. gRPC clients get `PERMISSION_DENIED` for 403 and
+    /// `RESOURCE_EXHAUSTED` for 429. These rejections have no `Retry-After`. [`build`](Self::build) fails for other
+    /// statuses; use [`respond_with`](Self::respond_with) for other responses.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -61,11 +58,11 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Lets CORS preflight requests pass uncounted: `OPTIONS` with `Origin` and `Access-Control-Request-Method`. Default:
-    /// they are counted.
+    /// Admits CORS preflight requests uncounted: `OPTIONS` with `Origin` and `Access-Control-Request-Method`.
     ///
-    /// Browsers send them by themselves, often before each request. You want it where nothing outside of the layer
-    /// answers them; [`fields::EXPOSED`](crate::fields::EXPOSED) names the fields that scripts should be able to read.
+    /// Browsers send them automatically, often before each request. Use this if nothing outside the layer handles them.
+    /// [`fields::EXPOSED`](crate::fields::EXPOSED) lists the fields that scripts should be able to read. Default: they
+    /// are counted.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -88,10 +85,10 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Finds requests that are a part of abnormal usage, which are rejected. Default: none is.
+    /// Rejects requests that are part of abnormal usage, as classified by `detect`. Default: none.
     ///
-    /// The closure is called once for each request that is neither blocked nor exempt, before the store is asked, and
-    /// must not block. What is abnormal is up to you: the layer has no opinion.
+    /// The closure is called once for each request that is neither blocked nor exempt, before the store is called, and
+    /// must not block. The layer itself classifies no requests as abnormal.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -104,7 +101,7 @@ impl RateLimitLayerBuilder {
     ///     .build()?;
     ///
     /// assert_eq!(send(&layer, Request::get("/wp-login.php")).await.status(), 429);
-    /// // It has taken no quota.
+    /// // The rejected request was not charged.
     /// assert_eq!(send(&layer, Request::get("/")).await.headers()["ratelimit"], r#""minute";r=59;t=59"#);
     /// # Ok(()) });
     /// ```
@@ -116,10 +113,9 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Reads the capacity of the service at the moment of a request. Default: always [`Capacity::full`]. See
-    /// [`Capacity`] for the effect.
+    /// Sets the current capacity of the service. Default: always [`Capacity::full`]. See [`Capacity`] for the effect.
     ///
-    /// The closure is called once for each request that is neither blocked nor exempt, before the store is asked, and
+    /// The closure is called once for each request that is neither blocked nor exempt, before the store is called, and
     /// must not block.
     pub fn capacity<F>(mut self, capacity: F) -> Self
     where
