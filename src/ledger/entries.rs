@@ -1,8 +1,5 @@
-//! The states that the policies of a partition have: one each, and one more for each lockout.
-
 use crate::{algorithm::Counter, policy::Policy};
 
-/// The name and the counter of a state.
 #[derive(Clone, Copy)]
 pub(super) struct Entry<'a> {
     pub(super) id: u32,
@@ -10,7 +7,7 @@ pub(super) struct Entry<'a> {
     pub(super) is_shadow: bool,
 }
 
-/// Those of policies, in their order, then those of their lockouts.
+/// The states of policies, in their order, then those of their lockouts.
 pub(super) fn entries(policies: &[Policy]) -> impl Iterator<Item = Entry<'_>> {
     let own = policies.iter().map(|policy| Entry {
         id: policy.id(),

@@ -1,15 +1,15 @@
-//! The state of partitions, for a store of your own.
+//! The state of partitions, for custom stores.
 //!
-//! A [`Ledger`] has the arithmetic of all algorithms and no storage. You want it to keep quota in a database that the crate
-//! has no store for. Give it the time, and for each partition of a plan the bytes that your storage has kept; it returns a
-//! [`Measurement`] and the bytes to keep instead. A store is then a transaction around it: read, compute, and write unless
-//! another writer was faster. The bytes begin with their version. Bytes that a ledger has not written, or that a newer version has
-//! written, count as none.
+//! A [`Ledger`] provides the arithmetic of all algorithms, without storage. Use it to keep counts in a database for
+//! which this crate has no store. Pass the time, and the stored bytes of each partition of a plan; the ledger returns a
+//! [`Measurement`] and the bytes to store instead. A store wraps this in a transaction: read, compute, and write unless
+//! another writer was faster.
 //!
-//! It does not do any input or output, and never waits. It does not look at your transactions: where two writers may
-//! overwrite each other, units are lost.
+//! The bytes begin with a version. Bytes that no ledger has written, or that a newer version has written, are ignored.
+//! A ledger performs no I/O and never waits. It does not check transactions: if two writers overwrite each other,
+//! charges are lost.
 //!
-//! This is a whole store, on a key-value map whose entries can be compared and set. It passes
+//! The following store uses a key-value map with compare-and-set, and passes
 //! [`check_store`](crate::test_util::check_store) with all algorithms:
 //!
 //! ```
@@ -33,19 +33,18 @@ use crate::{
     sync::random,
 };
 
-/// The state of some partitions at one moment; see [the module](self) for an example.
+/// The state of some partitions at one time. See [the module](self) for an example.
 ///
-/// Open it for each attempt of a transaction: the time and the bytes are those of this attempt.
+/// Create a new ledger for each attempt of a transaction, with the time and the bytes of this attempt.
 #[derive(Debug)]
 pub struct Ledger {
     now: Timestamp,
     lease_time: Duration,
-    /// The number of this call; what begins with it takes its own number from it.
+    /// Identifies this call. States that begin with it derive their own numbers from it.
     call: u32,
     pages: Vec<Page>,
 }
 
-/// A partition of a [`Ledger`].
 #[derive(Debug)]
 struct Page {
     partition: PartitionId,
@@ -53,44 +52,45 @@ struct Page {
     state: Option<PartitionState>,
 }
 
-/// The bytes to keep of a partition that a [`Ledger`] has changed.
+/// A partition that a [`Ledger`] has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The partition.
     pub partition: PartitionId,
-    /// The bytes to keep; `None` to remove what is kept.
+    /// The bytes to store, or `None` to remove the stored bytes.
     pub bytes: Option<Vec<u8>>,
-    /// From this moment on, what is kept equals nothing, and may be removed.
+    /// From this time on, the bytes are equivalent to none and may be removed.
     pub expires_at: Timestamp,
 }
 
 impl Ledger {
-    /// The version of the bytes.
     const VERSION: u64 = 1;
 
-    /// A ledger at this moment. All instances that share the storage need one clock, within some milliseconds: that of the
-    /// database, if it has one.
+    /// Creates a ledger at the time `now`.
+    ///
+    /// All instances that share the storage need the same clock, within some milliseconds, preferably the clock of the
+    /// database.
     pub fn at(now: Timestamp) -> Self {
         Self {
             now,
             lease_time: Duration::from_secs(60),
-            // Half of all numbers, so that those of the entries that begin with it have room to grow.
+            // Half of all numbers, so that the entries that begin with it can count up.
             call: (random::number() >> 1).max(1),
             pages: Vec::new(),
         }
     }
 
-    /// The time after which a slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) is free again
-    /// that the process of its request no longer gives back. Default: a minute.
+    /// Sets how long a slot of a [concurrency limit](crate::QuotaPolicy::concurrent) is held if its process never
+    /// releases it.
     ///
-    /// A ledger does not renew slots: a request that lasts longer loses its slot to another one.
+    /// A ledger does not renew slots: a request that takes longer loses its slot. Default: one minute.
     #[must_use]
     pub fn lease_time(mut self, lease_time: Duration) -> Self {
         self.lease_time = lease_time;
         self
     }
 
-    /// Opens a partition with the bytes that are kept for it. One that is not opened was never seen.
+    /// Opens a partition with its stored bytes, or `None`. Partitions that are not opened count as unused.
     pub fn open(&mut self, partition: PartitionId, bytes: Option<&[u8]>) {
         self.pages.retain(|page| page.partition != partition);
         self.pages.push(Page {
@@ -100,7 +100,7 @@ impl Ledger {
         });
     }
 
-    /// Decides a plan: charges all of it if all of it fits, and nothing otherwise.
+    /// Charges a plan if all of it fits, and nothing otherwise.
     pub fn acquire(&mut self, plan: Plan) -> Measurement {
         let lease = plan.takes_slots().then(|| Lease {
             id: LeaseId::unique(),
@@ -111,21 +111,21 @@ impl Ledger {
         })
     }
 
-    /// Changes a charge that was made before.
+    /// Settles an earlier charge.
     pub fn settle(&mut self, settlement: &Settlement) {
         for part in settlement.parts().filter(|part| !part.is_empty()) {
             self.with(part.part, |state, now, call| state.settle(now, part, call));
         }
     }
 
-    /// Forgets what the plan's partitions have used, as [`Store::reset`](crate::Store::reset) says.
+    /// Resets the plan's partitions, as described in [`Store::reset`](crate::Store::reset).
     pub fn reset(&mut self, plan: &Plan) {
         for part in plan.parts() {
             self.with(part, |state, _, _| state.reset(part.policies()));
         }
     }
 
-    /// The new states of the partitions that have changed.
+    /// Returns the partitions whose bytes have changed.
     pub fn changes(self) -> impl Iterator<Item = Change> {
         let now = self.now;
         self.pages.into_iter().filter_map(move |page| {
@@ -152,7 +152,7 @@ impl Ledger {
     }
 }
 
-/// Decides a plan: all parts are read, and all are charged if all of them fit. Each step appends its readings.
+/// Reads all parts, then charges all if all of them fit. Each step appends its readings.
 pub(crate) fn acquire_all_parts(
     plan: Plan,
     lease: Option<Lease>,
@@ -274,7 +274,7 @@ mod tests {
         assert!(acquire(after(60), &mut bytes, &policies).is_allowed());
     }
 
-    /// Any of them, cut off or with one bit changed.
+    /// Any of these bytes, truncated or with one bit changed.
     #[test]
     fn bytes_of_somebody_else_count_as_none_or_as_something_and_never_panic() {
         let (policies, mut bytes) = (policies(), None);

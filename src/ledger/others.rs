@@ -1,19 +1,17 @@
-//! States of policies that the last charge of a partition did not have.
-
 use crate::{
     algorithm::{Counter, Reader, State, Times, Writer},
     clock::Timestamp,
 };
 
-/// Policies that only other plans name: of another tier, or of an older or newer configuration. Their time goes on by
-/// their own rules, and they are kept until they are empty.
+/// States of policies that the last charge of a partition did not have: of another tier, or of an older or newer
+/// configuration. They drain by their own rules, and are kept until they are empty.
 #[derive(Clone, Debug)]
 pub(super) struct Others {
     pub(super) at: Timestamp,
     pub(super) states: Vec<UnknownEntry>,
 }
 
-/// A state with the counter that it is of, so that it can be brought forward and converted without the policy.
+/// The counter allows advancing and converting the state without the policy.
 #[derive(Clone, Debug)]
 pub(super) struct UnknownEntry {
     pub(super) id: u32,
@@ -22,7 +20,7 @@ pub(super) struct UnknownEntry {
 }
 
 impl UnknownEntry {
-    /// Takes the state of a policy out of some, or a new one if the policy was never charged.
+    /// Removes the state of a policy from `states`, or creates one if the policy was never charged.
     pub(super) fn taken(states: &mut Vec<Self>, id: u32, counter: &Counter) -> Self {
         let known = states.iter().position(|foreign| foreign.id == id);
         let known = known.map(|position| states.swap_remove(position));
@@ -34,9 +32,8 @@ impl UnknownEntry {
     }
 }
 
-/// A state among all of a partition.
 pub(super) struct Kept<'a> {
-    /// The moment at which it was written.
+    /// The time at which it was written.
     pub(super) at: Timestamp,
     pub(super) id: u32,
     pub(super) counter: &'a Counter,
@@ -45,14 +42,14 @@ pub(super) struct Kept<'a> {
 }
 
 impl Others {
-    /// Returns `true` if anything but logs and slots is still used.
+    /// Ignores logs and slots.
     pub(super) fn count_anything(&self, now: Timestamp) -> bool {
         let (last, now) = (self.at.as_micros(), now.as_micros());
         let mut states = self.states.iter();
         states.any(|foreign| foreign.counter.is_used(&foreign.state, last, now))
     }
 
-    /// Each state. No policy of them is a shadow any more.
+    /// All count as enforced, even if their policies were shadows.
     pub(super) fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
         self.states.iter().map(|foreign| Kept {
             at: self.at,
@@ -63,9 +60,9 @@ impl Others {
         })
     }
 
-    /// Moves what is counted with a few numbers to now, as it was at the last charge.
+    /// Moves numeric states to `now`, with the values that they had at the last charge.
     pub(super) fn rebase(&mut self, last: Timestamp, now: Timestamp) {
-        // They have gone on until the last charge, too, although no write shows it.
+        // They have advanced until the last charge, although no write shows it.
         let times = times(self.at, last);
         for UnknownEntry { counter, state, .. } in &mut self.states {
             counter.advance(state, times);
@@ -81,7 +78,7 @@ impl Others {
         }
     }
 
-    /// Reads the states and the birth that were written; `None` if they cannot have been.
+    /// Returns the states and the birth; `None` for invalid bytes.
     pub(super) fn read_from(bytes: &mut Reader<'_>) -> Option<(Self, u32)> {
         let at = Timestamp::from_micros(bytes.amount()?);
         let birth = u32::try_from(bytes.any()?).ok()?;

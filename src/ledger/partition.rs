@@ -1,5 +1,3 @@
-//! The state of a partition: the states of its policies, all written at the same moment.
-
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -20,24 +18,22 @@ use crate::{
     policy::{Policy, PolicySet},
 };
 
-/// The states of a partition's policies at one moment.
+/// The states of a partition's policies, all written at the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct PartitionState {
     at: Timestamp,
-    /// The birth of the states that are a few numbers; see [`Moment::birth`].
+    /// The birth of the numeric states; see [`Moment::birth`].
     birth: u32,
-    /// The policies of the last charge, and the state of each of them, then those of their lockouts.
+    /// The policies of the last charge. `states` has one state per policy, then one per lockout.
     policies: Arc<[Policy]>,
     states: SmallVec<[State; 3]>,
-    /// The states of policies that the last charge did not have.
+    /// States of policies that the last charge did not have.
     others: Option<Box<Others>>,
 }
 
-/// The answer of a partition to a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) moment: Moment,
-    /// True if all charges fit.
     pub(crate) fits: bool,
 }
 
@@ -45,15 +41,15 @@ pub(crate) struct Found {
 struct Change {
     id: u32,
     own: Bucket,
-    /// The bucket that has written it.
+    /// The bucket that wrote it.
     by: Bucket,
-    /// The level that was written.
+    /// The written level.
     written: u64,
-    /// The level of now in the policy's numbers.
+    /// The current level in the policy's numbers.
     used: u64,
 }
 
-/// By the number of the policy.
+/// By policy number.
 type Changes = SmallVec<[(usize, Change); 1]>;
 
 impl Change {
@@ -61,12 +57,12 @@ impl Change {
         self.own.is_owed(self.written, &self.by)
     }
 
-    /// A level that the policy cannot count is left as it is.
+    /// A level that the policy cannot represent is left as it is.
     fn is_brought_forward(&self) -> bool {
         !self.is_owed() && self.used < EXACT - 1
     }
 
-    /// Changes the reading for a charge so that it gives the wait of a caller who owes more than the capacity.
+    /// Changes the reading so that it gives the wait of a caller whose debt exceeds the capacity.
     fn price(&self, reading: &mut PolicyReading, charge: u64) {
         if let (Reading::Bucket(used), true) = (&mut reading.counted, self.is_owed()) {
             *used = self.own.owed_reading(*used, &self.by, charge);
@@ -74,23 +70,22 @@ impl Change {
     }
 }
 
-/// A step of a decision.
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     Read,
-    /// Charges the plan, too, if all of it fits; a lease then holds its slots. Otherwise the same as `Reject`.
+    /// Also charges the plan, if all of it fits; a lease then holds its slots. Otherwise like `Reject`.
     Charge(Option<Lease>),
-    /// Brings the partition forward for a plan that is rejected, if the numbers of its policies have changed.
+    /// Brings the partition forward for a rejected plan, if the numbers of its policies have changed.
     Reject,
 }
 
-/// The numbers of a log that begins with a call follow this one, and no other log of the partition has them.
+/// Entries of a log that begins with this call are numbered from here. No other log of the partition has these numbers.
 fn first_entry(call: u32) -> u64 {
     u64::from(call) << 32
 }
 
 impl PartitionState {
-    /// A partition never seen, for a plan like this one.
+    /// A partition that was never charged, for a plan with these policies.
     pub(crate) fn new(now: Timestamp, policies: &PolicySet) -> Self {
         Self {
             at: now,
@@ -101,14 +96,13 @@ impl PartitionState {
         }
     }
 
-    /// Returns `true` if the last charge had these policies.
     #[inline]
     fn is_about(&self, policies: &PolicySet) -> bool {
         Arc::ptr_eq(&self.policies, policies.list())
     }
 
-    /// Carries out one step of a plan. What begins with its charge takes the call's number. Appends what had been used
-    /// before to `reads`, which lie where they stay: to move them would take as long as to make them.
+    /// Appends the usage before the charge to `reads`, in place, because moving the readings takes as long as computing
+    /// them. States that begin with this charge take the number of the call.
     pub(crate) fn acquire(
         &mut self,
         clock: Timestamp,
@@ -143,7 +137,7 @@ impl PartitionState {
         found
     }
 
-    /// Writes all states that are not empty, as they were written.
+    /// States that are empty are omitted.
     pub(crate) fn write(&self, bytes: &mut Writer) {
         let states = Others {
             at: self.at,
@@ -152,7 +146,7 @@ impl PartitionState {
         states.write(self.birth, bytes);
     }
 
-    /// Reads what [`write`](Self::write) has written; `None` if it cannot have.
+    /// `None` for invalid bytes.
     pub(crate) fn read_from(bytes: &mut Reader<'_>) -> Option<Self> {
         let (others, birth) = Others::read_from(bytes)?;
         Some(Self {
@@ -164,8 +158,8 @@ impl PartitionState {
         })
     }
 
-    /// Charges a plan that was found to fit, if this step does so, and returns `true` if it has. The policies are those of
-    /// the last charge, which is nearly always so.
+    /// Returns `true` if this step charges and the plan fits. The policies must be those of the last charge, which is
+    /// the usual case.
     #[inline]
     fn charge(&mut self, found: Found, reads: &[Read], plan: PartPlan<'_>, step: Step) -> bool {
         let (Step::Charge(lease), true) = (step, found.fits && plan.is_charged()) else {
@@ -216,21 +210,20 @@ impl PartitionState {
         }
         let moment = Moment {
             now,
-            // At most as long as it may stand still.
+            // Bounded by `MAX_CLOCK_STEP`.
             ahead: now.micros_since(clock) as u32,
             birth: self.birth_at(now, is_used, call),
         };
         Found { moment, fits: all_fit }
     }
 
-    /// The birth of what is there now, which is this call if nothing of it is used any more.
+    /// The birth of the current states: this call, if nothing of them is used.
     #[inline]
     fn birth_at(&self, now: Timestamp, is_used: bool, call: u32) -> u32 {
         let is_used = is_used || self.others.as_ref().is_some_and(|others| others.count_anything(now));
         if is_used { self.birth } else { call }
     }
 
-    /// Changes charges that were made before.
     pub(crate) fn settle(&mut self, clock: Timestamp, settlement: PartSettlement<'_>, call: u32) {
         let policies = settlement.part.policies();
         let now = self.time(clock, policies);
@@ -253,8 +246,8 @@ impl PartitionState {
         self.at = now;
     }
 
-    /// Settles charges of policies that are not those of the last charge. Each state keeps its numbers: its rate is that
-    /// of the last charge, and an older and smaller quota must not hide what was used of a larger one.
+    /// Settles charges of policies other than those of the last charge. Each state keeps its numbers: its rate is that
+    /// of the last charge, and an older, smaller quota must not hide the usage of a larger one.
     fn settle_apart(&mut self, now: Timestamp, settlement: PartSettlement<'_>, settle: &Settle, call: u32) {
         let mut states = self.advanced(now);
         let is_used = states.iter().any(|foreign| foreign.counter.form() == Form::Numbers);
@@ -285,7 +278,7 @@ impl PartitionState {
         }
     }
 
-    /// Gives buckets the rate of policies that have changed, so that a rejected caller is told when it passes.
+    /// Gives buckets the rates of changed policies, so that a rejected caller gets the right wait.
     fn bring_forward(&mut self, now: Timestamp, changed: &Changes) {
         if !changed.iter().any(|(_, change)| change.is_brought_forward()) {
             return;
@@ -299,7 +292,7 @@ impl PartitionState {
         self.scatter(now, states);
     }
 
-    /// The states of shadows that would have rejected. They keep their numbers, as those of policies that have rejected do.
+    /// The states of shadow policies that would have rejected. They keep their numbers, as after a rejection.
     fn kept_by_shadows(
         &self,
         now: Timestamp,
@@ -329,7 +322,7 @@ impl PartitionState {
         kept
     }
 
-    /// Puts states in the place of those that were converted.
+    /// Replaces converted states.
     fn keep(&mut self, now: Timestamp, kept: Vec<UnknownEntry>) {
         let mut states = self.advanced(now);
         states.retain(|foreign| kept.iter().all(|kept| kept.id != foreign.id));
@@ -337,7 +330,7 @@ impl PartitionState {
         self.scatter(now, states);
     }
 
-    /// Keeps states that were brought forward to now, each with its own numbers.
+    /// Keeps these states, each with its own numbers.
     fn scatter(&mut self, now: Timestamp, states: Vec<UnknownEntry>) {
         *self = Self {
             at: now,
@@ -371,8 +364,8 @@ impl PartitionState {
         policies.iter().enumerate().filter_map(change).collect()
     }
 
-    /// Forgets everything but the slots that are held and logs that these policies do not name. Those are kept because
-    /// Redis cannot find them: each is a key of its own there, whose name is made from its policy.
+    /// Keeps held slots, and logs of other policies. Redis cannot find these: each is a separate key, whose name is
+    /// derived from its policy.
     pub(crate) fn reset(&mut self, policies: &PolicySet) {
         let is_kept = |id: u32, counter: &Counter| match counter.form() {
             Form::Log => policies.iter().all(|policy| policy.log_id() != Some(id)),
@@ -389,7 +382,7 @@ impl PartitionState {
         }
     }
 
-    /// The same partition seen by other policies, brought forward to now.
+    /// Converts the states to these policies, at `now`.
     fn with_policies(&self, now: Timestamp, policies: &PolicySet) -> Self {
         let mut foreign = self.advanced(now);
         let state_of = |entry: Entry<'_>| {
@@ -413,7 +406,7 @@ impl PartitionState {
         }
     }
 
-    /// All states: of the policies of the last charge and of their lockouts, then of others.
+    /// The states of the last charge's policies and lockouts, then the others.
     fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
         let own = entries(&self.policies).zip(&self.states).map(|(entry, state)| Kept {
             at: self.at,
@@ -425,7 +418,7 @@ impl PartitionState {
         own.chain(self.others.iter().flat_map(|others| others.kept()))
     }
 
-    /// All states that are not empty yet, as they are now.
+    /// All states that are not empty, advanced to `now`.
     fn advanced(&self, now: Timestamp) -> Vec<UnknownEntry> {
         let advanced = self.kept().map(|kept| {
             let mut state = kept.state.clone();
@@ -439,11 +432,10 @@ impl PartitionState {
             .collect()
     }
 
-    /// The time of the partition: that of the clock, but it stands still while the clock is behind what was written by a few
-    /// seconds at most. What was written by a clock that stood later than that belongs to now: it is neither given back nor
-    /// kept for longer.
+    /// The time of the partition. It stands still while the clock is at most a few seconds behind the last write.
+    /// Writes from further in the future count as made now: their usage is neither refunded nor kept for longer.
     ///
-    /// Only what these policies are about counts, as in Redis, where each log is a key of its own.
+    /// Of logs, only those of these policies count, as in Redis, where each log is a separate key.
     #[inline]
     fn time(&mut self, clock: Timestamp, policies: &PolicySet) -> Timestamp {
         if clock >= self.at && !policies.traits().has_logs {
@@ -477,13 +469,13 @@ impl PartitionState {
         now
     }
 
-    /// Returns `true` if anything but logs and slots was used when it was written.
+    /// Ignores logs and slots.
     fn counts_anything(&self) -> bool {
         let (at, mut states) = (self.at.as_micros(), self.kept());
         states.any(|kept| kept.counter.is_used(kept.state, kept.at.as_micros(), at))
     }
 
-    /// Returns `true` if this state equals that of a partition never seen.
+    /// Returns `true` if the state equals that of an unused partition.
     pub(crate) fn is_empty(&self, now: Timestamp) -> bool {
         if self.others.is_some() || self.states.len() > self.policies.len() {
             return self.empty_at() <= now;
@@ -494,15 +486,14 @@ impl PartitionState {
         own.all(|(policy, state)| policy.counter().empty_at(state, last) <= now)
     }
 
-    /// The moment from which this state equals that of a partition never seen.
+    /// From this time on, the state equals that of an unused partition.
     pub(crate) fn empty_at(&self) -> Timestamp {
         let states = self.kept();
         let empty_at = states.map(|kept| kept.counter.empty_at(kept.state, kept.at.as_micros()));
         Timestamp::from_micros(empty_at.max().unwrap_or(0))
     }
 
-    /// Returns the worth of the partition, which is that of the policy of which the largest share is used. `None` if it has
-    /// expired.
+    /// The priority of the policy with the largest used share. `None` if the partition has expired.
     pub(crate) fn eviction_priority(&self, now: Timestamp, is_returning: bool) -> Option<EvictionPriority> {
         let worths = self.kept().filter_map(|kept| {
             let worth = kept.counter.eviction_priority(kept.state, times(kept.at, now))?;

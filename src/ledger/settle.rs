@@ -1,24 +1,21 @@
-//! The change of a charge that was made before, and of the lockout that it has begun.
-
 use crate::{
     algorithm::{Counter, Lockout, Settling, State, Times},
     decision::settlement::Adjustment,
 };
 
-/// Settles charges, under the circumstances of one moment.
 pub(super) struct Settle {
     pub(super) times: Times,
     /// The server's time, in microseconds.
     pub(super) clock: u64,
-    /// The birth of the state that is there now.
+    /// The birth of the current state.
     pub(super) birth: u32,
-    /// The numbers of a log that begins follow it.
+    /// Entries of a new log are numbered from here.
     pub(super) first: u64,
 }
 
 impl Settle {
-    /// Changes the charge of one policy in a state of `counter`, and the policy's lockout if it has one. Returns `true` if
-    /// anything was used before.
+    /// Settles one policy and its lockout. `counter` is the one of the state. Returns `true` if anything was used
+    /// before.
     pub(super) fn change(
         &self,
         adjustment: &Adjustment<'_>,
@@ -37,7 +34,7 @@ impl Settle {
             last: times.now,
             ..times
         };
-        // In the numbers of the policy that settles, where a debt of other numbers may already be the largest amount.
+        // In the numbers of the settling policy. A debt in other numbers may already be the largest amount.
         let read = |state: &State, times: Times| match own == counter {
             true => own.read(state, times, 0, self.first),
             false => {
