@@ -1,11 +1,9 @@
-//! Rejections that a reading foretells, as long as other requests only add to the use.
-
-/// The rejection of a charge that is certain as long as other requests only add to the use.
+/// A rejection that is certain as long as other requests only add usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChargeRejection {
-    /// For so many microseconds.
+    /// For this many microseconds.
     For(u64),
-    /// For good: it is more than the policy ever lets pass. Smaller charges may use what remains, in its effective window.
+    /// The charge exceeds the capacity. Smaller charges may use what remains, in its effective window.
     Never { remaining: u64, reset: Option<u64> },
 }
 
@@ -72,7 +70,7 @@ mod tests {
         assert_eq!(window.rejection(used(9), MINUTE - 5, 2, 1, 0, 0), None);
     }
 
-    /// A log says when the charge passes that it was asked for; of others it is known less exactly.
+    /// A log gives an exact wait only for the charge that it was read for.
     #[test]
     fn a_log_denies_other_charges_only_as_far_as_it_is_certain() {
         let counter = Counter::SlidingLog(SlidingLog::new(10, 60).unwrap());
@@ -88,19 +86,19 @@ mod tests {
             Some(ChargeRejection::For(1))
         );
         assert_eq!(counter.rejection(reading, 0, 3, 3, 500, 0), None);
-        // More waits at least as long, and passes when all has left.
+        // A larger charge waits at least as long, and passes when all entries have left.
         assert_eq!(
             counter.rejection(reading, 0, 3, 5, 499, 0),
             Some(ChargeRejection::For(MINUTE - 499))
         );
-        // One unit is there when the oldest entry leaves.
+        // One unit is available when the oldest entry leaves.
         assert_eq!(
             counter.rejection(reading, 0, 3, 1, 99, 0),
             Some(ChargeRejection::For(1))
         );
         assert_eq!(counter.rejection(reading, 0, 3, 1, 100, 0), None);
         assert_eq!(counter.rejection(reading, 0, 3, 2, 100, 0), None);
-        // The reading says what remains, because it is not known when entries leave.
+        // The remaining units are from the reading, because it is unknown when entries leave.
         let never = |remaining, reset| {
             let reset = Some(reset);
             Some(ChargeRejection::Never { remaining, reset })
@@ -114,7 +112,7 @@ mod tests {
             sequence: 4,
         });
         assert_eq!(counter.rejection(with_room, 0, 3, 11, 100, 0), never(6, MINUTE / 2));
-        // A lockout makes the rejection certain for longer. The log may reject the charge after its end.
+        // A lockout extends the certain rejection. The log may still reject the charge afterwards.
         let locked = |charge| counter.rejection(reading, 0, 3, charge, 600, 700);
         assert_eq!(locked(3), Some(ChargeRejection::For(100)));
         assert_eq!(locked(5), Some(ChargeRejection::For(MINUTE - 600)));

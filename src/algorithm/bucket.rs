@@ -1,39 +1,35 @@
-//! Token bucket and leaky bucket: one bucket, from which the used weight drains evenly.
+//! Token bucket and leaky bucket: a bucket whose used weight drains at a constant rate.
 //!
-//! A *token bucket* fills up to a capacity, and a request takes from it. A store keeps not the tokens that are left but the
-//! weight that was used: zero means "never seen" whatever the capacity is, and a changed quota can carry the used units
-//! over.
+//! A *token bucket* refills up to its capacity. Its state is the used weight, not the remaining tokens: zero means
+//! unused at any capacity, and a change of the quota keeps the used units.
 //!
-//! In a *leaky bucket* the used weight is the requests that have not left yet: they leave at a constant rate, one after the
-//! other. A request that finds others in it waits until they have left; a *meter* has no places to wait in.
+//! In a *leaky bucket*, the used weight is the queued requests, which leave one by one at a constant rate.
 
 use super::{Arithmetic, EXACT, Late, Reader, Receipt, Times, Writer};
 use crate::lease::Lease;
 
-/// Where the numbers of a bucket have changed, the debt of a late charge may take at least twice this time, in
-/// microseconds: a day.
+/// Microseconds: one day. If the numbers of a bucket have changed, late charges can build up a debt of at least twice
+/// this time.
 const SHORTEST_DEBT: u64 = 86_400_000_000;
 
 /// A bucket in exact integers.
 ///
-/// With g = gcd(quota, window in µs), one unit *weighs* window / g and each microsecond *drains* quota / g from what
-/// was used. A bucket's state is the weight used so far, an integer: no rate is ever rounded, and no arrival time is.
+/// With g = gcd(quota, window in µs), one unit has a *weight* of window / g, and each microsecond *drains* quota / g of
+/// the used weight. The state is an integer, so neither rates nor times are rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
-    /// The weight of one unit.
     pub(crate) weight: u64,
-    /// The used weight that drains each microsecond.
+    /// The used weight that drains per microsecond.
     pub(crate) drain: u64,
-    /// The weight of a full burst: a charge that would lift the used weight above it is rejected.
+    /// The weight of a full burst. A charge is rejected if it would raise the used weight above it.
     pub(crate) limit: u64,
-    /// The highest level that a late charge leads to: twice the limit, as far as doubles reach.
+    /// The maximum level after a late charge: twice the limit, capped at the largest amount.
     pub(crate) bound: u64,
-    /// True if requests leave it one after the other.
     pub(crate) is_leaky: bool,
 }
 
 impl Bucket {
-    /// A token bucket. The error names the numbers that cannot be kept exact.
+    /// Fails if the numbers cannot be represented exactly.
     pub(crate) fn token(quota: u64, window_secs: u64, capacity: u64) -> Result<Self, String> {
         let window = window_secs * 1_000_000;
         let divisor = greatest_common_divisor(quota, window);
@@ -41,7 +37,7 @@ impl Bucket {
         let most = (EXACT - 1) / capacity;
         if weight > most {
             (drain, weight) = slower_rate(drain, weight, most);
-            // One part in a million is less than the clocks of two computers differ by.
+            // One part in a million is less than the clocks of two computers differ.
             let slowed =
                 (u128::from(drain) * u128::from(window) * 1_000_000) < u128::from(quota) * u128::from(weight) * 999_999;
             if slowed {
@@ -62,41 +58,41 @@ impl Bucket {
         })
     }
 
-    /// A leaky bucket with the unit that is leaving and places for units that wait.
+    /// `places` queued units, plus the one that is leaving.
     pub(crate) fn leaky(quota: u64, window_secs: u64, places: u64) -> Result<Self, String> {
         let mut bucket = Self::token(quota, window_secs, places.saturating_add(1))?;
         bucket.is_leaky = true;
         Ok(bucket)
     }
 
-    /// The form in which no window of the given length ever sees more than the quota: what a full bucket and the rate
-    /// give in one window is the quota, so the rate is lower by what the bucket holds.
+    /// No interval of one window admits more than the quota: the capacity plus the units refilled in one window is the
+    /// quota, so the rate is reduced by the capacity.
     pub(crate) fn strict(quota: u64, window_secs: u64, capacity: u64) -> Result<Self, String> {
         if capacity > quota {
             return Err(format!(
                 "burst capacity {capacity} is above the quota {quota}, which a strict token bucket never exceeds"
             ));
         }
-        // One more than what is left of the quota: at the moment when that unit is there, the window has passed.
+        // One more, because the last unit is refilled exactly when the window has passed.
         Self::token(quota - capacity + 1, window_secs, capacity)
     }
 
-    /// Returns `true` if a level means the same to both.
+    /// Levels of both are comparable.
     pub(crate) fn has_numbers_of(&self, other: &Self) -> bool {
         (self.weight, self.drain) == (other.weight, other.drain)
     }
 
-    /// Returns `true` if a level, written with other numbers, is above the capacity and drains faster than this bucket.
+    /// Returns `true` if a level, written with other numbers, exceeds the capacity and drains faster than this bucket.
     ///
-    /// It keeps that rate until the next charge: at the rate of a quota that was lowered by a factor of thirty, a used up
-    /// day would take a month to come back.
+    /// The level keeps its rate until the next charge. Otherwise, after a quota per day is reduced to a thirtieth, an
+    /// exhausted day would take a month to refill.
     pub(crate) fn is_owed(&self, written: u64, by: &Self) -> bool {
         let rate = |bucket: &Self| bucket.drain as f64 / bucket.weight as f64;
         rate(by) > rate(self) && written as f64 / by.weight as f64 > self.limit as f64 / self.weight as f64
     }
 
-    /// The reading of such a level, so that this bucket's rate gives the wait for a charge that does not fit. One that
-    /// never fits is read for one unit, because a cached rejection decides smaller charges by its reading.
+    /// Converts such a level so that this bucket's rate results in the right wait for a rejected charge. A charge that
+    /// never fits is read for one unit, because a cached rejection uses the reading for smaller charges.
     pub(crate) fn owed_reading(&self, used: u64, by: &Self, charge: u64) -> u64 {
         let charge = if charge > self.limit { self.weight } else { charge };
         let over = (used + charge).saturating_sub(self.limit);
@@ -104,12 +100,11 @@ impl Bucket {
             return used;
         }
         let rate = |bucket: &Self| bucket.drain as f64 / bucket.weight as f64;
-        // One more for what division has rounded.
+        // Plus one for rounding.
         let slower = (over as f64 * rate(self) / rate(by)).ceil() as u64 + 1;
         (self.limit - charge + slower).min(used)
     }
 
-    /// The rest of a used weight, `elapsed` microseconds later.
     #[inline]
     pub(crate) fn drained(&self, used: u64, elapsed: u64) -> u64 {
         used.saturating_sub(elapsed.saturating_mul(self.drain))
@@ -119,16 +114,16 @@ impl Bucket {
         used.div_ceil(self.drain)
     }
 
-    /// The used weight after a refund of `refund` of a charge that was made `age` microseconds ago and filled the bucket up
-    /// to `filled_to`.
+    /// Returns the used weight after refunding `refund` of a charge made `age` microseconds ago, which filled the
+    /// bucket to `filled_to`.
     ///
-    /// Units that have come back by themselves since then are not given back a second time. How much of the charge is left
-    /// depends on all that has happened in between, which no state of constant size holds. This counts as if no request had
-    /// come since and no other charge had been refunded, so of two open charges the second refund may give back what
-    /// drained while it was open. From the first request on, no more is admitted than the capacity and what drained.
+    /// Units that have been refilled since are not refunded. The rest of the charge depends on everything that happened
+    /// in between, which a state of constant size cannot contain. This assumes that nothing else was charged or
+    /// refunded. Of two open charges, the second refund may therefore include units that drained while it was open.
+    /// From the first request on, at most the capacity and the drained units are admitted.
     ///
-    /// A leaky bucket gives back the last place only, because requests behind another one know when they leave. A place
-    /// is the last if nothing has come in since.
+    /// A leaky bucket refunds only the last place, because the waits of requests behind other places are already
+    /// reported. A place is the last if nothing was charged since.
     pub(crate) fn refunded(&self, used: u64, refund: u64, filled_to: u64, age: u64) -> u64 {
         let left = self.drained(filled_to, age);
         match self.is_leaky {
@@ -170,8 +165,8 @@ impl Arithmetic for Bucket {
         *state = used + charge;
     }
 
-    /// The state does not have the capacity of the policy that has written it. Its rate bounds the debt, and a level that is
-    /// higher already shows a larger capacity.
+    /// The capacity of the policy that wrote the state is unknown. Its rate bounds the debt, and a higher level implies
+    /// a larger capacity.
     fn believed(&self, used: u64, late: Late<'_, Self>) -> u64 {
         let settling = late.settling;
         let convert = |amount| convert(amount, settling.weight, self.weight, f64::ceil);
@@ -192,8 +187,8 @@ impl Arithmetic for Bucket {
         if self.has_numbers_of(settling) {
             *used = self.refunded(*used, refund, receipt.mark, age);
         } else if !settling.is_leaky {
-            // Both rates may have restored units since the charge, so the faster one counts. No level is above the largest
-            // amount, which also keeps the script and this from rounding a larger one differently.
+            // Both rates may have restored units since the charge, so the faster one counts. Levels are capped at the
+            // largest amount, where the script and this code would round differently.
             let convert = |amount| convert(amount, settling.weight, self.weight, f64::floor).min(EXACT - 1);
             let refund = convert(refund.min(settling.drained(receipt.mark, age)));
             let left = self.drained(convert(receipt.mark), age);
@@ -201,7 +196,7 @@ impl Arithmetic for Bucket {
         }
     }
 
-    /// A request that has left a leaky bucket has used its place.
+    /// A request that has left the leaky bucket has used its place.
     fn is_refundable(&self, is_unused: bool) -> bool {
         is_unused || !self.is_leaky
     }
@@ -210,7 +205,7 @@ impl Arithmetic for Bucket {
         *used = self.drained(*used, times.elapsed());
     }
 
-    /// The same number of units in another weight, rounded up by less than the weight of a microsecond.
+    /// Rounded up, by less than the weight of a microsecond.
     fn convert(&self, used: &u64, from: &Self) -> u64 {
         convert(*used, from.weight, self.weight, f64::ceil).min(EXACT - 1)
     }
@@ -250,18 +245,17 @@ impl Arithmetic for Bucket {
         used.saturating_add(charge)
     }
 
-    /// It has filled the bucket at most.
+    /// A charge can at most fill the bucket.
     fn any_mark(&self) -> u64 {
         self.limit
     }
 
-    /// Parts of a unit are rounded down.
     #[inline]
     fn remaining(&self, used: u64, _now: u64) -> u64 {
         self.limit.saturating_sub(used) / self.weight
     }
 
-    /// The time in which the rate gives as many units as are left, or until the next one if there is none.
+    /// The time in which the remaining units refill, or until the next unit if none remains.
     #[inline]
     fn reset(&self, used: u64, now: u64) -> Option<u64> {
         Some(match self.remaining(used, now) {
@@ -270,7 +264,6 @@ impl Arithmetic for Bucket {
         })
     }
 
-    /// Rounded up.
     fn full_after(&self, used: u64, _now: u64) -> Option<u64> {
         (used > 0).then(|| self.micros_to_drain(used))
     }
@@ -279,7 +272,7 @@ impl Arithmetic for Bucket {
         (charge <= self.limit).then(|| (used + charge).saturating_sub(self.limit).div_ceil(self.drain))
     }
 
-    /// Until the requests have left that came before.
+    /// The time until all earlier requests have left.
     #[inline]
     fn delay(&self, used: u64, charge: u64) -> u64 {
         if self.is_leaky && charge > 0 {
@@ -294,7 +287,7 @@ impl Arithmetic for Bucket {
     }
 }
 
-/// The same number of units in another weight. Divides doubles as the script does, so that both agree to the bit.
+/// Converts a number of units to another weight. Divides doubles like the script, so that both agree to the bit.
 fn convert(amount: u64, from: u64, to: u64, round: fn(f64) -> f64) -> u64 {
     if from == to {
         return amount;
@@ -309,16 +302,16 @@ fn convert(amount: u64, from: u64, to: u64, round: fn(f64) -> f64) -> u64 {
     units.saturating_mul(to).saturating_add(part as u64)
 }
 
-/// The fraction nearest below `drain / weight` whose weight is at most `most`: the rate is rounded down, never up.
+/// Returns the largest fraction that is at most `drain / weight` and has a weight of at most `most`.
 ///
-/// A search in the Stern-Brocot tree, many steps at a time: two fractions close in on the rate from both sides, and what
-/// lies between them has a larger weight than either.
+/// Searches the Stern-Brocot tree, many steps at a time: two fractions approach the rate from both sides, and all
+/// fractions between them have a larger weight than either.
 fn slower_rate(drain: u64, weight: u64, most: u64) -> (u64, u64) {
-    // The rate lies in [low, high), each as numerator and denominator.
+    // The rate is in [low, high), each a numerator and a denominator.
     let (drain, weight, most) = (u128::from(drain), u128::from(weight), u128::from(most.max(1)));
     let (mut low, mut high) = ((drain / weight, 1), (drain / weight + 1, 1));
     loop {
-        // The steps towards `high` that keep the lower end at or below the rate.
+        // The number of steps towards `high` that keep the lower end at or below the rate.
         let surplus = high.0 * weight - drain * high.1;
         let deficit = drain * low.1 - low.0 * weight;
         if deficit == 0 {
@@ -330,7 +323,7 @@ fn slower_rate(drain: u64, weight: u64, most: u64) -> (u64, u64) {
         if deficit == 0 || low.1 + high.1 > most {
             break;
         }
-        // The steps towards `low` that keep the upper end above the rate.
+        // The number of steps towards `low` that keep the upper end above the rate.
         let down = ((surplus - 1) / deficit).min((most - high.1) / low.1);
         high = (high.0 + down * low.0, high.1 + down * low.1);
         if up == 0 && down == 0 {
@@ -422,14 +415,14 @@ mod tests {
         assert_eq!(convert(26, 10, 4, f64::ceil), 11);
         assert_eq!(convert(26, 10, 4, f64::floor), 10);
         assert_eq!(convert(u64::MAX, 1, 2, f64::ceil), u64::MAX);
-        // A product that doubles do not count.
+        // A product that doubles cannot represent.
         assert_eq!(convert((1 << 30) - 1, 1 << 30, 1 << 29, f64::floor), (1 << 29) - 1);
         assert_eq!(convert((1 << 30) - 1, 1 << 30, 1 << 29, f64::ceil), 1 << 29);
     }
 
     #[test]
     fn draining_stops_at_empty_however_long_it_takes() {
-        // Three units in five microseconds, so to say.
+        // Three units in five microseconds, so to speak.
         let bucket = Bucket {
             weight: 5,
             drain: 3,
@@ -444,7 +437,7 @@ mod tests {
         assert_eq!(bucket.micros_to_drain(10), 4);
     }
 
-    /// A second unit a second later, and the first one given back: two at one moment would be one too many.
+    /// A second unit is charged a second later, and the first one is refunded. Two at once would be one too many.
     #[test]
     fn what_has_come_back_by_itself_is_not_given_back_again() {
         let bucket = Bucket::token(1, 1, 1).unwrap();
@@ -456,7 +449,7 @@ mod tests {
         assert_eq!(bucket.refunded(unit, u64::MAX, unit, u64::MAX), unit);
     }
 
-    /// Five of ten units have come back by themselves; the five unused ones are all still taken.
+    /// Five of ten units have been refilled; the five unused ones are still charged.
     #[test]
     fn what_has_come_back_by_itself_is_the_used_part_of_a_charge_first() {
         let bucket = Bucket::token(1, 1, 10).unwrap();

@@ -1,14 +1,13 @@
-//! Numbers as bytes: small ones are short.
+//! Variable-length integers.
 
-/// Amounts stay below 2⁵³, where a double still holds every integer: Lua has no other numbers.
+/// Largest amount. Lua numbers are doubles, which represent every integer only up to 2⁵³.
 pub(crate) const EXACT: u64 = 1 << 53;
 
-/// Numbers that are written one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Seven bits a byte, the lowest first; the highest bit says that more follow (LEB128).
+    /// LEB128: seven bits per byte, lowest first; the highest bit marks a continuation.
     pub(crate) fn write(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push(number as u8 | 0x80);
@@ -26,7 +25,7 @@ impl Writer {
     }
 }
 
-/// Reads numbers one after the other. Foreign bytes give `None`, never a panic.
+/// Returns `None` for invalid bytes, and never panics.
 #[derive(Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -39,7 +38,6 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    /// Any number.
     pub(crate) fn any(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
@@ -57,12 +55,12 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// An amount or a moment.
+    /// An amount or a time.
     pub(crate) fn amount(&mut self) -> Option<u64> {
         self.any().filter(|number| *number <= EXACT)
     }
 
-    /// The divisor.
+    /// A nonzero amount.
     pub(crate) fn divisor(&mut self) -> Option<u64> {
         self.amount().filter(|number| *number > 0)
     }

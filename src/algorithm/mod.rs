@@ -1,16 +1,12 @@
-//! The arithmetic of each algorithm: pure steps without a clock, a runtime or HTTP, one file each.
+//! The algorithms, as pure functions of states and times, one file each.
 //!
-//! A [`Counter`] is a policy in the numbers of its algorithm, a [`State`] what a store in this process keeps for it, and a
-//! [`Reading`] what any store says about it at one moment, before a charge. All that is told to clients follows from the
-//! reading, so that it is computed in one place.
+//! A [`Counter`] is a policy in the numbers of its algorithm, a [`State`] is what an in-process store keeps for it, and
+//! a [`Reading`] is the state of any store at one time, before a charge. A [`Limit`] is a counter with an optional
+//! [`Lockout`]. Everything reported to clients is derived from the [`PolicyReading`] of both.
 //!
-//! A [`Limit`] is a counter with its [`Lockout`], if it has one. What is said to clients follows from the [`PolicyReading`] of
-//! both.
-//!
-//! [`Arithmetic`] is what an algorithm has to say, and [`dispatch`] gives a counter to the algorithm that it is of.
-//!
-//! A piece of Lua beside each file is the same arithmetic in the same order. Both keep to integers below 2⁵³ and to
-//! + − × ÷, comparison, floor and ceil, so that doubles and integers give the same numbers.
+//! Each algorithm implements [`Arithmetic`], and [`dispatch`] selects the implementation. The piece of Lua beside each
+//! file is the same arithmetic in the same order. Both use integers below 2⁵³ and only + − × ÷, comparisons, floor and
+//! ceil, so that doubles and integers give equal results.
 
 mod ahead;
 mod arithmetic;
