@@ -18,7 +18,7 @@
     end
 
 --- charge
-      -- The level in the numbers with which it was written: a settlement keeps them.
+      -- The level in the numbers with which it was written, which a settlement keeps.
       local level, unit, rate, its_short = 0, weight, drain, short
       if kind == BUCKET and a > 0 and c > 0 and b < EXACT then
         level = b - elapsed * c
@@ -54,7 +54,7 @@
         if is_other then
           local own_rate, its_rate = drain / weight, rate / unit
           if its_rate > own_rate and b / unit > limit / weight then
-            -- Above the capacity the faster rate stays until the next charge.
+            -- A level above the capacity keeps the faster rate until the next charge.
             keeps_rate = true
             -- A charge that never fits is read for one unit.
             local asked = charge
@@ -74,8 +74,8 @@
           if not is_over then after = amount + charge end
         end
       elseif charge > 0 then
-        -- The capacity of the policy that has written the level is not known. Its rate bounds the debt, and a level that is
-        -- higher already shows a larger capacity.
+        -- The capacity of the policy that wrote the level is unknown. Its rate bounds the debt, and a higher level
+        -- implies a larger capacity.
         local more, twice = charge, bound
         if is_other then more, twice = convert(charge, weight, unit, ceil), convert(bound, weight, unit, ceil) end
         local most = twice
@@ -90,16 +90,16 @@
         if after > most then after = most end
       elseif charge < 0 and age < limit and charged_birth == birth then
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
-        -- The rest of the level to which it was filled, as if no request had come since.
+        -- The rest of the charge, as if nothing had been charged since.
         local is_leaky, left = mark < 0, mark
         if is_leaky then mark = -mark end
         left = mark - age * drain
         if left < 0 then left = 0 end
         if is_leaky then
-          -- Only the last place can be released, and it was the last if nothing has come in since.
+          -- Only the last place can be refunded, and it is the last if nothing was charged since.
           if level == left and not is_other then after = level + charge end
         else
-          -- Units that have come back by themselves are not given back again.
+          -- Units that have been refilled are not refunded.
           local refund = -charge
           if left < refund then refund = left end
           if is_other then

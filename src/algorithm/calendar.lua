@@ -1,7 +1,7 @@
 --- borders
--- Fixed windows on a calendar. ARGV[7] has six borders for each, 48 bytes: of the window of the moment that the caller takes
--- to be now, of the windows around it, and one more on both sides. Where the server's time, or that of a partition which
--- stands still, is in none of the three, nothing is done, and the reply has the server's time only.
+-- Calendar windows. ARGV[7] has six borders per policy, 48 bytes: of the window that contains the caller's time, of the
+-- windows next to it, and one more on both sides. If the server's time, or that of a partition whose time stands still,
+-- is in none of the three, nothing is done, and the reply has only the server's time.
 local borders = ARGV[7]
 if borders then
   if part_sizes == '' then part_sizes, parts = nil, 1 end
@@ -16,7 +16,7 @@ end
 
 --- charge
     elseif drain == CALENDAR then
-      -- The weight says where the borders are. These are the start and the end of the window, and the borders next to it.
+      -- The weight is the position of the borders. These are the start and the end of the window, and the next borders.
       local before, start, finish, after, fifth, sixth = read('<dddddd', borders, weight)
       if now >= after then
         before, start, finish, after = finish, after, fifth, sixth
@@ -25,12 +25,13 @@ end
       end
       local own, amount = start, 0
       if kind == DATED then
-        -- Borders by other data may differ: a window that has begun nearer to the start than to the one before is this one.
+        -- Borders from other data may differ: a window that starts nearer to `start` than to the border before it is
+        -- this one.
         local its_start, is_held = c * 1000000, false
         if a == 0 then
           is_held = its_start >= start
         elseif its_start > at then
-          -- A clock that stood later has written it.
+          -- Written by a clock that was ahead.
           is_held = at >= start
         else
           is_held = its_start >= start or start - its_start < its_start - before
@@ -63,7 +64,7 @@ end
         used = 0
       end
       if finish - own < own - start then finish = after end
-      -- The length in short, for all lengths that there are: clocks are changed by whole minutes.
+      -- The length in short, for all possible lengths: clock changes are in whole minutes.
       local length = (finish - own) / 1000000
       local fives = length / 25
       if fives == floor(fives) then short = fives * 16 + 2 else short = 0 end
@@ -82,8 +83,8 @@ end
 
 --- carry
       elseif kind == DATED then
-        -- Written by a clock that stood later: it belongs to the window, whose length is not known here, of the moment to which
-        -- the value belongs.
+        -- Written by a clock that was ahead: the count belongs to the window, of unknown length, that contains the time
+        -- of the value.
         if a > 0 and c * 1000000 > at then a, short, c = 0, 0, floor(at / 1000000) end
         if b > 0 then
           if a > 0 then life = (c + a) * 1000000 - now else life = c * 1000000 + 5356800000000 - now end

@@ -23,7 +23,7 @@
       end
 
 --- write
-    -- In microseconds; no store gives longer ones.
+    -- In microseconds. No store sets longer leases.
     local LONGEST_LEASE = 86400000000
     if slots then
       for _, slot in ipairs(slots) do
@@ -31,7 +31,7 @@
         redis.call('ZADD', slot[1], clock + slot[2], lease)
         if over > MOST_CLEARED then over = MOST_CLEARED end
         if over > 0 then redis.call('ZREMRANGEBYRANK', slot[1], 0, over - 1) end
-        -- Leases of another instance may last longer than this one.
+        -- Leases of other instances may last longer than this one.
         local life = tonumber(redis.call('ZRANGE', slot[1], -1, -1, 'WITHSCORES')[2]) - clock
         if life > LONGEST_LEASE then life = LONGEST_LEASE end
         redis.call('PEXPIRE', slot[1], ceil(life / 1000) + extra_life)

@@ -1,8 +1,8 @@
--- A lockout: what is left of it is a bucket of microseconds, so that every script carries it.
+-- A lockout: the rest of it is a bucket of microseconds, so that every script carries it over.
 
 --- charge
     elseif drain == LOCKOUT then
-      -- About the policy before it.
+      -- For the policy before it.
       local left = 0
       if kind == BUCKET and c == 1 and b < EXACT then
         left = b - elapsed

@@ -48,7 +48,7 @@
 
 --- left
       elseif drain == SLIDING_COUNTER then
-        -- Rounded by one or two at most, and never down: one unit less is tried next.
+        -- At most one or two too high, and never too low: one unit less is tried next.
         local overlap = weight - (now - floor(now / weight) * weight)
         left = floor(limit - readings[width] - readings[width - 1] * overlap / weight) + 1
 
@@ -66,9 +66,9 @@
         local used, most = previous * overlap, room * weight
         is_over = used > most
         if used >= EXACT and most >= EXACT then
-          -- Half the digits of a number that is to be multiplied beyond 2^53.
+          -- Splits a number into halves, to multiply beyond 2^53.
           local HALF = 67108864
-          -- The same in halves: the difference of the products, from its last digits to its first.
+          -- The difference of the products in halves, from the last digits to the first.
           local a, b, c, d = floor(previous / HALF), floor(overlap / HALF), floor(room / HALF), floor(weight / HALF)
           local p, o, r, w = previous - a * HALF, overlap - b * HALF, room - c * HALF, weight - d * HALF
           local low, middle, high = p * o - r * w, a * o + p * b - (c * w + r * d), a * b - c * d

@@ -1,7 +1,7 @@
 --- newest
-  -- An entry of a log: its number, the units of all entries up to it, its own units.
+  -- An entry of a log: its number, the units of all entries up to it, and its own units.
   local ENTRY, ENTRY_SIZE, MAX_RENUMBERED, MOST_LOGGED, GIVEN_BACK = '>I6I7I4', 17, 1000, 20000, '\0\0\0\0'
-  -- The same for the newest entry of each log, and what the last one counts in the end.
+  -- The newest entry of each log, and the final usage of the last log.
   local newest_entries, logged
   if #KEYS > parts then
     local log_index = key_index
@@ -15,7 +15,7 @@
           newest = {}
         end
         if newest[1] and sub(newest[1], -4) == GIVEN_BACK then
-          -- It stays for its number, until the next charge. The moment is that of the newest one that counts.
+          -- Kept for its number until the next charge. The time is that of the newest entry that counts.
           newest[2] = redis.call('ZRANGE', KEYS[log_index], -2, -2, 'WITHSCORES')[2] or 0
           newest[3] = newest[1]
         end
@@ -34,8 +34,8 @@
       local newest = newest_entries[key_index]
       local moment = now
       if newest[1] and tonumber(newest[2]) > now then
-        -- Entries after a clock that stood later belong to now. Where they are too many for one call, the oldest are moved
-        -- first, and those that are left stay in front of the next one.
+        -- Entries after a clock that was ahead are moved to now. If they are too many for one call, the oldest are
+        -- moved first, and the others stay after the new entry.
         local later = {}
         if movable > 0 then
           later = redis.call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf', 'LIMIT', 0, movable)
@@ -63,8 +63,8 @@
         if oldest_leaves > weight then oldest_leaves = weight end
         if newest_leaves > weight then newest_leaves = weight end
       else
-        -- Where nothing of the window is used, numbers begin with one that no log has had: the last five bytes of the
-        -- call's.
+        -- If nothing of the window is used, numbers start with one that no log has used: the last five bytes of the
+        -- call's number.
         sequence = read('<I5', charges, #charges - 4)
         -- A log that is too long to be cleared at once keeps its numbers.
         if newest[1] and redis.call('ZCARD', key) > MOST_CLEARED then sequence, total = read(ENTRY, newest[1]) end
@@ -73,11 +73,12 @@
       if not receipt then
         if amount + charge > limit then
           fits = fits and is_shadow
-          -- Of a charge that never passes, the wait is that for the next unit.
+          -- For a charge that never fits, the wait is that for the next unit.
           local asked = charge
           if charge > limit then asked = 1 end
           if amount + asked > limit then
-            -- The first entry by whose leaving enough units are free, by its place before the newest one, which is -1.
+            -- Finds the first entry after whose expiry enough units are free, by its position from the end; the newest
+            -- is -1.
             local needed = before + amount + asked - limit
             local low, high, leaving, middle = oldest_number - sequence - 1, -1, tonumber(newest[2]), nil
             if oldest_total >= needed then low, leaving = high, tonumber(oldest[2]) end
@@ -85,10 +86,10 @@
               if middle then
                 middle = floor((low + high) / 2)
               else
-                -- Where all entries have the same number of units, one look finds it.
+                -- If all entries have the same number of units, this finds it at once.
                 middle = -1 - floor((total - needed) * (sequence - oldest_number + 1) / amount)
               end
-              -- This entry, behind the one before it.
+              -- This entry, and the one before it.
               local its = redis.call('ZRANGE', key, middle - 1, middle, 'WITHSCORES')
               local _, its_total = 0, 0
               if its[1] then _, its_total = read(ENTRY, its[#its - 1]) end
@@ -108,14 +109,14 @@
           charge = 0
         end
       elseif charge >= 0 then
-        -- More than this policy ever leads to shows a larger quota, which an entry does not have.
+        -- A usage above this bound implies a larger quota, which an entry does not contain.
         local most = bound
         if amount > bound then most = MOST_LOGGED end
         if amount + charge > most then charge = most - amount end
         if charge < 0 then charge = 0 end
       elseif age < limit then
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
-        -- The one with this number, which has the moment of the charge, or any until then, the newest first.
+        -- The entry with this number, at the time of the charge, or all entries until then, the newest first.
         local from, entries = redis.call('ZCARD', key) - MAX_RENUMBERED, {}
         if from < 0 then from = 0 end
         if mark > 0 then
@@ -148,7 +149,7 @@
             end
             replaced[#replaced + 1] = later[index]
           end
-          -- The new ones first: a key that is empty for a moment is gone, and its expiry with it.
+          -- Add first, because a key that is empty for a moment is deleted together with its expiry.
           if renumbered[1] then redis.call('ZADD', key, unpack(renumbered)) end
           redis.call('ZREM', key, unpack(replaced))
         end
