@@ -1,7 +1,7 @@
-//! Fixed windows on calendar days, weeks and months of a time zone.
+//! Fixed windows for calendar days, weeks and months in a time zone.
 //!
-//! A count carries the start of its window, because instances may have different time-zone data: a window that begins
-//! nearer to a border than to the one before it is the window of that border.
+//! A count contains the start of its window, because instances may have different time-zone data. A window that starts
+//! nearer to a boundary than to the one before it is treated as the window of that boundary.
 
 mod borders;
 mod period;
@@ -18,12 +18,11 @@ use super::{
 };
 use crate::lease::Lease;
 
-/// A quota for each window of a calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
     /// Units per window.
     pub(crate) limit: u64,
-    /// The highest count that a late charge leads to: twice the limit.
+    /// The maximum count after a late charge: twice the limit.
     pub(crate) bound: u64,
     windows: Windows,
 }
@@ -31,14 +30,14 @@ pub(crate) struct Calendar {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Windows {
     Of(&'static Borders),
-    /// All that bytes say about the windows of a policy that only another instance has.
+    /// The only window that a ledger's bytes contain, of a policy that this instance does not have.
     Only {
         start: u64,
         end: u64,
     },
 }
 
-/// A window and the borders next to it.
+/// A window and the boundaries next to it.
 #[derive(Clone, Copy)]
 struct Near {
     before: u64,
@@ -47,7 +46,7 @@ struct Near {
     after: u64,
 }
 
-/// Used units, and the start of the window in which they were used.
+/// `start` is the start of the window in which the units were used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Count {
     start: u64,
@@ -63,7 +62,7 @@ impl Calendar {
         }
     }
 
-    /// For a store that computes no dates.
+    /// For stores that compute no dates.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "the memory store computes dates"))]
     pub(crate) fn borders(&self) -> Option<&'static Borders> {
         match self.windows {
@@ -86,22 +85,19 @@ impl Calendar {
         }
     }
 
-    /// The time until the window of a moment ends.
     fn left(&self, moment: u64) -> u64 {
         self.near(moment).end - moment
     }
 
-    /// The length of the window of a moment.
     fn length(&self, moment: u64) -> u64 {
         let near = self.near(moment);
         near.end - near.start
     }
 
-    /// The count now, from the count when the state was written.
     fn rolled(&self, count: Count, times: Times) -> Count {
         let near = self.near(times.now);
         let is_held = match count.start > times.last {
-            // A clock that stood later has written it: it belongs to the moment to which the state was moved.
+            // Written by a clock that was ahead: the count belongs to the time to which the state was moved.
             true => times.last >= near.start,
             false => near.has(count.start),
         };
@@ -111,7 +107,7 @@ impl Calendar {
         }
     }
 
-    /// Returns the time in which this many units are no more than twice the rate.
+    /// The time in which `units` correspond to at most twice the rate.
     fn least_time_for(&self, units: u64, now: u64) -> u64 {
         let micros = (u128::from(units) * u128::from(self.length(now))).div_ceil(2 * u128::from(self.limit));
         u64::try_from(micros).unwrap_or(u64::MAX)
@@ -119,12 +115,12 @@ impl Calendar {
 }
 
 impl Near {
-    /// Returns `true` if a count with this start is one of this window, or of a later one by other data.
+    /// Also true if the start is in a later window, by other data.
     fn has(&self, start: u64) -> bool {
         start >= self.start || self.start - start < start.saturating_sub(self.before)
     }
 
-    /// The start of a count that goes on with this one's.
+    /// The start of a count that continues a count with this start.
     fn start_for(&self, start: u64, now: u64) -> u64 {
         if (self.start..=now).contains(&start) {
             start
@@ -143,7 +139,6 @@ impl Near {
 
 impl Arithmetic for Calendar {
     type State = Box<Count>;
-    /// The used units.
     type Reading = u64;
 
     const CODE: u64 = 8;
@@ -152,7 +147,7 @@ impl Arithmetic for Calendar {
         self.limit
     }
 
-    /// No window is shorter.
+    /// A lower bound for all windows.
     fn fill_micros(&self) -> u64 {
         3_600 * SECOND
     }
@@ -176,7 +171,7 @@ impl Arithmetic for Calendar {
         };
     }
 
-    /// A charge of a window that has ended, also by the server's clock, comes too late.
+    /// Drops charges of a window that has ended, also by the server's clock.
     fn believed(&self, used: u64, late: Late<'_, Self>) -> u64 {
         let start = late.settling.near(late.now).start;
         match late.receipt.at < start && start <= late.clock {
@@ -185,7 +180,7 @@ impl Arithmetic for Calendar {
         }
     }
 
-    /// Units of another window do not come back.
+    /// Units of past windows are not refunded.
     fn refund(&self, count: &mut Box<Count>, now: u64, refund: u64, settling: &Self, receipt: Receipt) {
         if receipt.at >= settling.near(now).start.max(count.start) {
             count.used = count.used.saturating_sub(refund);
@@ -196,7 +191,7 @@ impl Arithmetic for Calendar {
         **count = self.rolled(**count, times);
     }
 
-    /// Bytes have one window only.
+    /// Parsed bytes contain only one window.
     fn in_windows_of(self, settling: &Self) -> Self {
         Self {
             windows: settling.windows,
@@ -243,8 +238,7 @@ impl Arithmetic for Calendar {
         self.limit.saturating_sub(used)
     }
 
-    /// Until the window ends; longer if so many units are left that a client would be invited to more than twice the
-    /// rate.
+    /// Until the window ends, or longer, so that clients are not invited to exceed twice the rate.
     fn reset(&self, used: u64, now: u64) -> Option<u64> {
         let least = self.least_time_for(self.remaining(used, now), now);
         Some(self.left(now).max(least))

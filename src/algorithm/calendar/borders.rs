@@ -1,5 +1,3 @@
-//! The borders of a calendar's windows, computed once.
-
 use std::{fmt, sync::OnceLock};
 
 use super::{period::CalendarPeriod, zone::TimeZone};
@@ -7,30 +5,29 @@ use crate::{algorithm::EXACT, sync::mutex::Mutex};
 
 pub(super) const SECOND: u64 = 1_000_000;
 
-/// The seconds of a span, a bit more than a year: the borders in it are computed together, when the first of them is asked
-/// for.
+/// Seconds, slightly more than a year. The boundaries in a span are computed together on first use.
 const SPAN: u64 = 1 << 25;
 
-/// All moments that doubles can count are in so many spans.
+/// Spans for all times that doubles represent.
 const SPANS: u64 = EXACT / SECOND / SPAN + 1;
 
-/// The borders of a calendar's windows, in microseconds since 1970. What began earlier begins at 0.
+/// The boundaries of a calendar's windows, in microseconds since 1970. Earlier windows begin at 0.
 pub(crate) struct Borders {
     period: CalendarPeriod,
-    /// As the time-zone data write it.
+    /// As in the time-zone data.
     name: &'static str,
     time_zone: TimeZone,
     spans: Box<[OnceLock<Box<[u64]>>]>,
 }
 
-/// Those that policies have asked for. They are few: there are not more than the time zones and periods that exist.
+/// Leaked, but bounded by the number of time zones and periods.
 static KNOWN: Mutex<Vec<&'static Borders>> = Mutex::new(Vec::new());
 
 impl Borders {
-    /// The number of borders that a store needs.
+    /// The number of boundaries that a store needs.
     pub(crate) const AROUND: usize = 6;
 
-    /// The borders of a period in a time zone. The error says why there are none.
+    /// Fails if the period or the time zone is invalid.
     pub(crate) fn find(period: CalendarPeriod, time_zone: &str) -> Result<&'static Self, String> {
         if let CalendarPeriod::Month { begins } = period
             && !(1..=31).contains(&begins)
@@ -55,21 +52,21 @@ impl Borders {
         Ok(borders)
     }
 
-    /// The start of the window before that of a moment, the start and the end of its own, and the end of the next one.
+    /// The start of the previous window, the start and the end of the current window, and the end of the next one.
     pub(super) fn near(&self, moment: u64) -> [u64; 4] {
         self.from(moment, 1)
     }
 
-    /// The same with a window more on both sides.
+    /// Like [`near`](Self::near), with one more window on both sides.
     pub(crate) fn around(&self, moment: u64) -> [u64; Self::AROUND] {
         self.from(moment, 2)
     }
 
-    /// Borders from the one that is `before` windows before that of a moment.
+    /// `before` is the number of windows to start before the current one.
     fn from<const COUNT: usize>(&self, moment: u64, before: usize) -> [u64; COUNT] {
         let span = (moment / SECOND / SPAN).min(SPANS - 1);
         let borders = self.spans[span as usize].get_or_init(|| self.compute(span));
-        // The first border is that of 1970, or one before the span.
+        // The first boundary is that of 1970, or one before the span.
         let own = borders.partition_point(|border| *border <= moment).saturating_sub(1);
         std::array::from_fn(|index| match (own + index).checked_sub(before) {
             Some(index) => borders.get(index).copied().unwrap_or(u64::MAX),
@@ -77,7 +74,7 @@ impl Borders {
         })
     }
 
-    /// All borders in a span, and those around it that [`around`](Self::around) needs.
+    /// Also computes the boundaries around the span that [`around`](Self::around) needs.
     #[cold]
     fn compute(&self, span: u64) -> Box<[u64]> {
         let (from, to) = (span * SPAN, (span + 1) * SPAN);
@@ -86,13 +83,13 @@ impl Borders {
             .into_iter()
             .map(|second| u64::try_from(second).unwrap_or(0) * SECOND)
             .collect();
-        // A day that a time zone has left out begins with the next one.
+        // A day that the time zone skips begins with the next one.
         borders.dedup();
         borders.into()
     }
 }
 
-/// By what they were asked for.
+/// Compares the period and the time zone.
 impl PartialEq for Borders {
     fn eq(&self, other: &Self) -> bool {
         self.period == other.period && self.name == other.name

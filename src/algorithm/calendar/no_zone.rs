@@ -1,12 +1,10 @@
-//! A build without time-zone data.
+//! Replaces `zone` in builds without time-zone data.
 
 use super::period::CalendarPeriod;
 
-/// There are none.
 #[derive(Debug)]
 pub(crate) enum TimeZone {}
 
-/// The version of the time-zone data.
 pub(crate) const TIME_ZONE_DATA: Option<&str> = None;
 
 impl TimeZone {

@@ -1,8 +1,6 @@
-//! The units of a calendar.
-
 use std::time::Duration;
 
-/// The unit of a calendar in which a quota is counted.
+/// A calendar period: a day, week or month.
 ///
 /// ```
 /// use tower_quota::{CalendarPeriod, Weekday};
@@ -14,17 +12,18 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CalendarPeriod {
-    /// From midnight to midnight: 24 hours, and 23 or 25 where clocks are changed. A day without a midnight begins at its
-    /// first moment.
+    /// From midnight to midnight: 24 hours, or usually 23 or 25 if clocks change. A day without a midnight begins at
+    /// its first moment.
     Day,
-    /// 28 to 31 days.
+    /// A month of 28 to 31 days.
     Month {
-        /// The day whose midnight begins the month, from 1 to 31. A month that has no such day begins on its last one.
+        /// The day of the month on which the period begins, at midnight, from 1 to 31. In shorter months, this is the
+        /// last day.
         begins: u8,
     },
     /// Seven days.
     Week {
-        /// The day whose midnight begins the week.
+        /// The day on which the week begins, at midnight.
         begins: Weekday,
     },
 }

