@@ -1,13 +1,10 @@
-//! No quota at all: nothing passes, and nothing is kept.
-
 use super::{Arithmetic, Late, Reader, Receipt, Times, Writer};
 use crate::lease::Lease;
 
-/// A policy with quota 0. No number of it ever reaches the arithmetic of another algorithm.
+/// A policy with quota 0. The value 0 never reaches the arithmetic of another algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
-/// All that is kept and read of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Nothing;
 
@@ -17,7 +14,7 @@ impl Arithmetic for Closed {
 
     const CODE: u64 = 9;
 
-    /// Nothing is ever charged to it.
+    /// Never charged.
     fn weigh(&self, _cost: u64) -> u64 {
         0
     }
@@ -56,7 +53,7 @@ impl Arithmetic for Closed {
         Some((Self, Nothing))
     }
 
-    /// Not even a request that costs nothing.
+    /// Rejects even requests of cost 0.
     fn admits(&self, _reading: Nothing, _now: u64, _charge: u64) -> bool {
         false
     }

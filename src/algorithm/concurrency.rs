@@ -1,4 +1,4 @@
-//! Requests in progress: a slot is held from admission to the end of the response.
+//! Concurrency limits: a request holds a slot from admission to the end of its response.
 
 use indexmap::IndexMap;
 
@@ -7,7 +7,6 @@ use crate::lease::{Lease, LeaseId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Concurrency {
-    /// The number of slots.
     pub(crate) limit: u64,
 }
 
@@ -48,7 +47,7 @@ impl Arithmetic for Concurrency {
         }
     }
 
-    /// A slot without a lease cannot be taken.
+    /// A slot cannot be held without a lease.
     fn believed(&self, _held: u64, _late: Late<'_, Self>) -> u64 {
         0
     }
@@ -107,7 +106,7 @@ impl Arithmetic for Concurrency {
         None
     }
 
-    /// A second: the moment at which a slot becomes free is unknown.
+    /// An estimate of one second, because slots can be released at any time.
     fn wait(&self, _held: u64, _now: u64, _charge: u64) -> Option<u64> {
         Some(1_000_000)
     }
@@ -117,11 +116,11 @@ impl Arithmetic for Concurrency {
     }
 }
 
-/// The slots that are held, each by a lease until a moment.
+/// Each slot is held by a lease, until a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
     leases: IndexMap<LeaseId, u64, foldhash::fast::RandomState>,
-    /// None becomes free by itself before.
+    /// No lease ends before this time.
     first_end: Option<u64>,
 }
 

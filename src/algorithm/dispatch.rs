@@ -1,5 +1,3 @@
-//! The dispatch of a counter, a state and a reading to their algorithm.
-
 use std::fmt;
 
 use super::{
@@ -8,7 +6,7 @@ use super::{
 };
 use crate::lease::Lease;
 
-/// Makes a counter, a state and a reading of all algorithms, and the two ways to take a step with them.
+/// Generates the enums over all algorithms, and the macros that call an algorithm.
 macro_rules! algorithms {
     ($d:tt $($algorithm:ident),+ $(,)?) => {
         /// A policy in the numbers of its algorithm.
@@ -17,22 +15,20 @@ macro_rules! algorithms {
             $($algorithm($algorithm)),+
         }
 
-        /// The state that a store in this process keeps of a policy.
+        /// The state of a policy in an in-process store.
         #[derive(Clone, Debug)]
         pub(crate) enum State {
             $($algorithm(<$algorithm as Arithmetic>::State)),+
         }
 
-        /// The reading of a policy at one moment, by any store.
+        /// The reading of a policy at one time, by any store.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Reading {
             $($algorithm(<$algorithm as Arithmetic>::Reading)),+
         }
 
-        /// An algorithm by its name among all of them.
         trait Named: Arithmetic {
             fn reading(reading: Self::Reading) -> Reading;
-            /// The other way round.
             fn of(reading: &Reading) -> Self::Reading;
         }
 
@@ -51,7 +47,7 @@ macro_rules! algorithms {
             }
         })+
 
-        /// Takes a step of the counter's algorithm, here called `A`.
+        /// Calls the counter's algorithm, named `A` in the step.
         macro_rules! step {
             ($d counter:expr, |$d own:ident| $d step:expr) => {
                 match $d counter {
@@ -64,7 +60,7 @@ macro_rules! algorithms {
             };
         }
 
-        /// The same with a state.
+        /// Like `step`, with a state.
         macro_rules! step_with {
             ($d counter:expr, $d state:expr, |$d own:ident, $d its:ident| $d step:expr) => {
                 match ($d counter, $d state) {
@@ -86,8 +82,8 @@ macro_rules! algorithms {
                 }
             }
 
-            /// The same used units for a policy whose numbers have changed. Those of another algorithm are none: two names
-            /// that a store cannot tell apart.
+            /// Converts the used units to changed numbers. States of another algorithm are dropped: a store cannot
+            /// distinguish the names of the two policies.
             pub(crate) fn convert(&self, state: &State, from: &Self) -> State {
                 match (self, state, from) {
                     $((Self::$algorithm(to), State::$algorithm(state), Self::$algorithm(from)) => {
@@ -97,8 +93,8 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Charges more than was charged at first: it has been used already, so nothing is rejected. The charge is in
-            /// the numbers of the policy that settles it.
+            /// Charges more than before. The units are already used, so nothing is rejected. The charge is in the
+            /// numbers of the settling policy.
             pub(crate) fn charge_late(
                 &self,
                 state: &mut State,
@@ -116,8 +112,8 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Refunds a part of a charge of a receipt, or all of it, if it was made to the state of `birth`. A log knows
-            /// its entries, and slots know who holds them. The refund is in the numbers of the policy that settles it.
+            /// Refunds part or all of a charge, if it was made to the state of `birth`. Logs identify their entries,
+            /// and slots their holders, so these need no birth. The refund is in the numbers of the settling policy.
             pub(crate) fn refund(
                 &self,
                 state: &mut State,
@@ -139,7 +135,6 @@ macro_rules! algorithms {
                 }
             }
 
-            /// The same numbers with the windows of a policy that settles a charge.
             pub(crate) fn in_windows_of(self, settling: &Self) -> Self {
                 match (self, settling) {
                     $((Self::$algorithm(own), Self::$algorithm(settling)) => {
@@ -149,7 +144,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Reads what [`write`](Self::write) has written; `None` if it cannot have.
+            /// `None` for invalid bytes.
             pub(crate) fn parse(bytes: &mut Reader<'_>) -> Option<(Self, State)> {
                 match bytes.any()? {
                     $(<$algorithm as Arithmetic>::CODE => {
@@ -165,14 +160,13 @@ macro_rules! algorithms {
 
 algorithms!($ Bucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency, Calendar, Closed);
 
-/// States and readings are made for the policy that they stay with; only what another plan has left behind is
+/// States and readings are created for the policy that they stay with; only states of other plans are
 /// [converted](Counter::convert).
 #[cold]
 fn mismatch(own: impl fmt::Debug, other: impl fmt::Debug) -> ! {
     unreachable!("{own:?} meets {other:?}, which another algorithm has made")
 }
 
-/// The settlement of a charge, and the state that it finds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settling<'a> {
     /// The counter of the policy that was charged.
@@ -183,20 +177,18 @@ pub(crate) struct Settling<'a> {
     pub(crate) clock: u64,
     /// The birth of the state.
     pub(crate) birth: u32,
-    /// The numbers of a log that begins follow it.
+    /// Entries of a new log are numbered from here.
     pub(crate) first: u64,
 }
 
-/// The reading of a state for a cost, and what follows from it.
 pub(crate) struct Measured {
     pub(crate) reading: Reading,
-    /// True if the cost fits.
     pub(crate) fits: bool,
-    /// True if anything is used that is kept in numbers.
+    /// A numeric state is used.
     pub(crate) is_counted: bool,
 }
 
-/// See [`Arithmetic`] for what is not explained here.
+/// See [`Arithmetic`] for the methods that are not documented here.
 impl Counter {
     #[inline]
     pub(crate) fn form(&self) -> Form {
@@ -231,8 +223,8 @@ impl Counter {
         })
     }
 
-    /// Reads the state for a cost, and says all that a decision asks about it: a choice of the algorithm for each question
-    /// would take longer than the answers.
+    /// Computes everything that a decision needs in one dispatch, because one dispatch per value is slower than the
+    /// arithmetic.
     #[inline]
     pub(crate) fn measure(&self, state: &State, times: Times, cost: u64, first: u64) -> Measured {
         step_with!(self, state, |own, state| {
@@ -246,13 +238,13 @@ impl Counter {
         })
     }
 
-    /// Returns `true` for two counters of one algorithm.
+    /// Both have the same algorithm.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// Charges a cost that was admitted for this reading. It is not copied: a processor waits before it copies with wide
-    /// loads what it has just written with narrow stores.
+    /// The reading is passed by reference: copying it with wide loads directly after narrow stores stalls the
+    /// processor.
     #[inline]
     pub(crate) fn charge(&self, state: &mut State, now: u64, reading: &Reading, cost: u64, lease: Option<Lease>) {
         step_with!(self, state, |own, state| {
@@ -272,7 +264,7 @@ impl Counter {
         step_with!(self, state, |own, state| own.empty_at(state, last))
     }
 
-    /// Returns `true` if anything is used now that is kept in numbers, of a state that was written at `last`.
+    /// Only for numeric states. `last` is when the state was written.
     pub(crate) fn is_used(&self, state: &State, last: u64, now: u64) -> bool {
         self.form() == Form::Numbers && self.empty_at(state, last) > now
     }
@@ -314,7 +306,6 @@ impl Counter {
         step!(self, |own| own.remaining(A::of(&reading), now))
     }
 
-    /// The units that are left after a charge, and their effective window.
     #[inline]
     pub(crate) fn left_after(&self, reading: &Reading, now: u64, charge: u64) -> (u64, Option<u64>) {
         step!(self, |own| {

@@ -1,29 +1,27 @@
-//! The worth of a state: a full store evicts the clients that have used the least.
-
 use super::{Counter, Form, State, Times};
 
-/// The gain of a caller if the state of a policy was lost, from little to much.
+/// Eviction priority: how much a caller would gain if this state were evicted.
 ///
-/// A share of a quota is a matter of the callers' own policy, so that no policy makes others look small: of a caller who
-/// has used nine of ten units a day, more would be lost than of one who has used fifty of a thousand a second. It is
-/// measured in steps, because it shrinks: a bucket that was exhausted a while ago is to count more than another one
-/// that holds a single unit for a second, and was exhausted by one request just now.
+/// It is the used share of the quota, so that policies with large quotas do not displace others: a caller that has used
+/// nine of ten units per day gains more than one that has used fifty of a thousand per second. The share is rounded to
+/// steps, because it shrinks over time: a bucket that was exhausted a while ago should rank above one that holds a
+/// single unit per second and was just exhausted by one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EvictionPriority {
     /// Used eighths of the quota, rounded up, or [`Self::HELD`].
     level: u8,
-    /// The moment from which nothing is used any more.
+    /// From this time on, nothing is used.
     until: u64,
 }
 
 impl EvictionPriority {
     const EXHAUSTED: u8 = 8;
-    /// The level of slots that are held: their holders will release them, and no other request must get them meanwhile.
+    /// Held slots are released by their holders, and must not be granted to other requests before.
     const HELD: u8 = u8::MAX;
 
-    /// The worth of a client that has sent a single request, half as much. So a flood of such keys is worth less than
-    /// callers who have used more than half of their quota, also where its requests exhaust a quota of one unit, or
-    /// choose what they cost.
+    /// Half the priority, for a client that has sent a single request. A flood of new keys then ranks below callers
+    /// that have used more than half of their quota, even if each request exhausts a quota of one unit or chooses its
+    /// cost.
     pub(crate) fn of_one_request(self) -> Self {
         let level = match self.level {
             Self::HELD => Self::HELD,
@@ -32,14 +30,13 @@ impl EvictionPriority {
         Self { level, ..self }
     }
 
-    /// The worth of a policy that rejects no request.
     pub(crate) fn of_shadow(self) -> Self {
         Self { level: 0, ..self }
     }
 }
 
 impl Counter {
-    /// Returns the worth of a state; `None` if nothing is used.
+    /// `None` if nothing is used.
     pub(crate) fn eviction_priority(&self, state: &State, times: Times) -> Option<EvictionPriority> {
         let until = self.empty_at(state, times.last);
         if until <= times.now {
@@ -73,7 +70,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
     const DAY: u64 = 86_400 * SECOND;
 
-    /// The worth of so many used units of each counter, so long after the beginning of a window.
+    /// `elapsed` is the time since the start of a window.
     fn worths(used: u64, elapsed: u64) -> Vec<Option<EvictionPriority>> {
         let counters = [
             Counter::Bucket(Bucket::token(10, 86_400, 10).unwrap()),
@@ -118,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Overdrawn is not more than exhausted: a single answer may be larger than any quota.
+    /// Overdrawn policies rank like exhausted ones, because a single answer may exceed any quota.
     #[test]
     fn what_is_exhausted_for_longer_is_worth_more() {
         for (less, more) in worths(10, 0).iter().zip(worths(20, 0)) {

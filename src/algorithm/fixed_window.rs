@@ -1,4 +1,4 @@
-//! Fixed window counter: counts in windows that begin at whole multiples of their length since the Unix epoch.
+//! Fixed window counter, with windows that start at multiples of their length since the Unix epoch.
 
 use super::{
     Arithmetic, Late, Reader, Receipt, Times, Window, Writer,
@@ -14,7 +14,6 @@ impl FixedWindow {
         Self(Window::new(quota, window_secs))
     }
 
-    /// The count now, from the count when the state was written.
     pub(crate) fn counted(&self, used: u64, times: Times) -> u64 {
         if self.0.start(times.last) == self.0.start(times.now) {
             used.min(MAX_COUNT)
@@ -25,7 +24,6 @@ impl FixedWindow {
 }
 
 impl Arithmetic for FixedWindow {
-    /// The used units.
     type State = u64;
     type Reading = u64;
 
@@ -57,7 +55,7 @@ impl Arithmetic for FixedWindow {
         believed(used, late.charge, late.settling.0.bound, self.0.limit)
     }
 
-    /// Units of another window do not come back.
+    /// Units of past windows are not refunded.
     fn refund(&self, used: &mut u64, now: u64, refund: u64, _settling: &Self, receipt: Receipt) {
         if receipt.at >= self.0.start(now) {
             *used = used.saturating_sub(refund);
@@ -99,8 +97,7 @@ impl Arithmetic for FixedWindow {
         self.0.limit.saturating_sub(used)
     }
 
-    /// Until the window ends; longer if so many units are left that a client would be invited to more than twice the
-    /// rate.
+    /// Until the window ends, or longer, so that clients are not invited to exceed twice the rate.
     fn reset(&self, used: u64, now: u64) -> Option<u64> {
         let least = self.0.least_time_for(self.remaining(used, now));
         Some(self.0.left(now).max(least))
@@ -136,7 +133,7 @@ mod tests {
         assert_eq!(window.wait(10, 2 * MINUTE, 11), None);
     }
 
-    /// D6: ten units for the last second of a minute would invite to sixty times the rate.
+    /// D6: ten units in the last second of a minute would suggest sixty times the rate.
     #[test]
     fn the_end_of_a_window_does_not_invite_to_more_than_twice_the_rate() {
         let window = FixedWindow::new(10, 60);

@@ -1,19 +1,15 @@
-//! A counter with its lockout, and what a reading of both says.
-
 use super::{ChargeRejection, Counter, Form, Lockout, Reading};
 
-/// The whole arithmetic of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     pub(crate) counter: Counter,
-    /// It begins with the charge that leaves less than one unit.
+    /// Starts with the charge that leaves less than one unit.
     pub(crate) lockout: Option<Lockout>,
 }
 
-/// The reading of a policy at one moment, before a charge.
+/// The reading of a policy at one time, before a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyReading {
-    /// The reading of its counter.
     pub(crate) counted: Reading,
     /// The remaining microseconds of a lockout; 0 without one.
     pub(crate) locked: u64,
@@ -25,9 +21,9 @@ impl From<Reading> for PolicyReading {
     }
 }
 
-/// See [`Arithmetic`](super::Arithmetic) for what is not explained here.
+/// See [`Arithmetic`](super::Arithmetic) for the methods that are not documented here.
 impl Limit {
-    /// Returns `true` if a charge fits. During a lockout none does, not even of nothing.
+    /// During a lockout, even a charge of nothing is rejected.
     #[inline]
     pub(crate) fn admits(&self, reading: PolicyReading, now: u64, charge: u64) -> bool {
         reading.locked == 0 && self.counter.admits(reading.counted, now, charge)
@@ -43,7 +39,7 @@ impl Limit {
         }
     }
 
-    /// The rest of a lockout, or a new one if a charge has used the counter up.
+    /// The rest of a lockout, or a new one if the charge exhausts the counter.
     #[inline]
     fn locked_by(&self, left: u64, charge: u64, remaining: impl FnOnce() -> u64) -> u64 {
         match self.lockout {
@@ -59,13 +55,12 @@ impl Limit {
         }
     }
 
-    /// The units that are left after a charge, and their effective window.
     #[inline]
     pub(crate) fn left_after(&self, reading: &PolicyReading, now: u64, charge: u64) -> (u64, Option<u64>) {
         let (remaining, reset) = self.counter.left_after(&reading.counted, now, charge);
         match (self.locked_by(reading.locked, charge, || remaining), remaining) {
             (0, _) => (remaining, reset),
-            // Until the next unit is there, and may be used.
+            // Until the next unit is available and the lockout has ended.
             (locked, 0) => (0, reset.map(|reset| reset.max(locked))),
             (locked, _) => (0, Some(locked)),
         }
@@ -77,7 +72,7 @@ impl Limit {
     }
 
     pub(crate) fn wait(&self, reading: PolicyReading, now: u64, charge: u64) -> Option<u64> {
-        // Some counters say when they are full again, whatever is left.
+        // The wait of some counters is the time until they are full, even if the charge fits.
         let counted = match self.counter.admits(reading.counted, now, charge) {
             true if reading.locked > 0 => 0,
             _ => self.counter.wait(reading.counted, now, charge)?,
@@ -85,11 +80,11 @@ impl Limit {
         Some(counted.max(reading.locked))
     }
 
-    /// Returns the rejection that is certain, `elapsed` microseconds after a reading that was made at `now` for a charge of
-    /// `asked`; `None` if it may pass.
+    /// Returns the certain rejection, `elapsed` microseconds after a reading at `now` for a charge of `asked`; `None`
+    /// if the charge may pass.
     ///
-    /// The wait is the one after which it passes if no other request comes. Of a log it may be longer than that, where the
-    /// reading was made for another charge.
+    /// The charge passes after the wait, if nothing else is charged. The wait for a log can be too long if the reading
+    /// was made for another charge.
     #[inline]
     pub(crate) fn rejection(
         &self,
@@ -102,7 +97,7 @@ impl Limit {
         let PolicyReading { counted, locked } = reading;
         let Some(wait) = self.counter.wait(counted, now, charge) else {
             let later = match self.counter.form() {
-                // Foresees only that a charge may not pass, not what remains.
+                // A log predicts only that a charge may be rejected, not what remains.
                 Form::Log => None,
                 Form::Numbers | Form::Slots => self.predict(reading, now, elapsed, 0, 0),
             };

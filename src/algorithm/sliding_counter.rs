@@ -1,5 +1,5 @@
-//! Sliding window counter: the count of this window, and that of the last one weighed by how much of it the sliding
-//! window still covers.
+//! Sliding window counter: the count of the current window, plus the count of the previous one weighted by the overlap
+//! with the sliding window.
 
 use super::{
     Arithmetic, Late, Reader, Receipt, Times, Window, Writer,
@@ -7,12 +7,11 @@ use super::{
 };
 use crate::lease::Lease;
 
-/// Units times microseconds have more digits than a double holds, or 64 bits, where quota and window are both large:
-/// they are multiplied in 128 bits here, and in parts in the script.
+/// Units times microseconds can exceed doubles and 64 bits, so they are multiplied in 128 bits here, and in halves in
+/// the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlidingCounter(pub(crate) Window);
 
-/// Units counted in two windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Windows {
     pub(crate) previous: u64,
@@ -24,7 +23,6 @@ impl SlidingCounter {
         Self(Window::new(quota, window_secs))
     }
 
-    /// The windows as seen from now.
     pub(crate) fn rolled(&self, windows: Windows, times: Times) -> Windows {
         let (start, its_start) = (self.0.start(times.now), self.0.start(times.last));
         let (previous, current) = if its_start == start {
@@ -40,23 +38,21 @@ impl SlidingCounter {
         }
     }
 
-    /// The weight of so many units during a whole window.
     fn weight_of(&self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.0.micros)
     }
 
-    /// The weight of the last window's count: the overlap shrinks by one each microsecond.
+    /// The overlap shrinks by one per microsecond.
     fn overlapping(&self, previous: u64, now: u64) -> u128 {
         u128::from(previous) * u128::from(self.0.left(now))
     }
 
-    /// The used weight.
     fn weight(&self, windows: Windows, now: u64) -> u128 {
         self.overlapping(windows.previous, now)
             .saturating_add(self.weight_of(windows.current))
     }
 
-    /// Microseconds after the start of a window when `count` of the window before weighs at most `room` units.
+    /// Microseconds from the start of a window until `count` of the previous window weighs at most `room` units.
     fn micros_until_overlap(&self, count: u64, room: u64) -> u64 {
         let window = u128::from(self.0.micros);
         let overlap = self
@@ -67,7 +63,7 @@ impl SlidingCounter {
         (window - overlap) as u64
     }
 
-    /// The moment from which nothing of the windows of `last` counts any more.
+    /// From this time on, nothing of the windows at `last` counts.
     fn empty_from(&self, windows: Windows, last: u64) -> u64 {
         let from_start = match windows {
             Windows { current: 1.., .. } => 2 * self.0.micros,
@@ -155,8 +151,8 @@ impl Arithmetic for SlidingCounter {
         (left / u128::from(self.0.micros)) as u64
     }
 
-    /// Until the window ends, or longer if that would invite a client to more than twice the rate; with nothing left,
-    /// until the next unit.
+    /// Until the window ends, or longer, so that clients are not invited to exceed twice the rate. If no unit remains,
+    /// until the next one.
     fn reset(&self, windows: Windows, now: u64) -> Option<u64> {
         Some(match self.remaining(windows, now) {
             0 => self.wait(windows, now, 1).unwrap_or(0),
@@ -175,8 +171,8 @@ impl Arithmetic for SlidingCounter {
             return Some(0);
         }
         let start = self.0.start(now);
-        // The end of this window at the latest, if this window's own count leaves room for it; else within the next,
-        // in which this window is the previous one.
+        // At the latest at the end of this window, if its own count leaves room. Otherwise, in the next window, where
+        // this window is the previous one.
         let passes_at = match left.checked_sub(windows.current) {
             Some(room) => start + self.micros_until_overlap(windows.previous, room),
             None => start + self.0.micros + self.micros_until_overlap(windows.current, left),
@@ -215,7 +211,7 @@ mod tests {
         let counter = SlidingCounter::new(10, 60);
         // 10 × overlap + 1 ≤ 10 at a tenth of the window.
         assert_eq!(counter.wait(windows(10, 0), MINUTE, 1), Some(MINUTE / 10));
-        // This window is full: it has to become the last one and lose a tenth of its weight.
+        // This window is full: it must become the previous one and lose a tenth of its weight.
         assert_eq!(counter.wait(windows(0, 10), MINUTE, 1), Some(MINUTE + MINUTE / 10));
         assert_eq!(counter.wait(windows(0, 10), MINUTE, 10), Some(2 * MINUTE));
         assert_eq!(counter.wait(windows(0, 0), MINUTE, 11), None);
@@ -226,7 +222,7 @@ mod tests {
         let (quota, window) = (999_999_999_999_999, 1_000_000_000);
         let counter = SlidingCounter::new(quota, window);
         let now = 3 * counter.0.micros + 1;
-        // A microsecond of this window is one unit, less a part of it.
+        // A microsecond of this window is slightly less than one unit.
         assert_eq!(counter.remaining(windows(quota, 0), now - 1), 0);
         assert_eq!(counter.remaining(windows(quota, 0), now), 0);
         assert_eq!(counter.remaining(windows(quota, 0), now + 1), 1);

@@ -1,32 +1,30 @@
-//! Sliding window log: keeps the moment of each request, and counts those of the last window exactly.
+//! Sliding window log: stores the time of each request, and counts the requests of the last window exactly.
 
 use std::collections::VecDeque;
 
 use super::{Arithmetic, Form, Late, Reader, Receipt, Times, Window, Writer};
 use crate::lease::Lease;
 
-/// The largest quota that a log may be chosen for: each unit may be an entry of its own.
+/// The maximum quota, because each unit may be a separate entry.
 pub(crate) const MAX_QUOTA: u64 = 10_000;
 
-/// A refund renumbers the entries that came later; beyond this number it is not made.
+/// A refund renumbers all later entries. Charges with more later entries are not refunded.
 const MAX_RENUMBERED: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlidingLog(pub(crate) Window);
 
-/// The reading of a log at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogReading {
     pub(crate) used: u64,
-    /// Microseconds until the charge that was asked for passes, or until the next unit is there if it never will; 0 if
-    /// that is now.
+    /// Microseconds until the requested charge passes, or until the next unit if it never fits; 0 if it passes now.
     pub(crate) wait: u64,
-    /// Microseconds until the oldest entry is out of the window; 0 if there is none.
+    /// Microseconds until the oldest entry leaves the window; 0 without entries.
     pub(crate) oldest_leaves: u64,
-    /// The same for the newest entry.
+    /// Microseconds until the newest entry leaves the window; 0 without entries.
     pub(crate) newest_leaves: u64,
-    /// The number of the newest entry, also of one that was given back. Where nothing of the window is used, a number that
-    /// no entry has had: a store may have dropped what is out of the window between this reading and its charge, or not.
+    /// The number of the newest entry, even if it was refunded. If nothing of the window is used, a number that no
+    /// entry has had, because a store may or may not have dropped expired entries between this reading and its charge.
     pub(crate) sequence: u64,
 }
 
@@ -40,7 +38,7 @@ impl SlidingLog {
         Ok(Self(Window::new(quota, window_secs)))
     }
 
-    /// A log that is asked for more than it ever lets pass answers for one unit.
+    /// A charge that never fits is read for one unit.
     fn answered(&self, asked: u64) -> u64 {
         if asked <= self.0.limit { asked } else { 1 }
     }
@@ -94,7 +92,7 @@ impl Arithmetic for SlidingLog {
         }
     }
 
-    /// Drops entries that are out of the window, and the one that was given back: the next number is above its own.
+    /// Drops entries outside the window, and a refunded last entry, because the new number is above it.
     fn charge(&self, log: &mut Box<Log>, now: u64, reading: LogReading, charge: u64, _lease: Option<Lease>) {
         if charge > 0 {
             log.0.drain(..log.first_counted(self, now));
@@ -111,7 +109,7 @@ impl Arithmetic for SlidingLog {
         }
     }
 
-    /// A log does not have the quota that was charged last. More than this policy ever leads to shows a larger one.
+    /// The quota of the last charge is unknown. A usage above this policy's bound implies a larger quota.
     fn believed(&self, reading: LogReading, late: Late<'_, Self>) -> u64 {
         let bound = match late.settling.0.bound {
             bound if reading.used > bound => 2 * MAX_QUOTA,
@@ -214,7 +212,7 @@ impl Arithmetic for SlidingLog {
         }
     }
 
-    /// The number of the charge's entry: the one after the newest that was there before.
+    /// The number of the charge's entry: one above the newest entry before.
     fn mark(reading: LogReading, _charge: u64) -> u64 {
         reading.sequence + 1
     }
@@ -223,7 +221,7 @@ impl Arithmetic for SlidingLog {
         self.0.limit.saturating_sub(reading.used)
     }
 
-    /// Until the oldest entry leaves, or longer if that would invite a client to more than twice the rate.
+    /// Until the oldest entry leaves, or longer, so that clients are not invited to exceed twice the rate.
     fn reset(&self, reading: LogReading, now: u64) -> Option<u64> {
         let remaining = self.remaining(reading, now);
         let natural = match reading {
@@ -257,12 +255,13 @@ impl Arithmetic for SlidingLog {
         (certain, shown.max(certain))
     }
 
-    /// It is not known when more than one unit leaves the log.
+    /// The time at which more than one unit leaves is unknown.
     fn predicts(&self, reading: LogReading, asked: u64) -> bool {
         reading.used + asked == self.0.limit + 1
     }
 
-    /// Once units have left the log, their number is unknown. Soon after the first of them only one request asks.
+    /// Once units have left, their number is unknown. Shortly after the first of them, only one request calls the
+    /// store.
     fn predict(&self, reading: LogReading, _now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<LogReading> {
         let first_leaves = reading.wait.max(reading.oldest_leaves);
         let is_known = elapsed < reading.oldest_leaves;
@@ -280,23 +279,23 @@ impl Arithmetic for SlidingLog {
     }
 }
 
-/// One request, or one charge that was known late.
+/// One request, or one late charge.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: u64,
     sequence: u64,
-    /// Units of all entries up to this one; differences of it say what any stretch of the log has used.
+    /// Units of all entries up to this one. Differences are the usage of any part of the log.
     total: u64,
     cost: u64,
 }
 
-/// The entries, oldest first. The last one stays when all of it is given back, until the next charge: should its charge be
-/// given back twice, no other entry of the same microsecond must have its number.
+/// Oldest entries first. The last entry is kept after a full refund, until the next charge. Otherwise, another entry of
+/// the same microsecond could get its number, and a second refund would refund that entry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(VecDeque<Entry>);
 
 impl Log {
-    /// Returns the newest entry of which anything is left.
+    /// Ignores refunded entries.
     fn newest(&self) -> Option<&Entry> {
         self.0.iter().rev().find(|entry| entry.cost > 0)
     }
@@ -350,7 +349,7 @@ mod tests {
             [1, 3, 4, 6, 7, 10].map(wait),
             [0, 0, 5, 5, 9, 9].map(|at| at + MINUTE - 10)
         );
-        // A charge that never passes is told when the next unit is there.
+        // For a charge that never fits, this is the wait for the next unit.
         assert_eq!(wait(11), wait(1));
     }
 

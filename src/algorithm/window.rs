@@ -1,4 +1,4 @@
-//! A quota per window: the numbers that all window algorithms have in common.
+//! The numbers that all window algorithms share.
 
 use super::{Reader, Writer};
 
@@ -7,14 +7,14 @@ pub(crate) struct Window {
     pub(crate) micros: u64,
     /// Units per window.
     pub(crate) limit: u64,
-    /// The highest count that a late charge leads to: twice the limit.
+    /// The maximum count after a late charge: twice the limit.
     pub(crate) bound: u64,
 }
 
-/// Larger than any count that charges lead to. Products with it are exact in the script.
+/// Larger than any count of charges. Products with it are exact in the script.
 pub(super) const MAX_COUNT: u64 = 1 << 51;
 
-/// Returns the part of a late charge that counts. A stored count carries the magnitude of the quota that was charged last.
+/// The part of a late charge to apply. A stored count contains the magnitude of the quota that was charged last.
 pub(super) fn believed(used: u64, charge: u64, bound: u64, limit: u64) -> u64 {
     let magnitude = limit.checked_ilog2().map_or(0, |exponent| 2 << exponent);
     charge.min(bound.max(magnitude).saturating_sub(used))
@@ -29,23 +29,21 @@ impl Window {
         }
     }
 
-    /// The start of the window of a moment. Windows begin at whole multiples of their length since the Unix epoch.
+    /// Windows start at multiples of their length since the Unix epoch.
     pub(super) fn start(&self, moment: u64) -> u64 {
         moment - moment % self.micros
     }
 
-    /// The time until the window of a moment ends.
     pub(super) fn left(&self, moment: u64) -> u64 {
         self.micros - moment % self.micros
     }
 
-    /// The count after a charge.
     #[inline]
     pub(super) fn charged(&self, used: u64, charge: u64) -> u64 {
         used.saturating_add(charge).min(self.bound.max(used))
     }
 
-    /// The time in which this many units are no more than twice the rate.
+    /// The time in which `units` correspond to at most twice the rate.
     pub(super) fn least_time_for(&self, units: u64) -> u64 {
         let micros = (u128::from(units) * u128::from(self.micros)).div_ceil(2 * u128::from(self.limit));
         u64::try_from(micros).unwrap_or(u64::MAX)
