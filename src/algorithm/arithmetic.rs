@@ -6,8 +6,8 @@ use crate::{
     lease::{Lease, LeaseId},
 };
 
-/// Microseconds. If the clock of a server steps back by at most this, the time of a partition stands still until the
-/// clock catches up. Otherwise, each step over a window boundary would grant the quota again.
+/// Microseconds. If the clock of a server steps back by at most this, the time of a partition is frozen until the clock
+/// catches up. Otherwise, each step over a window boundary would grant the quota again.
 pub(crate) const MAX_CLOCK_STEP: u64 = 5_000_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) struct Moment {
     /// The microseconds by which `now` is ahead of its server's clock, which has stepped back.
     pub(crate) ahead: u32,
     /// Identifies a life of the partition's numeric states, from the first charge until they are empty, reset or lost.
-    /// A charge to one birth is not refunded to another.
+    /// Charges to one birth are not refunded to another.
     pub(crate) birth: u32,
 }
 
@@ -98,7 +98,7 @@ pub(crate) trait Arithmetic: Copy {
     fn charge(&self, state: &mut Self::State, now: u64, reading: Self::Reading, charge: u64, lease: Option<Lease>);
 
     /// Returns the part of a late charge to apply, in the numbers of the state. The charge is in the numbers of the
-    /// settling policy. It can lead to at most twice the larger quota of both policies.
+    /// settling policy. The usage afterwards is at most twice the larger quota of both policies.
     fn believed(&self, reading: Self::Reading, late: Late<'_, Self>) -> u64;
 
     /// `refund` is in the numbers of the settling policy, and `state` must be advanced to `now`.
@@ -123,7 +123,7 @@ pub(crate) trait Arithmetic: Copy {
         self
     }
 
-    /// From this time on, the state equals that of a policy that was never charged.
+    /// From this time on, the state equals the default.
     fn empty_at(&self, state: &Self::State, last: u64) -> u64;
 
     /// Writes the policy's numbers and the state, for a ledger.

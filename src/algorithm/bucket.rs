@@ -37,7 +37,7 @@ impl Bucket {
         let most = (EXACT - 1) / capacity;
         if weight > most {
             (drain, weight) = slower_rate(drain, weight, most);
-            // One part in a million is less than the clocks of two computers differ.
+            // A millionth is less than the difference between the clocks of two computers.
             let slowed =
                 (u128::from(drain) * u128::from(window) * 1_000_000) < u128::from(quota) * u128::from(weight) * 999_999;
             if slowed {
@@ -73,7 +73,7 @@ impl Bucket {
                 "burst capacity {capacity} is above the quota {quota}, which a strict token bucket never exceeds"
             ));
         }
-        // One more, because the last unit is refilled exactly when the window has passed.
+        // Plus one, because the last unit is refilled exactly when the window has passed.
         Self::token(quota - capacity + 1, window_secs, capacity)
     }
 

@@ -2,10 +2,10 @@ use super::{Counter, Form, State, Times};
 
 /// Eviction priority: how much a caller would gain if this state were evicted.
 ///
-/// It is the used share of the quota, so that policies with large quotas do not displace others: a caller that has used
-/// nine of ten units per day gains more than one that has used fifty of a thousand per second. The share is rounded to
-/// steps, because it shrinks over time: a bucket that was exhausted a while ago should rank above one that holds a
-/// single unit per second and was just exhausted by one request.
+/// The used share of the quota counts, so that policies with large quotas do not displace others: a caller that has
+/// used nine of ten units per day gains more than one that has used fifty of a thousand per second. The share is
+/// rounded to steps, because it shrinks over time: a bucket that was exhausted a while ago should rank above one that
+/// holds a single unit per second and was just exhausted by one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EvictionPriority {
     /// Used eighths of the quota, rounded up, or [`Self::HELD`].

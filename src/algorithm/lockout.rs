@@ -15,7 +15,7 @@ impl Lockout {
     pub(crate) fn new(secs: u64) -> Self {
         Self {
             micros: secs * 1_000_000,
-            // Exhausted while the lockout lasts, so that its eviction priority is that of an exhausted quota.
+            // Exhausted while the lockout lasts, with the eviction priority of an exhausted quota.
             counter: Counter::Bucket(Bucket {
                 weight: 1,
                 drain: 1,

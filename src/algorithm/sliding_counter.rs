@@ -211,7 +211,7 @@ mod tests {
         let counter = SlidingCounter::new(10, 60);
         // 10 × overlap + 1 ≤ 10 at a tenth of the window.
         assert_eq!(counter.wait(windows(10, 0), MINUTE, 1), Some(MINUTE / 10));
-        // This window is full: it must become the previous one and lose a tenth of its weight.
+        // This window is full: as the previous window, its weight must decrease by a tenth.
         assert_eq!(counter.wait(windows(0, 10), MINUTE, 1), Some(MINUTE + MINUTE / 10));
         assert_eq!(counter.wait(windows(0, 10), MINUTE, 10), Some(2 * MINUTE));
         assert_eq!(counter.wait(windows(0, 0), MINUTE, 11), None);

@@ -279,7 +279,7 @@ impl Arithmetic for SlidingLog {
     }
 }
 
-/// One request, or one late charge.
+/// A request or a late charge.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: u64,

@@ -135,7 +135,7 @@ impl Measurement {
 
     /// Returns `true` if the plan fits.
     ///
-    /// All of its charges are then made, except those of [shadow](crate::QuotaPolicy::shadow) policies that do not fit.
+    /// Then all charges are made, except for [shadow](crate::QuotaPolicy::shadow) policies whose charge does not fit.
     /// Otherwise, nothing is charged. A [peek](crate::Store::peek) never charges.
     #[inline]
     pub fn is_allowed(&self) -> bool {

@@ -491,7 +491,7 @@ impl Decision {
     /// or can never pass because its cost exceeds a capacity or a quota is 0.
     ///
     /// The wait is an estimate of 1 s for concurrency limits, whose slots can be released at any time, and for a layer
-    /// that fails closed, because the circuit breaker will have probed the store by then.
+    /// that fails closed, whose circuit breaker probes the store within that time.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.outcome {
             Outcome::FailedClosed => return Some(Duration::from_secs(1)),

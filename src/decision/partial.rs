@@ -10,8 +10,8 @@ impl Plan {
     ///
     /// The store grants at least one unit and at most the cost, in one atomic step. An example is a batch worker that
     /// takes as many jobs as its quota allows. The grant acquires one slot of each
-    /// [concurrency limit](crate::QuotaPolicy::concurrent), whatever its size, and bytes of content are charged as
-    /// planned.
+    /// [concurrency limit](crate::QuotaPolicy::concurrent), independent of its size, and bytes of content are charged
+    /// as planned.
     ///
     /// If no unit remains, the plan is rejected, and [`retry_after`](crate::Decision::retry_after) is the time until
     /// one unit is admitted. [Shadow](crate::QuotaPolicy::shadow) policies do not reduce a grant: a plan of shadow
@@ -52,7 +52,7 @@ impl Plan {
         Ok(self.in_mode(mode))
     }
 
-    /// The plan to read first. It costs none of the divisible units.
+    /// The plan to read first. Divisible units cost nothing here.
     pub(crate) fn without_parts(&self) -> Self {
         self.costing(0)
     }

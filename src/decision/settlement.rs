@@ -18,9 +18,9 @@ use crate::{
 /// The layer settles its decisions automatically. If you use a store directly, every allowed decision can be settled,
 /// and must be settled if it holds a slot of a [concurrency limit](crate::QuotaPolicy::concurrent).
 ///
-/// A decision can be settled once: further settlements are [empty](Self::is_empty) and change nothing. Settlements of
-/// clones are empty too, and so are those of decisions that a layer puts into extensions, because the layer settles
-/// them. If a settlement is dropped or the store fails to apply it, the charge stays as it is.
+/// A decision can be settled once: further settlements are [empty](Self::is_empty) and change nothing. Clones of a
+/// decision, and decisions that a layer inserts into extensions, have empty settlements too; the layer settles the
+/// original. If a settlement is dropped or the store fails to apply it, the charge stays as it is.
 ///
 /// A late charge is never rejected, but it overdraws a policy by at most its capacity, however much usage is reported.
 /// If the policy has changed since the decision, the settlement applies its own difference and nothing else: units
@@ -164,7 +164,7 @@ impl Settlement {
         Self::of(decision, actual, Free::All)
     }
 
-    /// The request was cancelled before it was forwarded: it stays charged, and its slots are released. Its announced
+    /// The request was cancelled before it was forwarded: the charge is kept, and its slots are released. Its announced
     /// bytes were never sent.
     pub(crate) fn cancelled(decision: &Decision) -> Self {
         let asked_for = Costs {

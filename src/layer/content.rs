@@ -19,8 +19,8 @@ use crate::{limiter::OpenCharge, sync::mutex::Mutex};
 ///
 /// For policies that count the [content of requests](crate::Direction::Request). Add it *outside* the
 /// [`RateLimitLayer`](crate::RateLimitLayer), which cannot change the type of request bodies. Without this layer, a
-/// request is charged its `Content-Length`, or one byte if it has none. With it, a request is charged the bytes that
-/// were read, whatever length was announced.
+/// request is charged its `Content-Length`, or one byte if it has none. With this layer, a request is charged the bytes
+/// that were read, even if another length was announced.
 ///
 /// The layer neither reads ahead nor delays requests. Bytes of a body that is never read are not counted, even if an
 /// inner layer rejects the request.

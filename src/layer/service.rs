@@ -19,7 +19,7 @@ use crate::{
 
 /// The service of [`RateLimitLayer`](crate::RateLimitLayer): forwards a request to `S` if its policies admit it.
 ///
-/// Ready when `S` is ready. Rejections are responses, so the error type is that of `S`. Clones share their limits.
+/// Ready when `S` is ready. Rejections are responses, and the error type is `S::Error`. Clones share their limits.
 ///
 /// ```
 /// use std::convert::Infallible;

@@ -7,7 +7,7 @@ pub(super) struct Entry<'a> {
     pub(super) is_shadow: bool,
 }
 
-/// The states of policies, in their order, then those of their lockouts.
+/// The states of policies, in their order, followed by their lockouts.
 pub(super) fn entries(policies: &[Policy]) -> impl Iterator<Item = Entry<'_>> {
     let own = policies.iter().map(|policy| Entry {
         id: policy.id(),

@@ -6,8 +6,8 @@
 //! another writer was faster.
 //!
 //! The bytes begin with a version. Bytes that no ledger has written, or that a newer version has written, are ignored.
-//! A ledger performs no I/O and never waits. It does not check transactions: if two writers overwrite each other,
-//! charges are lost.
+//! A ledger performs no I/O and never waits. Transactions are not checked: if two writers overwrite each other, charges
+//! are lost.
 //!
 //! The following store uses a key-value map with compare-and-set, and passes
 //! [`check_store`](crate::test_util::check_store) with all algorithms:

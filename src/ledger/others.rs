@@ -4,7 +4,7 @@ use crate::{
 };
 
 /// States of policies that the last charge of a partition did not have: of another tier, or of an older or newer
-/// configuration. They drain by their own rules, and are kept until they are empty.
+/// configuration. These states drain by their own rules, and are kept until they are empty.
 #[derive(Clone, Debug)]
 pub(super) struct Others {
     pub(super) at: Timestamp,
@@ -62,7 +62,7 @@ impl Others {
 
     /// Moves numeric states to `now`, with the values that they had at the last charge.
     pub(super) fn rebase(&mut self, last: Timestamp, now: Timestamp) {
-        // They have advanced until the last charge, although no write shows it.
+        // Implicitly, these states have advanced until the last charge.
         let times = times(self.at, last);
         for UnknownEntry { counter, state, .. } in &mut self.states {
             counter.advance(state, times);

@@ -37,7 +37,7 @@ pub(crate) struct Found {
     pub(crate) fits: bool,
 }
 
-/// A bucket that was written with other numbers than those of a policy.
+/// A bucket that was written with other numbers than its policy has.
 struct Change {
     id: u32,
     own: Bucket,
@@ -158,8 +158,8 @@ impl PartitionState {
         })
     }
 
-    /// Returns `true` if this step charges and the plan fits. The policies must be those of the last charge, which is
-    /// the usual case.
+    /// Returns `true` if this step charges and the plan fits. The policies must equal the policies of the last charge,
+    /// which is the usual case.
     #[inline]
     fn charge(&mut self, found: Found, reads: &[Read], plan: PartPlan<'_>, step: Step) -> bool {
         let (Step::Charge(lease), true) = (step, found.fits && plan.is_charged()) else {
@@ -246,8 +246,8 @@ impl PartitionState {
         self.at = now;
     }
 
-    /// Settles charges of policies other than those of the last charge. Each state keeps its numbers: its rate is that
-    /// of the last charge, and an older, smaller quota must not hide the usage of a larger one.
+    /// Settles charges of policies that were not in the last charge. Each state keeps its numbers and thereby the rate
+    /// of the last charge: an older, smaller quota must not hide the usage of a larger one.
     fn settle_apart(&mut self, now: Timestamp, settlement: PartSettlement<'_>, settle: &Settle, call: u32) {
         let mut states = self.advanced(now);
         let is_used = states.iter().any(|foreign| foreign.counter.form() == Form::Numbers);
@@ -292,7 +292,7 @@ impl PartitionState {
         self.scatter(now, states);
     }
 
-    /// The states of shadow policies that would have rejected. They keep their numbers, as after a rejection.
+    /// The states of shadow policies that would have rejected. Such states keep their numbers, as after a rejection.
     fn kept_by_shadows(
         &self,
         now: Timestamp,
@@ -432,10 +432,10 @@ impl PartitionState {
             .collect()
     }
 
-    /// The time of the partition. It stands still while the clock is at most a few seconds behind the last write.
+    /// The time of the partition. This time is frozen while the clock is at most a few seconds behind the last write.
     /// Writes from further in the future count as made now: their usage is neither refunded nor kept for longer.
     ///
-    /// Of logs, only those of these policies count, as in Redis, where each log is a separate key.
+    /// Logs of other policies are ignored, as in Redis, where each log is a separate key.
     #[inline]
     fn time(&mut self, clock: Timestamp, policies: &PolicySet) -> Timestamp {
         if clock >= self.at && !policies.traits().has_logs {
@@ -486,7 +486,7 @@ impl PartitionState {
         own.all(|(policy, state)| policy.counter().empty_at(state, last) <= now)
     }
 
-    /// From this time on, the state equals that of an unused partition.
+    /// From this time on, the state is equivalent to an unused partition.
     pub(crate) fn empty_at(&self) -> Timestamp {
         let states = self.kept();
         let empty_at = states.map(|kept| kept.counter.empty_at(kept.state, kept.at.as_micros()));

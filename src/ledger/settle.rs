@@ -14,8 +14,7 @@ pub(super) struct Settle {
 }
 
 impl Settle {
-    /// Settles one policy and its lockout. `counter` is the one of the state. Returns `true` if anything was used
-    /// before.
+    /// Settles one policy and its lockout. `counter` belongs to `state`. Returns `true` if anything was used before.
     pub(super) fn change(
         &self,
         adjustment: &Adjustment<'_>,

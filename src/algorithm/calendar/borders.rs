@@ -66,7 +66,7 @@ impl Borders {
     fn from<const COUNT: usize>(&self, moment: u64, before: usize) -> [u64; COUNT] {
         let span = (moment / SECOND / SPAN).min(SPANS - 1);
         let borders = self.spans[span as usize].get_or_init(|| self.compute(span));
-        // The first boundary is that of 1970, or one before the span.
+        // The first boundary is at 1970 or before the span.
         let own = borders.partition_point(|border| *border <= moment).saturating_sub(1);
         std::array::from_fn(|index| match (own + index).checked_sub(before) {
             Some(index) => borders.get(index).copied().unwrap_or(u64::MAX),

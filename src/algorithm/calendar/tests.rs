@@ -241,7 +241,7 @@ fn a_count_of_this_window_holds_and_one_of_the_window_before_does_not() {
 fn a_window_that_another_instance_has_begun_goes_on_across_this_ones_border() {
     let written = ("2026-11-22T23:00:00Z", 7);
     let (early, own) = ("2026-11-22T23:00:00Z".to_owned(), "2026-11-23T00:00:00Z".to_owned());
-    // It has started the next day, so this instance continues that day,
+    // The other instance has started the next day, so this instance continues that day,
     assert_eq!(
         read(written, "2026-11-22T23:00:00Z", "2026-11-22T23:30:00Z"),
         (7, early)

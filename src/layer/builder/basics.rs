@@ -125,7 +125,7 @@ impl RateLimitLayerBuilder {
 
     /// Sets the response to rejected requests. Default: [`Rejection::to_response`].
     ///
-    /// The closure runs on the request's task and must not block. It sets the status and the body. `RateLimit`,
+    /// The closure sets the status and the body. It runs on the request's task and must not block. `RateLimit`,
     /// `RateLimit-Policy` and `Retry-After` are then added, unless the response has a later `Retry-After`. A
     /// `Cache-Control` of the response is kept; without one, a response that caches may store by default because of its
     /// status gets `no-store`.

@@ -40,8 +40,8 @@ impl RateLimitLayerBuilder {
     /// Inserts the [`Decision`](crate::Decision) into the extensions of each forwarded request.
     ///
     /// The inner service can use it to report the remaining quota. axum handlers can take a `Decision` as an argument.
-    /// If layers are nested, the decision of the innermost one is available. It shows the remaining units at the time
-    /// of the decision, even if the [actual cost](Self::actual_cost) differs.
+    /// If layers are nested, the decision of the innermost one is available. The remaining units are from the time of
+    /// the decision, even if the [actual cost](Self::actual_cost) differs.
     ///
     /// Costs a copy of the decision per request: two allocations of about 600 bytes in total. Default: off.
     ///
@@ -82,7 +82,7 @@ impl RateLimitLayerBuilder {
     /// Layers on a store [for tests](crate::StoreTraits::for_tests) always insert it.
     ///
     /// If layers are nested, a rejection by an inner layer is kept; otherwise, the decision of the outermost layer with
-    /// this setting is available. It shows the charge when the response begins, including the
+    /// this setting is available. The charge is from the time when the response begins, including the
     /// [actual cost](Self::actual_cost).
     ///
     /// Usually costs three allocations per response, and keeps the decision's allocation of about 500 bytes alive.

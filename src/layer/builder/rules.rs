@@ -7,9 +7,9 @@ use crate::{error::ConfigErrorKind, layer::cost::ExpectedCost, policy::UnitName,
 impl RateLimitLayerBuilder {
     /// Adds policies or tiers from outside the program, such as a file.
     ///
-    /// They are combined with [`policy`](Self::policy) and [`tiers`](Self::tiers): policies in call order, tiers of the
-    /// rules before those of `Tiers`. Rules with tiers require `tiers`, which selects the tier of a request, and cannot
-    /// be combined with policies. A [`RulesHandle`](crate::RulesHandle) replaces all of them.
+    /// Rules are combined with [`policy`](Self::policy) and [`tiers`](Self::tiers): policies in call order, and tiers
+    /// of the rules first. Rules with tiers require `tiers`, which selects the tier of a request, and cannot be
+    /// combined with policies. A [`RulesHandle`](crate::RulesHandle) replaces all of them.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -100,9 +100,9 @@ impl RateLimitLayerBuilder {
     /// amount above the capacity of the policy is rejected without `Retry-After`. A request with a `cost` of 0 is not
     /// charged in any unit.
     ///
-    /// The closure is called once per request with a policy that counts the unit, and must not block. It cannot read
-    /// the body. If the estimate depends on the body, let a middleware outside the layer read the body and insert the
-    /// estimate as an extension, as in the [guide](crate::guide#tokens).
+    /// The closure is called once per request with a policy that counts the unit, and must not block. The closure
+    /// cannot read the body. If the estimate depends on the body, let a middleware outside the layer read the body and
+    /// insert the estimate as an extension, as in the [guide](crate::guide#tokens).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -147,10 +147,10 @@ impl RateLimitLayerBuilder {
     /// must not block. [`ActualCost`](crate::ActualCost) in the response takes precedence. To count only failed logins,
     /// charge 1 and refund it on success, so that concurrent attempts cannot exceed the limit.
     ///
-    /// The closure also runs for rejections by an inner [`RateLimitLayer`](crate::RateLimitLayer). They stay charged by
-    /// default, so that a client over the inner limit also exhausts this one. A closure that refunds statuses other
-    /// than success, such as 5xx, should leave rejections charged, as in the second example: a rejection has its
-    /// [`Decision`](crate::Decision) in `response.extensions`, with an outcome that is not
+    /// The closure also runs for rejections by an inner [`RateLimitLayer`](crate::RateLimitLayer). By default,
+    /// rejections stay charged, so that a client over the inner limit also exhausts this one. A closure that refunds
+    /// statuses other than success, such as 5xx, should leave rejections charged, as in the second example: a rejection
+    /// has its [`Decision`](crate::Decision) in `response.extensions`, with an outcome that is not
     /// [admitted](crate::Outcome::is_admitted). gRPC responses have status 200 even if the call has failed.
     ///
     /// A refund adds only units that the policy has not refilled since, and is possible within one window after the

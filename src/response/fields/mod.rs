@@ -18,15 +18,16 @@ use crate::{
 ///
 /// Default: [`draft11`](Self::draft11), that is `RateLimit` and `RateLimit-Policy` on every response with a decision,
 /// with all policies that are not [hidden](crate::QuotaPolicy::hidden). Every rejection also has a `Retry-After`,
-/// whatever the settings.
+/// independent of these settings.
 ///
-/// Settings change the fields, not the enforcement, and never overstate the quota: they only lower the remaining units
-/// and lengthen waits. Fields of an inner service are merged as described in [`merge_into`](crate::fields::merge_into).
+/// Settings change the fields, not the enforcement, and never overstate the quota: remaining units are only lowered,
+/// and waits only lengthened. Fields of an inner service are merged as described in
+/// [`merge_into`](crate::fields::merge_into).
 ///
 /// | requirement | use |
 /// |---|---|
 /// | clients of the drafts up to 06 | [`draft06`](Self::draft06), or [`with_draft06_limit`](Self::with_draft06_limit) in addition to draft-11 |
-/// | clients of draft-07, such as those of express-rate-limit and hono-rate-limiter | [`draft07`](Self::draft07) |
+/// | clients of draft-07, for example of express-rate-limit or hono-rate-limiter | [`draft07`](Self::draft07) |
 /// | clients that only support `X-RateLimit-*` | [`legacy`](Self::legacy) |
 /// | no fields, or custom fields | [`none`](Self::none), [`with_extra_fields`](Self::with_extra_fields) |
 /// | short responses | [`tightest_only`](Self::tightest_only), [`emit_when`](Self::emit_when), [`without_policies`](Self::without_policies) |
@@ -552,7 +553,7 @@ impl ResponseFields {
     /// Adds custom fields to each response with a decision.
     ///
     /// `extra` is called even if [`emit_when`](Self::emit_when) or [`none`](Self::none) omits the fields of the layer.
-    /// It must not block.
+    /// The closure must not block.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -700,7 +701,7 @@ mod tests {
         let per =
             |name: &'static str, quota, seconds| vec![QuotaPolicy::new(name, quota, Duration::from_secs(seconds))];
         let micros = Duration::from_micros;
-        // One remains, at a rate of one per seven seconds.
+        // A single unit remains, at a rate of one per seven seconds.
         let default = vec![QuotaPolicy::new("default", 1, Duration::from_secs(7)).with_burst_capacity(2)];
         assert_eq!(limits_of(default, 0, Duration::ZERO), r#""default";r=1;t=7"#);
         assert_eq!(

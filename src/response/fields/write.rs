@@ -83,7 +83,7 @@ impl ResponseFields {
         let wait = self.ask_to_wait(seconds, response.headers_mut());
         let is_about_policies = decision.now().is_some() || decision.outcome() == Outcome::Overloaded;
         if is_about_policies && self.is_due(decision) {
-            // Clients should not delay the request that a redirect asks for.
+            // Clients should not delay the redirected request.
             let is_quiet = is_redirect(response.status()) && self.is_low(decision);
             let report = Report {
                 settings: self,
@@ -95,7 +95,7 @@ impl ResponseFields {
             if let Some(prepared) = prepared {
                 prepared.write(response, &report);
             } else if let Some(unprepared) = self.unprepared() {
-                // A store can decide with policies of its own.
+                // A store can decide with custom policies.
                 unprepared.write(response, &report);
             }
         }

@@ -12,8 +12,8 @@ use crate::decision::{Decision, Outcome};
 
 /// A rejected request, from which custom responses are made.
 ///
-/// Passed to the closure of [`RateLimitLayerBuilder::respond_with`](crate::RateLimitLayerBuilder::respond_with). It
-/// provides the reason for the rejection and the default response, but cannot admit the request.
+/// Passed to the closure of [`RateLimitLayerBuilder::respond_with`](crate::RateLimitLayerBuilder::respond_with).
+/// Provides the reason for the rejection and the default response, but cannot admit the request.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -313,7 +313,7 @@ impl Responder {
     /// Prevents caches from storing the response.
     pub(crate) fn respond(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
         let mut response = (self.0)(rejection);
-        // Caches do not store responses to POST unless told to.
+        // By default, caches do not store responses to POST.
         let is_call = rejection.is_grpc() && rejection.request.method == Method::POST;
         if is_cacheable(response.status()) && !is_call && !response.headers().contains_key(header::CACHE_CONTROL) {
             let no_store = HeaderValue::from_static("no-store");

@@ -13,7 +13,7 @@ pub(crate) enum ProblemType {
     Forbidden,
     QuotaExceeded,
     TemporaryReducedCapacity,
-    /// The client is blocked, but is not told so.
+    /// The client is blocked, without being informed.
     TooManyRequests,
 }
 
