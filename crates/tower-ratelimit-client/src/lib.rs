@@ -1,9 +1,9 @@
 //! A Tower layer for HTTP clients that obeys the rate limits of servers.
 //!
-//! [`ClientLayer`] wraps the service that sends requests. It reads `RateLimit`, `RateLimit-Policy` and `Retry-After` of
-//! each response, in any [dialect](ratelimit_fields::Dialect), and holds requests back while their server has nothing left
-//! for them, so that they are not rejected. You want it for jobs with many requests to a server that limits them, be it
-//! one with `tower-quota` or another.
+//! [`ClientLayer`] wraps the service that sends requests. It parses the `RateLimit`, `RateLimit-Policy` and
+//! `Retry-After` header fields of each response, in any [dialect](ratelimit_fields::Dialect), and delays requests while
+//! the quota of their server is exhausted, so that they are not rejected. Use it for jobs that send many requests to a
+//! rate-limited server, whether or not that server uses `tower-quota`.
 //!
 //! ```
 //! use std::time::Duration;
@@ -32,50 +32,51 @@
 //!
 //! # Where it fits
 //!
-//! Around any `Service<Request<B>, Response = Response<R>>` that can be cloned, whatever `B`, `R` and its error are.
+//! The layer wraps any `Service<Request<B>, Response = Response<R>>` that implements `Clone`.
 //!
 //! - hyper-util: `ServiceBuilder::new().layer(ClientLayer::new()).service(client)`, with a
 //!   `hyper_util::client::legacy::Client`.
 //! - tonic: `HealthClient::new(ClientLayer::new().layer(channel))`, with a `tonic::transport::Channel`. All
-//!   requests through one channel are to one origin.
-//! - reqwest: its client has types of its own, so a `tower::service_fn` converts them:
+//!   requests of a channel have the same origin.
+//! - reqwest: its request and response types differ, so convert them in a `tower::service_fn`:
 //!   `client.execute(request.try_into()?).await.map(Response::from)`, where `request` is an
 //!   `http::Request<reqwest::Body>`.
 //!
-//! Put it *inside* of layers that make requests again after a failure, so that those wait, too; *inside* of a cache, so
-//! that only what goes to the server counts; and *outside* of connection pools and concurrency limits, which a request
-//! that waits then does not hold.
+//! Place the layer *inside* retry layers, so that retries wait as well; *inside* a cache, so that cache hits do not
+//! count; and *outside* connection pools and concurrency limits, so that waiting requests hold neither connections nor
+//! permits.
 //!
 //! # What it obeys
 //!
-//! | a server says | the client |
+//! | a server sends | the client |
 //! |---|---|
-//! | nothing | holds nothing back |
-//! | `r=5;t=10` | sends at most five in ten seconds, those on their way counted, until a later answer says more |
-//! | `r=0;t=10` | waits ten seconds, then lets one request at a time try, until an answer says what is left |
-//! | `r=0;t=10` of `content-bytes` or `concurrent-requests` | the same |
-//! | `r=5` of `concurrent-requests` | has at most five requests on their way at once |
-//! | several limits | obeys each of them, also where they are in two dialects |
-//! | `Retry-After`, seconds or a date | sends nothing until then, and forgets about `t`; then one at a time tries |
-//! | `t=1000000` | believes ten minutes: [`Caps`] |
-//! | something malformed | ignores that field |
-//! | something with an `Age` | ignores its `RateLimit` fields: they were true for another client, some time ago |
-//! | `X-RateLimit-*`, `anthropic-ratelimit-*` | reads it if a [`Profile`] says what it means at this origin |
+//! | nothing | does not delay requests |
+//! | `r=5;t=10` | sends at most five requests in ten seconds, those in flight included, until a later response reports more |
+//! | `r=0;t=10` | waits ten seconds, then sends one request at a time until a response reports remaining units |
+//! | `r=0;t=10` of `content-bytes` or `concurrent-requests` | does the same |
+//! | `r=5` of `concurrent-requests` | has at most five requests in flight |
+//! | several limits | obeys all of them, even if they use two dialects |
+//! | `Retry-After`, seconds or a date | sends nothing until then, whatever `t` is, then one request at a time |
+//! | `t=1000000` | waits at most ten minutes: see [`Caps`] |
+//! | a malformed field | ignores that field |
+//! | a nonzero `Age` | ignores the `RateLimit` fields, because a cache received them earlier, for another client |
+//! | `X-RateLimit-*`, `anthropic-ratelimit-*` | ignores them, unless the origin has a [`Profile`] that defines them |
 //!
-//! You choose how the client spends the remaining units: [`Strategy`]. [`Pacing`] has the rules in full; it is the part to make a
-//! client of your own with, one without Tower or without tokio.
+//! [`Strategy`] controls how the client spends the remaining units. [`Pacing`] documents the rules in full and
+//! implements them without Tower and Tokio.
 //!
 //! # What happens on failure
 //!
-//! A request whose turn does not come in time, or that finds too many waiting, fails with
-//! [`ClientError::Throttled`], which says until when. One whose service fails has that service's error. A rejection is a
-//! response as any other, unless [retries](ClientLayerBuilder::retries) are on. [`Problem`] reads what its content says.
+//! A request that would wait too long, or that would exceed the limit on waiting requests, fails with
+//! [`ClientError::Throttled`], which contains the time until a retry is useful. Errors of the inner service are
+//! returned as [`ClientError::Inner`]. A rejection is an ordinary response, unless
+//! [retries](ClientLayerBuilder::retries) are enabled; [`Problem`] parses its body.
 //!
 //! # Together with a limit of your own: a webhook sender
 //!
-//! A sender of webhooks has thousands of receivers, each with its own limits. The layer obeys those that a receiver reports. A
-//! `Limiter` of [`tower-quota`](https://docs.rs/tower-quota) adds a limit by origin, on a store that all instances share. A
-//! delivery that waits for too long fails, so that a queue can retry it later.
+//! A webhook sender has thousands of receivers, each with its own limits. The layer obeys the limits that a receiver
+//! reports. A `Limiter` of [`tower-quota`](https://docs.rs/tower-quota) adds a limit per origin in a store shared by
+//! all instances. A delivery that waits too long fails, so that a queue can retry it later.
 //!
 //! ```
 //! # use std::{convert::Infallible, error::Error, sync::atomic::{AtomicUsize, Ordering}};
@@ -109,11 +110,11 @@
 //!
 //! let polite = ClientLayer::builder()
 //!     .queue_timeout(Duration::from_secs(60)) // then the delivery fails with `ClientError::Throttled`
-//!     .retries(3, |body: &String| Some(body.clone())) // only after a rejection that says when
+//!     .retries(3, |body: &String| Some(body.clone())) // only after rejections with `Retry-After`
 //!     .build()?;
-//! let client = ServiceBuilder::new().layer(polite).service(http_client); // of hyper-util, say
+//! let client = ServiceBuilder::new().layer(polite).service(http_client); // for example, of hyper-util
 //!
-//! // At most 10 a second to each receiver, whatever it says, from all instances together.
+//! // At most 10 per second to each receiver from all instances together, even if the receiver sends no limits.
 //! let receivers = Limiter::builder(store)
 //!     .scope("webhooks")
 //!     .policy(QuotaPolicy::per_second("second", 10))
@@ -129,7 +130,7 @@
 //!     Ok::<_, Box<dyn Error>>(response.status())
 //! };
 //!
-//! // Twenty events at once for a receiver that allows two a second.
+//! // Twenty simultaneous events for a receiver that allows two per second.
 //! let events: Vec<_> = (0..20).map(|number| format!("event {number}")).collect();
 //! let deliveries = events.iter().map(|event| deliver("http://shop.example/hooks", event));
 //! for status in futures_util::future::join_all(deliveries).await {
@@ -142,18 +143,18 @@
 //!
 //! # Clocks
 //!
-//! Waits are measured by the clock of tokio's timers (`tokio::time::Instant`), so they need a runtime with time enabled, and
-//! tests can [pause](https://docs.rs/tokio/latest/tokio/time/fn.pause.html) them. [`Pacing`] has its
-//! moments from its caller. Only dates in responses without a `Date` field, and `Date` itself if it is
-//! [trusted](Caps::trust_dates), are compared with the wall clock: see [`wall_clock`](ClientLayerBuilder::wall_clock).
+//! Waits use Tokio timers (`tokio::time::Instant`), so they require a runtime with time enabled, and tests can
+//! [pause](https://docs.rs/tokio/latest/tokio/time/fn.pause.html) them. [`Pacing`] receives the time from its caller.
+//! The [`wall_clock`](ClientLayerBuilder::wall_clock) is used only for dates in responses without a `Date` field, and
+//! for `Date` itself if it is [trusted](Caps::trust_dates).
 //!
 //! # What it does not do
 //!
-//! It does not make rejections impossible: a server promises nothing, others may use the same quota, and requests may
-//! cost more than one unit. It bounds neither concurrency nor the rate of requests where servers say nothing. And other
-//! processes do not know what this one knows.
+//! The layer cannot prevent every rejection: remaining units are not guaranteed, other clients may share the quota, and
+//! requests may cost more than one unit. It limits neither the concurrency nor the rate of requests to servers that
+//! send no limits. Limits known to one process are not shared with others.
 //!
-//! The pace of its requests may identify a client to a server, although it hides its address.
+//! The timing of requests can identify a client to a server, even if the client hides its address.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod advice;
@@ -187,7 +188,7 @@ pub use self::{
     service::Client,
 };
 
-/// The programs of the README have to compile.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,5 +1,3 @@
-//! The state of one limit.
-
 use std::time::{Duration, Instant};
 
 use ratelimit_fields::Unit;
@@ -11,43 +9,41 @@ pub(super) struct Item {
     pub(super) name: Option<String>,
     pub(super) partition_key: Option<Vec<u8>>,
     pub(super) unit: Unit,
-    /// The quota that pacing assumes.
+    /// The server's quota, or else the most units that ever remained.
     quota: u64,
-    /// Requests that may still be sent before `until`. All that are on their way have been taken off. In other units, what
-    /// the server has said.
+    /// Requests that can still be sent before `until`, after those in flight. For other units, the server's last value.
     left: u64,
-    /// Requests for which nothing was left to take, since the limit was heard of.
+    /// Requests that were sent with `left` at 0 since the server last sent the limit.
     without: u64,
     until: Instant,
-    /// The moment of the next request by pacing.
+    /// The time of the next request according to pacing.
     next_at: Instant,
     pub(super) forget_at: Instant,
-    /// The last request when the limit was heard of.
+    /// The number of the last request when the server last sent the limit.
     heard_at: u64,
     lowest: Lowest,
 }
 
-/// The answers since the last request.
+/// The responses since the last request was sent.
 #[derive(Debug, Default)]
 struct Lowest {
-    /// The last request.
+    /// The number of the last request.
     last: u64,
     remaining: u64,
     answers: u64,
-    /// The request of the last of them: one answer can have a limit twice.
+    /// The request of the latest response, which counts once even if it contains the limit twice.
     number: u64,
 }
 
-/// The position of an answer among the others.
+/// The position of a response among the requests.
 pub(super) struct Answer {
     /// The number of its request.
     pub(super) number: u64,
     /// The number of the last request.
     pub(super) last: u64,
-    /// Requests that are on their way.
     pub(super) in_flight: u64,
-    /// Requests of which the server may not have known when it made the answer: all but those that were finished when
-    /// its request was sent.
+    /// Requests that the server may not have counted when it created the response: all but those that had finished when
+    /// the request was sent.
     pub(super) uncounted: u64,
 }
 
@@ -75,7 +71,7 @@ impl Item {
     const SHORTEST_MEMORY: Duration = Duration::from_secs(10);
     const LONGEST_MEMORY: Duration = Duration::from_secs(60);
 
-    /// A limit that is heard of for the first time; nothing if it does not say what is left.
+    /// Returns `None` if the limit has no remaining units or its name is too long.
     pub(super) fn new(limit: &Limit, answer: &Answer, now: Instant, until: Instant) -> Option<Self> {
         let remaining = limit.remaining?;
         let length = limit.name.as_ref().map_or(0, String::len) + limit.partition_key.as_ref().map_or(0, Vec::len);
@@ -99,15 +95,14 @@ impl Item {
         Some(item)
     }
 
-    /// The limit is heard of again.
     pub(super) fn observe(&mut self, limit: &Limit, answer: &Answer, now: Instant, until: Instant) {
         if let Some(unit) = &limit.unit {
             self.unit = unit.clone();
         }
         let Some(remaining) = limit.remaining else { return };
         self.quota = limit.quota.unwrap_or_else(|| self.quota.max(remaining));
-        // Only the answer to a request that was sent after the last answer came is newer for certain. Any other may
-        // lower what is left, and may not make it more.
+        // A response is certainly newer only if its request was sent after the previous response had arrived. Other
+        // responses can lower `left`, but not raise it.
         let is_newer = answer.number > self.heard_at;
         if self.counts_requests() {
             self.hear_of_requests(remaining, answer, is_newer);
@@ -128,12 +123,12 @@ impl Item {
             self.left = self.left.max(least);
         }
         if self.left > remaining {
-            // Another client uses the quota, too, or requests cost more than one unit.
+            // Another client shares the quota, or requests cost more than one unit.
             self.left = least.max(remaining.saturating_sub(answer.in_flight));
         }
     }
 
-    /// `Retry-After` wins over the window.
+    /// `Retry-After` takes precedence over the window.
     pub(super) fn end_at(&mut self, moment: Instant) {
         self.until = self.until.min(moment);
         self.next_at = self.next_at.min(moment);
@@ -153,9 +148,8 @@ impl Item {
         }
     }
 
-    /// A request was not sent after all.
     pub(super) fn give_back(&mut self, number: u64) {
-        // A number that the server has sent since then does not count this request.
+        // A value that the server has sent since then does not include this request.
         if number > self.heard_at && self.counts_requests() {
             match self.without.checked_sub(1) {
                 Some(without) => self.without = without,
@@ -164,7 +158,7 @@ impl Item {
         }
     }
 
-    /// Nothing is on its way, and so many requests were finished since the last one was sent.
+    /// Called without requests in flight; `finished` requests have finished since the last one was sent.
     pub(super) fn settle(&mut self, last: u64, finished: u64) {
         let all_have_told = self.lowest.last == last && self.lowest.answers == finished;
         if all_have_told && self.counts_requests() {
@@ -172,7 +166,7 @@ impl Item {
         }
     }
 
-    /// The moment at which this limit allows the next request, by time alone; `now` if it does already.
+    /// The time at which this limit allows the next request, regardless of requests in flight, but not before `now`.
     pub(super) fn wait_until(&self, now: Instant, low_percent: u8) -> Instant {
         if self.is_over(now) {
             now
@@ -185,15 +179,14 @@ impl Item {
         }
     }
 
-    /// Returns `true` if the requests in progress hold all slots of this limit. A request with none beside it may always
-    /// try.
+    /// Returns `true` if the requests in flight may hold all slots of this limit. One request is always allowed.
     pub(super) fn is_full(&self, in_flight: u64) -> bool {
-        // The server may not have known of any of them when it said how many slots are free.
+        // The server may not have counted any of them when it sent the number of free slots.
         self.unit == Unit::ConcurrentRequests && in_flight >= self.left.max(1)
     }
 
     fn is_low(&self, percent: u8) -> bool {
-        // `left` is at most the cap, which has 15 digits.
+        // Cannot overflow, because `left` and `quota` have at most 15 digits.
         percent > 0 && self.left.saturating_mul(100) <= self.quota.saturating_mul(percent.min(100).into())
     }
 
@@ -201,7 +194,7 @@ impl Item {
         self.left == 0
     }
 
-    /// Returns `true` if the window is over. The remaining units are uncertain from then on.
+    /// Returns `true` if the window has ended. The remaining units are uncertain from then on.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.until <= now
     }

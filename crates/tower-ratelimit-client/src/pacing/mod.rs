@@ -1,8 +1,8 @@
-//! Computes the moment of the next request from the fields of a server: no tower, no timers, no clock.
+//! Computes when the next request can be sent, without Tower, timers or a clock.
 //!
-//! All counting is "as if every request that was sent had been counted by the server already". An answer was made at
-//! some moment between sending its request and receiving it, so it may or may not know of the requests that were on
-//! their way at the same time. What is kept as left is the least that this can mean, until nothing is on its way.
+//! Requests count as soon as they are sent. A server creates a response at some time between the sending of its request
+//! and its arrival, so the response may or may not include other requests in flight. The remaining units are therefore
+//! a lower bound until no request is in flight.
 
 mod item;
 
@@ -15,7 +15,7 @@ use std::{
 use self::item::{Answer, Item};
 use super::{Caps, advice::Advice, limit::Limit};
 
-/// The way in which a client spends the remaining units of a server.
+/// A strategy for spending the remaining units of a server.
 ///
 /// ```
 /// use tower_ratelimit_client::{ClientLayer, Strategy};
@@ -27,13 +27,13 @@ use super::{Caps, advice::Advice, limit::Limit};
 /// assert_eq!(error.to_string(), "client: below_percent 0 is outside 1..=100");
 /// ```
 ///
-/// Four units are left for twelve seconds:
+/// With four units remaining for twelve seconds:
 ///
 /// ```
 /// # use std::time::{Duration, Instant, SystemTime};
 /// # use http::{HeaderMap, StatusCode};
 /// # use tower_ratelimit_client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire};
-/// // When the next five requests go, in seconds.
+/// // The times at which the next five requests are sent, in seconds.
 /// # fn times(strategy: Strategy) -> Vec<u64> {
 /// #     let mut pacing = Pacing::new(strategy, Caps::default());
 /// #     let start = Instant::now();
@@ -63,54 +63,56 @@ use super::{Caps, advice::Advice, limit::Limit};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// Uses all of them as fast as requests come, then waits: the least delay for jobs that fit into the quota.
+    /// Uses all units as fast as requests arrive, then waits. Minimizes the delay of jobs that fit into the quota.
     #[default]
     Greedy,
-    /// Spreads them evenly over what is left of the window, as soon as they run low: an even flow, and something left
-    /// for others who share the quota.
+    /// Spreads the units evenly over the rest of the window once they run low. Smooths traffic and leaves units for
+    /// other clients that share the quota.
     Pace {
-        /// The threshold, in percent of the quota, from 1; 100 paces always. Without a quota from the server, the
-        /// most that was ever left stands for it.
+        /// The threshold as a percentage of the quota, 1 to 100; 100 always paces. If the server does not send its
+        /// quota, the largest observed number of remaining units is used instead.
         below_percent: u8,
     },
-    /// Never waits, only keeps count. Nothing is sent again, as that would mean to wait.
+    /// Tracks limits, but never waits. Disables retries, because they would have to wait.
     Observe,
 }
 
 impl Strategy {
-    /// Paces as soon as half of the quota is left, or less.
+    /// Returns a strategy that paces once at most half of the quota remains.
     pub const fn pace() -> Self {
         Self::Pace { below_percent: 50 }
     }
 }
 
-/// The limits of one server as a client knows them, and the time of its next request.
+/// The known limits of one server, from which the time of the next request is computed.
 ///
-/// You want it to make a client of your own, without Tower; the [`ClientLayer`](super::ClientLayer) has one for each
-/// origin and partition. It reads no clock and does not wait: you ask, send or wait, and tell what came of it. `now` is
-/// the time of one monotonic clock; with tokio, `tokio::time::Instant::now().into_std()`, which tests can pause.
+/// Use `Pacing` to build a client without Tower. [`ClientLayer`](super::ClientLayer) has one for each origin and
+/// partition. `Pacing` neither reads a clock nor waits: acquire a permit, send the request or wait, and report the
+/// outcome. `now` must come from one monotonic clock. With Tokio, use `tokio::time::Instant::now().into_std()`, which
+/// tests can pause.
 ///
-/// - While nothing is known, nothing waits.
-/// - After an answer that leaves `r` units for `t` seconds, no more than `r` requests are sent within `t`, until the
-///   answer to a request that was sent later says more. That holds for each limit by itself.
-/// - After `t`, nothing is taken for granted: what was left may still be used, and then one request at a time tries,
-///   until an answer says what is left. After a [rejection](Advice::retry_after) it is the same, until an answer is no
+/// - Without known limits, no request waits.
+/// - After a response with `r` remaining units for `t` seconds, at most `r` requests are sent within `t`, until the
+///   response to a later request reports more. This applies to each limit separately.
+/// - After `t`, the remaining units can still be used. Then requests are sent one at a time, until a response reports
+///   the remaining units.
+/// - After a [rejection](Advice::retry_after), requests are also sent one at a time, until a response is not a
 ///   rejection.
-/// - [`Retry-After`](Advice::retry_after) ends all windows.
-/// - A limit of which nothing more is heard is forgotten after its window and as long again, at least ten seconds and
-///   at most a minute.
+/// - [`Retry-After`](Advice::retry_after) takes precedence over `t` for all limits.
+/// - A limit that the server does not send again is forgotten after its window plus the same time again, at least 10
+///   and at most 60 seconds.
 ///
-/// Each request counts as one unit of a limit that counts requests. Limits in other units hold requests back like this:
+/// If a limit counts requests, each request costs one unit. Other units delay requests as follows:
 ///
-/// - `content-bytes`: the size of the next request is unknown, so requests go while any bytes are left. When none are,
-///   nothing is sent within `t`, and then one request at a time tries.
-/// - `concurrent-requests`: no more requests are on their way at once than slots were left, since the server may have
-///   known of none of them; a single one always goes. When no slot is left, nothing is sent within `t` if the server says
-///   such a time. A slot is free when the content of its response ends, which is not seen here: where contents are
-///   long, bound the concurrency yourself.
-/// - Any other unit, such as the tokens of a [`Profile`](super::Profile): the same as `content-bytes`.
+/// - `content-bytes`: the size of the next request is unknown, so requests are sent while any bytes remain. If none
+///   remain, nothing is sent within `t`, and then one request at a time.
+/// - `concurrent-requests`: at most as many requests are in flight as slots remained, because the server may not have
+///   counted any of them. One request is always allowed. If no slots remain, nothing is sent within `t`, if the server
+///   sends `t`. The server releases a slot when the response body ends, which `Pacing` cannot observe: if bodies are
+///   long, limit the concurrency yourself.
+/// - Any other unit, such as the tokens of a [`Profile`](super::Profile): like `content-bytes`.
 ///
-/// At most 32 limits are kept, with names and partition keys of at most 256 bytes together.
+/// At most 32 limits are tracked. A limit is ignored if its name and partition key together exceed 256 bytes.
 ///
 /// ```
 /// use std::time::{Duration, Instant, SystemTime};
@@ -130,7 +132,7 @@ impl Strategy {
 /// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!("nothing is left") };
 /// assert_eq!(wait.until(), now + Duration::from_secs(7));
 ///
-/// // Then one tries.
+/// // Then one request at a time is sent.
 /// assert!(matches!(pacing.try_acquire(wait.until()), Acquire::Ready(_)));
 /// assert!(matches!(pacing.try_acquire(wait.until()), Acquire::Wait(_)));
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
@@ -142,26 +144,26 @@ pub struct Pacing {
     partition_key: Option<Vec<u8>>,
     items: Vec<Item>,
     blocked_until: Option<Instant>,
-    /// The number of the last request; it counts also those that were not sent after all.
+    /// The number of the last request. Cancelled requests have numbers, too.
     last: u64,
-    /// Requests that are answered, lost or not sent after all.
+    /// Requests that were answered, lost or cancelled.
     finished: u64,
-    /// The number of them since the last request.
+    /// Requests that have finished since the last one was sent.
     finished_since: u64,
     trial: Option<Trial>,
-    /// The last request when a rejection came.
+    /// The value of `last` when a rejection arrived.
     rejected_at: Option<u64>,
 }
 
-/// A request that finds out what is left.
+/// A request sent to learn the remaining units.
 #[derive(Debug)]
 struct Trial {
     number: u64,
-    /// The moment from which another one may try, although this one has no answer.
+    /// After this time, another trial can be sent although this one has no response.
     expires_at: Instant,
 }
 
-/// The answer of [`Pacing::try_acquire`].
+/// The result of [`Pacing::try_acquire`].
 ///
 /// ```
 /// use std::time::{Duration, Instant, SystemTime};
@@ -175,7 +177,7 @@ struct Trial {
 ///     let dispatch = loop {
 ///         match pacing.try_acquire(now) {
 ///             Acquire::Ready(dispatch) => break dispatch,
-///             // A client would sleep until then.
+///             // A client would sleep here.
 ///             Acquire::Wait(wait) => {
 ///                 waited += (wait.until() - now).as_secs();
 ///                 now = wait.until();
@@ -195,16 +197,17 @@ struct Trial {
 #[derive(Debug)]
 #[must_use = "a request that goes has to be reported"]
 pub enum Acquire {
-    /// Send the request, and tell what comes of it.
+    /// The request can be sent. Report its outcome.
     Ready(SendPermit),
-    /// Ask again later.
+    /// The request must wait. Try again later.
     Wait(Wait),
 }
 
-/// A request that may be sent: tell what comes of it, with [`Pacing::record_response`], [`Pacing::record_loss`] or
-/// [`Pacing::cancel`]. Until then it counts as being on its way.
+/// A permit to send one request.
 ///
-/// One that is dropped without a word stays on its way for good: what is left is then known less exactly.
+/// Report the outcome with [`Pacing::record_response`], [`Pacing::record_loss`] or [`Pacing::cancel`]. Until then, the
+/// request counts as in flight. A permit dropped without a report counts as in flight forever, so the remaining units
+/// are underestimated.
 ///
 /// ```
 /// use std::time::{Duration, Instant, SystemTime};
@@ -227,11 +230,11 @@ pub enum Acquire {
 ///
 /// let dispatch = go(&mut pacing, now);
 /// assert_eq!((left(&pacing), pacing.in_flight()), (Some(4), 1));
-/// // No connection was free.
+/// // The request was not sent, for example because no connection was available.
 /// pacing.cancel(dispatch);
 /// assert_eq!((left(&pacing), pacing.in_flight()), (Some(5), 0));
 ///
-/// // The connection broke, and it is unknown whether the server has counted the request.
+/// // The connection broke, so the server may or may not have counted the request.
 /// let dispatch = go(&mut pacing, now);
 /// pacing.record_loss(dispatch);
 /// assert_eq!((left(&pacing), pacing.in_flight()), (Some(4), 0));
@@ -275,12 +278,12 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// The latest moment to ask again.
+    /// Returns the latest time to try again.
     pub fn until(&self) -> Instant {
         self.until
     }
 
-    /// Returns `true` if no event can end the wait earlier. Otherwise, ask again after each answer, too.
+    /// Returns `true` if nothing can end the wait earlier. Otherwise, also try again after each response.
     pub fn is_certain(&self) -> bool {
         self.is_certain
     }
@@ -288,11 +291,13 @@ impl Wait {
 
 impl Pacing {
     const MAX_ITEMS: usize = 32;
-    /// The time in which a trial blocks other trials.
+    /// The time for which a trial without a response blocks other requests.
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// A pacing that knows nothing yet. Unlike the [builder](super::ClientLayerBuilder::strategy), it takes any
-    /// percentage of [`Strategy::Pace`]: 0 never paces, and more than 100 is 100.
+    /// Creates a `Pacing` without known limits.
+    ///
+    /// Unlike the [builder](super::ClientLayerBuilder::strategy), `new` accepts any percentage for [`Strategy::Pace`]:
+    /// 0 never paces, and values above 100 are treated as 100.
     pub fn new(strategy: Strategy, caps: Caps) -> Self {
         Self {
             strategy,
@@ -309,8 +314,10 @@ impl Pacing {
         }
     }
 
-    /// Makes each wait longer by a random part of it, up to so many percent, so that not all clients return at one
-    /// moment. Default: 0. More than 100 is 100. [`Caps::max_wait`] stays the longest wait.
+    /// Lengthens each wait by a random fraction of up to `percent` percent. Default: 0.
+    ///
+    /// Jitter prevents all clients from returning at once. Values above 100 are treated as 100. Waits do not exceed
+    /// [`Caps::max_wait`].
     ///
     /// ```
     /// # use std::time::{Duration, Instant, SystemTime};
@@ -324,7 +331,7 @@ impl Pacing {
     /// # let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=0;t=100"#.parse()?)]);
     /// # let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
     /// # pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
-    /// // … nothing is left for 100 seconds
+    /// // … no units remain for 100 seconds
     /// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!() };
     /// let seconds = (wait.until() - now).as_secs_f64();
     /// assert!(seconds > 100.0 && seconds <= 150.0);
@@ -336,10 +343,10 @@ impl Pacing {
         self
     }
 
-    /// The partition key of the requests that are sent, as the server computes it.
+    /// Sets the partition key of the requests, as computed by the server. Default: none.
     ///
-    /// If a server shows several partitions of one policy, and this is one of them, then only that
-    /// one holds requests back. Otherwise all of them do.
+    /// If a response lists several partitions of one policy and `key` is one of them, only that partition delays
+    /// requests. Otherwise, all of them do.
     ///
     /// ```
     /// # use std::time::{Duration, Instant, SystemTime};
@@ -348,14 +355,14 @@ impl Pacing {
     /// use tower_ratelimit_client::{Pacing, Strategy, Acquire};
     ///
     /// # let now = Instant::now();
-    /// // Nothing is left for alice, and five units for bob.
+    /// // No units remain for alice, and five for bob.
     /// let text = r#""hour";r=0;t=60;pk=:YWxpY2U=:, "hour";r=5;t=60;pk=:Ym9i:"#;
     /// let goes = |mut pacing: Pacing| {
     /// #     let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!() };
     /// #     let headers = HeaderMap::from_iter([("ratelimit".parse().unwrap(), text.parse().unwrap())]);
     /// #     let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
     /// #     pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
-    ///     // … a response has said so
+    ///     // … a response contained this field
     ///     matches!(pacing.try_acquire(now), Acquire::Ready(_))
     /// };
     /// let pacing = || Pacing::new(Strategy::Greedy, Caps::default());
@@ -369,7 +376,7 @@ impl Pacing {
         self
     }
 
-    /// Asks for permission to send the next request now.
+    /// Acquires a permit to send a request at `now`, or returns the time to wait.
     pub fn try_acquire(&mut self, now: Instant) -> Acquire {
         self.items.retain(|item| item.is_known(now));
         match self.obstacle(now) {
@@ -378,8 +385,9 @@ impl Pacing {
         }
     }
 
-    /// The head of a response was read. Give it also advice that [is empty](Advice::is_empty): a response that says
-    /// nothing ends its request, too.
+    /// Records the head of a response.
+    ///
+    /// Must also be called if `advice` [is empty](Advice::is_empty), because the response ends the request.
     pub fn record_response(&mut self, dispatch: SendPermit, advice: &Advice, now: Instant) {
         self.finish(&dispatch);
         let wait = advice.retry_after().map(|wait| now + self.jittered(wait));
@@ -395,48 +403,51 @@ impl Pacing {
         }
         self.observe(&dispatch, advice, now);
         if let Some(until) = blocked_until {
-            // The fields say how much is left, and `Retry-After` says how long it has to last.
+            // The fields specify the remaining units, and `Retry-After` the time that they must last.
             self.items.iter_mut().for_each(|item| item.end_at(until));
         }
         self.settle();
     }
 
-    /// No response came, and the server may or may not have counted the request: see [`SendPermit`] for an example.
+    /// Records that a request was sent without receiving a response.
+    ///
+    /// The unit is not refunded, because the server may have counted the request. See [`SendPermit`] for an example.
     pub fn record_loss(&mut self, dispatch: SendPermit) {
         self.finish(&dispatch);
         self.settle();
     }
 
-    /// Cancels a request that was not sent, so that others may use its units: see [`SendPermit`] for an example.
+    /// Cancels a request that was not sent and refunds its unit. See [`SendPermit`] for an example.
     pub fn cancel(&mut self, dispatch: SendPermit) {
         self.finish(&dispatch);
         self.items.iter_mut().for_each(|item| item.give_back(dispatch.number));
         self.settle();
     }
 
-    /// The state of each limit at this moment, at most 32: the units that this client may still spend, and for how long.
+    /// Returns the limits known at `now`, at most 32, with the units that this client can still spend and the remaining
+    /// time of the window.
     pub fn limits(&self, now: Instant) -> Vec<Limit> {
         let known = self.items.iter().filter(|item| item.is_known(now));
         known.map(|item| item.to_limit(now)).collect()
     }
 
-    /// Until when nothing is sent because a server [has asked for it](Advice::retry_after); `None` if that is over.
+    /// Returns the time until which a [`Retry-After`](Advice::retry_after) blocks requests, or `None` if it has passed.
     pub fn blocked_until(&self, now: Instant) -> Option<Instant> {
         self.blocked_until.filter(|until| *until > now)
     }
 
-    /// The number of requests in progress.
+    /// Returns the number of requests in flight.
     pub fn in_flight(&self) -> u64 {
         self.last - self.finished
     }
 
-    /// The moment at which all knowledge expires, if no answer comes before.
+    /// The time at which everything known expires, unless a response arrives.
     pub(super) fn known_until(&self) -> Option<Instant> {
         let items = self.items.iter().map(|item| item.forget_at);
         items.max().max(self.blocked_until)
     }
 
-    /// The reason that holds a request back. Looking changes nothing.
+    /// `None` if a request can be sent now.
     pub(super) fn obstacle(&self, now: Instant) -> Option<Wait> {
         if self.only_observes() {
             return None;
@@ -448,11 +459,11 @@ impl Pacing {
         let waits = self.in_force(now).map(|item| item.wait_until(now, self.low_percent()));
         let mut until = waits.max().unwrap_or(now);
         if until <= now && self.in_force(now).any(|item| item.is_full(self.in_flight())) {
-            // Until one of them is answered. If none ever is, the limit is forgotten.
+            // Wait for a response to one of them. If none arrives, the limit is forgotten.
             until = now + Self::PATIENCE.min(self.caps.max_wait());
         }
         if until > now {
-            // A late answer may leave more than was feared.
+            // A late response may report more remaining units than assumed.
             let is_certain = self.in_flight() == 0;
             return Some(Wait { until, is_certain });
         }
@@ -463,12 +474,10 @@ impl Pacing {
         })
     }
 
-    /// Returns `true` if the server has asked for a wait that is not over.
     pub(super) fn is_blocked(&self, now: Instant) -> bool {
         self.blocked_until(now).is_some()
     }
 
-    /// Returns `true` if no request is ever held back.
     pub(super) fn only_observes(&self) -> bool {
         self.strategy == Strategy::Observe
     }
@@ -480,12 +489,11 @@ impl Pacing {
         }
     }
 
-    /// Returns `true` if a request that is sent now is a trial: its answer tells the remaining units.
+    /// Returns `true` if a request sent now would be a [`Trial`].
     fn is_trial(&self, now: Instant) -> bool {
         self.rejected_at.is_some() || self.in_force(now).any(|item| item.is_used_up() && item.is_over(now))
     }
 
-    /// The limits that hold requests back.
     fn in_force(&self, now: Instant) -> impl Iterator<Item = &Item> {
         let known = self.items.iter().filter(move |item| item.is_known(now));
         known.filter(|item| self.is_for_these_requests(item))
@@ -518,7 +526,7 @@ impl Pacing {
     }
 
     fn finish(&mut self, dispatch: &SendPermit) {
-        // A dispatch of another pacing must not make more of them than were sent.
+        // A permit of another `Pacing` must not make `in_flight` underflow.
         self.finished = self.last.min(self.finished + 1);
         self.finished_since += 1;
         if self.trial.as_ref().is_some_and(|trial| trial.number == dispatch.number) {
@@ -536,7 +544,7 @@ impl Pacing {
             in_flight: self.in_flight(),
             uncounted: self.last.saturating_sub(dispatch.finished_before + 1),
         };
-        // Limits whose time is over and which the server does not repeat are no more.
+        // Limits whose window has ended are dropped, unless the response repeats them.
         self.items
             .retain(|item| !item.is_over(now) || advice.limits().iter().any(|limit| item.is_of(limit)));
         for limit in advice.limits() {
@@ -557,7 +565,7 @@ impl Pacing {
         self.items.push(item);
     }
 
-    /// While no request is in progress, the server has counted all of them, and the least that it has said since the
+    /// If no request is in flight, the server has counted all of them, so the lowest value that it has sent since the
     /// last request is exact.
     fn settle(&mut self) {
         if self.in_flight() == 0 {
@@ -570,7 +578,7 @@ impl Pacing {
         if self.jitter_percent == 0 {
             return wait;
         }
-        // Each `RandomState` has other keys, which is random enough for a wait.
+        // Each `RandomState` has different keys, which is random enough for jitter.
         let random = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
         let part = f64::from(self.jitter_percent) / 100.0 * random;
         wait.saturating_add(wait.mul_f64(part))
@@ -578,7 +586,7 @@ impl Pacing {
     }
 }
 
-/// Without the partition key, which may be a credential.
+/// Omits the partition key, which may be a credential.
 impl fmt::Debug for Pacing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pacing")
