@@ -1,11 +1,11 @@
-//! Twenty tasks that share the quota of a server, and are not rejected.
+//! Twenty tasks that share a server's quota without being rejected.
 //!
 //! ```sh
 //! cargo run --package tower-ratelimit-client --example client
 //! ```
 //!
-//! Starts a server on a free port that allows 40 requests in two seconds, and a job of 100 requests against it, first
-//! with the client layer and then without.
+//! Starts a server that allows 40 requests per two seconds, and sends it 100 requests, first with the client layer and
+//! then without.
 
 use std::{
     error::Error,
@@ -42,7 +42,6 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A server that counts each user's requests.
 async fn start_server() -> Result<String, Failure> {
     let policy = QuotaPolicy::new("two-seconds", 40, Duration::from_secs(2)).with_algorithm(Algorithm::FixedWindow);
     let limits = RateLimitLayer::builder(MemoryStore::new())
@@ -57,7 +56,7 @@ async fn start_server() -> Result<String, Failure> {
     Ok(url)
 }
 
-/// Every request is sent once. The server's answers are counted.
+/// Sends each request once and counts the responses by status.
 async fn run_job<S, R>(service: S, url: &str, user: &str) -> Result<String, Failure>
 where
     S: Service<Request<Empty<Bytes>>, Response = Response<R>> + Clone,

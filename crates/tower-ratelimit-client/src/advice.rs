@@ -1,5 +1,3 @@
-//! The limits in one response, within bounds.
-
 use std::time::{Duration, SystemTime};
 
 use http::{
@@ -10,10 +8,10 @@ use http::{
 use super::{Caps, Limit, Profile, profile::number};
 use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
 
-/// The moment at which the head of a response arrived, and the time since its request was sent.
+/// The arrival time of a response and the duration of its exchange.
 ///
-/// `received` is used for dates: those in `Retry-After` and in fields of a [`Profile`], if the response has no `Date`. With
-/// [trusted dates](Caps::trust_dates), both are compared with `Date`.
+/// If the response has no `Date`, dates in `Retry-After` and in fields of a [`Profile`] are compared with `received`.
+/// With [trusted dates](Caps::trust_dates), both values are compared with `Date`.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -21,7 +19,7 @@ use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
 /// use tower_ratelimit_client::{Advice, Caps, Exchange};
 ///
 /// let exchange = Exchange {
-///     received: UNIX_EPOCH + Duration::from_secs(1_700_000_000), // the 14th of November 2023, 22:13:20
+///     received: UNIX_EPOCH + Duration::from_secs(1_700_000_000), // November 14, 2023, 22:13:20
 ///     elapsed: Duration::from_millis(300),
 /// };
 ///
@@ -33,24 +31,24 @@ use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The moment at which the head of the response arrived, by the wall clock of this computer.
+    /// The wall-clock time at which the head of the response arrived.
     pub received: SystemTime,
-    /// The time since the request was sent, by a monotonic clock.
+    /// The time from sending the request until then, measured by a monotonic clock.
     pub elapsed: Duration,
 }
 
-/// The limits in one response: [`Hints`], with absurd values cut to [`Caps`], and
-/// everything that is not meant for this client left out.
+/// The limits in one response: [`Hints`] that apply to this client, capped by [`Caps`].
 ///
-/// You want it to make a client of your own. The [`ClientLayer`](super::ClientLayer) leaves it in the extensions of
-/// each response that has any of these fields. It promises nothing: a request may be rejected although units are left.
+/// [`ClientLayer`](super::ClientLayer) inserts an `Advice` into the extensions of each response that has any of these
+/// fields. Use the type directly to build a client without Tower. Remaining units are not guaranteed: the server may
+/// still reject a request.
 ///
-/// - Fields that are malformed are ignored, each on its own; [`ignored`](Self::ignored) says why.
-/// - `RateLimit` fields of a response from a cache are ignored. A `Retry-After` in it is shortened by its `Age`.
-/// - A date in `Retry-After` is compared with the `Date` of the response, since both are by the server's clock; if
-///   there is none, with the clock of this computer.
-/// - `Retry-After` counts in a response of class 4xx or 5xx, in one that has `RateLimit` fields, and in a gRPC status
-///   8 or 14. In others it is about that one resource, when to ask for the result of a job, say.
+/// - Malformed fields are ignored individually. [`ignored`](Self::ignored) returns the errors.
+/// - `RateLimit` fields of cached responses are ignored. Their `Retry-After` is shortened by `Age`.
+/// - A date in `Retry-After` is compared with the `Date` of the response, because the server's clock sets both. Without
+///   `Date`, it is compared with the local clock.
+/// - `Retry-After` applies to the server in responses with a 4xx or 5xx status, with `RateLimit` fields, or with gRPC
+///   status 8 or 14. In other responses, it concerns a single resource, such as the result of a job, and is ignored.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -70,7 +68,7 @@ pub struct Exchange {
 /// assert_eq!(advice.dialect(), Some(Dialect::Draft11));
 /// assert_eq!(advice.ignored()[0].field(), "RateLimit-Policy");
 ///
-/// // The cap is ten minutes, unless you say otherwise.
+/// // The default cap is ten minutes.
 /// assert_eq!(advice.retry_after(), Some(Duration::from_secs(600)));
 ///
 /// assert!(Advice::read(StatusCode::OK, &HeaderMap::new(), exchange, &Caps::default()).is_empty());
@@ -85,14 +83,16 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Reads the head of a response. Give it no trailers: the fields must not appear there.
+    /// Parses the head of a response.
+    ///
+    /// Do not pass trailers, where these fields must not appear.
     pub fn read(status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
         Self::read_as(Profile::Standard, status, headers, exchange, caps)
     }
 
-    /// The same for a service with fields of its own: see [`Profile`].
+    /// Parses the head of a response, including the fields of a [`Profile`].
     ///
-    /// Its limits stand behind those of the drafts.
+    /// [`limits`](Self::limits) returns the limits of the profile after those of the drafts.
     pub fn read_as(profile: Profile, status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
         let hints = Hints::read(headers);
         let age = Ages::of(headers, exchange, caps);
@@ -117,27 +117,29 @@ impl Advice {
         }
     }
 
-    /// The remaining units, in the order of the field. Several items can have one name, for several partitions.
+    /// Returns the limits in the order of the field. Limits of several partitions can have the same name.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
 
-    /// The time in which to send nothing, at most [`Caps::max_wait`]. It counts more than the windows of all limits.
+    /// Returns the time during which nothing should be sent, at most [`Caps::max_wait`].
+    ///
+    /// Takes precedence over the windows of all limits.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// The dialect that the server speaks.
+    /// Returns the dialect of the `RateLimit` fields.
     pub fn dialect(&self) -> Option<Dialect> {
         self.dialect
     }
 
-    /// The errors of malformed fields, which were ignored: one for each.
+    /// Returns one error for each malformed field. These fields were ignored.
     pub fn ignored(&self) -> &[FieldError] {
         &self.ignored
     }
 
-    /// Returns `true` if the response has no field about limits, not even a malformed one.
+    /// Returns `true` if the response has no applicable limits, no `Retry-After` and no malformed fields.
     pub fn is_empty(&self) -> bool {
         self.limits.is_empty() && self.retry_after.is_none() && self.ignored.is_empty()
     }
@@ -155,7 +157,7 @@ fn limit_of(hint: &LimitHint, policies: &[PolicyHint]) -> Limit {
     }
 }
 
-/// The policy of that name, best the one for the same partition. The policies of draft-06 and draft-07 have no names.
+/// Prefers the policy of the same partition. Policies of draft-06 and draft-07 have no names.
 fn policy_of<'a>(limit: &LimitHint, policies: &'a [PolicyHint]) -> Option<&'a PolicyHint> {
     let name = limit.name()?;
     let mut named = policies.iter().filter(|policy| policy.name() == Some(name));
@@ -165,9 +167,8 @@ fn policy_of<'a>(limit: &LimitHint, policies: &'a [PolicyHint]) -> Option<&'a Po
         .or(first)
 }
 
-/// The age of a response, and its source.
 struct Ages {
-    /// The moment of the response by the server's clock, else by that of this computer.
+    /// The time of the response by the server's clock, or else by the local clock.
     now: SystemTime,
     in_caches: Duration,
     on_the_way: Duration,
@@ -188,7 +189,7 @@ impl Ages {
         };
         if let Some(date) = date.filter(|_| caps.trusts_dates()) {
             let apparent = exchange.received.duration_since(date).unwrap_or_default();
-            // A date has whole seconds, so that a new response can look a second old.
+            // `Date` has a resolution of one second, so a new response can look one second old.
             ages.is_from_a_cache |= apparent > exchange.elapsed.saturating_add(Duration::from_secs(1));
             ages.on_the_way = apparent.min(exchange.elapsed);
         }
@@ -196,8 +197,8 @@ impl Ages {
     }
 }
 
-/// Returns `true` if `Retry-After` is about the server, not about one resource. The status may be other than 429 and
-/// 503: a server chooses it.
+/// Returns `true` if `Retry-After` concerns the server, not a single resource. Servers use statuses other than 429 and
+/// 503, too.
 fn is_about_the_server(status: StatusCode, headers: &HeaderMap) -> bool {
     let grpc_status = headers.get("grpc-status").map(|status| status.as_bytes());
     status.is_client_error()

@@ -1,5 +1,3 @@
-//! Settings of a client, checked as a whole.
-
 use std::{
     fmt,
     ops::RangeInclusive,
@@ -14,7 +12,7 @@ use super::{
     profile::Profiles,
 };
 
-/// Settings of a [`ClientLayer`]. All have a default, and are checked when the layer is built.
+/// A builder for [`ClientLayer`]. All settings have defaults and are validated by `build`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,7 +42,7 @@ pub struct ClientLayerBuilder<R = NoRetries> {
 }
 
 impl ClientLayer {
-    /// A layer with all settings as they are by default.
+    /// Creates a layer with the default settings.
     ///
     /// ```
     /// use tower_ratelimit_client::ClientLayer;
@@ -56,7 +54,7 @@ impl ClientLayer {
         Self::builder().build().expect("the default settings are valid")
     }
 
-    /// A layer with settings of your own: see [`ClientLayerBuilder`].
+    /// Returns a builder with the default settings.
     pub fn builder() -> ClientLayerBuilder {
         ClientLayerBuilder {
             config: ClientConfig {
@@ -92,7 +90,7 @@ impl<R> ClientLayerBuilder<R> {
     const TIMEOUTS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
     const COUNTS: RangeInclusive<usize> = 1..=1_000_000;
 
-    /// Sets the way in which the client spends the remaining units. Default: [`Strategy::Greedy`].
+    /// Sets the strategy for spending the remaining units. Default: [`Strategy::Greedy`].
     ///
     /// ```
     /// use http::{Request, Response};
@@ -102,7 +100,7 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// // A server with two units left for a minute.
+    /// // A server with two remaining units for a minute.
     /// let server = service_fn(async |_: Request<()>| {
     ///     Response::builder().header("ratelimit", r#""a";r=2;t=60"#).body(())
     /// });
@@ -123,11 +121,11 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Sets the bounds on what the client believes of a server. Default: [`Caps::default`].
+    /// Caps the waits and remaining units accepted from servers. Default: [`Caps::default`].
     ///
-    /// A request is sent after [`Caps::max_wait`], even if `Retry-After` or a window is longer, and however long the
-    /// [`queue_timeout`](Self::queue_timeout) is. Until a server sends another number, the client sends at most
-    /// [`Caps::max_units`] requests.
+    /// A request is sent after [`Caps::max_wait`], even if `Retry-After` or the window is longer, and regardless of the
+    /// [`queue_timeout`](Self::queue_timeout). The client sends at most [`Caps::max_units`] requests before the server
+    /// reports the remaining units again.
     ///
     /// ```
     /// use std::time::Duration;
@@ -138,7 +136,7 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// // A server that asks for more than eleven days.
+    /// // A server that imposes a wait of more than eleven days.
     /// let server = service_fn(async |_: Request<()>| {
     ///     Response::builder().status(503).header("retry-after", "999999").body(())
     /// });
@@ -158,11 +156,11 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Sets the maximum time that a request waits for its turn, at most one day. Default: two minutes.
+    /// Sets the maximum time that a request waits, at most one day. Default: two minutes.
     ///
-    /// The time begins when the service is called, and no turn comes after it, neither the first nor that of a retry. It
-    /// does not bound the time for the response. A request that is known to have to wait longer fails at once. Zero lets
-    /// no request wait.
+    /// The timeout starts when the service is called and includes the waits before retries, but not the time until the
+    /// response arrives. A request that is known to exceed the timeout fails at once. With a timeout of zero, no
+    /// request waits.
     ///
     /// ```
     /// use std::time::Duration;
@@ -197,20 +195,19 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Sets the maximum number of waiting requests, in all clones and for all origins together, 1 to a million.
-    /// Default: 1,024.
+    /// Sets the maximum number of waiting requests across all clones and origins, 1 to 1,000,000. Default: 1,024.
     ///
-    /// One more fails at once: see [`ThrottledKind`](super::ThrottledKind) for an example.
+    /// Further requests fail at once. See [`ThrottledKind`](super::ThrottledKind) for an example.
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.config.max_waiting = requests;
         self
     }
 
-    /// Sets the maximum number of cached origins, or partitions of origins, 1 to a million. Default: 1,024.
+    /// Sets the maximum number of cached origins, or partitions of origins, 1 to 1,000,000. Default: 1,024.
     ///
-    /// If the cache is full, a new origin evicts one of a random sample of 16: preferably an origin of which nothing is
-    /// known, then one that was used only once, so that many origins that are used once do not evict the others. Requests
-    /// to an evicted origin that wait or are in flight complete.
+    /// If the cache is full, a new origin evicts one of a random sample of 16: preferably an origin without known
+    /// limits, then one that was used only once, so that many single-use origins do not evict the others. Waiting and
+    /// in-flight requests to an evicted origin complete.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -234,10 +231,10 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Makes each wait longer by a random part of it, up to `percent`, at most 100. Default: 10.
+    /// Lengthens each wait by a random fraction of up to `percent` percent, 0 to 100. Default: 10.
     ///
-    /// Jitter keeps the clients of a server from returning at the same moment. All requests of this client that wait for
-    /// one origin wait equally long. [`Caps::max_wait`] stays the longest wait.
+    /// Jitter prevents the clients of a server from returning simultaneously. All requests of this client that wait for
+    /// the same origin wait equally long. Waits do not exceed [`Caps::max_wait`].
     ///
     /// ```
     /// use http::{Request, Response};
@@ -267,13 +264,14 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Sets the partition of a request at its server: a user, an API key, a tenant. Default: all requests to one origin
-    /// share what is known of it.
+    /// Partitions the requests to an origin, for example by user, API key or tenant.
     ///
-    /// Use this if one client sends with the credentials of several users, so that a user with an exhausted quota does not
-    /// hold back the others. Compute what the server computes for the parameter `pk` of its fields, if you know how: the
-    /// client then finds its own partition in responses that list several. Any other value that distinguishes the users
-    /// works, too. The value never leaves the process.
+    /// Use this if one client sends requests with the credentials of several users, so that a user with an exhausted
+    /// quota does not delay the others. If you know how the server computes the `pk` parameter of its fields, return
+    /// the same value: the client then recognizes its partition in responses that list several. Otherwise, any value
+    /// that distinguishes the users works. The value never leaves the process.
+    ///
+    /// Default: all requests to an origin share its known limits, as do requests for which the closure returns `None`.
     ///
     /// The closure runs on the request's task and must not block.
     ///
@@ -285,7 +283,7 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// // A server with no units for a minute, whichever client asks.
+    /// // A server with no units for a minute, for any client.
     /// let server = service_fn(async |_: Request<()>| {
     ///     Response::builder().header("ratelimit", r#""a";r=0;t=60"#).body(())
     /// });
@@ -314,12 +312,11 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Sets the fields that an origin sends and their meaning there: see [`Profile`]. Default: the `RateLimit` fields of the
-    /// drafts for all origins.
+    /// Sets the [`Profile`] of an origin, which defines its header fields. Default: [`Profile::Standard`].
     ///
-    /// `origin` is a host, for all its ports, or a host and a port, which takes precedence: `api.github.com`,
-    /// `localhost:8080`. Both apply to `http` and `https`. A request without a host in its URI has that of its `Host`
-    /// field.
+    /// `origin` is a host, such as `api.github.com`, or a host with a port, such as `localhost:8080`, which takes
+    /// precedence. Profiles apply to `http` and `https`. If the URI of a request has no host, its `Host` field is used.
+    /// [`build`](Self::build) rejects an `origin` that is invalid or set twice.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -357,7 +354,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # }
     /// ```
     ///
-    /// To keep the resources of GitHub apart, so that an exhausted quota of searches holds back no other request:
+    /// To separate the resources of GitHub, so that an exhausted search quota does not delay other requests:
     ///
     /// ```
     /// use tower_ratelimit_client::{BuildError, ClientLayer, Profile};
@@ -376,11 +373,11 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Sets the wall clock, with which dates are compared that have no `Date` of the response beside them, and `Date`
-    /// itself if the client [trusts dates](Caps::trust_dates). Default: [`SystemTime::now`].
+    /// Sets the wall clock for dates in responses. Default: [`SystemTime::now`].
     ///
-    /// Use this to test such responses. Waits are measured by the clock of tokio's timers, which tests can
-    /// [pause](https://docs.rs/tokio/latest/tokio/time/fn.pause.html), and which does not move the wall clock.
+    /// It is used for dates in responses without a `Date` field, and for `Date` itself if the client
+    /// [trusts dates](Caps::trust_dates). Use this to test such responses. Waits use Tokio timers, which tests can
+    /// [pause](https://docs.rs/tokio/latest/tokio/time/fn.pause.html); paused time does not advance the wall clock.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};
@@ -412,15 +409,15 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Sends requests again that were rejected, up to 10 times each. Default: never.
+    /// Retries each rejected request up to `count` times, 0 to 10. Default: 0.
     ///
-    /// A request is sent again after a response 429 with `Retry-After`, whatever its method, since it was not
-    /// processed; and after 503 with `Retry-After` if its method is idempotent, since a server may have begun with it.
-    /// The response is dropped, and the request waits as others do. If it cannot wait that long, or `clone_body` gives
-    /// nothing, you get the response.
+    /// A request is retried after 429 with `Retry-After`, whatever its method, because the server has not processed it.
+    /// After 503 with `Retry-After`, it is retried only if its method is idempotent, because the server may have
+    /// started to process it. The response is dropped, and the request waits like any other. If it cannot wait that
+    /// long, or `clone_body` returned `None`, the response is returned.
     ///
-    /// `clone_body` gives the content once more; `None` if it cannot be had. It is called for each request before it is
-    /// sent.
+    /// `clone_body` clones the request body, or returns `None` if it cannot be cloned. It is called before each attempt
+    /// that can be followed by another.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicUsize, Ordering};
@@ -458,11 +455,12 @@ impl<R> ClientLayerBuilder<R> {
         }
     }
 
-    /// Builds the layer, if the settings are valid.
+    /// Builds the layer.
     ///
     /// # Errors
     ///
-    /// Returns the first setting that is out of its range.
+    /// Returns [`BuildError`] for the first setting that is outside its range, or if an origin of
+    /// [`profile`](Self::profile) is invalid or set twice.
     pub fn build(self) -> Result<ClientLayer<R>, BuildError> {
         let config = self.config;
         config.profiles.check()?;

@@ -1,14 +1,12 @@
-//! Bounds on what a client believes of a server.
-
 use std::{ops::RangeInclusive, time::Duration};
 
 use super::BuildError;
 use ratelimit_fields::MAX_INTEGER;
 
-/// Bounds on the values that a client believes of a server.
+/// Upper bounds on the values accepted from servers.
 ///
-/// Any server can send any number, by mistake or on purpose. What lies above a cap counts as the cap: after a capped
-/// wait a client tries again, though the server has asked for more.
+/// A server can send any number, by mistake or on purpose. Values above a cap are reduced to it, so after a capped wait
+/// the client tries again, although the server imposed a longer one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,12 +36,13 @@ impl Caps {
     const WAITS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
     const UNITS: RangeInclusive<u64> = 1..=MAX_INTEGER;
 
-    /// Creates caps for waits, from one second to one day, and for remaining units, from 1 to 999,999,999,999,999. Dates
-    /// are not trusted.
+    /// Creates caps for waits, from one second to one day, and for remaining units, from 1 to 999,999,999,999,999.
+    ///
+    /// Dates are not [trusted](Self::trust_dates).
     ///
     /// # Errors
     ///
-    /// Returns a [`BuildError`] if `max_wait` or `max_units` is out of its range.
+    /// Returns [`BuildError`] if `max_wait` or `max_units` is outside its range.
     pub fn new(max_wait: Duration, max_units: u64) -> Result<Self, BuildError> {
         BuildError::check_range("max_wait", max_wait, Self::WAITS)?;
         BuildError::check_range("max_units", max_units, Self::UNITS)?;
@@ -54,11 +53,11 @@ impl Caps {
         })
     }
 
-    /// Compares the `Date` of a response with the clock of this computer, if true. Default: false.
+    /// Sets whether the `Date` of a response is compared with the local clock. Default: `false`.
     ///
-    /// Then the time that a response was on its way is taken off the waits that it asks for, and a response that is
-    /// older than its exchange counts as one from a cache. It needs clocks that agree to the second: if this computer
-    /// is ahead of a server, nothing is left of what that server says about its limits.
+    /// If `true`, the transit time of a response is subtracted from its waits, and a response that is older than its
+    /// exchange is treated as a cached one. This requires clocks that agree to the second: if the local clock is ahead
+    /// of the server's, the `RateLimit` fields of that server are ignored.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};
@@ -88,17 +87,17 @@ impl Caps {
         self
     }
 
-    /// The longest wait that is believed. Default: ten minutes.
+    /// Returns the longest wait that a server can impose. Default: ten minutes.
     pub fn max_wait(&self) -> Duration {
         self.max_wait
     }
 
-    /// The most units that are believed to be left. Default: 10 000.
+    /// Returns the largest number of units accepted from a server. Default: 10,000.
     pub fn max_units(&self) -> u64 {
         self.max_units
     }
 
-    /// Returns `true` if `Date` fields count. Default: false.
+    /// Returns `true` if `Date` fields are [trusted](Self::trust_dates). Default: `false`.
     pub fn trusts_dates(&self) -> bool {
         self.trusts_dates
     }

@@ -1,5 +1,3 @@
-//! Errors of a client: invalid settings, and requests that were not sent or not answered.
-
 use std::{
     error::Error,
     fmt,
@@ -7,10 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A setting of a client that is invalid, found by [`build`](super::ClientLayerBuilder::build) and
-/// [`Caps::new`](super::Caps::new).
+/// An invalid setting, returned by [`build`](super::ClientLayerBuilder::build) and [`Caps::new`](super::Caps::new).
 ///
-/// The message names the setting, its value and the bound. Compare [`setting`](Self::setting) rather than the text.
+/// The message names the setting, its value and the range. Compare [`setting`](Self::setting) instead of the message.
 ///
 /// ```
 /// use tower_ratelimit_client::ClientLayer;
@@ -25,7 +22,7 @@ pub struct BuildError {
     problem: String,
 }
 
-/// The error of a [`Client`](super::Client): that of the inner service, or its own.
+/// The error of a [`Client`](super::Client).
 ///
 /// ```
 /// use std::{io, time::Duration};
@@ -57,15 +54,13 @@ pub struct BuildError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientError<E> {
-    /// The service that was to send the request has failed.
+    /// The inner service failed.
     Inner(E),
-    /// The request was not sent, since its turn did not come in time.
+    /// The request was not sent, because it would have waited too long or too many requests were waiting.
     Throttled(Throttled),
 }
 
-/// A request that was not sent: nothing was asked of the server.
-///
-/// [`retry_after`](Self::retry_after) says when it is worth trying again, as far as is known.
+/// The error of a request that was not sent to the server.
 ///
 /// ```
 /// use std::time::Duration;
@@ -94,7 +89,7 @@ pub struct Throttled {
     retry_after: Option<Duration>,
 }
 
-/// The reason why a request was not sent.
+/// The reason for a [`Throttled`] error.
 ///
 /// ```
 /// use std::time::Duration;
@@ -120,9 +115,9 @@ pub struct Throttled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ThrottledKind {
-    /// The wait is, or was, longer than [`queue_timeout`](super::ClientLayerBuilder::queue_timeout).
+    /// The wait exceeds, or has exceeded, the [`queue_timeout`](super::ClientLayerBuilder::queue_timeout).
     TooLong,
-    /// The maximum number of requests [wait already](super::ClientLayerBuilder::max_waiting).
+    /// The [maximum number of requests](super::ClientLayerBuilder::max_waiting) is already waiting.
     TooMany,
 }
 
@@ -145,7 +140,8 @@ impl BuildError {
         }
     }
 
-    /// The name of the setting: the method of the builder, or the field of a [`Strategy`](super::Strategy), that sets it.
+    /// Returns the name of the setting: a method of the builder, a field of [`Strategy`](super::Strategy), or a
+    /// parameter of [`Caps::new`](super::Caps::new).
     pub fn setting(&self) -> &'static str {
         self.setting
     }
@@ -167,14 +163,14 @@ impl Throttled {
         }
     }
 
-    /// The reason why the request was not sent.
+    /// Returns the reason why the request was not sent.
     pub fn kind(&self) -> ThrottledKind {
         self.kind
     }
 
-    /// Returns the time from the error until the server may have units again, as far as is known.
+    /// Returns the time, from the creation of the error, after which the server is expected to have units.
     ///
-    /// `None` if the server holds nothing back: other requests wait already.
+    /// `None` if no known limit delays requests, only other waiting requests.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -205,7 +201,7 @@ impl<E: fmt::Display> fmt::Display for ClientError<E> {
     }
 }
 
-/// Both errors show themselves, so the source is what is behind them.
+/// `Display` shows the inner error, so `source` returns the source of that error.
 impl<E: Error> Error for ClientError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {

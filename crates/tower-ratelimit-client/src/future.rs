@@ -1,5 +1,3 @@
-//! The way of a request after `call`: wait for its turn, then for the inner service, perhaps more than once.
-
 use std::{
     fmt,
     future::Future,
@@ -24,8 +22,10 @@ use super::{
 pin_project! {
     /// The future of [`Client`](super::Client).
     ///
-    /// If it is dropped while it waits, the request is not sent, and its place is free. If it is dropped later, the
-    /// server may or may not count the request.
+    /// # Cancellation
+    ///
+    /// If the future is dropped while the request waits, the request is not sent and leaves the queue. If it is dropped
+    /// later, the server may or may not count the request.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -60,7 +60,7 @@ pin_project! {
     pub(super) enum State<S: Service<Request<B>>, B> {
         Waiting {
             turn: Waiting,
-            // Not the service that was ready when the request came: that one may hold what others need.
+            // Not the service that was ready at `call`, because that one may hold a permit.
             held: Option<(S, Request<B>)>,
         },
         Readying { held: Option<(S, Request<B>, Ticket)> },
@@ -69,14 +69,14 @@ pin_project! {
             future: S::Future,
             method: Method,
             ticket: Option<Ticket>,
-            // A retry needs a service, which need not be ready, and the request.
+            // The service and the request for a retry. The service need not be ready.
             again: Option<(S, Request<B>)>,
         },
         Throttled { error: Option<Throttled> },
     }
 }
 
-/// The state of a request, however often it is sent.
+/// The state shared by all attempts of a request.
 pub(super) struct RequestContext<R> {
     origin: Arc<Origin>,
     config: Arc<ClientConfig>,
@@ -103,7 +103,7 @@ impl<R> RequestContext<R> {
         self.origin.enter(&self.config, self.deadline)
     }
 
-    /// Returns `true` if a request with this answer should be sent again, and can be in time.
+    /// Returns `true` if the request should be retried after this response and can be in time.
     fn repeats<T>(&self, method: &Method, response: &Response<T>, advice: &Advice) -> bool {
         advice.retry_after().is_some()
             && may_repeat(method, response.status())
@@ -118,7 +118,6 @@ impl<S: Service<Request<B>>, B, R> ResponseFuture<S, B, R> {
 }
 
 impl<S: Service<Request<B>>, B> State<S, B> {
-    /// A request with a service that is not known to be ready asks for its turn.
     fn enter<R>(context: &RequestContext<R>, service: S, request: Request<B>) -> Self {
         match context.enter() {
             Entry::Go(ticket) => Self::readying(Ok(ticket), service, request),
@@ -136,7 +135,6 @@ impl<S: Service<Request<B>>, B> State<S, B> {
         Self::Throttled { error: Some(error) }
     }
 
-    /// The turn has come, or never will.
     fn readying(turn: Result<Ticket, Throttled>, service: S, request: Request<B>) -> Self {
         match turn {
             Ok(ticket) => Self::Readying {
@@ -146,7 +144,7 @@ impl<S: Service<Request<B>>, B> State<S, B> {
         }
     }
 
-    /// Both the request and the service are ready; unless the server has asked for a wait in the meantime.
+    /// Waits again if the server has imposed a wait since the ticket was issued.
     fn ready<R: Retry<B>>(context: &RequestContext<R>, mut service: S, request: Request<B>, ticket: Ticket) -> Self
     where
         S: Clone,
@@ -205,7 +203,7 @@ where
                 StateProjection::Readying { held } => {
                     let (service, ..) = held.as_mut().expect("a service gets ready once");
                     let ready = ready!(service.poll_ready(cx));
-                    // If it has failed, nothing was sent: dropping the ticket gives back what it stands for.
+                    // If the service has failed, dropping the ticket cancels the unsent request.
                     let (service, request, ticket) = held.take().expect("a service gets ready once");
                     ready.map_err(ClientError::Inner)?;
                     State::ready(this.context, service, request, ticket)
@@ -218,7 +216,7 @@ where
                     again,
                 } => {
                     let response = ready!(future.poll(cx));
-                    // Taken also when the service has failed: the request is over, however long the future is kept.
+                    // Taken even if the service has failed, because the request has ended even if the future is kept.
                     let ticket = ticket.take().expect("polled after it was ready");
                     let again = again.take();
                     let mut response = response.map_err(ClientError::Inner)?;
@@ -245,7 +243,7 @@ where
     }
 }
 
-/// Most responses say nothing, and need no room for it.
+/// Inserts no empty advice, because most responses have none.
 fn keep<T>(response: &mut Response<T>, advice: Advice) {
     if !advice.is_empty() {
         response.extensions_mut().insert(advice);

@@ -1,15 +1,13 @@
-//! The layer.
-
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::request::Parts;
 
 use super::{Limit, NoRetries, origin::now, origins::Origins};
 
-/// Holds requests back while their servers have nothing left for this client. See the [module
-/// documentation](super) for a whole program.
+/// A layer that delays requests while the quota of their server is exhausted.
 ///
-/// Clones, and the services that they make, share what they know.
+/// Clones, and the services created by them, share the known limits. See the [crate documentation](super) for a
+/// complete program.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -25,7 +23,7 @@ use super::{Limit, NoRetries, origin::now, origins::Origins};
 ///
 /// let start = Instant::now();
 /// get("http://a.example/").await?;
-/// // The limits of one server say nothing about another.
+/// // The limits of one server do not affect another.
 /// get("http://b.example/").await?;
 /// assert_eq!(start.elapsed().as_secs(), 0);
 /// get("http://a.example/other").await?;
@@ -40,9 +38,9 @@ pub struct ClientLayer<R = NoRetries> {
 }
 
 impl<R> ClientLayer<R> {
-    /// The known limits of the server of a request; `None` if it has sent none, or was evicted.
+    /// Returns the known limits of a request's server, or `None` if its origin is not cached.
     ///
-    /// You want it to show it, or to decide whether to ask another server.
+    /// Use this to display the limits, or to choose between servers.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -77,14 +75,15 @@ impl<R> ClientLayer<R> {
         })
     }
 
-    /// The current number of cached origins, or partitions of origins, at most
-    /// [`max_origins`](super::ClientLayerBuilder::max_origins).
+    /// Returns the number of cached origins, or partitions of origins.
+    ///
+    /// At most [`max_origins`](super::ClientLayerBuilder::max_origins).
     pub fn origins(&self) -> usize {
         self.origins.len()
     }
 }
 
-/// The known limits of a server at one moment: see [`ClientLayer::origin_status`].
+/// A snapshot of the known limits of a server, returned by [`ClientLayer::origin_status`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -121,23 +120,23 @@ pub struct OriginStatus {
 }
 
 impl OriginStatus {
-    /// The limits, with what this client may still send and for how long: at most 32.
+    /// Returns at most 32 limits, with the units that this client can still spend and the remaining time of the window.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
 
-    /// The wait that the server has asked for: more than zero, and at most the
-    /// [cap](super::Caps::max_wait).
+    /// Returns the rest of the wait imposed by `Retry-After`: more than zero, and at most
+    /// [`Caps::max_wait`](super::Caps::max_wait).
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Requests that are sent and not answered.
+    /// Returns the number of requests in flight.
     pub fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
-    /// Requests that wait for their turn.
+    /// Returns the number of waiting requests.
     pub fn waiting(&self) -> usize {
         self.waiting
     }

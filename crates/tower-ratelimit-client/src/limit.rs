@@ -1,11 +1,9 @@
-//! One limit of a server.
-
 use std::time::Duration;
 
 use super::Caps;
 use ratelimit_fields::Unit;
 
-/// One limit of a server, as a response states it or as the client knows it: see [`Advice::limits`] and [`OriginStatus::limits`].
+/// A limit of a server, from a response ([`Advice::limits`]) or as known to the client ([`OriginStatus::limits`]).
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -35,7 +33,6 @@ use ratelimit_fields::Unit;
 pub struct Limit {
     pub(super) name: Option<String>,
     pub(super) partition_key: Option<Vec<u8>>,
-    /// Told by a policy of the same name.
     pub(super) unit: Option<Unit>,
     pub(super) quota: Option<u64>,
     pub(super) remaining: Option<u64>,
@@ -43,35 +40,38 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// The name of the policy, or the one that a [`Profile`](super::Profile) gives; draft-06 and draft-07 have none.
+    /// Returns the name of the policy, or the name assigned by a [`Profile`](super::Profile).
+    ///
+    /// Limits of draft-06 and draft-07 have no name.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// The key of the partition that the limit is for, if the server sends it.
+    /// Returns the partition key, if the server sends it.
     pub fn partition_key(&self) -> Option<&[u8]> {
         self.partition_key.as_deref()
     }
 
-    /// The unit of the limit: requests, unless a `RateLimit-Policy` of the same name names another, or a
-    /// [`Profile`](super::Profile) says that it is `tokens`.
+    /// Returns the quota unit: requests, unless the `RateLimit-Policy` of the same name or a
+    /// [`Profile`](super::Profile) specifies another unit.
     pub fn unit(&self) -> &Unit {
         static REQUESTS: Unit = Unit::Requests;
         self.unit.as_ref().unwrap_or(&REQUESTS)
     }
 
-    /// Units for each window, if the server says so, at most [`Caps::max_units`].
+    /// Returns the quota per window, if the server sends it, at most [`Caps::max_units`].
     pub fn quota(&self) -> Option<u64> {
         self.quota
     }
 
-    /// Units left, if the server says so, at most [`Caps::max_units`].
+    /// Returns the remaining units, if known, at most [`Caps::max_units`].
     pub fn remaining(&self) -> Option<u64> {
         self.remaining
     }
 
-    /// The effective window, at most [`Caps::max_wait`]: no more than what remains should be used within it. The quota
-    /// need not be back after it.
+    /// Returns the effective window, if the server sends it, at most [`Caps::max_wait`].
+    ///
+    /// The remaining units must last for this time. The quota is not necessarily restored afterwards.
     pub fn reset(&self) -> Option<Duration> {
         self.reset
     }

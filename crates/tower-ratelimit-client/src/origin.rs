@@ -1,4 +1,4 @@
-//! The shared state of all requests to one origin, and the queue in front of it.
+//! The shared state and the queue of all requests to one origin.
 
 use std::{
     future::Future,
@@ -23,29 +23,27 @@ use super::{
     profile::Profiles,
 };
 
-/// The time of tokio's timers, which tests can pause.
+/// The clock of Tokio timers, which tests can pause.
 pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// A panic under a lock of this module can only have come from outside of its code; the value is valid.
+/// Ignores poisoning: only code outside this crate can panic under these locks, so the value is valid.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One server, and what is known of it.
 pub(super) struct Origin {
     state: Mutex<OriginState>,
-    /// Those who wait stand in line here; only the first looks at the state again.
+    /// Queues waiting requests. Only the first one checks the state again.
     line: Semaphore,
-    /// Something has happened that may let the first go.
+    /// Notified when the first waiting request may be able to proceed.
     changed: Notify,
     profile: Profile,
 }
 
 pub(super) struct OriginState {
     pub(super) pacing: Pacing,
-    /// The length of the queue.
     pub(super) waiting: usize,
 }
 
@@ -56,7 +54,6 @@ impl OriginState {
     }
 }
 
-/// The settings of a client, and the count of all requests that wait.
 pub(super) struct ClientConfig {
     pub(super) wall_clock: Box<WallClock>,
     pub(super) caps: Caps,
@@ -70,15 +67,12 @@ pub(super) struct ClientConfig {
     pub(super) profiles: Profiles,
 }
 
-/// The partition key of a request, as the server computes it.
 type PartitionOf = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
 
 type WallClock = dyn Fn() -> SystemTime + Send + Sync;
 
-/// The wait for a turn.
 pub(super) type Waiting = Pin<Box<dyn Future<Output = Result<Ticket, Throttled>> + Send>>;
 
-/// The next step of a request that is ready to be sent.
 pub(super) enum Entry {
     Go(Ticket),
     Wait(Waiting),
@@ -99,7 +93,7 @@ impl Origin {
         lock(&self.state)
     }
 
-    /// Lets a request go, or has it wait until `deadline`. It does not overtake waiting requests.
+    /// Admits a request, or queues it until `deadline`. Requests do not overtake each other.
     pub(super) fn enter(self: &Arc<Self>, config: &Arc<ClientConfig>, deadline: Instant) -> Entry {
         let now = now();
         let mut state = self.lock();
@@ -122,7 +116,7 @@ impl Origin {
         }
     }
 
-    /// Returns `true` if a rejected request may wait for another turn, and can get one before `deadline`.
+    /// Returns `true` if a rejected request can be queued and sent again before `deadline`.
     pub(super) fn may_return(&self, config: &ClientConfig, deadline: Instant) -> bool {
         let now = now();
         let pacing = &self.lock().pacing;
@@ -146,7 +140,6 @@ fn is_hopeless(wait: Wait, now: Instant, deadline: Instant) -> bool {
 }
 
 impl ClientConfig {
-    /// The state of an origin, or of one of its partitions, before the first request.
     pub(super) fn pacing(&self, partition: Option<Vec<u8>>) -> Pacing {
         let pacing = Pacing::new(self.strategy, self.caps).with_jitter(self.jitter_percent);
         match partition {
@@ -160,7 +153,7 @@ impl ClientConfig {
     }
 }
 
-/// The place of one who waits; dropping it leaves the line.
+/// The place of a waiting request. Dropping it leaves the queue.
 struct Place {
     origin: Arc<Origin>,
     config: Arc<ClientConfig>,
@@ -198,7 +191,7 @@ impl Place {
             if is_hopeless(wait, now, deadline) {
                 return too_long(Some(wait.until()));
             }
-            // Either will do: the state says what has come of it. A change before the wait began is kept for it.
+            // The next `try_acquire` tells both outcomes apart. `Notify` stores a notification sent before this wait.
             let _ = timeout_at(wait.until().min(deadline).into(), origin.changed.notified()).await;
         }
     }
@@ -211,7 +204,7 @@ impl Drop for Place {
     }
 }
 
-/// A request that may be sent. Dropping it tells that it was lost, or not sent at all.
+/// A permit to send a request. Dropping it records a loss, or cancels a request that was not sent.
 pub(super) struct Ticket {
     origin: Arc<Origin>,
     config: Arc<ClientConfig>,
@@ -220,17 +213,15 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// The request is being sent.
     pub(super) fn send(&mut self) {
         self.sent = Some(now());
     }
 
-    /// Returns `true` if the server has asked for a wait since the ticket was issued.
+    /// Returns `true` if the server has imposed a wait since the ticket was issued.
     pub(super) fn is_outdated(&self) -> bool {
         self.origin.lock().pacing.is_blocked(now())
     }
 
-    /// The head of the response.
     pub(super) fn answer(mut self, status: StatusCode, headers: &HeaderMap) -> Advice {
         let now = now();
         let exchange = Exchange {

@@ -17,11 +17,11 @@ pub(super) struct Origins {
     pub(super) config: Arc<ClientConfig>,
 }
 
-/// A hash with secret keys, long enough that no two origins share one.
+/// A hash with secret keys, long enough to make collisions practically impossible.
 type OriginId = [u64; 2];
 
-/// Without a host in the URI, the `Host` field identifies the origin. Requests without either share one origin, because
-/// their connection has its origin from elsewhere.
+/// Without a host in the URI, the `Host` field identifies the origin. Requests without both share one origin, because
+/// only the connection determines it.
 #[derive(Hash)]
 struct OriginKey {
     scheme: String,
@@ -36,7 +36,7 @@ struct Entry {
 }
 
 impl Origins {
-    /// The number of origins of which one is evicted.
+    /// The number of origins compared for an eviction.
     const SAMPLE: usize = 16;
 
     pub(super) fn new(config: ClientConfig) -> Self {
@@ -97,7 +97,7 @@ impl Origins {
     }
 }
 
-/// IDs are random, so the neighbors of the new one are a random sample. Requests of an evicted origin complete.
+/// IDs are random, so the neighbors of `new` are a random sample. Requests of an evicted origin complete.
 fn evict(map: &mut BTreeMap<OriginId, Entry>, new: OriginId, now: Instant) {
     let neighbors = map.range(new..).chain(map.range(..new));
     let least = neighbors
@@ -109,8 +109,8 @@ fn evict(map: &mut BTreeMap<OriginId, Entry>, new: OriginId, now: Instant) {
 }
 
 impl Entry {
-    /// The order of eviction: without knowledge, then used once, then used more often. A busy origin comes last, because
-    /// a second queue for its server would overtake the requests in the first.
+    /// Eviction priority: origins without known limits first, then those used once. Busy origins are last, because a
+    /// second queue for the same server would overtake the requests in the first.
     fn worth(&self, now: Instant) -> (bool, bool, bool, Option<Instant>) {
         let state = self.origin.lock();
         let known_until = state.pacing.known_until();

@@ -1,18 +1,15 @@
-//! The problem types of draft-ietf-httpapi-ratelimit-headers-11, read from the content of a response.
-
 use serde_json::Value;
 
 use ratelimit_fields::problem_types;
 
-/// The reason of a server's rejection, from the content of its response.
+/// The reason for a rejection, parsed from a problem document of draft-ietf-httpapi-ratelimit-headers-11.
 ///
-/// You want it when the fields are not enough: to tell a quota that is used up from a server that is short of
-/// capacity, or to show which policies were violated. The [`ClientLayer`](super::ClientLayer) reads no content; give
-/// this type the content that you have read, of at most 64 KiB.
+/// Use this if the header fields are not enough: to distinguish an exhausted quota from reduced server capacity, or to
+/// display the violated policies. [`ClientLayer`](super::ClientLayer) does not read bodies, so pass the body to
+/// [`parse`](Self::parse).
 ///
-/// Types are told by their full URI, never by titles or the status. Members that are unknown are ignored, and so are
-/// members that do not have their type, as if they were absent. Content that is no JSON object, or has another type,
-/// is no such problem.
+/// Problem types are identified by their full URI, not by the title or status. Unknown members and members of the wrong
+/// type are ignored.
 ///
 /// ```
 /// use tower_ratelimit_client::{Problem, ProblemKind};
@@ -35,7 +32,7 @@ pub struct Problem {
     violated_policies: Vec<String>,
 }
 
-/// The problem types that the draft registers.
+/// The problem types of the draft.
 ///
 /// ```
 /// use tower_ratelimit_client::{Problem, ProblemKind};
@@ -49,21 +46,23 @@ pub struct Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProblemKind {
-    /// A quota is used up: `quota-exceeded`.
+    /// A quota is exhausted: `quota-exceeded`.
     QuotaExceeded,
-    /// The server is short of capacity for some time: `temporary-reduced-capacity`.
+    /// The capacity of the server is temporarily reduced: `temporary-reduced-capacity`.
     TemporaryReducedCapacity,
-    /// The server takes the requests for abuse: `abnormal-usage-detected`.
+    /// The server considers the requests abusive: `abnormal-usage-detected`.
     AbnormalUsageDetected,
 }
 
 impl Problem {
     const MAX_LENGTH: usize = 64 * 1024;
 
-    /// The media type of the content, `application/problem+json`.
+    /// The media type of problem documents, `application/problem+json`.
     pub const MEDIA_TYPE: &str = "application/problem+json";
 
-    /// Reads the content of a response; `None` if it is none of the three problems, or longer than 64 KiB.
+    /// Parses the body of a response.
+    ///
+    /// Returns `None` if the body is not a JSON object with one of the three problem types, or exceeds 64 KiB.
     pub fn parse(content: &[u8]) -> Option<Self> {
         if content.len() > Self::MAX_LENGTH {
             return None;
@@ -74,20 +73,21 @@ impl Problem {
         let names = members.remove("violated-policies");
         Some(Self {
             kind,
-            // With anything else in the array, the member does not have its type.
+            // An array with anything but strings has the wrong type.
             violated_policies: names
                 .and_then(|names| serde_json::from_value(names).ok())
                 .unwrap_or_default(),
         })
     }
 
-    /// The type of the problem.
+    /// Returns the problem type.
     pub fn kind(&self) -> ProblemKind {
         self.kind
     }
 
-    /// The names of the policies that were violated, as `RateLimit` and `RateLimit-Policy` have them. Empty if the
-    /// server names none.
+    /// Returns the names of the violated policies, as in `RateLimit` and `RateLimit-Policy`.
+    ///
+    /// Empty if the server does not send them.
     pub fn violated_policies(&self) -> &[String] {
         &self.violated_policies
     }
@@ -100,7 +100,7 @@ impl ProblemKind {
         Self::AbnormalUsageDetected,
     ];
 
-    /// The URI that the draft gives the type.
+    /// Returns the URI of the problem type.
     pub fn uri(self) -> &'static str {
         match self {
             Self::QuotaExceeded => problem_types::QUOTA_EXCEEDED,

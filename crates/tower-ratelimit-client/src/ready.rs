@@ -1,9 +1,7 @@
-//! The contract of Tower: a service is called only after it was polled ready.
-
 use std::mem;
 
-/// A service that was polled ready and may hold a permit. Unless it is kept, dropping releases it: the request waits, or a
-/// closure of the program has panicked.
+/// A service that was polled ready and may hold a permit. Dropping releases the permit unless the service was kept: the
+/// request must wait, or a user's closure has panicked.
 pub(super) struct ReadyService<'a, S: Clone>(Option<&'a mut S>);
 
 impl<'a, S: Clone> ReadyService<'a, S> {
@@ -11,7 +9,6 @@ impl<'a, S: Clone> ReadyService<'a, S> {
         Self(Some(service))
     }
 
-    /// Returns the service, which is still ready.
     pub(super) fn keep(mut self) -> &'a mut S {
         self.0.take().expect("a service is kept once")
     }

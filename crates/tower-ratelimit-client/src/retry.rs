@@ -1,5 +1,3 @@
-//! Retries: the requests that the client sends again.
-
 use std::{fmt, sync::Arc};
 
 use http::{Method, StatusCode};
@@ -8,10 +6,10 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Decides if requests with content `B` are sent again after a rejection: [`NoRetries`] or [`Retries`].
+/// The retry policy for requests with body `B`: [`NoRetries`] or [`Retries`].
 ///
-/// You want it as a bound of what takes a [`ClientLayer`](super::ClientLayer) of either kind. It cannot be implemented:
-/// for rules of your own, put `tower::retry` outside of the client.
+/// Use it as a bound to accept a [`ClientLayer`](super::ClientLayer) with either policy. The trait is sealed: for
+/// custom rules, place `tower::retry` outside the client.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -45,23 +43,25 @@ mod sealed {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub trait Retry<B>: sealed::Sealed + Clone {
-    /// The maximum number of times that a request is sent again.
+    /// The maximum number of retries of a request.
     #[doc(hidden)]
     fn count(&self) -> u8;
 
-    /// The content once more, if it can be had.
+    /// Clones the body, if possible.
     #[doc(hidden)]
     fn clone_body(&self, body: &B) -> Option<B>;
 }
 
-/// Requests are sent once: the default, which asks nothing of their content. A rejection is a response as any other.
+/// Sends each request once, the default.
+///
+/// Works with any body. Rejections are returned as responses.
 ///
 /// ```
 /// use http::{Request, Response};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_ratelimit_client::{ClientLayer, NoRetries};
 ///
-/// /// Content that cannot be cloned.
+/// /// A body that cannot be cloned.
 /// struct Upload;
 ///
 /// # tokio_test::block_on(async {
@@ -77,10 +77,10 @@ pub trait Retry<B>: sealed::Sealed + Clone {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRetries;
 
-/// Requests are sent again, with content that `F` has cloned: see
-/// [`ClientLayerBuilder::retries`](super::ClientLayerBuilder::retries).
+/// Retries requests with a body cloned by `F`.
 ///
-/// You meet it where the type of a layer or client has to be named.
+/// See [`ClientLayerBuilder::retries`](super::ClientLayerBuilder::retries). This type is public so that the types of
+/// layers and clients can be named.
 ///
 /// ```
 /// use tower_ratelimit_client::{ClientLayer, Retries};
@@ -151,7 +151,7 @@ impl<F> fmt::Debug for Retries<F> {
     }
 }
 
-/// Returns `true` if the rejected request had no effect, or if repeating it does no harm.
+/// Returns `true` if the rejected request had no effect, or if it is safe to repeat.
 pub(super) fn may_repeat(method: &Method, status: StatusCode) -> bool {
     match status {
         StatusCode::TOO_MANY_REQUESTS => true,

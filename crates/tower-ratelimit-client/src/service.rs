@@ -1,5 +1,3 @@
-//! The service: ask for a turn first, then call the service that was ready.
-
 use std::{
     fmt,
     task::{Context, Poll},
@@ -16,10 +14,10 @@ use super::{
     ready::ReadyService,
 };
 
-/// The service that [`ClientLayer`] makes: sends a request with `S` when its turn has come.
+/// The service created by [`ClientLayer`].
 ///
-/// It is ready when `S` is. A request that waits holds no `S` that is ready, which may be what others need. Clones
-/// share what they know.
+/// It is ready when `S` is ready. A waiting request releases the ready `S`, which may hold a permit. Clones share the
+/// known limits.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -35,7 +33,7 @@ use super::{
 /// assert_eq!(advice.limits()[0].remaining(), Some(9));
 /// assert_eq!(client.layer().origins(), 1);
 ///
-/// // Without the client, there is no pacing.
+/// // Requests to the inner service are not tracked.
 /// client.get_ref().clone().oneshot(Request::get("http://b.example/").body(())?).await?;
 /// assert_eq!(client.layer().origins(), 1);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -59,22 +57,24 @@ impl<S, R: Clone> Layer<S> for ClientLayer<R> {
 }
 
 impl<S, R> Client<S, R> {
-    /// The layer that has made it, which says what is [known](ClientLayer::origin_status).
+    /// Returns the layer that created this service.
+    ///
+    /// Its [`origin_status`](ClientLayer::origin_status) returns the known limits.
     pub fn layer(&self) -> &ClientLayer<R> {
         &self.layer
     }
 
-    /// The inner service.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service.
+    /// Consumes the client and returns the inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }

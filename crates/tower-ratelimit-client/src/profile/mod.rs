@@ -1,5 +1,3 @@
-//! Fields of well-known services that no document defines, and what they mean there.
-
 mod of_origins;
 mod time;
 
@@ -11,16 +9,15 @@ pub(super) use self::of_origins::Profiles;
 use super::Limit;
 use ratelimit_fields::{FieldError, Unit};
 
-/// The fields of a service that no document defines, and their meaning there.
+/// The nonstandard rate-limit fields of a service.
 ///
-/// You want one for a service that sends `X-RateLimit-*` or fields of its own: such names alone do not say what the numbers
-/// mean, so a client has to be told. Choose it for each origin with
-/// [`ClientLayerBuilder::profile`](super::ClientLayerBuilder::profile), or read a response with
-/// [`Advice::read_as`](super::Advice::read_as).
+/// Use a profile for services with `X-RateLimit-*` or custom fields, whose names do not determine the meaning of their
+/// values. Select it for each origin with [`ClientLayerBuilder::profile`](super::ClientLayerBuilder::profile), or parse
+/// a response with [`Advice::read_as`](super::Advice::read_as).
 ///
-/// With every profile `Retry-After` counts first, and the `RateLimit` fields of the drafts are read, too: all limits hold.
-/// [`Caps`](super::Caps) bound what is believed, so that no number makes a client wait for ever. A field that is malformed
-/// (`-1`, say, which some gateways send) is ignored by itself, and named in [`Advice::ignored`](super::Advice::ignored).
+/// With every profile, `Retry-After` takes precedence, and the `RateLimit` fields of the drafts apply as well.
+/// [`Caps`](super::Caps) bound all values. A malformed field (for example `-1`, which some gateways send) is ignored
+/// individually, with an error in [`Advice::ignored`](super::Advice::ignored).
 ///
 /// | profile | the client reads | reset |
 /// |---|---|---|
@@ -31,9 +28,9 @@ use ratelimit_fields::{FieldError, Unit};
 /// | [`XRateLimitSeconds`](Self::XRateLimitSeconds) | `x-ratelimit-limit`, `-remaining`, `-reset` | seconds |
 /// | [`XRateLimitUnixTime`](Self::XRateLimitUnixTime) | the same | Unix time |
 ///
-/// A limit of tokens holds requests back as one of bytes does: while none is left, and not before, since the cost of the next
-/// request is not known. A moment is compared with the `Date` of the response, since both are by the server's clock; if there
-/// is none, with the clock of this computer.
+/// A limit on tokens delays requests only while no tokens remain, because the cost of the next request is unknown.
+/// Absolute times are compared with the `Date` of the response, because the server's clock sets both. Without `Date`,
+/// they are compared with the local clock.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -52,40 +49,38 @@ use ratelimit_fields::{FieldError, Unit};
 /// assert_eq!((requests.name(), requests.remaining()), (Some("requests"), Some(59)));
 /// assert_eq!((tokens.unit().as_str(), tokens.reset()), ("tokens", Some(Duration::from_secs(360))));
 ///
-/// // Without a profile, their meaning is not known.
+/// // Without a profile, these fields are ignored.
 /// assert!(read(Profile::Standard).is_empty());
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Profile {
-    /// The fields of the drafts, and no others. The default.
+    /// Only the fields of the drafts. The default.
     #[default]
     Standard,
-    /// GitHub ([its documentation](https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api)). The
-    /// name of the limit is its resource: `core`, `search`, `graphql`.
+    /// GitHub ([its documentation](https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api)).
+    /// The name of the limit is its resource: `core`, `search`, `graphql`.
     ///
-    /// Each resource holds back all requests to the origin:
-    /// [`partition_by`](super::ClientLayerBuilder::partition_by) keeps them apart. A response 429 that says neither
-    /// `Retry-After` nor that nothing is left is about a secondary limit: the client waits one minute, as GitHub asks.
+    /// The limit of each resource delays all requests to the origin, unless
+    /// [`partition_by`](super::ClientLayerBuilder::partition_by) separates the resources. A 429 response with remaining
+    /// units and without `Retry-After` concerns a secondary limit: the client waits one minute, as GitHub recommends.
     GitHub,
-    /// OpenAI ([its documentation](https://platform.openai.com/docs/guides/rate-limits)), and the services that have taken
-    /// over its fields. There are two limits, `requests` and `tokens`. A reset without a unit is in seconds.
+    /// OpenAI ([its documentation](https://platform.openai.com/docs/guides/rate-limits)), and services that use the
+    /// same fields. Has two limits, `requests` and `tokens`. A reset without a unit is in seconds.
     ///
-    /// The reset is the time until the whole limit is back, so a client that has used up everything waits longer than it has
-    /// to, and then has all of it.
+    /// The reset is the time until the entire limit is restored, so a client that exhausts the limit waits longer than
+    /// necessary.
     OpenAi,
     /// Anthropic ([its documentation](https://platform.claude.com/docs/en/api/rate-limits)), with limits `requests`,
-    /// `tokens`, `input-tokens` and `output-tokens`. The reset is the moment at which the whole limit is back.
+    /// `tokens`, `input-tokens` and `output-tokens`. The reset is the time at which the entire limit is restored.
     Anthropic,
-    /// `X-RateLimit-*` with a reset in seconds from now, as tower-quota writes it with `LegacyReset::DeltaSeconds`.
+    /// `X-RateLimit-*` with a reset in seconds from now, like `LegacyReset::DeltaSeconds` of tower-quota.
     XRateLimitSeconds,
-    /// `X-RateLimit-*` with a reset in seconds since the beginning of 1970, as express-rate-limit writes it, and
-    /// tower-quota with `LegacyReset::UnixTime`.
+    /// `X-RateLimit-*` with a reset in Unix time, like express-rate-limit and `LegacyReset::UnixTime` of tower-quota.
     XRateLimitUnixTime,
 }
 
-/// The names of the three fields of one limit.
 struct Names {
     limit: &'static str,
     remaining: &'static str,
@@ -117,10 +112,10 @@ const ANTHROPIC: [(&str, Names); 4] = [
 ];
 
 impl Profile {
-    /// The wait that GitHub asks for after a secondary limit that says nothing else.
+    /// The wait that GitHub recommends after a secondary rate limit.
     const SECONDARY_WAIT: Duration = Duration::from_secs(60);
 
-    /// The limits of a response that was made at `now`, and the errors of fields that were ignored.
+    /// Parses a response created at `now`.
     pub(super) fn read(self, headers: &HeaderMap, now: SystemTime) -> (Vec<Limit>, Vec<FieldError>) {
         let mut reader = Reader {
             headers,
@@ -141,7 +136,7 @@ impl Profile {
         (reader.limits, reader.ignored)
     }
 
-    /// The wait after a response without `Retry-After`, if the service documents one.
+    /// The documented wait after a response without `Retry-After`.
     pub(super) fn usual_wait(self, status: StatusCode, limits: &[Limit]) -> Option<Duration> {
         let is_used_up = limits.iter().any(|limit| limit.remaining == Some(0));
         let is_secondary = self == Self::GitHub && status == StatusCode::TOO_MANY_REQUESTS && !is_used_up;
@@ -149,7 +144,6 @@ impl Profile {
     }
 }
 
-/// The resource that a request to GitHub has counted for.
 fn resource(headers: &HeaderMap) -> Option<String> {
     const MAX_LENGTH: usize = 64;
     let resource = headers.get("x-ratelimit-resource")?.to_str().ok()?;
@@ -206,7 +200,7 @@ impl Reader<'_> {
     }
 }
 
-/// A whole number. One that is too large is the largest.
+/// Saturates at `u64::MAX`.
 pub(super) fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))

@@ -1,11 +1,8 @@
-//! The profiles that a client has chosen, by origin.
-
 use http::uri::Authority;
 
 use super::Profile;
 use crate::BuildError;
 
-/// The profile of each origin that has one.
 #[derive(Debug, Default)]
 pub(crate) struct Profiles {
     of_origins: Vec<(Authority, Profile)>,
@@ -28,7 +25,7 @@ impl Profiles {
         self.error.clone().map_or(Ok(()), Err)
     }
 
-    /// The profile of the host and port, else that of the host.
+    /// A profile for the host and port takes precedence over one for the host.
     pub(crate) fn of(&self, host: &str, port: u16) -> Profile {
         let with_port = |port| {
             let mut profiles = self.of_origins.iter();
@@ -39,7 +36,7 @@ impl Profiles {
     }
 }
 
-/// A host with or without a port, and nothing else.
+/// Accepts only a host with an optional port.
 fn parse(origin: &str) -> Option<Authority> {
     let authority: Authority = origin.parse().ok()?;
     let is_whole = match authority.port_u16() {

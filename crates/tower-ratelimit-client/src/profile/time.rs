@@ -1,13 +1,12 @@
-//! Times as services write them outside of the drafts.
+//! Time formats that are used by services, but not by the drafts.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A longer text is none of these.
 const MAX_LENGTH: usize = 64;
 
 const NANOS: u128 = 1_000_000_000;
 
-/// Seconds with or without a fraction, or a duration with units: `6m0s`, `1.5s`, `20ms`. One that is too long is the longest.
+/// Seconds with an optional fraction, or a duration with units: `6m0s`, `1.5s`, `20ms`. Saturates.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     if text.len() > MAX_LENGTH {
         return None;
@@ -28,13 +27,13 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then(|| from_nanos(sum))
 }
 
-/// Seconds since the beginning of 1970, with or without a fraction.
+/// Unix time in seconds, with an optional fraction.
 pub(super) fn unix_time(text: &str) -> Option<SystemTime> {
     let (nanos, rest) = decimal(text).filter(|_| text.len() <= MAX_LENGTH)?;
     UNIX_EPOCH.checked_add(from_nanos(nanos)).filter(|_| rest.is_empty())
 }
 
-/// A moment as RFC 3339 writes it: `2025-08-21T12:40:59Z`. One before 1970 is the beginning of 1970.
+/// A time such as `2025-08-21T12:40:59Z`. Times before 1970 become the start of 1970.
 pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
     if text.len() > MAX_LENGTH {
         return None;
@@ -62,7 +61,7 @@ pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
 }
 
-/// The minutes that a zone is ahead of UTC.
+/// Minutes ahead of UTC.
 fn offset(text: &str) -> Option<i64> {
     if let "Z" | "z" = text {
         return Some(0);
@@ -73,7 +72,7 @@ fn offset(text: &str) -> Option<i64> {
     (rest.is_empty() && hours <= 23 && minutes <= 59).then_some(sign * (hours * 60 + minutes))
 }
 
-/// The days since the beginning of 1970; `None` if there is no such day.
+/// Returns `None` for dates that do not exist.
 fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let february = if is_leap { 29 } else { 28 };
@@ -87,14 +86,14 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(years + lengths[..before].iter().sum::<i64>() + day - 1)
 }
 
-/// So many digits, and what comes after them.
+/// Returns `count` digits and the rest of the text.
 fn digits(text: &str, count: usize) -> Option<(i64, &str)> {
     let (number, rest) = text.split_at_checked(count)?;
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
     Some((number.parse().ok().filter(|_| is_number)?, rest))
 }
 
-/// A number in billionths, and what comes after it. One that is too large is the largest.
+/// Returns a number in billionths, saturated, and the rest of the text.
 fn decimal(text: &str) -> Option<(u128, &str)> {
     let end = text.find(|character: char| !character.is_ascii_digit());
     let (whole, rest) = text.split_at(end.unwrap_or(text.len()));
@@ -110,7 +109,7 @@ fn decimal(text: &str) -> Option<(u128, &str)> {
     Some((whole.saturating_mul(NANOS).saturating_add(fraction), rest))
 }
 
-/// The billionths behind a full stop, and what comes after them.
+/// Returns the billionths after a decimal point and the rest of the text.
 fn fraction(text: &str) -> Option<(u128, &str)> {
     let text = text.strip_prefix('.')?;
     let end = text.find(|character: char| !character.is_ascii_digit());
