@@ -1,10 +1,8 @@
-//! Bounds of structured fields.
-
-/// The length of a field that is read, in bytes: all its lines, with two bytes between each two of them.
+/// The maximum length of a field in bytes: all lines, plus two bytes between adjacent lines.
 ///
-/// A longer field is malformed, and cannot be made. It is enough for what [RFC
-/// 9651](https://www.rfc-editor.org/rfc/rfc9651#section-3) has readers support: a list of 1 024 items with short names, say, or a
-/// byte sequence of 16 384 octets (21 850 bytes in a field) beside 256 parameters.
+/// A longer field is malformed and cannot be created. The bound exceeds the minimum that [RFC
+/// 9651](https://www.rfc-editor.org/rfc/rfc9651#section-3) requires of parsers: for example, a list of 1,024 items with
+/// short names, or a byte sequence of 16,384 octets (21,850 bytes in a field) with 256 parameters.
 ///
 /// ```
 /// use ratelimit_fields::{FieldErrorKind, MAX_LENGTH, draft11::RateLimit};
@@ -18,8 +16,9 @@
 /// ```
 pub const MAX_LENGTH: usize = 128 * 1024;
 
-/// The number of items of a field that are read, the one that RFC 9651 has readers support. A field with more is malformed,
-/// and cannot be made.
+/// The maximum number of items of a field, which is the minimum that RFC 9651 requires of parsers.
+///
+/// A field with more items is malformed and cannot be created.
 ///
 /// ```
 /// use ratelimit_fields::{MAX_ITEMS, draft11::{LimitItem, RateLimit}};
@@ -32,7 +31,7 @@ pub const MAX_LENGTH: usize = 128 * 1024;
 /// ```
 pub const MAX_ITEMS: usize = 1024;
 
-/// The greatest number that a structured field can hold, in 15 digits.
+/// The largest integer of a structured field, with 15 digits.
 ///
 /// ```
 /// use ratelimit_fields::{MAX_INTEGER, draft11::LimitItem};

@@ -1,4 +1,4 @@
-//! The one limit that draft-06 and draft-07 show, beside one that another server has sent already.
+//! The single limit that draft-06 and draft-07 report, merged with the limit of an inner service.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
     syntax::{insert, push_integer},
 };
 
-/// The limit that is closest to being reached, as draft-06 and draft-07 show it.
+/// The limit closest to exhaustion, as reported by draft-06 and draft-07.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClosestLimit {
     pub(super) quota: u64,
@@ -22,7 +22,6 @@ pub(super) struct ClosestLimit {
 }
 
 impl ClosestLimit {
-    /// No units, for so many seconds.
     pub(super) fn of_nothing(reset: u64) -> Self {
         Self {
             quota: 0,
@@ -31,8 +30,8 @@ impl ClosestLimit {
         }
     }
 
-    /// This limit beside one of the service behind, given by what remains and its reset: with the later reset of the
-    /// two, or nothing if the other one is as close to being reached.
+    /// Returns this limit with the later reset of the two, or `None` if the limit of the inner service is at least as
+    /// close to exhaustion.
     pub(super) fn closer_than(self, (remaining, reset): (u64, u64)) -> Option<Self> {
         let is_closer = (remaining, self.reset) > (self.remaining, reset);
         is_closer.then(|| Self {
@@ -46,7 +45,7 @@ impl ClosestLimit {
         field.with_remaining(self.remaining.min(MAX_INTEGER))
     }
 
-    /// A value that is written already, and the three numbers: all in one allocation.
+    /// Returns the existing `text` and the three numbers as values that share one allocation.
     pub(super) fn to_header_values_behind(self, text: &mut String) -> (Option<HeaderValue>, [HeaderValue; 3]) {
         let before = text.len();
         let ends = [self.quota, self.remaining, self.reset].map(|number| {
@@ -64,8 +63,7 @@ impl ClosestLimit {
     }
 }
 
-/// Shows the own limit, which is in these values already, if it is closer to being reached than that of the service
-/// behind.
+/// Reports `own`, serialized in `values`, if it is closer to exhaustion than the limit of the inner service.
 pub(super) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mut values: [HeaderValue; 3]) {
     let names = [RateLimitLimit::NAME, RateLimitRemaining::NAME, RateLimitReset::NAME];
     if names.iter().any(|name| headers.contains_key(name)) {
@@ -75,7 +73,7 @@ pub(super) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mu
             let reset = RateLimitReset::read(headers).ok()??;
             Some((remaining.get(), reset.get()))
         };
-        // Malformed items stay as they are, and so does a limit with unknown remaining units.
+        // Malformed items are not changed, nor is a limit with unknown remaining units.
         let Some(closer) = read().and_then(|inner| own.closer_than(inner)) else {
             return;
         };
@@ -88,7 +86,7 @@ pub(super) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mu
     }
 }
 
-/// The same as a dictionary. A list of another dialect stays as it is.
+/// Like [`merge_draft06_limit`], for the dictionary of draft-07. A list of another dialect is not changed.
 pub(super) fn merge_draft07_limit(headers: &mut HeaderMap, own: ClosestLimit) {
     let closer = match RateLimit::read(headers) {
         Ok(None) => Some(own),

@@ -1,9 +1,9 @@
-//! The dialect of draft-ietf-httpapi-ratelimit-headers-06, written as RFC 8941 says.
+//! The dialect of draft-ietf-httpapi-ratelimit-headers-06, in the syntax of RFC 8941.
 //!
-//! Three fields with a number each, for the limit that is closest to being reached, and a list of policies that are
-//! told apart by their quotas only. Names, units and partition keys have no place here. You want it for clients that
-//! know the older drafts. `RateLimit-Limit`, `-Remaining` and `-Reset` may go together with a `RateLimit` field of
-//! draft-11, but then `RateLimit-Policy` has to have the form of draft-11, since both dialects use that name.
+//! Three fields with one number each report the limit closest to exhaustion. A list reports the policies, which are
+//! distinguished only by their quotas. The dialect has no names, units or partition keys. Use it for clients of older
+//! drafts. `RateLimit-Limit`, `-Remaining` and `-Reset` can be combined with a `RateLimit` field of draft-11. In that
+//! case, `RateLimit-Policy` must have the form of draft-11, because both dialects use that name.
 //!
 //! ```
 //! use http::HeaderMap;
@@ -35,7 +35,7 @@ use super::{
 };
 
 number_field! {
-    /// The field `RateLimit-Limit`: the quota of the limit that is closest to being reached.
+    /// The `RateLimit-Limit` field: the quota of the limit closest to exhaustion.
     ///
     /// ```
     /// use ratelimit_fields::draft06::RateLimitLimit;
@@ -51,9 +51,9 @@ number_field! {
 }
 
 number_field! {
-    /// The field `RateLimit-Remaining`: units left of the limit that is closest to being reached.
+    /// The `RateLimit-Remaining` field: the remaining units of the limit closest to exhaustion.
     ///
-    /// It promises nothing, and may be absent where the other two are present.
+    /// The units are not guaranteed. The field may be absent even if the other two are present.
     ///
     /// ```
     /// use http::HeaderMap;
@@ -72,15 +72,15 @@ number_field! {
 }
 
 number_field! {
-    /// The field `RateLimit-Reset`: seconds until the quota of that limit resets, from the moment when the response is
-    /// made.
+    /// The `RateLimit-Reset` field: the seconds until the quota of that limit resets, from the creation of the
+    /// response.
     ///
     /// ```
     /// use std::time::Duration;
     /// use ratelimit_fields::draft06::RateLimitReset;
     ///
     /// assert_eq!(RateLimitReset::parse(["50"])?.wait(), Duration::from_secs(50));
-    /// // Parts of a second are rounded up.
+    /// // Fractions of a second are rounded up.
     /// assert_eq!(RateLimitReset::after(Duration::from_millis(200)).to_string(), "1");
     /// # Ok::<_, ratelimit_fields::FieldError>(())
     /// ```
@@ -88,18 +88,18 @@ number_field! {
 }
 
 impl RateLimitReset {
-    /// A wait, rounded up to whole seconds of at most 15 digits.
+    /// Creates the field from a wait, rounded up to whole seconds of at most 15 digits.
     pub fn after(wait: Duration) -> Self {
         Self(seconds::rounded_up(wait))
     }
 
-    /// The time until the quota resets, in whole seconds of at most 15 digits.
+    /// Returns the time until the quota resets, in whole seconds of at most 15 digits.
     pub fn wait(self) -> Duration {
         Duration::from_secs(self.0)
     }
 }
 
-/// The field `RateLimit-Policy` with quotas in place of names.
+/// The `RateLimit-Policy` field, with quotas instead of names.
 ///
 /// ```
 /// use std::time::Duration;
@@ -111,7 +111,7 @@ impl RateLimitReset {
 /// assert_eq!(field.to_header_value(), "10;w=1, 50;w=60");
 /// assert_eq!(field.items()[1].window(), Duration::from_secs(60));
 ///
-/// // The quota is all that tells policies apart.
+/// // Policies are distinguished only by their quotas.
 /// let error = RateLimitPolicy::new([second, PolicyItem::new(10, Duration::from_secs(60))?]).unwrap_err();
 /// assert_eq!(error.to_string(), "RateLimit-Policy: quota 10 appears twice");
 /// assert!(RateLimitPolicy::parse(["10;w=1, 10;w=60"]).is_err());
@@ -124,7 +124,7 @@ impl RateLimitReset {
 /// ```
 pub type RateLimitPolicy = List<PolicyItem>;
 
-/// One policy of a [`RateLimitPolicy`]: a quota and a window.
+/// A policy of a [`RateLimitPolicy`]: a quota and a window.
 ///
 /// ```
 /// use std::time::Duration;
@@ -149,10 +149,14 @@ pub struct PolicyItem {
 }
 
 impl PolicyItem {
-    /// So many units for each window.
+    /// Creates a policy with a quota per window.
     ///
-    /// Fails if the quota has more than 15 digits, or the window is not a number of whole seconds, at least one. A
-    /// window of zero can be read, but says nothing.
+    /// A window of zero can be parsed, but has no meaning.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the quota has more than 15 digits, or if the window is not a whole number of seconds, at
+    /// least 1.
     pub fn new(quota: u64, window: Duration) -> Result<Self, FieldError> {
         Ok(Self {
             quota: writable(Self::FIELD, "the quota", quota, 0)?,
@@ -161,12 +165,12 @@ impl PolicyItem {
         })
     }
 
-    /// Units for each window, at most 15 digits.
+    /// Returns the quota per window, with at most 15 digits.
     pub fn quota(&self) -> u64 {
         self.quota
     }
 
-    /// The time in which the quota may be used, in whole seconds.
+    /// Returns the window in whole seconds.
     pub fn window(&self) -> Duration {
         Duration::from_secs(self.window)
     }

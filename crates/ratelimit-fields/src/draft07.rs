@@ -1,9 +1,8 @@
-//! The dialect of draft-ietf-httpapi-ratelimit-headers-07, written as RFC 8941 says.
+//! The dialect of draft-ietf-httpapi-ratelimit-headers-07, in the syntax of RFC 8941.
 //!
-//! `RateLimit` is a dictionary about the limit that is closest to being reached, and `RateLimit-Policy` is that of
-//! [draft-06](super::draft06). It is what express-rate-limit (`standardHeaders: 'draft-7'`) and hono-rate-limiter send.
-//! You want it for such servers, and for clients that were built for them. Names, units and partition keys have no place
-//! here.
+//! `RateLimit` is a dictionary for the limit closest to exhaustion, and `RateLimit-Policy` is the same as in
+//! [draft-06](super::draft06). The dialect has no names, units or partition keys. Use it for servers that send it, such
+//! as express-rate-limit (`standardHeaders: 'draft-7'`) and hono-rate-limiter, and for their clients.
 //!
 //! ```
 //! use std::time::Duration;
@@ -38,10 +37,10 @@ const LIMIT: &KeyRef = KeyRef::constant("limit");
 const REMAINING: &KeyRef = KeyRef::constant("remaining");
 const RESET: &KeyRef = KeyRef::constant("reset");
 
-/// The field `RateLimit` as a dictionary: what is left of the limit that is closest to being reached.
+/// The `RateLimit` field as a dictionary, for the limit closest to exhaustion.
 ///
-/// It promises nothing: a request may be rejected although units are left. A server without counters leaves `remaining`
-/// out; `limit` and `reset` are required. Other keys, and all parameters, have no meaning: they are not kept.
+/// Remaining units are not guaranteed: a request may still be rejected. `limit` and `reset` are required, and servers
+/// without counters omit `remaining`. Other keys and all parameters are dropped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,7 +49,7 @@ const RESET: &KeyRef = KeyRef::constant("reset");
 /// let field = RateLimit::new(100, Duration::from_millis(49_200))?.with_remaining(20)?;
 /// assert_eq!(field.to_header_value(), "limit=100, remaining=20, reset=50");
 ///
-/// // Of a key that appears twice, the last value counts.
+/// // If a key appears twice, the last value is used.
 /// let field = RateLimit::parse(["limit=10, reset=1, acme=?0", "reset=7"])?;
 /// assert_eq!(field.to_string(), "limit=10, reset=7");
 /// assert_eq!(field.remaining(), None);
@@ -79,10 +78,13 @@ impl RateLimit {
 
     const FIELD: &'static str = "RateLimit";
 
-    /// A quota, and the time until it resets, from the moment when the response is made: rounded up to whole seconds of
-    /// at most 15 digits.
+    /// Creates the field from a quota and the time until it resets, from the creation of the response.
     ///
-    /// Fails if the quota has more than 15 digits.
+    /// `reset` is rounded up to whole seconds of at most 15 digits.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the quota has more than 15 digits.
     pub fn new(limit: u64, reset: Duration) -> Result<Self, FieldError> {
         Ok(Self {
             limit: writable(Self::FIELD, LIMIT.as_str(), limit, 0)?,
@@ -91,17 +93,21 @@ impl RateLimit {
         })
     }
 
-    /// Units left.
+    /// Sets the remaining units.
     ///
-    /// Fails if the number has more than 15 digits.
+    /// # Errors
+    ///
+    /// Returns an error if the number has more than 15 digits.
     pub fn with_remaining(mut self, remaining: u64) -> Result<Self, FieldError> {
         self.remaining = Some(writable(Self::FIELD, REMAINING.as_str(), remaining, 0)?);
         Ok(self)
     }
 
-    /// Reads the lines of one field, in the order in which they came.
+    /// Parses the lines of a field, in the order received.
     ///
-    /// If anything in them is malformed, the whole field is: ignore it then.
+    /// # Errors
+    ///
+    /// Returns an error if any part of the field is malformed. Ignore the entire field in this case.
     pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
         let [limit, remaining, reset] = integers(Self::FIELD, [LIMIT, REMAINING, RESET], lines)?;
         let required = |key: &'static KeyRef, number: Option<u64>| {
@@ -114,30 +120,33 @@ impl RateLimit {
         })
     }
 
-    /// Reads the field of a response; `None` if it is absent.
+    /// Parses the field of a response, or returns `None` if it is absent.
     ///
-    /// Give it the header section only, never trailers: the fields must not appear there. Fails as
-    /// [`parse`](Self::parse) does.
+    /// Pass only header sections: the fields must not appear in trailers.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`parse`](Self::parse).
     pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
         read(headers, Self::NAME, Self::parse)
     }
 
-    /// The quota of the limit, at most 15 digits.
+    /// Returns the quota, with at most 15 digits.
     pub fn limit(self) -> u64 {
         self.limit
     }
 
-    /// Units left, if the server says so, at most 15 digits.
+    /// Returns the remaining units, if the server sends them, with at most 15 digits.
     pub fn remaining(self) -> Option<u64> {
         self.remaining
     }
 
-    /// The time until the quota resets, in whole seconds from the moment when the response was made.
+    /// Returns the time until the quota resets, in whole seconds from the creation of the response.
     pub fn reset(self) -> Duration {
         Duration::from_secs(self.reset)
     }
 
-    /// The value of one field line.
+    /// Serializes the field as the value of one line.
     pub fn to_header_value(self) -> HeaderValue {
         HeaderValue::try_from(self.to_string()).expect("structured fields are printable ASCII")
     }

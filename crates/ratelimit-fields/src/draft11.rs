@@ -1,7 +1,6 @@
-//! The dialect of draft-ietf-httpapi-ratelimit-headers-11, written as RFC 9651 says.
+//! The dialect of draft-ietf-httpapi-ratelimit-headers-11, in the syntax of RFC 9651.
 //!
-//! Names are Strings, partition keys are Byte Sequences. It is what this crate writes, and what you want unless your
-//! clients know something older.
+//! Names are Strings, and partition keys are Byte Sequences. Use this dialect unless your clients require an older one.
 //!
 //! ```
 //! use ratelimit_fields::draft11::RateLimit;
@@ -26,13 +25,13 @@ use super::{
     unit::Unit,
 };
 
-/// The form of items in this dialect: see [`LimitItem`] and [`PolicyItem`].
+/// The marker type of this dialect: see [`LimitItem`] and [`PolicyItem`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Draft11 {}
 
-/// The field `RateLimit`: what is left to a client.
+/// The `RateLimit` field: the remaining units of a client.
 ///
-/// It promises nothing: a request may be rejected although units are left, and served although none is.
+/// Remaining units are not guaranteed: a request may be rejected although units remain, or served although none remain.
 ///
 /// ```
 /// use std::time::Duration;
@@ -57,13 +56,13 @@ pub enum Draft11 {}
 /// ```
 pub type RateLimit = List<LimitItem>;
 
-/// One item of a [`RateLimit`] field: what is left of the quota of one policy.
+/// An item of a [`RateLimit`] field: the remaining units of one policy.
 ///
 /// ```
 /// use std::time::Duration;
 /// use ratelimit_fields::{ExtensionValue, draft11::{LimitItem, RateLimit}};
 ///
-/// // Parts of a second are rounded up: who waits that long has waited long enough.
+/// // Fractions of a second are rounded up, so that clients do not return too early.
 /// let limit = LimitItem::new("default", 3)?.with_reset(Duration::from_millis(200));
 /// assert_eq!(limit.reset(), Some(Duration::from_secs(1)));
 /// assert_eq!(RateLimit::new([limit])?.to_string(), r#""default";r=3;t=1"#);
@@ -82,9 +81,9 @@ pub type RateLimit = List<LimitItem>;
 /// ```
 pub type LimitItem = named::LimitItem<Draft11>;
 
-/// The field `RateLimit-Policy`: the policies that a server applies.
+/// The `RateLimit-Policy` field: the policies of a server.
 ///
-/// It informs; what is left of the quotas is in [`RateLimit`].
+/// The field is informational. The remaining units are in [`RateLimit`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -94,13 +93,13 @@ pub type LimitItem = named::LimitItem<Draft11>;
 /// let field = RateLimitPolicy::new([PolicyItem::new("burst", 100)?.with_window(minute)?])?;
 /// assert_eq!(field.to_header_value(), r#""burst";q=100;w=60"#);
 ///
-/// // Two lines are one list.
+/// // Two lines form one list.
 /// let field = RateLimitPolicy::parse([r#""burst";q=100;w=60"#, r#""daily";q=1000;w=86400"#])?;
 /// assert_eq!(field.items()[1].name(), "daily");
 /// assert_eq!(field.items()[0].window(), Some(minute));
 /// assert_eq!(field.to_string(), r#""burst";q=100;w=60, "daily";q=1000;w=86400"#);
 ///
-/// // One malformed item, and the whole field is ignored.
+/// // If one item is malformed, the whole field is ignored.
 /// assert!(RateLimitPolicy::parse([r#""burst";q=100;w=60, "daily";w=86400"#]).is_err());
 ///
 /// let mut headers = http::HeaderMap::new();
@@ -111,7 +110,7 @@ pub type LimitItem = named::LimitItem<Draft11>;
 /// ```
 pub type RateLimitPolicy = List<PolicyItem>;
 
-/// One policy of a [`RateLimitPolicy`]: a name, a quota, and perhaps a window, a unit and a partition key.
+/// A policy of a [`RateLimitPolicy`]: a name, a quota, and an optional window, unit and partition key.
 ///
 /// ```
 /// use std::time::Duration;
@@ -139,9 +138,11 @@ pub type RateLimitPolicy = List<PolicyItem>;
 pub type PolicyItem = named::PolicyItem<Draft11>;
 
 impl LimitItem {
-    /// The remaining units of the policy with this name.
+    /// Creates an item with the remaining units of the policy `name`.
     ///
-    /// Fails if the name is not printable ASCII, or the number has more than 15 digits.
+    /// # Errors
+    ///
+    /// Returns an error if the name is not printable ASCII, or if the number has more than 15 digits.
     pub fn new(name: &str, remaining: u64) -> Result<Self, FieldError> {
         let mut item = Self::of(name, remaining)?;
         item.remaining = writable(Self::FIELD, AVAILABLE_QUOTA.as_str(), remaining, 0)?;

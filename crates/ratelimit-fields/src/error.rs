@@ -1,14 +1,12 @@
-//! Errors of fields that cannot be read, and of values that cannot be written.
-
 use std::{error::Error, fmt};
 
 use super::bounds::{MAX_INTEGER, MAX_ITEMS, MAX_LENGTH};
 
-/// The reason why a field cannot be read, or a value cannot be written.
+/// The error of a field that cannot be parsed, or of a value that cannot be serialized.
 ///
-/// On reading it means: ignore the whole field, as if all its lines were absent. The other fields of the response are
-/// still good. The message names the field, the item (counted from 1) and the parameter; it repeats no text that was
-/// received, so that it can be logged as it is. Match on [`kind`](Self::kind) rather than on the message.
+/// After a parse error, ignore the entire field, as if all its lines were absent. The other fields of the response
+/// remain valid. The message names the field, the item (counted from 1) and the parameter. It contains no received
+/// text, so it is safe to log. Match on [`kind`](Self::kind) instead of the message.
 ///
 /// ```
 /// use ratelimit_fields::{FieldErrorKind, draft11::RateLimit};
@@ -22,7 +20,7 @@ use super::bounds::{MAX_INTEGER, MAX_ITEMS, MAX_LENGTH};
 pub struct FieldError {
     field: &'static str,
     item: Option<usize>,
-    /// The policy of this server that cannot be written.
+    /// The policy of this server that cannot be serialized.
     policy: Option<Box<str>>,
     problem: Problem,
 }
@@ -50,34 +48,32 @@ pub struct FieldError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FieldErrorKind {
-    /// Two policies have a quota that may appear only once.
+    /// Two policies have the same quota, in a dialect that distinguishes policies only by quota.
     Duplicate,
-    /// There is no item at all.
+    /// The field is empty.
     Empty,
-    /// The name of an extension parameter, or a value that this dialect has no form for.
+    /// The name or the value of an extension parameter is not allowed in this dialect.
     Extension,
-    /// A member of the list is not an item of the dialect: it is an inner list, or its bare item has another type.
+    /// A member of the list is not an item of the dialect: it is an inner list, or its bare item has the wrong type.
     Item,
     /// A required parameter is missing.
     Missing,
-    /// The name of a policy has characters that this dialect cannot write.
+    /// The name of a policy has characters that this dialect cannot represent.
     Name,
-    /// A number or a moment is outside of its range.
+    /// A number or a date is outside its range.
     Range,
-    /// The field is longer than [`MAX_LENGTH`] or has more than [`MAX_ITEMS`]
-    /// items.
+    /// The field is longer than [`MAX_LENGTH`] or has more than [`MAX_ITEMS`] items.
     Size,
-    /// The text is not in the form that the field has to have.
+    /// The text does not have the syntax of the field.
     Syntax,
-    /// A parameter has a value of another type than it has to have.
+    /// The value of a parameter has the wrong type.
     Type,
 }
 
-/// The mistake, without its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     Duplicate(u64),
-    /// The quota, and the policy that has it already.
+    /// The quota, and the other policy that has it.
     DuplicateOf(u64, Box<str>),
     Empty,
     ExtensionName(&'static str),
@@ -87,17 +83,16 @@ pub enum Problem {
     Missing(&'static str),
     Moment,
     Name(&'static str),
-    /// The parameter, its value, and the smallest value that it may have.
+    /// The parameter, its value, and the minimum.
     Range(&'static str, i128, u64),
     TooLong,
     TooMany,
     Syntax(Box<str>),
-    /// The parameter and the types that it may have.
+    /// The parameter and the expected types.
     Type(&'static str, &'static str),
 }
 
 impl Problem {
-    /// In a field that is not a list of items, or in the list as a whole.
     pub(super) fn of(self, field: &'static str) -> FieldError {
         FieldError {
             field,
@@ -116,7 +111,6 @@ impl Problem {
 }
 
 impl FieldError {
-    /// Adds the name of the server's policy that cannot be written.
     pub(super) fn of_policy(self, name: &str) -> Self {
         Self {
             policy: Some(name.into()),
@@ -124,10 +118,10 @@ impl FieldError {
         }
     }
 
-    /// Creates the error of a malformed field that this module does not read, of kind [`Syntax`](FieldErrorKind::Syntax).
+    /// Creates an error of kind [`Syntax`](FieldErrorKind::Syntax) for a field that this crate does not parse.
     ///
-    /// Use this to report errors in proprietary fields like the errors that [`Hints`](super::Hints) reports. `reason` must
-    /// not repeat received text, because errors are logged verbatim.
+    /// Use this to report errors in proprietary fields together with those of [`Hints`](super::Hints). `reason` must
+    /// not contain received text, because errors are logged verbatim.
     ///
     /// ```
     /// use ratelimit_fields::{FieldError, FieldErrorKind};
@@ -140,7 +134,7 @@ impl FieldError {
         Problem::Syntax(reason.into()).of(field)
     }
 
-    /// The category of the error.
+    /// Returns the category of the error.
     pub fn kind(&self) -> FieldErrorKind {
         match self.problem {
             Problem::Duplicate(_) | Problem::DuplicateOf(..) => FieldErrorKind::Duplicate,
@@ -156,8 +150,9 @@ impl FieldError {
         }
     }
 
-    /// The name of the field as its document spells it: `RateLimit-Policy`. A value that belongs to no field yet is
-    /// called `extension parameter`.
+    /// Returns the name of the field in the spelling of its specification, such as `RateLimit-Policy`.
+    ///
+    /// For a value that does not belong to a field yet, returns `extension parameter`.
     pub fn field(&self) -> &'static str {
         self.field
     }

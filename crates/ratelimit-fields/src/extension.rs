@@ -1,5 +1,3 @@
-//! Parameters that no document defines.
-
 use std::fmt;
 
 use sfv::{BareItem, Integer, ItemSerializer, Key, KeyRef, String as Text, Token, Version};
@@ -11,14 +9,14 @@ use super::{
     syntax::{self, writable},
 };
 
-/// The name in an error about a value that belongs to no field yet.
+/// The field name in errors of values that do not belong to a field yet.
 const NO_FIELD: &str = "extension parameter";
 
 /// The value of an extension parameter: a bare item of a structured field.
 ///
-/// To a reader, extension parameters are comments. You want them where you know the server, or to tell your own clients
-/// more than the draft has words for. Numbers, texts, tokens, bytes and booleans have accessors; decimals, dates and
-/// display strings are kept and written again, and `Display` shows them as they look in the field.
+/// Extension parameters are comments, which parsers ignore. Use them if you know the server, or to send your clients
+/// information that the draft does not cover. Integers, strings, tokens, bytes and booleans have accessors. Decimals,
+/// dates and display strings are preserved when serialized. `Display` formats a value as in the field.
 ///
 /// ```
 /// use ratelimit_fields::{ExtensionValue, draft11::RateLimitPolicy};
@@ -30,7 +28,7 @@ const NO_FIELD: &str = "extension parameter";
 /// assert_eq!(policy.extension("acme-id").and_then(ExtensionValue::as_bytes), Some(b"hi".as_slice()));
 /// assert_eq!(policy.extension("acme-soft").and_then(ExtensionValue::as_bool), Some(true));
 ///
-/// // The text of each form.
+/// // The serialized form of each type.
 /// assert_eq!(ExtensionValue::integer(5)?.to_string(), "5");
 /// assert_eq!(ExtensionValue::string("a b")?.to_string(), r#""a b""#);
 /// assert_eq!(ExtensionValue::token("sliding")?.to_string(), "sliding");
@@ -41,13 +39,15 @@ const NO_FIELD: &str = "extension parameter";
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExtensionValue(pub(super) BareItem);
 
-// Floating-point numbers do not occur: a decimal is a number of thousandths.
+// Without floating-point numbers: a decimal is an integer number of thousandths.
 impl Eq for ExtensionValue {}
 
 impl ExtensionValue {
-    /// A text, written with quotation marks.
+    /// Creates a String, which is serialized with quotation marks.
     ///
-    /// Fails if it has other characters than printable ASCII.
+    /// # Errors
+    ///
+    /// Returns an error unless `text` is printable ASCII.
     ///
     /// ```
     /// use ratelimit_fields::ExtensionValue;
@@ -65,9 +65,12 @@ impl ExtensionValue {
             .map_err(|_| Problem::ExtensionValue.of(NO_FIELD))
     }
 
-    /// A token, written without quotation marks.
+    /// Creates a Token, which is serialized without quotation marks.
     ///
-    /// Fails if it does not begin with a letter or `*`, or has characters that a token cannot have.
+    /// # Errors
+    ///
+    /// Returns an error if `token` does not start with a letter or `*`, or contains characters that are not allowed in
+    /// a Token.
     ///
     /// ```
     /// use ratelimit_fields::ExtensionValue;
@@ -84,9 +87,13 @@ impl ExtensionValue {
             .map_err(|_| Problem::ExtensionValue.of(NO_FIELD))
     }
 
-    /// A number of at most 15 digits.
+    /// Creates an Integer.
     ///
-    /// Fails if it is greater. A `u32` never is: `with_extension` takes it as it is.
+    /// `with_extension` accepts a `u32` directly, because it is always in range.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `number` has more than 15 digits.
     ///
     /// ```
     /// use ratelimit_fields::{ExtensionValue, MAX_INTEGER};
@@ -101,27 +108,27 @@ impl ExtensionValue {
         Ok(Self(syntax::integer(number).into()))
     }
 
-    /// The number, if it is an Integer: of at most 15 digits, perhaps negative.
+    /// Returns the number if the value is an Integer. It has at most 15 digits and can be negative.
     pub fn as_integer(&self) -> Option<i64> {
         self.0.as_integer().map(i64::from)
     }
 
-    /// The text, if it is a String.
+    /// Returns the text if the value is a String.
     pub fn as_str(&self) -> Option<&str> {
         self.0.as_string().map(|text| text.as_str())
     }
 
-    /// The token, if it is one.
+    /// Returns the text if the value is a Token.
     pub fn as_token(&self) -> Option<&str> {
         self.0.as_token().map(|token| token.as_str())
     }
 
-    /// The bytes, if it is a Byte Sequence.
+    /// Returns the bytes if the value is a Byte Sequence.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         self.0.as_byte_sequence()
     }
 
-    /// The truth value, if it is a Boolean. A parameter without a value is true.
+    /// Returns the value if it is a Boolean. A parameter without a value is `true`.
     pub fn as_bool(&self) -> Option<bool> {
         self.0.as_boolean()
     }
@@ -151,19 +158,19 @@ impl fmt::Display for ExtensionValue {
     }
 }
 
-/// The extension parameters of an item, in the order in which they are written.
+/// The extension parameters of an item, in serialization order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extensions(pub(super) Vec<(Key, ExtensionValue)>);
 
 impl From<Parameters> for Extensions {
-    /// Keeps the parameters that the item has not taken.
+    /// Keeps the parameters without a known meaning.
     fn from(parameters: Parameters) -> Self {
         let extensions = parameters.0.into_iter();
         Self(extensions.map(|(name, value)| (name, ExtensionValue(value))).collect())
     }
 }
 
-/// The rule for the prefix of an extension parameter's name: the name of its vendor.
+/// The rule for the vendor prefix of an extension parameter's name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prefix {
     Required,
@@ -180,7 +187,6 @@ impl Extensions {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// Adds a parameter, or replaces the one with this name.
     pub(super) fn set<M: Member>(
         &mut self,
         name: &str,
@@ -199,7 +205,7 @@ impl Extensions {
         if prefix == Prefix::Required && !is_prefixed(name) {
             return error(Problem::ExtensionName("has no vendor prefix, as acme-burst has"));
         }
-        // Dates and display strings exist in RFC 9651 only.
+        // Dates and display strings exist only in RFC 9651.
         let has_date = matches!(value.0, BareItem::Date(_) | BareItem::DisplayString(_));
         if has_date && matches!(M::VERSION, Version::Rfc8941) {
             return error(Problem::ExtensionValue);
@@ -216,32 +222,38 @@ impl Extensions {
     }
 }
 
-/// The getters and setters of extension parameters.
 macro_rules! extension_methods {
     () => {
-        /// The extension parameter with this name.
+        /// Returns the extension parameter `name`.
         pub fn extension(&self, name: &str) -> Option<&ExtensionValue> {
             self.extensions.get(name)
         }
 
-        /// The parameters that the document does not define, in the order of the field. To a reader they are comments.
+        /// Returns the parameters not defined by the specification, in the order of the field.
         pub fn extensions(&self) -> impl Iterator<Item = (&str, &ExtensionValue)> {
             self.extensions.iter()
         }
 
-        /// Adds an extension parameter, or replaces the one with this name.
+        /// Sets an extension parameter, replacing an existing one with this name.
         ///
-        /// Fails unless the name has a vendor prefix, such as `acme-burst`: a later version of the document cannot give it
-        /// another meaning then. Also fails if this dialect cannot express the name or the value.
+        /// # Errors
+        ///
+        /// Returns an error if the name has no vendor prefix (as in `acme-burst`), because a later draft could define
+        /// such a name, or if this dialect cannot represent the name or the value.
         pub fn with_extension(mut self, name: &str, value: impl Into<ExtensionValue>) -> Result<Self, FieldError> {
             self.extensions.set::<Self>(name, value, Prefix::Required)?;
             Ok(self)
         }
 
-        /// Adds an extension parameter with a bare name, such as `burst`, or replaces the one with this name.
+        /// Sets an extension parameter without a vendor prefix, such as `burst`, replacing an existing one with this
+        /// name.
         ///
-        /// The draft recommends a vendor prefix; use a bare name only if existing clients need it. Fails if a standard
-        /// parameter has the name, or if this dialect cannot express the name or the value.
+        /// The draft recommends a vendor prefix; use a bare name only if existing clients need it.
+        ///
+        /// # Errors
+        ///
+        /// Returns an error if a standard parameter has the name, or if this dialect cannot represent the name or the
+        /// value.
         pub fn with_unprefixed_extension(
             mut self,
             name: &str,
@@ -255,7 +267,7 @@ macro_rules! extension_methods {
 
 pub(super) use extension_methods;
 
-/// `acme-burst`: a vendor, a hyphen and a name.
+/// A prefixed name is a vendor, a hyphen and a name, such as `acme-burst`.
 fn is_prefixed(name: &str) -> bool {
     name.split_once('-')
         .is_some_and(|(vendor, rest)| !vendor.is_empty() && !rest.is_empty())

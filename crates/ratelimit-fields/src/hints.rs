@@ -1,5 +1,3 @@
-//! The limits in a response of any server, in any dialect.
-
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, header::GetAll};
@@ -16,7 +14,7 @@ use super::{
     unit::Unit,
 };
 
-/// The form in which a server writes its fields.
+/// A dialect of the `RateLimit` fields.
 ///
 /// ```
 /// use ratelimit_fields::Dialect;
@@ -34,18 +32,17 @@ pub enum Dialect {
     Draft11,
     /// Names are Tokens: [`in_between`].
     EditorsCopy,
-    /// A dictionary of numbers: [`draft07`]. Its `RateLimit-Policy` has the form of draft-06.
+    /// A dictionary of numbers: [`draft07`]. `RateLimit-Policy` has the form of draft-06.
     Draft07,
-    /// Numbers in place of names: [`draft06`].
+    /// Numbers instead of names: [`draft06`].
     Draft06,
 }
 
 impl Dialect {
-    /// The dialect that the lines of a `RateLimit` or `RateLimit-Policy` field begin in, told by the first bare item or
-    /// key; `None` if no dialect begins like that.
+    /// Detects the dialect of a `RateLimit` or `RateLimit-Policy` field from its first bare item or key.
     ///
-    /// It says nothing about the rest: a list that goes on in another dialect is malformed, and only reading it finds
-    /// that out.
+    /// Returns `None` if the start matches no dialect. The rest is not checked: a list that mixes dialects is
+    /// malformed, which only parsing detects.
     pub fn detect<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Option<Self> {
         let line = lines.into_iter().next()?;
         let start = line.as_ref().iter().position(|byte| *byte != b' ')?;
@@ -60,26 +57,26 @@ impl Dialect {
     }
 }
 
-/// Returns `true` if a member of a dictionary stands first: no name of an item has an equals sign behind it.
+/// Returns `true` for a dictionary, because only a key can be followed by an equals sign, not the name of an item.
 fn begins_with_a_key(line: &[u8]) -> bool {
     let is_of_a_key = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.*".contains(byte);
     let length = line.iter().take_while(|byte| is_of_a_key(byte)).count();
     length > 0 && line.get(length) == Some(&b'=')
 }
 
-/// The limits in a response of any server, in any dialect.
+/// The limits in a response of any server, in any dialect, as parsed by a client.
 ///
-/// You want it in a client. Hints promise nothing: a request may be rejected although units are left, the next response
-/// may have no fields at all, and any server can send any number, so put bounds on what you do with them.
-/// [`retry_after`](Self::retry_after) counts more than all the rest.
+/// Hints are not guarantees: a request may be rejected although units remain, and the next response may have no fields
+/// at all. A server can send any number, so bound all values. [`retry_after`](Self::retry_after) takes precedence over
+/// the limits.
 ///
-/// A response can speak two dialects, as that of a service behind a gateway which has a limit of its own. Then the limits of
-/// both hold, and both are here: `RateLimit` says nothing about `RateLimit-Remaining`, and the other way round.
+/// A response can use two dialects, for example if a gateway adds its limit to that of the service behind it. Then both
+/// limits apply, and [`limits`](Self::limits) contains both.
 ///
-/// A field that is malformed, or too long, is ignored as a whole; [`ignored`](Self::ignored) says why. So are the
-/// `RateLimit` fields of a response from a cache (with a positive `Age`): they were true for another client, some time ago.
-/// You decide whether `Retry-After` still holds there. `X-RateLimit-*` fields are not read, as servers differ in what
-/// they mean: a client has a `client::Profile` for each origin that sends them.
+/// Malformed fields are ignored as a whole; [`ignored`](Self::ignored) returns the errors. The `RateLimit` fields of a
+/// response with a positive `Age` are ignored as well, because a cache received them earlier, for another client.
+/// `Retry-After` is returned even then. `X-RateLimit-*` fields are not parsed, because their meaning differs between
+/// servers; `tower-ratelimit-client` has profiles for them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -132,7 +129,7 @@ pub struct Hints {
 /// assert_eq!(hints.limits()[0].partition_key(), Some(b"trial-121323".as_slice()));
 /// assert_eq!(hints.limits()[0].reset(), None);
 ///
-/// // The fields of draft-06 and draft-07 are about one limit, which has a quota and no name.
+/// // The fields of draft-06 and draft-07 contain a single limit, with a quota but without a name.
 /// headers.remove("ratelimit");
 /// headers.insert("ratelimit-limit", "100".parse()?);
 /// let hints = Hints::read(&headers);
@@ -181,11 +178,13 @@ pub struct PolicyHint {
 }
 
 impl Hints {
-    /// Reads the header section of a response. Give it no trailers: the fields must not appear there.
+    /// Parses the header section of a response.
+    ///
+    /// Do not pass trailers, where these fields must not appear.
     pub fn read(headers: &HeaderMap) -> Self {
         let mut hints = Self::default();
         hints.retry_after = hints.keep(RetryAfter::read(headers)).flatten();
-        // A response that was in a cache tells of another moment.
+        // The fields of a cached response are outdated.
         if seconds::age(headers) > 0 {
             return hints;
         }
@@ -195,15 +194,18 @@ impl Hints {
         hints
     }
 
-    /// The dialect of what is left, or of the policies if nothing is said about that. Of two dialects, it is that of the
-    /// list.
+    /// Returns the dialect of the limits or, without limits, of the policies.
+    ///
+    /// If a response uses two dialects, returns the dialect of `RateLimit`.
     pub fn dialect(&self) -> Option<Dialect> {
         self.limits_dialect.or(self.policies_dialect)
     }
 
-    /// The remaining units: the items of the list in their order, at most [`MAX_ITEMS`](super::MAX_ITEMS), and behind them the
-    /// limit of draft-06, which has no name, unless it says the same as one of them. Several can have one name, for
-    /// several partitions.
+    /// Returns the limits of the response.
+    ///
+    /// These are the items of `RateLimit` in order, at most [`MAX_ITEMS`](super::MAX_ITEMS), followed by the unnamed
+    /// limit of the draft-06 fields, unless it only repeats one of the items. Limits of several partitions can have the
+    /// same name.
     ///
     /// ```
     /// use http::HeaderMap;
@@ -217,7 +219,7 @@ impl Hints {
     /// let remaining: Vec<_> = Hints::read(&headers).limits().iter().map(|limit| limit.remaining()).collect();
     /// assert_eq!(remaining, [Some(999), Some(0)]);
     ///
-    /// // A server that says the same in both.
+    /// // A server that sends the same limit in both dialects.
     /// headers.insert("ratelimit", r#""edge";r=0;t=60"#.parse()?);
     /// assert_eq!(Hints::read(&headers).limits().len(), 1);
     /// # Ok::<_, http::header::InvalidHeaderValue>(())
@@ -226,18 +228,19 @@ impl Hints {
         &self.limits
     }
 
-    /// The policies that the server applies, in the order of the field, at most [`MAX_ITEMS`](super::MAX_ITEMS). They only
-    /// inform.
+    /// Returns the server's policies in the order of the field, at most [`MAX_ITEMS`](super::MAX_ITEMS).
+    ///
+    /// Policies are informational.
     pub fn policies(&self) -> &[PolicyHint] {
         &self.policies
     }
 
-    /// The wait before the next request. It has no bound: see [`RetryAfter`].
+    /// Returns `Retry-After`, which has no upper bound: see [`RetryAfter`].
     pub fn retry_after(&self) -> Option<RetryAfter> {
         self.retry_after
     }
 
-    /// The errors of malformed fields, which were ignored: one for each.
+    /// Returns one error for each malformed field. These fields were ignored.
     pub fn ignored(&self) -> &[FieldError] {
         &self.ignored
     }
@@ -261,7 +264,7 @@ impl Hints {
         }
     }
 
-    /// The three fields of draft-06, each of which is good without the others.
+    /// Each of the three fields of draft-06 is valid without the others.
     fn read_numbers(&mut self, headers: &HeaderMap) {
         let quota = self.keep(draft06::RateLimitLimit::read(headers)).flatten();
         let remaining = self.keep(draft06::RateLimitRemaining::read(headers)).flatten();
@@ -279,7 +282,7 @@ impl Hints {
         self.limits_dialect = self.limits_dialect.or(Some(Dialect::Draft06));
     }
 
-    /// Returns `true` if the three numbers, which count requests, only repeat this item of the list.
+    /// Returns `true` if the numbers, which count requests, only repeat `item`.
     fn says_no_more(&self, numbers: &LimitHint, item: &LimitHint) -> bool {
         let is_quota = |quota: u64| numbers.quota.is_none_or(|number| number == quota);
         let is_its = |policy: &PolicyHint| policy.unit == Unit::Requests && is_quota(policy.quota);
@@ -289,7 +292,7 @@ impl Hints {
         };
         numbers.remaining.is_none_or(|_| numbers.remaining == item.remaining)
             && numbers.reset.is_none_or(|_| numbers.reset == item.reset)
-            // An item for another partition may not hold for this client.
+            // An item with a partition key may concern another client.
             && item.partition_key.is_none()
             && item.quota.map_or_else(is_of_its_policy, is_quota)
     }
@@ -316,55 +319,56 @@ fn read<T: Member + Into<H>, H>(lines: GetAll<'_, HeaderValue>) -> Result<Vec<H>
 }
 
 impl LimitHint {
-    /// The name of the policy; draft-06 and draft-07 have none.
+    /// Returns the name of the policy, or `None` in draft-06 and draft-07.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// The quota of the policy, at most 15 digits, where it stands beside what is left: in draft-06 and draft-07.
+    /// Returns the quota, with at most 15 digits, or `None` unless the dialect is draft-06 or draft-07.
     pub fn quota(&self) -> Option<u64> {
         self.quota
     }
 
-    /// Units left, if the server says so, at most 15 digits. It may be more than the quota.
+    /// Returns the remaining units, if the server sends them, with at most 15 digits. May exceed the quota.
     pub fn remaining(&self) -> Option<u64> {
         self.remaining
     }
 
-    /// The effective window, in whole seconds from the moment when the response was made. The quota need not be back
-    /// after it.
+    /// Returns the effective window, in whole seconds from the creation of the response.
+    ///
+    /// The quota is not necessarily restored afterwards.
     pub fn reset(&self) -> Option<Duration> {
         self.reset
     }
 
-    /// The key of the partition that the quota is for.
+    /// Returns the partition key, if the server sends it.
     pub fn partition_key(&self) -> Option<&[u8]> {
         self.partition_key.as_deref()
     }
 }
 
 impl PolicyHint {
-    /// The name of the policy; draft-06 and draft-07 have none.
+    /// Returns the name of the policy, or `None` in draft-06 and draft-07.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Units for each window, at most 15 digits.
+    /// Returns the quota per window, with at most 15 digits.
     pub fn quota(&self) -> u64 {
         self.quota
     }
 
-    /// The unit of the quota.
+    /// Returns the quota unit.
     pub fn unit(&self) -> &Unit {
         &self.unit
     }
 
-    /// The time in which the quota may be used, in whole seconds. Some quotas have none.
+    /// Returns the window in whole seconds, or `None` for a quota without one.
     pub fn window(&self) -> Option<Duration> {
         self.window
     }
 
-    /// The key of the partition that the quota is for.
+    /// Returns the partition key, if the server sends it.
     pub fn partition_key(&self) -> Option<&[u8]> {
         self.partition_key.as_deref()
     }

@@ -1,29 +1,30 @@
-//! The rate limit fields of HTTP responses: `RateLimit`, `RateLimit-Policy` and `Retry-After`.
+//! Parses, serializes and merges the rate-limit header fields of HTTP responses.
 //!
-//! The layer of `tower-quota` writes these fields. Use this crate without that layer: in a client, in a gateway that merges an
-//! upstream service's fields into its own, in a test, or in another limiter. Its functions take and return [`http`] types.
+//! These are `RateLimit`, `RateLimit-Policy` and `Retry-After`. The layer of `tower-quota` sends them on its own. Use
+//! this crate directly in a client, in a gateway that merges an upstream service's fields into its own, in a test, or
+//! in another limiter. Its functions take and return [`http`] types.
 //!
-//! | you have | take |
+//! | task | API |
 //! |---|---|
-//! | a response of any server | [`Hints::read`]: tells the dialect, and reads all fields |
-//! | the fields of one dialect, to read or to write | [`draft11`], [`in_between`], [`draft07`], [`draft06`], [`RetryAfter`] |
-//! | the content of a rejection | [`problem_types`]: its registered types |
-//! | clients that know `X-RateLimit-*` only | [`legacy`]: to be written; `tower-ratelimit-client` reads them by profiles |
-//! | a response that has fields already, and more to say | [`merge_into`]: never makes it look more permissive |
-//! | limits of your own, whose fields every response has | [`Prepared`]: serializes the policies once |
+//! | parse the response of any server | [`Hints::read`]: detects the dialect and parses all fields |
+//! | parse or serialize the fields of one dialect | [`draft11`], [`in_between`], [`draft07`], [`draft06`], [`RetryAfter`] |
+//! | parse the body of a rejection | [`problem_types`]: the registered types |
+//! | support clients that only know `X-RateLimit-*` | [`legacy`]: serializes them; `tower-ratelimit-client` parses them |
+//! | add limits to a response that already has fields | [`merge_into`]: never makes it look more permissive |
+//! | report a server's limits in every response | [`Prepared`]: serializes the policies once |
 //!
 //! ```
 //! use std::time::Duration;
 //! use http::HeaderMap;
 //! use ratelimit_fields::{Hints, draft11::{LimitItem, RateLimit}};
 //!
-//! // One side writes …
+//! // A server sends a field …
 //! let limit = LimitItem::new("daily", 4_999)?.with_reset(Duration::from_secs(86_383));
 //! let mut headers = HeaderMap::new();
 //! headers.insert(RateLimit::NAME, RateLimit::new([limit])?.to_header_value());
 //! assert_eq!(headers["ratelimit"], r#""daily";r=4999;t=86383"#);
 //!
-//! // … and the other reads.
+//! // … and a client parses it.
 //! let hints = Hints::read(&headers);
 //! assert_eq!(hints.limits()[0].remaining(), Some(4_999));
 //! # Ok::<_, ratelimit_fields::FieldError>(())
@@ -31,8 +32,8 @@
 //!
 //! # As typed headers
 //!
-//! With the feature `headers`, the fields of these dialects and [`RetryAfter`] implement `headers::Header`: a handler of
-//! axum can return them in a `TypedHeader`, and `HeaderMapExt::typed_get` reads them.
+//! With the feature `headers`, the fields of these dialects and [`RetryAfter`] implement `headers::Header`: an axum
+//! handler can return them in a `TypedHeader`, and `HeaderMapExt::typed_get` parses them.
 //!
 //! ```
 //! # #[cfg(feature = "headers")] {
@@ -50,25 +51,23 @@
 //!
 //! # What is malformed
 //!
-//! Everything is read within bounds: [`MAX_LENGTH`] bytes and [`MAX_ITEMS`] items in one field, [15
-//! digits](MAX_INTEGER) in a number. A field with anything wrong in it gives a [`FieldError`] that says what, and is to
-//! be ignored as a whole, as if all its lines were absent; the other fields of the response are still good. Parameters
-//! that a dialect does not know are comments, and never wrong. No text, however hostile, makes a function of this
-//! module panic.
+//! A field is malformed if any part of it is, or if it exceeds [`MAX_LENGTH`] bytes, [`MAX_ITEMS`] items or [15
+//! digits](MAX_INTEGER) in a number. Parsing it returns a [`FieldError`] with the reason. Ignore the entire field, as
+//! if all its lines were absent; the other fields of the response remain valid. Unknown parameters are comments and are
+//! never malformed. No input causes a panic.
 //!
 //! # What it does not do
 //!
-//! It does not wait, and it does not say what to do: a client has to put bounds of its own on what it reads, since `r`
-//! and `t` promise nothing and any server can send any number. It does not know what is in the trailer section, where
-//! these fields must not appear: give it header sections only. And the names of policies stand for
-//! the policies: what is checked is whether a value can be written, not whether it makes sense.
+//! This crate neither waits nor decides what to do. Clients must bound all values themselves: a server can send any
+//! number, and neither the remaining units nor the effective window is guaranteed. Pass only header sections to the
+//! functions, because these fields must not appear in trailers. Values are checked for whether they can be serialized,
+//! not for whether they make sense.
 //!
 //! # What fields give away
 //!
-//! Fields tell every client the capacity of a service. An intermediary that sends a request again uses
-//! quota that its client has not used, so that a client which counts can tell that there is one; nothing else is said
-//! about it. And the pace of a client that obeys the fields can be a mark by which it is known again under another name
-//! or address: one that minds should vary it.
+//! The fields reveal the capacity of a service to every client. If an intermediary retries requests, a client that
+//! counts its requests can detect the intermediary by the additional quota used. The timing of a client that obeys the
+//! fields can identify the client under another name or address; add jitter if that matters.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -115,8 +114,9 @@ pub use self::{
     unit::{OtherUnit, Unit},
 };
 
-/// The names of all fields that this crate writes, for `Access-Control-Expose-Headers`: scripts of other origins cannot
-/// read a field that the server does not expose.
+/// The names of all fields that this crate serializes, for `Access-Control-Expose-Headers`.
+///
+/// Scripts of other origins can read only the fields that the server exposes.
 ///
 /// ```
 /// use ratelimit_fields::EXPOSED;
@@ -126,7 +126,7 @@ pub use self::{
 /// assert_eq!(EXPOSED[0], "ratelimit");
 /// ```
 ///
-/// Put the CORS layer *outside* of the limit, so that rejections carry its fields too.
+/// Place the CORS layer *outside* the limit, so that rejections also have the CORS fields.
 pub const EXPOSED: [HeaderName; 9] = [
     RATELIMIT,
     RATELIMIT_POLICY,
@@ -139,7 +139,7 @@ pub const EXPOSED: [HeaderName; 9] = [
     legacy::XRateLimitReset::NAME,
 ];
 
-/// The programs of the README have to compile.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
