@@ -1,8 +1,8 @@
-//! The dialect of the editors' copy of the draft between -07 and -08, written as RFC 8941 says.
+//! The dialect of the editors' copy of the draft between -07 and -08, in the syntax of RFC 8941.
 //!
-//! Names are Tokens, and so are quota units and, where they fit, partition keys. You want it only for clients or
-//! servers that were built from that copy. The text and the examples of the document differ, so it is read generously:
-//! `l` for `q`, `bytes` for `content-bytes`, and partition keys as a Token, a String or a Byte Sequence.
+//! Names are Tokens, as are quota units and partition keys that have this form. Use this dialect only for clients or
+//! servers based on that copy. Its text and its examples differ, so parsing is lenient: `l` is accepted for `q`,
+//! `bytes` for `content-bytes`, and a partition key can be a Token, a String or a Byte Sequence.
 //!
 //! ```
 //! use ratelimit_fields::in_between::{RateLimit, RateLimitPolicy};
@@ -35,11 +35,11 @@ use super::{
 /// The earlier name of `q`.
 const LIMIT: &KeyRef = KeyRef::constant("l");
 
-/// The form of items in this dialect: see [`LimitItem`] and [`PolicyItem`].
+/// The marker type of this dialect: see [`LimitItem`] and [`PolicyItem`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EditorsCopy {}
 
-/// The field `RateLimit` with Token names: what is left to a client.
+/// The `RateLimit` field with Token names: the remaining units of a client.
 ///
 /// ```
 /// use std::time::Duration;
@@ -48,11 +48,11 @@ pub enum EditorsCopy {}
 /// let limit = LimitItem::new("default")?.with_remaining(50)?.with_reset(Duration::from_secs(30));
 /// assert_eq!(RateLimit::new([limit])?.to_header_value(), "default;r=50;t=30");
 ///
-/// // A server without counters leaves the number out.
+/// // A server without counters omits the number.
 /// let field = RateLimit::parse(["quota;t=1"])?;
 /// assert_eq!(field.items()[0].remaining(), None);
 ///
-/// // The draft's own example of a redirect is malformed, and ignored.
+/// // The draft's example of a redirect is malformed, so it is ignored.
 /// assert!(RateLimit::parse(["problemPolicy;r=0, t=10"]).is_err());
 ///
 /// let mut headers = http::HeaderMap::new();
@@ -63,13 +63,13 @@ pub enum EditorsCopy {}
 /// ```
 pub type RateLimit = List<LimitItem>;
 
-/// One item of a [`RateLimit`] field: what is left of the quota of one policy.
+/// An item of a [`RateLimit`] field: the remaining units of one policy.
 ///
 /// ```
 /// use std::time::Duration;
 /// use ratelimit_fields::in_between::{LimitItem, RateLimit};
 ///
-/// // A key is a Token where it fits, else a Byte Sequence.
+/// // A key is serialized as a Token if possible, and otherwise as a Byte Sequence.
 /// let keyed = |key: &[u8]| RateLimit::new([LimitItem::new("a")?.with_remaining(1)?.with_partition_key(key)]);
 /// assert_eq!(keyed(b"App-999")?.to_string(), "a;r=1;pk=App-999");
 /// assert_eq!(keyed(b"999")?.to_string(), "a;r=1;pk=:OTk5:");
@@ -85,7 +85,7 @@ pub type RateLimit = List<LimitItem>;
 /// ```
 pub type LimitItem = named::LimitItem<EditorsCopy>;
 
-/// The field `RateLimit-Policy` with Token names: the policies that a server applies.
+/// The `RateLimit-Policy` field with Token names: the policies of a server.
 ///
 /// ```
 /// use std::time::Duration;
@@ -109,9 +109,9 @@ pub type LimitItem = named::LimitItem<EditorsCopy>;
 /// ```
 pub type RateLimitPolicy = List<PolicyItem>;
 
-/// One policy of a [`RateLimitPolicy`]: a name, a quota, and perhaps a window, a unit and a partition key.
+/// A policy of a [`RateLimitPolicy`]: a name, a quota, and an optional window, unit and partition key.
 ///
-/// A reader takes the quota from `l` if a server has not sent `q`. It can read a window of zero, which says nothing.
+/// If `q` is missing, the quota is parsed from `l`. A window of zero can be parsed, but has no meaning.
 ///
 /// ```
 /// use std::time::Duration;
@@ -134,16 +134,20 @@ pub type RateLimitPolicy = List<PolicyItem>;
 pub type PolicyItem = named::PolicyItem<EditorsCopy>;
 
 impl LimitItem {
-    /// An item about the policy with this name.
+    /// Creates an item for the policy `name`.
     ///
-    /// Fails if the name is not a Token (a letter or `*`, then letters, digits and most punctuation).
+    /// # Errors
+    ///
+    /// Returns an error if the name is not a Token (a letter or `*`, then letters, digits and most punctuation).
     pub fn new(name: &str) -> Result<Self, FieldError> {
         Self::of(name, None)
     }
 
-    /// Units left.
+    /// Sets the remaining units.
     ///
-    /// Fails if the number has more than 15 digits.
+    /// # Errors
+    ///
+    /// Returns an error if the number has more than 15 digits.
     pub fn with_remaining(mut self, remaining: u64) -> Result<Self, FieldError> {
         self.remaining = Some(writable(Self::FIELD, AVAILABLE_QUOTA.as_str(), remaining, 0)?);
         Ok(self)
@@ -229,7 +233,6 @@ fn write_unit<'a>(item: Serializer<'a>, unit: &Unit) -> Serializer<'a> {
         Unit::ContentBytes => "bytes",
         _ => text.as_str(),
     };
-    // As a Token where it fits.
     match TokenRef::from_str(name) {
         Ok(token) => item.parameter(QUOTA_UNIT, token),
         Err(_) => item.parameter(QUOTA_UNIT, text),

@@ -1,10 +1,9 @@
-//! The fields `X-RateLimit-*`, to be written only.
+//! The `X-RateLimit-*` fields, for serialization only.
 //!
-//! No document defines them, and servers differ in what they mean. Here `X-RateLimit-Limit` is the quota of the limit
-//! that is closest to being reached, `X-RateLimit-Remaining` what is left of it, and `X-RateLimit-Reset` when it
-//! resets: a number of seconds or a Unix time, as your clients expect. You want them for clients that know nothing
-//! else. [`Hints`](super::Hints) do not read them, because servers differ in what they mean; a client reads them where a
-//! `client::Profile` says what they mean.
+//! These fields are not standardized. Here, `X-RateLimit-Limit` is the quota of the limit closest to exhaustion,
+//! `X-RateLimit-Remaining` its remaining units, and `X-RateLimit-Reset` its reset: a number of seconds or a Unix time,
+//! as your clients expect. Use them for clients that support nothing else. [`Hints`](super::Hints) do not parse them,
+//! because their meaning differs between servers; `tower-ratelimit-client` has profiles for them.
 //!
 //! ```
 //! use std::time::{Duration, SystemTime};
@@ -29,7 +28,7 @@ use http::{HeaderName, HeaderValue};
 use super::{number::number_value, seconds::whole_seconds};
 
 number_value! {
-    /// The field `X-RateLimit-Limit`: the quota of the limit that is closest to being reached.
+    /// The `X-RateLimit-Limit` field: the quota of the limit closest to exhaustion.
     ///
     /// ```
     /// use ratelimit_fields::legacy::XRateLimitLimit;
@@ -40,7 +39,7 @@ number_value! {
 }
 
 number_value! {
-    /// The field `X-RateLimit-Remaining`: units left of that limit.
+    /// The `X-RateLimit-Remaining` field: the remaining units of that limit.
     ///
     /// ```
     /// use ratelimit_fields::legacy::XRateLimitRemaining;
@@ -51,13 +50,15 @@ number_value! {
 }
 
 number_value! {
-    /// The field `X-RateLimit-Reset`: when that limit resets. Nothing in the field says which of its two forms it has.
+    /// The `X-RateLimit-Reset` field: the time at which that limit resets.
+    ///
+    /// The two forms cannot be distinguished by their values.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};
     /// use ratelimit_fields::legacy::XRateLimitReset;
     ///
-    /// // Both are rounded up to a whole second: who waits that long has waited long enough.
+    /// // Both are rounded up to whole seconds, so that clients do not return too early.
     /// assert_eq!(XRateLimitReset::after(Duration::from_millis(200)).to_header_value(), "1");
     /// assert_eq!(XRateLimitReset::at(UNIX_EPOCH + Duration::from_millis(200)).to_header_value(), "1");
     /// ```
@@ -65,26 +66,26 @@ number_value! {
 }
 
 impl XRateLimitLimit {
-    /// A field with this quota. Any number will do: no document bounds it.
+    /// Creates the field. All values are valid.
     pub fn new(quota: u64) -> Self {
         Self(quota)
     }
 }
 
 impl XRateLimitRemaining {
-    /// A field with this number of units; any will do.
+    /// Creates the field. All values are valid.
     pub fn new(remaining: u64) -> Self {
         Self(remaining)
     }
 }
 
 impl XRateLimitReset {
-    /// Seconds from the moment when the response is made, rounded up.
+    /// Creates the field with the seconds from the creation of the response, rounded up.
     pub fn after(wait: Duration) -> Self {
         Self(whole_seconds(wait))
     }
 
-    /// A Unix time: seconds since the beginning of 1970, rounded up, and zero for anything before.
+    /// Creates the field with a Unix time in seconds, rounded up. Times before 1970 become zero.
     pub fn at(moment: SystemTime) -> Self {
         Self(whole_seconds(moment.duration_since(UNIX_EPOCH).unwrap_or_default()))
     }

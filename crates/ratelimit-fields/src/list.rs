@@ -1,5 +1,3 @@
-//! Fields that are lists of items.
-
 use std::fmt;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -14,28 +12,28 @@ use super::{
 
 /// An item of one field of one dialect.
 pub trait Member: Sized {
-    /// The name of the field.
     const NAME: HeaderName;
-    /// The field name in the spelling of the document.
+    /// The field name in the spelling of its specification.
     const FIELD: &'static str;
-    /// The edition of structured fields that the dialect is written in.
+    /// The version of the structured-field syntax.
     const VERSION: Version;
-    /// Parameters with a meaning, which no extension can have.
+    /// Standard parameters, whose names extensions cannot use.
     const KNOWN: &'static [&'static str];
 
     fn decode(bare_item: BareItem, parameters: Parameters) -> Result<Self, Problem>;
 
     fn encode(&self, list: &mut ListSerializer<String>);
 
-    /// The rules for the list as a whole.
+    /// Checks the rules for the list as a whole.
     fn check(_members: &[Self]) -> Result<(), Problem> {
         Ok(())
     }
 }
 
-/// A field that is a list of items: `RateLimit` and `RateLimit-Policy` of the dialects that have lists.
+/// A field that is a list: `RateLimit` or `RateLimit-Policy` in a dialect with lists.
 ///
-/// The module of each dialect has names for its own lists, such as [`draft11::RateLimit`](super::draft11::RateLimit).
+/// The module of each dialect has type aliases for its lists, such as
+/// [`draft11::RateLimit`](super::draft11::RateLimit).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List<T> {
     items: Vec<T>,
@@ -45,10 +43,12 @@ impl<T: Member> List<T> {
     /// The name of the field.
     pub const NAME: HeaderName = T::NAME;
 
-    /// A field of these items.
+    /// Creates a field with these items.
     ///
-    /// Fails without items, with more than [`MAX_ITEMS`], if the field would exceed [`MAX_LENGTH`], or if the dialect forbids
-    /// the combination: readers would ignore such a field.
+    /// # Errors
+    ///
+    /// Returns an error if there are no items or more than [`MAX_ITEMS`], if the field would exceed [`MAX_LENGTH`], or
+    /// if the dialect does not allow the combination. Clients would ignore such a field.
     pub fn new(items: impl IntoIterator<Item = T>) -> Result<Self, FieldError> {
         let items = items.into_iter().take(MAX_ITEMS + 1).collect();
         let list = Self { items };
@@ -66,14 +66,16 @@ impl<T: Member> List<T> {
         Err(problem.of(T::FIELD))
     }
 
-    /// Reads the lines of one field, in the order in which they came.
+    /// Parses the lines of a field, in the order received.
     ///
-    /// If anything in them is malformed, the whole field is: ignore it then.
+    /// # Errors
+    ///
+    /// Returns an error if any part of the field is malformed. Ignore the entire field in this case.
     pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
         Self::decode(syntax::list(T::FIELD, T::VERSION, lines)?)
     }
 
-    /// The items with what they mean, and as they were parsed.
+    /// Returns the decoded and the raw items.
     pub(super) fn parse_with_items<L: AsRef<[u8]>>(
         lines: impl IntoIterator<Item = L>,
     ) -> Result<(Vec<T>, Vec<Item>), FieldError> {
@@ -94,15 +96,18 @@ impl<T: Member> List<T> {
         Ok(Self { items })
     }
 
-    /// Reads the field of a response; `None` if it is absent.
+    /// Parses the field of a response, or returns `None` if it is absent.
     ///
-    /// Give it the header section only, never trailers: the fields must not appear there. Fails as
-    /// [`parse`](Self::parse) does.
+    /// Pass only header sections: the fields must not appear in trailers.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`parse`](Self::parse).
     pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
         syntax::read(headers, Self::NAME, Self::parse)
     }
 
-    /// The items, at least one, in the order of the field. Names may repeat.
+    /// Returns the items in the order of the field. There is at least one, and names can repeat.
     pub fn items(&self) -> &[T] {
         &self.items
     }
@@ -111,7 +116,7 @@ impl<T: Member> List<T> {
         self.items
     }
 
-    /// The value of one field line.
+    /// Serializes the field as the value of one line.
     pub fn to_header_value(&self) -> HeaderValue {
         HeaderValue::try_from(self.serialize()).expect("structured fields are printable ASCII")
     }

@@ -1,4 +1,4 @@
-//! Items with names, which two dialects have.
+//! Items of the two dialects with names.
 
 use std::{borrow::Borrow, fmt, time::Duration};
 
@@ -20,15 +20,15 @@ use super::{
 pub trait Named: Clone + fmt::Debug + Eq + Send + Sync + 'static {
     /// A String or a Token.
     type Name: Borrow<str> + TryFrom<String> + Into<BareItem> + Clone + fmt::Debug + Eq + Send + Sync;
-    /// Units left: a number, which is optional in a dialect for servers without counters.
+    /// The remaining units, which are optional in a dialect for servers without counters.
     type Remaining: Copy + fmt::Debug + Eq + Into<Option<u64>> + Send + Sync;
 
     const VERSION: Version;
-    /// The form of a name, in words.
+    /// The description of a valid name for error messages.
     const NAME_FORM: &'static str;
-    /// The parameters of a policy with a meaning.
+    /// The standard parameters of a policy.
     const KNOWN_OF_POLICY: &'static [&'static str];
-    /// The shortest window that can be read, in seconds.
+    /// The shortest window that can be parsed, in seconds.
     const SHORTEST_WINDOW: u64;
 
     fn take_name(bare_item: BareItem) -> Result<Self::Name, Problem>;
@@ -41,17 +41,17 @@ pub trait Named: Clone + fmt::Debug + Eq + Send + Sync + 'static {
 
     fn take_partition_key(parameters: &mut Parameters) -> Result<Option<Vec<u8>>, Problem>;
 
-    /// Writes the name and the known parameters, in the order of the dialect.
+    /// Writes the name and the standard parameters in the order of the dialect.
     fn write_limit<'a>(limit: &LimitItem<Self>, list: &'a mut ListSerializer<String>) -> Serializer<'a>;
 
-    /// Writes the name and the known parameters of a policy.
+    /// Like [`write_limit`](Self::write_limit), for a policy.
     fn write_policy<'a>(policy: &PolicyItem<Self>, list: &'a mut ListSerializer<String>) -> Serializer<'a>;
 }
 
-/// One item of a `RateLimit` field: what is left of the quota of one policy.
+/// An item of a `RateLimit` field: the remaining units of one policy.
 ///
-/// [`draft11::LimitItem`](super::draft11::LimitItem) and [`in_between::LimitItem`](super::in_between::LimitItem) are its
-/// forms.
+/// Use the aliases [`draft11::LimitItem`](super::draft11::LimitItem) and
+/// [`in_between::LimitItem`](super::in_between::LimitItem).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitItem<D: Named> {
     pub(super) name: D::Name,
@@ -72,8 +72,9 @@ impl<D: Named> LimitItem<D> {
         })
     }
 
-    /// The time until the quota resets (draft-11 calls it the effective window), from the moment when the response is
-    /// made: rounded up to whole seconds of at most 15 digits.
+    /// Sets the effective window: the time until the quota resets, from the creation of the response.
+    ///
+    /// Rounded up to whole seconds of at most 15 digits.
     #[must_use]
     pub fn with_reset(mut self, reset: Duration) -> Self {
         self.reset = Some(seconds::rounded_up(reset));
@@ -87,23 +88,24 @@ impl<D: Named> LimitItem<D> {
         self
     }
 
-    /// The name of the policy.
+    /// Returns the name of the policy.
     pub fn name(&self) -> &str {
         self.name.borrow()
     }
 
-    /// Units left, in the policy's quota unit. It may be greater than the policy's quota. In draft-11 it is a number, and in
-    /// the editors' copy `None` if the server does not know it.
+    /// Returns the remaining units, in the policy's quota unit.
+    ///
+    /// They can exceed the policy's quota. The type is `u64` in draft-11, and `Option<u64>` in the editors' copy.
     pub fn remaining(&self) -> D::Remaining {
         self.remaining
     }
 
-    /// The time until the quota resets, in whole seconds from the moment when the response was made.
+    /// Returns the effective window, in whole seconds from the creation of the response.
     pub fn reset(&self) -> Option<Duration> {
         self.reset.map(Duration::from_secs)
     }
 
-    /// The key of the partition that the quota is for.
+    /// Returns the partition key, if present.
     pub fn partition_key(&self) -> Option<&[u8]> {
         self.partition_key.as_deref()
     }
@@ -132,10 +134,10 @@ impl<D: Named> Member for LimitItem<D> {
     }
 }
 
-/// One policy of a `RateLimit-Policy` field: a name, a quota, and perhaps a window, a unit and a partition key.
+/// A policy of a `RateLimit-Policy` field: a name, a quota, and an optional window, unit and partition key.
 ///
-/// [`draft11::PolicyItem`](super::draft11::PolicyItem) and [`in_between::PolicyItem`](super::in_between::PolicyItem) are
-/// its forms.
+/// Use the aliases [`draft11::PolicyItem`](super::draft11::PolicyItem) and
+/// [`in_between::PolicyItem`](super::in_between::PolicyItem).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyItem<D: Named> {
     pub(super) name: D::Name,
@@ -147,10 +149,13 @@ pub struct PolicyItem<D: Named> {
 }
 
 impl<D: Named> PolicyItem<D> {
-    /// A policy in requests, without a window.
+    /// Creates a policy that counts requests, without a window.
     ///
-    /// Fails if the dialect has no form for the name (printable ASCII in draft-11; in the editors' copy a Token, which is a
-    /// letter or `*`, then letters, digits and most punctuation), or if the quota has more than 15 digits.
+    /// # Errors
+    ///
+    /// Returns an error if the quota has more than 15 digits, or if the dialect cannot represent the name. Names are
+    /// printable ASCII in draft-11, and Tokens in the editors' copy: a letter or `*`, then letters, digits and most
+    /// punctuation.
     pub fn new(name: &str, quota: u64) -> Result<Self, FieldError> {
         Ok(Self {
             name: new_name::<D>(Self::FIELD, name)?,
@@ -162,16 +167,18 @@ impl<D: Named> PolicyItem<D> {
         })
     }
 
-    /// Sets the unit of the quota. Default: requests.
+    /// Sets the quota unit. Default: requests.
     #[must_use]
     pub fn with_unit(mut self, unit: Unit) -> Self {
         self.unit = unit;
         self
     }
 
-    /// The time in which the quota may be used.
+    /// Sets the window.
     ///
-    /// Fails unless it is a number of whole seconds, at least one.
+    /// # Errors
+    ///
+    /// Returns an error unless `window` is a whole number of seconds, at least 1.
     pub fn with_window(mut self, window: Duration) -> Result<Self, FieldError> {
         self.window = Some(seconds::of_window(Self::FIELD, window)?);
         Ok(self)
@@ -184,27 +191,27 @@ impl<D: Named> PolicyItem<D> {
         self
     }
 
-    /// The name of the policy.
+    /// Returns the name of the policy.
     pub fn name(&self) -> &str {
         self.name.borrow()
     }
 
-    /// Units for each window, at most 15 digits.
+    /// Returns the quota per window, with at most 15 digits.
     pub fn quota(&self) -> u64 {
         self.quota
     }
 
-    /// The unit of the quota.
+    /// Returns the quota unit.
     pub fn unit(&self) -> &Unit {
         &self.unit
     }
 
-    /// The time in which the quota may be used, in whole seconds. Some quotas have none.
+    /// Returns the window in whole seconds, or `None` for a quota without one.
     pub fn window(&self) -> Option<Duration> {
         self.window.map(Duration::from_secs)
     }
 
-    /// The key of the partition that the quota is for.
+    /// Returns the partition key, if present.
     pub fn partition_key(&self) -> Option<&[u8]> {
         self.partition_key.as_deref()
     }
@@ -234,7 +241,6 @@ impl<D: Named> Member for PolicyItem<D> {
     }
 }
 
-/// A policy's name that is to be written.
 fn new_name<D: Named>(field: &'static str, name: &str) -> Result<D::Name, FieldError> {
     D::Name::try_from(name.to_owned()).map_err(|_| Problem::Name(D::NAME_FORM).of(field))
 }

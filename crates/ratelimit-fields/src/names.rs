@@ -1,5 +1,3 @@
-//! The names that most dialects share.
-
 use http::HeaderName;
 
 pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");

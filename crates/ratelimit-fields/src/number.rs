@@ -1,6 +1,5 @@
-//! The common part of all fields that are one number.
+//! Macros for fields that consist of one number.
 
-/// A field that is a number: the type, its name and its value.
 macro_rules! number_value {
     ($(#[$attribute:meta])* $field:ident named $name:literal) => {
         $(#[$attribute])*
@@ -11,7 +10,7 @@ macro_rules! number_value {
             /// The name of the field.
             pub const NAME: HeaderName = HeaderName::from_static($name);
 
-            /// The value of the field line.
+            /// Serializes the field as the value of one line.
             pub fn to_header_value(self) -> HeaderValue {
                 HeaderValue::from(self.0)
             }
@@ -25,7 +24,6 @@ macro_rules! number_value {
     };
 }
 
-/// A field that is an Integer: the type and its common methods.
 macro_rules! number_field {
     ($(#[$documentation:meta])* $field:ident spelled $spelled:literal named $name:literal) => {
         number_value! {
@@ -35,29 +33,37 @@ macro_rules! number_field {
         }
 
         impl $field {
-            /// A field with this number.
+            /// Creates the field.
             ///
-            /// Fails if it has more than 15 digits.
+            /// # Errors
+            ///
+            /// Returns an error if `number` has more than 15 digits.
             pub fn new(number: u64) -> Result<Self, FieldError> {
                 writable($spelled, "it", number, 0).map(Self)
             }
 
-            /// Reads the lines of one field; more than one are malformed. Parameters are comments.
+            /// Parses the lines of a field. Parameters are ignored.
             ///
-            /// If it is malformed, ignore the field.
+            /// # Errors
+            ///
+            /// Returns an error if there is more than one line, or if the line is malformed. Ignore the field in this
+            /// case.
             pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
                 integer_item($spelled, lines).map(Self)
             }
 
-            /// Reads the field of a response; `None` if it is absent.
+            /// Parses the field of a response, or returns `None` if it is absent.
             ///
-            /// Give it the header section only, never trailers: the fields must not appear there. Fails as
-            /// [`parse`](Self::parse) does.
+            /// Pass only header sections: the fields must not appear in trailers.
+            ///
+            /// # Errors
+            ///
+            /// Returns the errors of [`parse`](Self::parse).
             pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
                 read(headers, Self::NAME, Self::parse)
             }
 
-            /// The number, of at most 15 digits.
+            /// Returns the number, which has at most 15 digits.
             pub fn get(self) -> u64 {
                 self.0
             }

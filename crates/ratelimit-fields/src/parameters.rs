@@ -1,5 +1,3 @@
-//! Taking the known parameters out of an item, and keeping the others as comments.
-
 use sfv::{BareItem, KeyRef, ParameterSerializer, RefBareItem};
 
 use super::{error::Problem, syntax::in_range};
@@ -11,7 +9,7 @@ pub(super) const QUOTA: &KeyRef = KeyRef::constant("q");
 pub(super) const QUOTA_UNIT: &KeyRef = KeyRef::constant("qu");
 pub(super) const WINDOW: &KeyRef = KeyRef::constant("w");
 
-/// The parameters of an item that is being read.
+/// The parameters of an item that have not been parsed yet.
 #[derive(Debug)]
 pub struct Parameters(pub(super) sfv::Parameters);
 
@@ -33,10 +31,8 @@ impl Parameters {
     }
 }
 
-/// The parameters of an item that is being written.
 pub(super) type Serializer<'a> = ParameterSerializer<&'a mut String>;
 
-/// Writes a parameter, if there is one.
 pub(super) fn write_parameter<'a, 'v>(
     item: Serializer<'a>,
     key: &KeyRef,

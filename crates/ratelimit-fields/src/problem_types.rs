@@ -1,7 +1,7 @@
-//! The URIs of the problem types that draft-ietf-httpapi-ratelimit-headers-11 registers.
+//! The URIs of the problem types of draft-ietf-httpapi-ratelimit-headers-11.
 //!
-//! The `type` of a rejection's `application/problem+json` is one of them. Compare the whole URI: titles and details may
-//! differ from server to server.
+//! The `type` member of a rejection's `application/problem+json` is one of these URIs. Compare the whole URI, because
+//! titles and details differ between servers.
 //!
 //! ```
 //! use ratelimit_fields::problem_types;
@@ -16,10 +16,10 @@
 //! assert!(!is_exhausted_quota(problem_types::ABNORMAL_USAGE_DETECTED));
 //! ```
 
-/// The server rejects the request because it looks like abuse.
+/// The server rejected the request because it detected abnormal usage.
 pub const ABNORMAL_USAGE_DETECTED: &str = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
-/// The request exceeds a quota.
+/// The request exceeded a quota.
 pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-/// The server has less capacity than usual for some time.
+/// The capacity of the server is temporarily reduced.
 pub const TEMPORARY_REDUCED_CAPACITY: &str =
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";

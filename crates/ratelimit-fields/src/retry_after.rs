@@ -1,5 +1,3 @@
-//! `Retry-After`.
-
 use std::{
     fmt,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -18,13 +16,13 @@ use super::{
 
 const FIELD: &str = "Retry-After";
 
-/// The first second of the year 10000, which an HTTP date cannot name.
+/// The first second of the year 10000, which HTTP dates cannot represent.
 const END_OF_DATES: u64 = 253_402_300_800;
 
-/// The field `Retry-After` (RFC 9110, section 10.2.3): how long a client should wait, in seconds or until a date.
+/// The `Retry-After` field (RFC 9110, section 10.2.3): the time to wait before the next request.
 ///
-/// If a response has it, it takes precedence over the `RateLimit` fields. Put a bound of your own on
-/// the wait: a server can send any number.
+/// The value is a number of seconds or a date, and takes precedence over the `RateLimit` fields. A server can send any
+/// value, so cap the wait.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -38,19 +36,19 @@ const END_OF_DATES: u64 = 253_402_300_800;
 /// assert_eq!(date.wait(five_seconds_earlier), Duration::from_secs(5));
 /// assert_eq!(date.wait(SystemTime::now()), Duration::ZERO);
 ///
-/// // Parts of a second are rounded up, and zero is not worth a field.
+/// // Fractions of a second are rounded up, and the minimum is one second.
 /// assert_eq!(RetryAfter::after(Duration::from_millis(200)).to_header_value(), "1");
 /// assert_eq!(RetryAfter::after(Duration::ZERO).to_header_value(), "1");
 ///
-/// // Ignore what is neither.
+/// // Other values are errors.
 /// assert!(RetryAfter::parse(["soon"]).is_err());
 /// # Ok::<_, ratelimit_fields::FieldError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RetryAfter {
-    // At least one of the two is there. Several lines may have both, and only a moment says which is later.
+    // At least one of the two is set. If several lines contain both, their order depends on the current time.
     seconds: Option<u64>,
-    /// A whole second of the years 1970 to 9999.
+    /// In whole seconds, from 1970 to 9999.
     date: Option<SystemTime>,
 }
 
@@ -58,14 +56,18 @@ impl RetryAfter {
     /// The name of the field.
     pub const NAME: HeaderName = http::header::RETRY_AFTER;
 
-    /// A wait: rounded up to whole seconds, at least one.
+    /// Creates the field from a wait, rounded up to whole seconds, at least one.
     pub fn after(wait: Duration) -> Self {
         Self::of_seconds(whole_seconds(wait).max(1))
     }
 
-    /// A moment: rounded up to a whole second.
+    /// Creates the field from a date, rounded up to whole seconds.
     ///
-    /// Fails if it is outside of the years 1970 to 9999.
+    /// # Errors
+    ///
+    /// Returns an error if the date is outside the years 1970 to 9999.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};
@@ -90,17 +92,18 @@ impl RetryAfter {
         }
     }
 
-    /// Reads the lines of one field.
+    /// Parses the lines of a field.
     ///
-    /// All three forms of HTTP dates are understood. A number that is too large for 64 bits is read as the largest that
-    /// is not. Of several lines, such as those of a gateway and of the service behind it, the longest wait counts.
+    /// Accepts all three formats of HTTP dates. Numbers above [`u64::MAX`] are reduced to it. If there are several
+    /// lines, such as those of a gateway and the service behind it, the longest wait is used.
     ///
     /// # Errors
     ///
-    /// If there is no line, or one that is neither a number nor a date: ignore the field then.
+    /// Returns an error if there is no line, or if any line is neither a number nor a date. Ignore the field in this
+    /// case.
     pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
         let mut field: Option<Self> = None;
-        // Joined with a comma, two lines could make a date that the server has not sent.
+        // Not joined with a comma, because two lines could then form a date that the server has not sent.
         for line in lines {
             let line = Self::parse_line(line.as_ref())?;
             field = Some(field.map_or(line, |field| Self {
@@ -129,7 +132,13 @@ impl RetryAfter {
         Self::at(date)
     }
 
-    /// Reads the field of a response; `None` if it is absent. Fails as [`parse`](Self::parse) does.
+    /// Parses the field of a response, or returns `None` if it is absent.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`parse`](Self::parse).
+    ///
+    /// # Examples
     ///
     /// ```
     /// use std::time::Duration;
@@ -142,7 +151,7 @@ impl RetryAfter {
     /// headers.insert(RetryAfter::NAME, field.to_header_value());
     /// assert_eq!(RetryAfter::read(&headers)?, Some(field));
     ///
-    /// // A gateway asks for more.
+    /// // A gateway imposes a longer wait.
     /// headers.append(RetryAfter::NAME, "60".parse()?);
     /// assert_eq!(RetryAfter::read(&headers)?, Some(RetryAfter::after(Duration::from_secs(60))));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -151,10 +160,10 @@ impl RetryAfter {
         read(headers, Self::NAME, Self::parse)
     }
 
-    /// The wait from `now`; zero if the date has passed.
+    /// Returns the wait from `now`, or zero if the date has passed.
     ///
-    /// `now` counts for dates only. Where clocks may differ, take the response's `Date` field for it, as the server
-    /// has read both from the same clock.
+    /// `now` is used only for dates. If clocks may differ, pass the response's `Date`, because the server sets both
+    /// from the same clock.
     pub fn wait(self, now: SystemTime) -> Duration {
         let until_date = self.date.map(|date| date.duration_since(now).unwrap_or_default());
         self.seconds
@@ -163,12 +172,14 @@ impl RetryAfter {
             .unwrap_or_default()
     }
 
-    /// The date, a whole second of the years 1970 to 9999, if a line has that form.
+    /// Returns the date, in whole seconds from 1970 to 9999, if a line contains one.
     pub fn date(self) -> Option<SystemTime> {
         self.date
     }
 
-    /// The value of one field line. If it was read from a number and a date, the value is the number.
+    /// Serializes the field as the value of one line.
+    ///
+    /// If the field was parsed from a number and a date, the value is the number.
     pub fn to_header_value(self) -> HeaderValue {
         match self.seconds {
             // `HeaderValue::from` would allocate twice.

@@ -1,19 +1,19 @@
-//! Memory for a text that is copied when it is whole: what a response keeps of it takes one allocation, of its exact size.
+//! A reusable buffer for building texts, so that the final copy needs a single allocation of the exact size.
 
 use std::cell::Cell;
 
-/// Maximum number of bytes that a thread keeps.
+/// The maximum capacity of the buffer kept by a thread.
 const KEPT: usize = 4_096;
 
 thread_local!(static TEXT: Cell<String> = const { Cell::new(String::new()) });
 
-/// Calls `write` with an empty text whose memory this thread uses again. A call within a call has memory of its own.
+/// Calls `write` with an empty text from this thread's buffer. A nested call uses a separate buffer.
 pub(super) fn with_text<T>(write: impl FnOnce(&mut String) -> T) -> T {
     let mut text = TEXT.try_with(Cell::take).unwrap_or_default();
     let result = write(&mut text);
     if text.capacity() <= KEPT {
         text.clear();
-        // A thread that ends keeps nothing.
+        // Fails while the thread is ending.
         let _ = TEXT.try_with(|kept| kept.set(text));
     }
     result

@@ -1,5 +1,3 @@
-//! From the lines of a field to its parsed members, within bounds.
-
 use std::fmt::Error as Stop;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::GetAll};
@@ -13,7 +11,7 @@ use super::{
     error::{FieldError, Problem},
 };
 
-/// Parses all lines of a field; `None` if there are none.
+/// Parses all lines of a field, or returns `None` if it is absent.
 pub(super) fn read<'a, T>(
     headers: &'a HeaderMap,
     name: HeaderName,
@@ -23,7 +21,7 @@ pub(super) fn read<'a, T>(
     is_present.then(|| parse(headers.get_all(name))).transpose()
 }
 
-/// Nothing if a reader with our bounds could not read it.
+/// Returns `None` if the field exceeds the bounds for parsing.
 pub(super) fn to_header_value(items: &[Item]) -> Option<HeaderValue> {
     if items.len() > MAX_ITEMS {
         return None;
@@ -36,12 +34,12 @@ pub(super) fn to_header_value(items: &[Item]) -> Option<HeaderValue> {
     HeaderValue::try_from(value).ok()
 }
 
-/// Without the panic of a map that is full to the brim.
+/// Does not panic if the map has reached its maximum size.
 pub(super) fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
     let _ = headers.try_insert(name, value);
 }
 
-/// Several lines of a field are one value: joined in order, as RFC 9110 says in section 5.3.
+/// Joins the lines of a field into one value (RFC 9110, section 5.3).
 pub(super) fn join<L: AsRef<[u8]>>(
     field: &'static str,
     lines: impl IntoIterator<Item = L>,
@@ -50,7 +48,7 @@ pub(super) fn join<L: AsRef<[u8]>>(
     for (index, line) in lines.into_iter().enumerate() {
         let line = line.as_ref();
         let separator: &[u8] = if index > 0 { b", " } else { b"" };
-        // Separators count, so that lines without content do not add up for ever.
+        // Separators count towards the length, so that empty lines do not accumulate without bound.
         if joined.len() + separator.len() + line.len() > MAX_LENGTH {
             return Err(Problem::TooLong.of(field));
         }
@@ -60,7 +58,7 @@ pub(super) fn join<L: AsRef<[u8]>>(
     Ok(joined)
 }
 
-/// The members of a list, of which none is an inner list.
+/// Parses a list. Inner lists are errors.
 pub(super) fn list<L: AsRef<[u8]>>(
     field: &'static str,
     version: Version,
@@ -80,7 +78,7 @@ pub(super) fn list<L: AsRef<[u8]>>(
     }
 }
 
-/// A single Integer. Its parameters have no meaning.
+/// Parses a single Integer. Its parameters are ignored.
 pub(super) fn integer_item<L: AsRef<[u8]>>(
     field: &'static str,
     lines: impl IntoIterator<Item = L>,
@@ -100,7 +98,7 @@ pub(super) fn integer_item<L: AsRef<[u8]>>(
     in_range("it", number, 0).map_err(|problem| problem.of(field))
 }
 
-/// The Integers of a dictionary that have these keys. Other members and all parameters have no meaning.
+/// Parses the Integers of a dictionary with these keys. Other members and all parameters are ignored.
 pub(super) fn integers<const N: usize, L: AsRef<[u8]>>(
     field: &'static str,
     keys: [&'static KeyRef; N],
@@ -134,7 +132,7 @@ fn syntax(error: &sfv::Error) -> Problem {
     Problem::Syntax(format!("it is not a structured field: {error}").into())
 }
 
-/// A number that was read.
+/// Checks a parsed number.
 pub(super) fn in_range(parameter: &'static str, number: Integer, minimum: u64) -> Result<u64, Problem> {
     let number = i64::from(number);
     match u64::try_from(number) {
@@ -143,7 +141,7 @@ pub(super) fn in_range(parameter: &'static str, number: Integer, minimum: u64) -
     }
 }
 
-/// A number that is to be written.
+/// Checks a number before it is serialized.
 pub(super) fn writable(
     field: &'static str,
     parameter: &'static str,
@@ -157,20 +155,20 @@ pub(super) fn writable(
     }
 }
 
-/// A number that [`in_range`] or [`writable`] has checked.
+/// Converts a number checked by [`in_range`] or [`writable`].
 pub(super) fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
 }
 
-/// Appends a number, or the greatest one that a field can hold.
+/// Appends a number, reduced to [`MAX_INTEGER`].
 pub(super) fn push_integer(field: &mut String, number: u64) {
     field.push_str(itoa::Buffer::new().format(number.min(MAX_INTEGER)));
 }
 
-/// Collects the Integers of a dictionary. Of a key that appears twice, the last member counts.
+/// Collects the Integers of a dictionary. If a key appears twice, the last member is used.
 struct Numbers<const N: usize> {
     keys: [&'static KeyRef; N],
-    /// The values that were read: `None` inside where a value is no Integer.
+    /// The parsed values. `Some(None)` is a value that is not an Integer.
     values: [Option<Option<Integer>>; N],
     members: usize,
 }
@@ -193,7 +191,7 @@ impl<'de, const N: usize> DictionaryVisitor<'de> for &mut Numbers<N> {
     }
 }
 
-/// The place for the value of one member, if its key is known.
+/// The slot for the value of a member, if its key is known.
 struct Number<'a>(Option<&'a mut Option<Option<Integer>>>);
 
 impl<'de> EntryVisitor<'de> for Number<'_> {
@@ -223,11 +221,11 @@ impl<'de> ItemVisitor<'de> for Number<'_> {
     }
 }
 
-/// Collects items, and stops at the first member that cannot be one.
+/// Collects items, and stops at the first member that is not an item.
 #[derive(Default)]
 struct Members {
     items: Vec<Item>,
-    /// The reason why the parser was stopped: its own error says nothing.
+    /// The reason for stopping the parser, whose error does not contain one.
     problem: Option<Problem>,
 }
 

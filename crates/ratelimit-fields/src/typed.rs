@@ -1,5 +1,3 @@
-//! The fields as typed headers.
-
 use headers::{Error, Header};
 use http::{HeaderName, HeaderValue};
 

@@ -1,14 +1,12 @@
-//! Units of a quota.
-
 use std::fmt;
 
 use sfv::{String as Text, StringRef};
 
-/// The quota unit: what a quota counts.
+/// A quota unit: the unit that a quota counts.
 ///
-/// `requests` where the field says nothing. A unit that is not in the draft's registry is no mistake, since the
-/// registry can grow: it is kept as [`Other`](Self::Other), with its text. Except for
-/// [`tokens`](Self::tokens), such a unit can only be read, not made: no reader would know what to count.
+/// The default is `requests`. A unit outside the draft's registry is not an error, because the registry can grow: it is
+/// parsed as [`Other`](Self::Other). Except for [`tokens`](Self::tokens), such units can only be parsed, not created,
+/// because clients would not know them.
 ///
 /// ```
 /// use ratelimit_fields::{Unit, draft11::RateLimitPolicy};
@@ -25,18 +23,18 @@ use sfv::{String as Text, StringRef};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unit {
-    /// Requests that were processed.
+    /// Processed requests.
     #[default]
     Requests,
-    /// Bytes of content that were processed.
+    /// Processed bytes of content.
     ContentBytes,
-    /// Requests in progress at the same time.
+    /// Concurrent requests.
     ConcurrentRequests,
-    /// A unit that this crate does not know.
+    /// A unit unknown to this crate.
     Other(OtherUnit),
 }
 
-/// The text of a quota unit that this crate does not know: see [`Unit::Other`].
+/// A quota unit unknown to this crate: see [`Unit::Other`].
 ///
 /// ```
 /// use ratelimit_fields::{Unit, draft11::RateLimitPolicy};
@@ -50,14 +48,14 @@ pub enum Unit {
 pub struct OtherUnit(Text);
 
 impl Unit {
-    /// The unit's name in the registry of the draft, or the text that was read.
+    /// Returns the unit's name in the draft's registry, or the parsed text of an unknown unit.
     pub fn as_str(&self) -> &str {
         self.text().map_or("requests", |text| text.as_str())
     }
 
-    /// Returns the unit `tokens`, the tokens of a language model, which is in no registry.
+    /// Returns the unit `tokens`, which is not in the draft's registry: the tokens of a language model.
     ///
-    /// Use this for limits that a service reports in fields of its own.
+    /// Use this for limits that a service reports in nonstandard fields.
     ///
     /// ```
     /// use ratelimit_fields::{Unit, draft11::RateLimitPolicy};
@@ -77,7 +75,7 @@ impl Unit {
         !matches!(self, Self::Other(_))
     }
 
-    /// The unit that a text stands for. `request` is how one table of the draft spells `requests`.
+    /// Accepts `request`, because one table of the draft has this spelling.
     pub(super) fn from_text(text: Text) -> Self {
         match text.as_str() {
             "request" | "requests" => Self::Requests,
@@ -87,7 +85,7 @@ impl Unit {
         }
     }
 
-    /// The value of the parameter; `None` for the default unit.
+    /// Returns the value of the parameter, or `None` for the default unit.
     pub(super) fn text(&self) -> Option<&StringRef> {
         const CONTENT_BYTES: &StringRef = StringRef::constant("content-bytes");
         const CONCURRENT_REQUESTS: &StringRef = StringRef::constant("concurrent-requests");

@@ -1,4 +1,4 @@
-//! The dictionary of another server as items of a list that can be added to.
+//! Conversion of an upstream server's draft-07 fields into lists with names.
 
 use http::{HeaderMap, HeaderValue};
 use sfv::{BareItem, Item, KeyRef};
@@ -11,11 +11,11 @@ use super::{
     syntax::{insert, integer, to_header_value},
 };
 
-/// The name of the limit that another server shows without one.
+/// The name assigned to the upstream server's unnamed limit.
 const UPSTREAM: &str = "upstream";
 
-/// Gives the limit of a dictionary a name, in the dialect of these items: one field cannot have two dialects. Without such
-/// a dictionary, or if it does not say what is left, nothing is changed.
+/// Converts a draft-07 dictionary into the dialect `D`, because a field cannot mix dialects. Changes nothing if there
+/// is no dictionary or it lacks the remaining units.
 pub(super) fn name_limit<D: Named>(headers: &mut HeaderMap) {
     let Ok(Some(limit)) = draft07::RateLimit::read(headers) else {
         return;
@@ -36,8 +36,8 @@ pub(super) fn name_limit<D: Named>(headers: &mut HeaderMap) {
     insert(headers, RATELIMIT, value);
 }
 
-/// The policies with names: `upstream` is the one of the limit, and the others have their quotas behind it. Nothing if they
-/// are malformed, or have names already.
+/// Names the policies: `upstream` for the policy of the limit, and `upstream-` with the quota for the others. Returns
+/// `None` if they are malformed or already have names.
 fn name_policies<D: Named>(headers: &HeaderMap, limit: u64) -> Option<HeaderValue> {
     let mut named_items = Vec::new();
     if headers.contains_key(RATELIMIT_POLICY) {
@@ -50,7 +50,7 @@ fn name_policies<D: Named>(headers: &HeaderMap, limit: u64) -> Option<HeaderValu
             return to_header_value(&named_items);
         }
     }
-    // No policy has the quota, which is to be found all the same.
+    // No policy has the quota of the limit, so add one.
     named_items.push(named::<D>(UPSTREAM.to_owned(), &[(QUOTA, limit)])?);
     to_header_value(&named_items)
 }
@@ -61,10 +61,10 @@ fn name_policy<D: Named>(policy: &draft06::PolicyItem, item: Item, limit: u64) -
         true => UPSTREAM.to_owned(),
         false => format!("{UPSTREAM}-{quota}"),
     };
-    // A window of zero says nothing.
+    // A window of zero has no meaning.
     let numbers = [(QUOTA, quota), (WINDOW, window)];
     let mut named = named::<D>(name, if window > 0 { &numbers } else { &numbers[..1] })?;
-    // A parameter that was a comment must not get a meaning.
+    // A parameter that was a comment must not become a standard parameter.
     let comments = item.params.into_iter();
     let comments = comments.filter(|(key, _)| !D::KNOWN_OF_POLICY.contains(&key.as_str()));
     named.params.extend(comments);

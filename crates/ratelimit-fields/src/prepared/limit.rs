@@ -1,8 +1,6 @@
-//! The limits that a response reports.
-
 use std::{cmp::Reverse, time::SystemTime};
 
-/// The state of one limit as a response reports it, in whole units and whole seconds.
+/// The state of a limit to report in a response, in whole units and seconds.
 ///
 /// ```
 /// use http::Response;
@@ -12,7 +10,7 @@ use std::{cmp::Reverse, time::SystemTime};
 /// let mut response = Response::new(());
 /// let tokens = ReportedLimit::new("tokens", 1_000, 2).with_custom_unit();
 /// unprepared.write(&mut response, &[tokens, ReportedLimit::new("minute", 60, 7).with_reset(30)][..]);
-/// // This dialect has no units, so its readers expect requests.
+/// // This dialect has no units, so clients expect requests.
 /// assert_eq!(response.headers()["ratelimit-remaining"], "7");
 /// # Ok::<_, ratelimit_fields::FieldError>(())
 /// ```
@@ -29,7 +27,9 @@ pub struct ReportedLimit<'a> {
 }
 
 impl<'a> ReportedLimit<'a> {
-    /// A limit of `quota` requests, of which `remaining` are left, by the name of its policy.
+    /// Creates the state of a limit of `quota` requests with `remaining` units.
+    ///
+    /// `policy` is the name of the quota policy.
     #[inline]
     #[must_use]
     pub const fn new(policy: &'a str, quota: u64, remaining: u64) -> Self {
@@ -45,7 +45,7 @@ impl<'a> ReportedLimit<'a> {
         }
     }
 
-    /// Sets the seconds until the quota resets: the *effective window* of draft-11. Default: not reported.
+    /// Sets the effective window: the seconds until the quota resets. Default: not reported.
     #[inline]
     #[must_use]
     pub const fn with_reset(mut self, seconds: u64) -> Self {
@@ -53,7 +53,7 @@ impl<'a> ReportedLimit<'a> {
         self
     }
 
-    /// Sets the seconds that a dialect which requires a reset reports for a limit without one. Default: 0.
+    /// Sets the reset of a limit without an effective window, in dialects that require a reset. Default: 0.
     #[inline]
     #[must_use]
     pub const fn with_window(mut self, seconds: u64) -> Self {
@@ -61,7 +61,7 @@ impl<'a> ReportedLimit<'a> {
         self
     }
 
-    /// Marks the limit as one that has rejected the request, so that `Retry-After` is about it.
+    /// Marks the limit as violated: it has rejected the request, and `Retry-After` applies to it.
     #[inline]
     #[must_use]
     pub const fn violated(mut self) -> Self {
@@ -69,7 +69,7 @@ impl<'a> ReportedLimit<'a> {
         self
     }
 
-    /// Marks the limit as one in another unit than requests: dialects that report one number leave it out.
+    /// Marks the limit as one that does not count requests. Dialects that report a single limit omit it.
     #[inline]
     #[must_use]
     pub const fn with_custom_unit(mut self) -> Self {
@@ -85,8 +85,8 @@ impl<'a> ReportedLimit<'a> {
         self
     }
 
-    /// With the moment of `Retry-After` in place of its own. Where that is earlier, nothing remains until then: units that
-    /// have to last longer would look more.
+    /// Replaces the reset with `Retry-After`. If that is earlier, reports no remaining units, because units for a
+    /// longer time would look like more.
     pub(super) fn resetting_after(self, seconds: u64) -> Self {
         let is_earlier = self.reset.is_some_and(|reset| seconds < reset);
         Self {
@@ -96,7 +96,7 @@ impl<'a> ReportedLimit<'a> {
         }
     }
 
-    /// Smaller for what is closer to exhaustion.
+    /// Smaller for limits closer to exhaustion.
     pub(super) fn distance(&self) -> (u64, Reverse<Option<u64>>) {
         (self.remaining, Reverse(self.reset))
     }
@@ -106,16 +106,16 @@ impl<'a> ReportedLimit<'a> {
     }
 }
 
-/// The content of one response: see [`Prepared::write`](super::Prepared::write).
+/// The limits to report in one response: see [`Prepared::write`](super::Prepared::write).
 ///
-/// A slice of [`ReportedLimit`]s is a report of a request that was admitted. Implement the trait for rejections, which have a
+/// Use a slice of [`ReportedLimit`]s for an admitted request. Implement the trait for rejections, which have
 /// `Retry-After`, and for partition keys.
 ///
 /// ```
 /// use http::Response;
 /// use ratelimit_fields::{Dialect, LimitReport, Prepared, PreparedPolicy, ReportedLimit};
 ///
-/// /// A request that was rejected for 10 seconds by a limit of 60 a minute.
+/// /// A request that was rejected by a limit of 60 per minute, with a `Retry-After` of 10 seconds.
 /// struct Rejected;
 ///
 /// impl LimitReport for Rejected {
@@ -131,35 +131,42 @@ impl<'a> ReportedLimit<'a> {
 /// let mut response = Response::new(());
 /// let prepared = Prepared::new(Dialect::Draft06, [] as [PreparedPolicy; 0])?;
 /// prepared.write(&mut response, &Rejected);
-/// // The reset names the moment of `Retry-After`, and until then nothing remains.
+/// // The reset equals `Retry-After`, and no units remain until then.
 /// assert_eq!(response.headers()["ratelimit-reset"], "10");
 /// assert_eq!(response.headers()["ratelimit-remaining"], "0");
 /// # Ok::<_, ratelimit_fields::FieldError>(())
 /// ```
 pub trait LimitReport {
-    /// Returns the limits to list, in the order of the field. May be called several times for one response.
+    /// Returns the limits in the order of the field. May be called several times per response.
     fn limits(&self) -> impl Iterator<Item = ReportedLimit<'_>>;
 
-    /// Returns the key of the partition that the policy counts for; called for policies with
-    /// [`with_partition_key`](super::PreparedPolicy::with_partition_key). Every client can read it: it should not identify a person.
-    /// Where keys would make `RateLimit-Policy` longer than [`MAX_LENGTH`](crate::MAX_LENGTH), its items have none.
+    /// Returns the caller's partition key for a policy. Default: none.
+    ///
+    /// Called for policies with [`with_partition_key`](super::PreparedPolicy::with_partition_key). Clients can read the
+    /// key, so it should not identify a person. If the keys would make `RateLimit-Policy` longer than
+    /// [`MAX_LENGTH`](crate::MAX_LENGTH), they are omitted there.
     fn partition_key(&self, policy: &str) -> Option<Vec<u8>> {
         let _ = policy;
         None
     }
 
-    /// Returns the seconds of the response's `Retry-After`, of this server or of the inner service.
+    /// Returns the `Retry-After` of the response in seconds, whether set by this server or by an inner service.
+    ///
+    /// Default: none.
     fn retry_after(&self) -> Option<u64> {
         None
     }
 
-    /// Returns `true` if the server as a whole has no capacity, and no limit is known: dialects with numbers report a limit of
-    /// zero until [`retry_after`](Self::retry_after).
+    /// Returns `true` if the whole server has no capacity and no limit is known. Default: `false`.
+    ///
+    /// Dialects that report a single limit then report a limit of zero until [`retry_after`](Self::retry_after).
     fn is_overloaded(&self) -> bool {
         false
     }
 
-    /// Returns the time by the clock that the limits are counted with, for [`LegacyReset::UnixTime`](super::LegacyReset).
+    /// Returns the time of the clock used for the limits, for [`LegacyReset::UnixTime`](super::LegacyReset).
+    ///
+    /// Default: [`SystemTime::now`].
     #[expect(
         clippy::disallowed_methods,
         reason = "an implementation with a clock of its own overrides it"

@@ -1,5 +1,3 @@
-//! Fields that a server writes for its own limits. What follows from the configuration alone is serialized once.
-
 mod limit;
 mod member;
 mod policy;
@@ -25,12 +23,11 @@ use super::{
     named::{Named, PolicyItem},
 };
 
-/// The rate limit fields of one set of quota policies, in one dialect: serializes the policies once, then writes the fields of
-/// each response.
+/// A writer of the rate-limit fields of a server, which serializes the policies once.
 ///
-/// Use it in a server that enforces limits of its own. [`write`](Self::write) merges with what an inner service has sent, as
-/// [`merge_into`](super::merge_into) does, and keeps the rules of each dialect: draft-06 and draft-07 report the limit that is
-/// closest to exhaustion, and where the response has `Retry-After`, the reset names the same moment.
+/// [`write`](Self::write) adds the fields to a response, in one dialect. It merges them with the fields of an inner
+/// service, like [`merge_into`](super::merge_into), and follows the rules of each dialect: draft-06 and draft-07 report
+/// the limit closest to exhaustion, and if the response has `Retry-After`, the reset is the same time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,7 +55,7 @@ use super::{
 pub struct Prepared {
     form: Form,
     policies: Policies,
-    /// The policies that give the units of limits where `policies` is empty.
+    /// If `policies` is empty, these policies provide the units of the limits.
     hidden_policies: Option<HeaderValue>,
     starts: Arc<MemberStarts>,
     adds_draft06_limit: bool,
@@ -70,17 +67,17 @@ enum Form {
     Legacy(LegacyReset),
 }
 
-/// The meaning of `X-RateLimit-Reset`: servers differ. See [`Prepared::legacy`].
+/// The meaning of `X-RateLimit-Reset`: see [`Prepared::legacy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LegacyReset {
-    /// Seconds from the moment when the response is made.
+    /// Seconds from the creation of the response.
     DeltaSeconds,
-    /// Seconds since the beginning of 1970, by the clock of the server that counts.
+    /// Unix time in seconds, by the clock used for the limits.
     UnixTime,
 }
 
-/// Writes the value of `RateLimit-Policy`.
+/// The value of `RateLimit-Policy`.
 #[derive(Clone, Default)]
 enum Policies {
     #[default]
@@ -90,7 +87,7 @@ enum Policies {
     ByKey(Arc<ValueOf>),
 }
 
-/// The key of the partition that a policy of this name counts for, if it counts for any.
+/// Returns the partition key for the policy with this name.
 type KeyOf<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
 
 type ValueOf = dyn Fn(&KeyOf<'_>) -> HeaderValue + Send + Sync;
@@ -98,12 +95,13 @@ type ValueOf = dyn Fn(&KeyOf<'_>) -> HeaderValue + Send + Sync;
 impl Prepared {
     /// Serializes the policies in a dialect, in the given order. Without policies, only limits are reported.
     ///
-    /// Draft-06 and draft-07 have numbers only: policies without a window, and those in another unit than requests, are left out.
+    /// Draft-06 and draft-07 omit policies that have no window or do not count requests.
     ///
     /// # Errors
     ///
-    /// If the dialect cannot express a policy, which the error names: its name, its window, an extension, or in draft-06 and
-    /// draft-07 two policies with the same quota, which nothing would tell apart. Also if the field gets too long.
+    /// Returns an error with the name of the policy if the dialect cannot represent its name, window or extensions, or
+    /// if two policies have the same quota in draft-06 or draft-07, which cannot distinguish them. Also returns an
+    /// error if the field would be too long.
     pub fn new<P: Into<PreparedPolicy>>(
         dialect: Dialect,
         policies: impl IntoIterator<Item = P>,
@@ -121,10 +119,10 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// The three `X-RateLimit-*` fields, which no document defines: the quota, the remaining units and the reset of the limit
-    /// closest to exhaustion. Leaves out policies.
+    /// Creates a writer of the three `X-RateLimit-*` fields, which are not standardized.
     ///
-    /// If an inner service has sent one of the fields with an unknown meaning, none is changed.
+    /// They contain the quota, the remaining units and the reset of the limit closest to exhaustion. Policies are not
+    /// reported. If an inner service has sent one of the fields with an unknown meaning, none of them is changed.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -163,14 +161,16 @@ impl Prepared {
         }
     }
 
-    /// Adds the three numbers of draft-06 to the fields of draft-11, for clients that know either. Other dialects ignore it.
+    /// Adds the three numeric fields of draft-06 to the fields of draft-11, for clients of either dialect.
+    ///
+    /// Has no effect in other dialects.
     #[must_use]
     pub fn with_draft06_limit(mut self) -> Self {
         self.adds_draft06_limit = true;
         self
     }
 
-    /// Leaves out `RateLimit-Policy`.
+    /// Omits `RateLimit-Policy`.
     #[must_use]
     pub fn without_policies(mut self) -> Self {
         self.hidden_policies = self.policies.value(&|_| None).or(self.hidden_policies);
@@ -178,8 +178,10 @@ impl Prepared {
         self
     }
 
-    /// Returns a copy whose values have reference counts of their own, so that threads which write responses at the same time
-    /// do not contend for one counter. `clone` of a header value increments a counter that all clones share.
+    /// Returns a copy whose header values have separate reference counts.
+    ///
+    /// Cloning a header value increments a counter shared by all clones. Use one copy per thread to avoid contention
+    /// between threads that write responses concurrently.
     #[must_use]
     pub fn with_own_count(&self) -> Self {
         Self {
@@ -205,7 +207,7 @@ impl Policies {
     }
 }
 
-/// Counters in one cache line would contend as one counter does.
+/// Prevents false sharing: counters in the same cache line would contend like a single counter.
 #[repr(align(128))]
 struct CachePadded(Vec<u8>);
 
@@ -251,7 +253,7 @@ fn named_policies<D: Named>(policies: &[PreparedPolicy]) -> Result<Policies, Fie
         List::new(items).map(|field| field.to_header_value())
     };
     if shows_keys {
-        // A longer key than expected leaves the keys out, not the policies.
+        // If a key is longer than expected, the keys are omitted, not the policies.
         field(&|_| Some(vec![0; MAX_KEY_LENGTH]))?;
         let plain = field(&|_| None)?;
         return Ok(Policies::ByKey(Arc::new(move |key| {
@@ -261,7 +263,7 @@ fn named_policies<D: Named>(policies: &[PreparedPolicy]) -> Result<Policies, Fie
     field(&|_| None).map(Policies::Same)
 }
 
-/// The length of a partition key that `Prepared::new` checks the length of the field with.
+/// The length of partition keys assumed when `Prepared::new` checks the length of the field.
 const MAX_KEY_LENGTH: usize = 12;
 
 fn named_item<D: Named>(policy: &draft11::PolicyItem) -> Result<PolicyItem<D>, FieldError> {
@@ -285,7 +287,7 @@ fn draft06_policies(policies: &[PreparedPolicy]) -> Result<Policies, FieldError>
         };
         let same = items.iter().position(|item| item.quota() == policy.quota());
         match same {
-            // A second closed policy adds nothing.
+            // A second closed policy adds no information.
             Some(_) if policy.quota() == 0 => continue,
             Some(same) => {
                 let problem = Problem::DuplicateOf(policy.quota(), names[same].into());

@@ -1,10 +1,9 @@
-//! The policies that a server prepares.
-
 use super::super::{Unit, draft11};
 
-/// A quota policy as a [`Prepared`](super::Prepared) shows it: its item of `RateLimit-Policy`, in the dialect of draft-11.
+/// A quota policy for [`Prepared`](super::Prepared), created from a draft-11 item.
 ///
-/// A partition key of the item is left out. Each response has its own: see [`with_partition_key`](Self::with_partition_key).
+/// The partition key of the item is ignored, because it differs between responses: see
+/// [`with_partition_key`](Self::with_partition_key).
 ///
 /// ```
 /// use ratelimit_fields::{Dialect, FieldErrorKind, Prepared, PreparedPolicy, draft11::PolicyItem};
@@ -24,23 +23,26 @@ pub struct PreparedPolicy {
 }
 
 impl PreparedPolicy {
-    /// Marks the quota as one in a unit that the registry of the draft does not have: it has no item in `RateLimit-Policy`, and
-    /// its limit is reported under its name alone, beside a limit of the same name that an inner service has sent.
+    /// Marks the policy as one with a custom unit, which is not in the draft's registry.
+    ///
+    /// `RateLimit-Policy` omits the policy. Its limit is reported by name only, next to a limit of the same name from
+    /// an inner service.
     #[must_use]
     pub fn with_custom_unit(mut self) -> Self {
         self.has_custom_unit = true;
         self
     }
 
-    /// Reports the caller's partition key with the policy, in dialects that have a place for it. See
-    /// [`LimitReport::partition_key`](super::LimitReport::partition_key).
+    /// Reports the caller's partition key with the policy, in dialects with partition keys.
+    ///
+    /// See [`LimitReport::partition_key`](super::LimitReport::partition_key).
     #[must_use]
     pub fn with_partition_key(mut self) -> Self {
         self.shows_partition_key = true;
         self
     }
 
-    /// Readers of a dialect without units take all numbers for requests.
+    /// Clients of a dialect without units interpret all numbers as requests.
     pub(super) fn counts_requests(&self) -> bool {
         !self.has_custom_unit && *self.item.unit() == Unit::Requests
     }
