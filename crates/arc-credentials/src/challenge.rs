@@ -1,5 +1,3 @@
-//! Challenges: the structure that an origin sends, and the values that both sides derive from it.
-
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -7,13 +5,13 @@ use super::{
     message::{MessageError, Reader, put_field16},
 };
 
-/// A challenge of an origin: `TokenChallenge` of RFC 9577, section 2.1, with the field that the drafts of
-/// [`Profile::P256`] add.
+/// An origin's challenge: `TokenChallenge` of RFC 9577, section 2.1.
 ///
-/// All tokens that answer equal challenges with one credential count together: the challenge says what the limit is
-/// *about*. You want one to make an origin or a client of your own.
+/// Challenges of [`Profile::P256`] have an additional field, the credential context. Use this type to implement an
+/// origin or a client. The challenge determines the scope of the limit: tokens of one credential count together if they
+/// respond to equal challenges.
 ///
-/// A challenge of another token type can be read, too. Nothing in it is trusted: a name is any host with any port.
+/// Challenges of other token types can also be parsed. Names are checked only for characters of a host and port.
 ///
 /// ```
 /// use arc_credentials::{Profile, TokenChallenge};
@@ -36,24 +34,27 @@ pub struct TokenChallenge {
     token_type: u16,
     issuer_name: Box<str>,
     redemption_context: Option<[u8; 32]>,
-    /// Names with commas between them.
+    /// Comma-separated names.
     origin_info: Box<str>,
-    /// Always none where the type has no such field.
+    /// Always `None` if the token type has no such field.
     credential_context: Option<[u8; 32]>,
 }
 
 impl TokenChallenge {
-    /// The longest one that is read. Structures of RFC 9577 could be longer, and header fields that hold them could not.
+    /// The maximum length of a challenge in bytes.
+    ///
+    /// RFC 9577 allows longer structures, but they would not fit into a header field.
     pub const MAX_LENGTH: usize = 8 * 1024;
 
     const ISSUER_NAME: &str = "issuer_name";
     const ORIGIN_INFO: &str = "origin_info";
 
-    /// A challenge for tokens of this issuer, which any origin may ask for, with empty contexts.
+    /// Creates a challenge for tokens of an issuer, for any origin and with empty contexts.
     ///
     /// # Errors
     ///
-    /// If the name is empty, longer than 255 bytes, or has a character that no host with a port has.
+    /// Returns an error if the name is empty, longer than 255 bytes, or contains a character that is not allowed in a
+    /// host with a port.
     pub fn new(profile: Profile, issuer_name: &str) -> Result<Self, MessageError> {
         Ok(Self {
             token_type: profile.token_type(),
@@ -64,11 +65,11 @@ impl TokenChallenge {
         })
     }
 
-    /// The same challenge by these origins: hosts, each with a port where it is not the usual one.
+    /// Sets the origins: hosts, with a port unless it is the default port.
     ///
     /// # Errors
     ///
-    /// As for the name of the issuer, or if all of them together have more than 4 096 bytes.
+    /// Returns an error if a name is invalid, as in [`new`](Self::new), or if all names together exceed 4,096 bytes.
     pub fn with_origins<N: AsRef<str>>(self, origins: impl IntoIterator<Item = N>) -> Result<Self, MessageError> {
         let mut origin_info = String::new();
         for origin in origins {
@@ -86,10 +87,11 @@ impl TokenChallenge {
         })
     }
 
-    /// The same challenge with what tells one allowance of a credential from the next: of a time window, say.
+    /// Sets the redemption context, which separates one quota of a credential from the next, for example per time
+    /// window.
     ///
-    /// A context that is new for each request lifts the limit, and one that is new for each client lets the origin follow
-    /// that client.
+    /// A different context for each request disables the limit. A different context for each client lets the origin
+    /// track that client.
     #[must_use]
     pub fn with_redemption_context(self, context: [u8; 32]) -> Self {
         Self {
@@ -98,8 +100,9 @@ impl TokenChallenge {
         }
     }
 
-    /// The same challenge for credentials that were issued for this context, an epoch of the issuer, say. Challenges of
-    /// [`Profile::P384`] do not have it, and stay as they are.
+    /// Sets the credential context for which credentials must be issued, for example an epoch of the issuer.
+    ///
+    /// Has no effect on challenges of [`Profile::P384`], which lack this field.
     #[must_use]
     pub fn with_credential_context(self, context: [u8; 32]) -> Self {
         Self {
@@ -126,11 +129,12 @@ impl TokenChallenge {
         self
     }
 
-    /// Reads the structure.
+    /// Parses the structure.
     ///
     /// # Errors
     ///
-    /// If it is cut off or longer than it says, if a context has neither 0 nor 32 bytes, or a name is not one.
+    /// Returns an error if `bytes` is truncated, has trailing bytes or exceeds [`MAX_LENGTH`](Self::MAX_LENGTH), if a
+    /// context has neither 0 nor 32 bytes, or if a name is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
         if bytes.len() > Self::MAX_LENGTH {
             return Err(MessageError::Length("challenge"));
@@ -151,7 +155,7 @@ impl TokenChallenge {
         Ok(challenge)
     }
 
-    /// The structure as it is sent.
+    /// Serializes the structure.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.token_type.to_be_bytes().to_vec();
         put_field16(&mut bytes, self.issuer_name.as_bytes());
@@ -163,14 +167,14 @@ impl TokenChallenge {
         bytes
     }
 
-    /// SHA-256 of [the structure](Self::to_bytes): `challenge_digest` of RFC 9577, section 2.2.
+    /// Returns the SHA-256 digest of [the structure](Self::to_bytes): `challenge_digest` of RFC 9577, section 2.2.
     pub fn digest(&self) -> [u8; 32] {
         Sha256::digest(self.to_bytes()).into()
     }
 
-    /// The request context of a credential of this key: see the drafts, "Client-to-Issuer Request".
+    /// Returns the request context of a credential of this key: see the drafts, "Client-to-Issuer Request".
     ///
-    /// The fields of [`Profile::P256`] have their lengths before them, those of all other types have not.
+    /// Fields are length-prefixed for [`Profile::P256`], but not for other token types.
     ///
     /// ```
     /// use arc_credentials::{KeyId, Profile, TokenChallenge};
@@ -186,7 +190,7 @@ impl TokenChallenge {
         }
     }
 
-    /// The presentation context, common to the tokens of one allowance: see the drafts, "Token Creation".
+    /// Returns the presentation context, which all tokens of one quota share: see the drafts, "Token Creation".
     ///
     /// ```
     /// use arc_credentials::{KeyId, Profile, TokenChallenge};
@@ -211,38 +215,37 @@ impl TokenChallenge {
         bytes
     }
 
-    /// Returns `true` if this origin may ask for the token: it is named, or no origin is. Letters of both cases
-    /// are the same, as in all names of hosts.
+    /// Returns `true` if the challenge lists `origin` or lists no origins. Ignores case.
     pub fn is_for(&self, origin: &str) -> bool {
         self.origin_info.is_empty() || self.origins().any(|name| name.eq_ignore_ascii_case(origin))
     }
 
-    /// The token type: see [`Profile::token_type`].
+    /// Returns the token type: see [`Profile::token_type`].
     pub fn token_type(&self) -> u16 {
         self.token_type
     }
 
-    /// The profile that the token type is of; none for other types.
+    /// Returns the profile of the token type, or `None` for other types.
     pub fn profile(&self) -> Option<Profile> {
         Profile::from_token_type(self.token_type)
     }
 
-    /// The issuer: a host, with a port where it is not the usual one.
+    /// Returns the issuer: a host, with a port unless it is the default port.
     pub fn issuer_name(&self) -> &str {
         &self.issuer_name
     }
 
-    /// The origins that are named; none means any.
+    /// Returns the listed origins. An empty list means any origin.
     pub fn origins(&self) -> impl Iterator<Item = &str> {
         self.origin_info.split(',').filter(|name| !name.is_empty())
     }
 
-    /// The redemption context, which tells one allowance of a credential from the next.
+    /// Returns the redemption context, which separates one quota of a credential from the next.
     pub fn redemption_context(&self) -> Option<&[u8; 32]> {
         self.redemption_context.as_ref()
     }
 
-    /// The credential context, for which credentials have to be issued.
+    /// Returns the credential context, for which credentials must be issued.
     pub fn credential_context(&self) -> Option<&[u8; 32]> {
         self.credential_context.as_ref()
     }
@@ -258,7 +261,7 @@ fn put_context(bytes: &mut Vec<u8>, context: Option<[u8; 32]>) {
     bytes.extend_from_slice(context);
 }
 
-/// A host, perhaps with a port.
+/// Accepts a host with an optional port.
 fn name<'a>(part: &'static str, name: &'a str) -> Result<&'a str, MessageError> {
     let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     match name.len() {

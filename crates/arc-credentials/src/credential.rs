@@ -1,5 +1,3 @@
-//! Credentials and what clients make of them: one presentation for each nonce.
-
 use std::fmt;
 
 use p256::NistP256;
@@ -19,19 +17,20 @@ use super::{
     wire::{Reader, encode, encode_secrets},
 };
 
-/// A credential: the secret from an issuer, from which the client makes its tokens.
+/// A credential: the secret from which a client creates its tokens.
 ///
-/// You want it where the client's layer is not what you need. It keeps no account of the nonces that were used: that is
-/// what [`UsedNonces`](super::UsedNonces) is for, one for each presentation context. **A nonce that is used twice in one
-/// context gives two equal tags**, which the origin sees and rejects. The secrets are wiped when it is dropped.
+/// Use this if the client layer of `tower-quota-anonymous` does not meet your needs. A credential does not track used
+/// nonces: use one [`UsedNonces`](super::UsedNonces) for each presentation context. **Using a nonce twice in one
+/// context produces two equal tags**, and the origin rejects the second. The secrets are zeroed on drop.
 pub struct Credential(pub(super) OfSuite<Box<Held<NistP384>>, Box<Held<NistP256>>>);
 
 impl Credential {
-    /// Reads a credential that [`to_bytes`](Self::to_bytes) has written.
+    /// Deserializes a credential serialized by [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
     ///
-    /// [`CredentialError::Length`], and [`CredentialError::Malformed`] where a part is no valid scalar or point.
+    /// Returns [`CredentialError::Length`] if the length is wrong, and [`CredentialError::Malformed`] if a part is not
+    /// a valid scalar or point.
     pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
         CredentialError::check_length(profile.scalar_len() + 3 * profile.element_len(), bytes)?;
         let held = match profile {
@@ -41,22 +40,25 @@ impl Credential {
         held.map(Self).ok_or(CredentialError::Malformed)
     }
 
-    /// The credential, to be kept: m1, U, U' and X1 as the drafts call them, in a format of this crate. The bytes are as
-    /// secret as the credential, and wiped when they are dropped.
+    /// Serializes the credential for storage.
+    ///
+    /// The format is specific to this crate: the values m1, U, U' and X1 of the drafts. The bytes are as secret as the
+    /// credential, and are zeroed on drop.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         with_suite!(&self.0, held => held.to_bytes())
     }
 
-    /// The profile that it is for.
+    /// Returns the profile.
     pub fn profile(&self) -> Profile {
         self.0.profile()
     }
 
-    /// Makes a presentation with this nonce.
+    /// Creates a presentation with a nonce below `limit`.
     ///
     /// # Errors
     ///
-    /// [`CredentialError::Nonce`] where the nonce is not below the limit, and [`CredentialError::Randomness`].
+    /// Returns [`CredentialError::Nonce`] if the nonce is not below the limit, and [`CredentialError::Randomness`] if
+    /// the operating system provides no random bytes.
     pub fn present(
         &self,
         presentation_context: &[u8],
@@ -70,7 +72,7 @@ impl Credential {
     }
 }
 
-/// Shows no secret.
+/// Omits secrets.
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credential")
@@ -79,7 +81,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// One use of a credential: goes into a token, beside its nonce.
+/// One use of a credential, which becomes part of a token together with its nonce.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Presentation {
     bytes: Vec<u8>,
@@ -87,13 +89,13 @@ pub struct Presentation {
 }
 
 impl Presentation {
-    /// The presentation, [`presentation_len`](Profile::presentation_len) bytes.
+    /// Returns the serialized presentation of [`presentation_len`](Profile::presentation_len) bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The tag that the origin keeps of it.
+    /// Returns the tag, which the origin stores to detect a second use.
     #[inline]
     pub fn tag(&self) -> Tag {
         self.tag
@@ -117,7 +119,7 @@ pub(super) struct Held<S: Suite> {
 }
 
 impl<S: Suite> Held<S> {
-    /// `None` where U' is the identity, with which nothing can be presented.
+    /// Returns `None` if U' is the identity, which allows no presentations.
     pub(super) fn new(
         m1: Zeroizing<S::Scalar>,
         u: S::Element,
@@ -135,8 +137,8 @@ impl<S: Suite> Held<S> {
         Some(Box::new(Self { m1, u, u_prime, x1 }))
     }
 
-    /// `None` where a random scalar makes an element the identity, or the nonce is the one that this credential cannot use:
-    /// both have the chance of one in the order of the group.
+    /// Returns `None` if a random scalar makes an element the identity, or for the one nonce that this credential
+    /// cannot use. The probability of each is one divided by the order of the group.
     pub(super) fn presentation<T: Transcript<S>>(
         &self,
         presentation_context: &[u8],

@@ -1,8 +1,6 @@
-//! Errors: typed where a caller can mend it, and one error without a reason where a stranger would learn from it.
-
 use std::{error::Error, fmt};
 
-/// The operating system gave no random bytes. Nothing was made; try again later.
+/// The error of an operating system that provides no random bytes. Retry later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomnessError(getrandom::Error);
 
@@ -20,9 +18,9 @@ impl fmt::Display for RandomnessError {
 
 impl Error for RandomnessError {}
 
-/// The reason why there is no key, credential, response or presentation. It never shows the bytes.
+/// An error of keys, credentials, responses and presentations. It never contains the bytes.
 ///
-/// Each function says which of the variants it returns.
+/// Each function documents the variants that it returns.
 ///
 /// ```
 /// use arc_credentials::{CredentialError, IssuerKey, Profile};
@@ -37,23 +35,23 @@ impl Error for RandomnessError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CredentialError {
-    /// The length is not that of the profile.
+    /// The length does not match the profile.
     Length {
-        /// Bytes of such a key or credential of this profile.
+        /// The length in bytes required by the profile.
         expected: usize,
-        /// Bytes that were given.
+        /// The actual length in bytes.
         actual: usize,
     },
-    /// A part is no scalar from 1 up to the order of the group, or no point in compressed form.
+    /// A part is not a nonzero scalar below the order of the group, or not a compressed point.
     Malformed,
-    /// The bytes are no request, or its proof does not verify. HTTP says it with status 422.
+    /// The bytes are not a request, or its proof does not verify. Over HTTP, this is status 422.
     InvalidRequest,
-    /// All nonces below the limit were used in this context. Nothing may be sent before the next context.
+    /// All nonces below the limit have been used in this context. No presentations are possible until the next context.
     LimitReached,
-    /// The nonce is not below the limit. A credential also has one nonce that it can never use, which is below 2³² by a
-    /// chance of 2⁻²²⁴.
+    /// The nonce is not below the limit. Each credential also has one unusable nonce, which is below 2³² with a
+    /// probability of 2⁻²²⁴.
     Nonce,
-    /// Nothing was made. Try again later: a client can send the same request, and use the same nonce.
+    /// No random bytes are available. Retry later: a client can send the same request and use the same nonce.
     Randomness(RandomnessError),
 }
 
@@ -89,10 +87,10 @@ impl fmt::Display for CredentialError {
 
 impl Error for CredentialError {}
 
-/// A presentation or a response does not verify.
+/// The error of a presentation or response that does not verify.
 ///
-/// It does not say why, on purpose: whether the length, a point, the context, the nonce or the proof is wrong is something
-/// that only a forger would want to know.
+/// It does not reveal which part is wrong (the length, a point, the context, the nonce or the proof), because only a
+/// forger would benefit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerificationError;
 

@@ -1,5 +1,3 @@
-//! Issuance: the client's request, the issuer's response, and the credential that the client makes of both.
-
 use std::fmt;
 
 use p256::NistP256;
@@ -26,7 +24,8 @@ static REQUEST: Relation = Relation {
     equations: &[Equation::new(2, &[(0, 0), (2, 1)]), Equation::new(3, &[(1, 0), (3, 1)])],
 };
 
-/// Scalars: x0, x1, x2, xb, b, b·x1, b·x2. Elements: G, H, m1Enc, m2Enc, U, encU', X0, X1, X2, X0Aux, X1Aux, X2Aux, HAux.
+/// Scalars: x0, x1, x2, xb, b, b·x1, b·x2. Elements: G, H, m1Enc, m2Enc, U, encU', X0, X1, X2, X0Aux, X1Aux, X2Aux,
+/// HAux.
 static RESPONSE: Relation = Relation {
     name: b"CredentialResponse",
     scalars: 7,
@@ -45,9 +44,9 @@ static RESPONSE: Relation = Relation {
     ],
 };
 
-/// A client's request for a credential, with the secrets that belong to it.
+/// A client's request for one credential, with its secrets.
 ///
-/// You want it where the client's layer is not what you need. One request makes one credential.
+/// Use this if the client layer of `tower-quota-anonymous` does not meet your needs.
 ///
 /// ```
 /// use arc_credentials::{CredentialRequest, IssuerKey, Profile};
@@ -56,7 +55,7 @@ static RESPONSE: Relation = Relation {
 /// let issuer = IssuerKey::generate(Profile::P256)?;
 ///
 /// let request = CredentialRequest::new(issuer.public_key(), b"request context")?;
-/// // The issuer gets the bytes, and learns nothing from them but that they are a request.
+/// // The bytes reveal nothing to the issuer except that they are a request.
 /// let response = issuer.issue(request.as_bytes())?;
 /// let credential = request.finalize(&response)?;
 ///
@@ -68,18 +67,20 @@ static RESPONSE: Relation = Relation {
 /// # }
 /// ```
 pub struct CredentialRequest {
-    /// Token type and truncated key id.
+    /// The token type and the truncated key ID.
     head: [u8; 3],
     pending: OfSuite<Box<Pending<NistP384>>, Box<Pending<NistP256>>>,
 }
 
 impl CredentialRequest {
-    /// Draws the secrets and makes the request. The credential is bound to the request context: the origin verifies with
-    /// the same one.
+    /// Creates a request with random secrets.
+    ///
+    /// The credential is bound to `request_context`, which the origin must pass to
+    /// [`verify`](super::IssuerKey::verify).
     ///
     /// # Errors
     ///
-    /// [`RandomnessError`] where the operating system gives no random bytes.
+    /// Returns [`RandomnessError`] if the operating system provides no random bytes.
     pub fn new(public_key: &PublicKey, request_context: &[u8]) -> Result<Self, RandomnessError> {
         let [first, second] = public_key.profile().token_type().to_be_bytes();
         Ok(Self {
@@ -91,23 +92,25 @@ impl CredentialRequest {
         })
     }
 
-    /// The request for the issuer, [`request_len`](super::Profile::request_len) bytes.
+    /// Returns the serialized request of [`request_len`](super::Profile::request_len) bytes.
     pub fn as_bytes(&self) -> &[u8] {
         with_suite!(&self.pending, pending => &pending.request)
     }
 
-    /// The request as it is sent over HTTP: `TokenRequest` of the drafts, which names the token type and the last byte of the
-    /// key's id before the request.
+    /// Returns the message to send over HTTP: `TokenRequest` of the drafts.
+    ///
+    /// It consists of the token type, the last byte of the key ID, and the request.
     pub fn to_message(&self) -> Vec<u8> {
         [&self.head, self.as_bytes()].concat()
     }
 
-    /// Makes the credential of the issuer's response. Two credentials of one request have the same tags, and so are worth as
-    /// much as one.
+    /// Creates the credential from the issuer's response.
+    ///
+    /// Two credentials of one request have the same tags, so they do not allow more presentations than one.
     ///
     /// # Errors
     ///
-    /// [`VerificationError`] where the response is not one to this request, with this key. The request can still be sent
+    /// Returns [`VerificationError`] if the response does not belong to this request and key. The request can be sent
     /// again.
     pub fn finalize(&self, response: &[u8]) -> Result<Credential, VerificationError> {
         let held = match &self.pending {
@@ -118,14 +121,14 @@ impl CredentialRequest {
     }
 }
 
-/// Shows no secret.
+/// Omits secrets.
 impl fmt::Debug for CredentialRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CredentialRequest").finish_non_exhaustive()
     }
 }
 
-/// A request, its secrets, and what of it the response's proof is about.
+/// A request, its secrets, and the elements of the response's proof.
 pub(super) struct Pending<S: Suite> {
     pub(super) request: Vec<u8>,
     public: [S::Element; 3],
@@ -146,7 +149,7 @@ impl<S: Suite> Pending<S> {
         }
     }
 
-    /// `None` where a random scalar makes an element the identity, which the next attempt does not.
+    /// Returns `None` if a random scalar makes an element the identity. Retry in this case.
     pub(super) fn request<T: Transcript<S>>(
         public: [S::Element; 3],
         request_context: &[u8],
@@ -186,7 +189,7 @@ impl<S: Suite> Pending<S> {
     }
 }
 
-/// Answers a request: the proof of it is checked first.
+/// Checks the proof of the request before creating the response.
 pub(super) fn respond<S: Suite, T: Transcript<S>>(
     key: &KeyPair<S>,
     request: &[u8],
@@ -209,7 +212,7 @@ pub(super) fn respond<S: Suite, T: Transcript<S>>(
     Ok([enc, proof].concat())
 }
 
-/// The elements of the proof of a response, in its order: those of the request, of the key and of the response.
+/// The elements of a response's proof, in order: request, key, response.
 fn statement<S: Suite>(
     [m1_enc, m2_enc]: [S::Element; 2],
     [x0, x1, x2]: [S::Element; 3],

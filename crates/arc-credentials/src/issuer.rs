@@ -1,5 +1,3 @@
-//! The key of an issuer and its origins, and what it is for.
-
 use std::{fmt, sync::Arc};
 
 use p256::NistP256;
@@ -18,17 +16,17 @@ use super::{
     wire::encode,
 };
 
-/// The private key, which makes credentials and verifies tokens.
+/// A private key, which issues credentials and verifies tokens.
 ///
-/// The issuer and the origin use the same key. Anyone who has it can issue any number of credentials, so protect it like a
-/// TLS key. Clones share one copy of the secret, which is zeroed when the last clone is dropped. `Debug` shows only the key
-/// ID.
+/// The issuer and the origin use the same key. Anyone who has it can issue any number of credentials, so protect it
+/// like a TLS key. Clones share one copy of the secret, which is zeroed when the last clone is dropped. `Debug` shows
+/// only the profile and the key ID.
 ///
 /// ```
 /// use arc_credentials::{IssuerKey, Profile};
 ///
 /// let key = IssuerKey::generate(Profile::P256)?;
-/// // Into a secret store, and from there into all instances:
+/// // Save the secret in a secret store and load it in all instances.
 /// let secret = key.to_bytes();
 /// let loaded = IssuerKey::from_bytes(Profile::P256, &secret)?;
 /// assert_eq!(loaded.key_id(), key.key_id());
@@ -44,11 +42,11 @@ pub struct IssuerKey {
 type Pair = OfSuite<KeyPair<NistP384>, KeyPair<NistP256>>;
 
 impl IssuerKey {
-    /// Draws a new key.
+    /// Generates a random key.
     ///
     /// # Errors
     ///
-    /// [`CredentialError::Randomness`] where the operating system gives no random bytes.
+    /// Returns [`CredentialError::Randomness`] if the operating system provides no random bytes.
     pub fn generate(profile: Profile) -> Result<Self, CredentialError> {
         Self::new(match profile {
             Profile::P384 => OfSuite::P384(KeyPair::generate(&mut OperatingSystem)?),
@@ -56,12 +54,15 @@ impl IssuerKey {
         })
     }
 
-    /// Reads a private key of this profile: the scalars x0, x1, x2 and x0Blinding, each of fixed width and big-endian. No
-    /// draft says how a private key is stored; swift-crypto has the same format.
+    /// Deserializes a private key.
+    ///
+    /// The format consists of the fixed-width, big-endian scalars x0, x1, x2 and x0Blinding. The drafts do not define a
+    /// storage format; swift-crypto uses the same one.
     ///
     /// # Errors
     ///
-    /// [`CredentialError::Length`], and [`CredentialError::Malformed`] where a scalar is zero or not below the order of the group.
+    /// Returns [`CredentialError::Length`] if the length is wrong, and [`CredentialError::Malformed`] if a scalar is
+    /// zero or not below the order of the group.
     pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
         CredentialError::check_length(profile.private_key_len(), bytes)?;
         Self::new(match profile {
@@ -75,7 +76,7 @@ impl IssuerKey {
             OfSuite::P384(pair) => (OfSuite::P384(pair.public), encode::<NistP384>(&pair.public)),
             OfSuite::P256(pair) => (OfSuite::P256(pair.public), encode::<NistP256>(&pair.public)),
         };
-        // X0 is the identity only if the scalars were chosen to make it so.
+        // X0 is the identity only if the scalars were chosen for that purpose.
         let bytes = bytes.ok_or(CredentialError::Malformed)?;
         Ok(Self {
             public: PublicKey::new(points, &bytes),
@@ -83,35 +84,42 @@ impl IssuerKey {
         })
     }
 
-    /// The private key in the format of [`from_bytes`](Self::from_bytes). The bytes are wiped when they are dropped.
+    /// Serializes the private key in the format of [`from_bytes`](Self::from_bytes). The bytes are zeroed on drop.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         with_suite!(&*self.pair, pair => pair.to_bytes())
     }
 
-    /// Answers a request for a credential, [`request_len`](Profile::request_len) bytes, with a response of
-    /// [`response_len`](Profile::response_len) bytes. It takes milliseconds of a core, so call it on a thread that may
-    /// block.
+    /// Issues a credential: returns the response to a request.
     ///
-    /// The caller decides before about the client: this function gives a credential to any.
+    /// The request has [`request_len`](Profile::request_len) bytes, and the response
+    /// [`response_len`](Profile::response_len) bytes. Issuance takes milliseconds of CPU time: call it on a thread for
+    /// blocking work.
+    ///
+    /// # Security
+    ///
+    /// Every valid request is accepted. Check that the client is entitled to a credential first.
     ///
     /// # Errors
     ///
-    /// [`CredentialError::InvalidRequest`] where the bytes are no request, or its proof does not verify, and
-    /// [`CredentialError::Randomness`].
+    /// Returns [`CredentialError::InvalidRequest`] if the bytes are not a request or its proof does not verify, and
+    /// [`CredentialError::Randomness`] if the operating system provides no random bytes.
     pub fn issue(&self, request: &[u8]) -> Result<Vec<u8>, CredentialError> {
         with_suite!(&*self.pair, pair => respond::<_, Labelled>(pair, request, &mut OperatingSystem))
     }
 
-    /// Verifies a presentation: that a credential of this key made it, for this request context, in this presentation
-    /// context, with this nonce, which is below the limit. Verification takes milliseconds of CPU time: call it on a
-    /// thread for blocking work.
+    /// Verifies a presentation and returns its tag.
     ///
-    /// The caller then has to reject a tag that it has seen before in this presentation context; until then the
-    /// presentation says nothing about a limit.
+    /// A valid presentation was created by a credential of this key, with these contexts and this nonce, which is below
+    /// `limit`. Verification takes milliseconds of CPU time: call it on a thread for blocking work.
+    ///
+    /// # Security
+    ///
+    /// Verification alone does not enforce the limit. Also reject tags that were already used in this presentation
+    /// context.
     ///
     /// # Errors
     ///
-    /// [`VerificationError`], whatever is wrong.
+    /// Returns [`VerificationError`] if the presentation is invalid for any reason.
     pub fn verify(
         &self,
         presentation: &[u8],
@@ -131,19 +139,19 @@ impl IssuerKey {
         tag.ok_or(VerificationError)
     }
 
-    /// The profile that the key is for.
+    /// Returns the profile of the key.
     #[inline]
     pub fn profile(&self) -> Profile {
         self.public.profile()
     }
 
-    /// The digest of the public key.
+    /// Returns the digest of the public key.
     #[inline]
     pub fn key_id(&self) -> KeyId {
         self.public.key_id()
     }
 
-    /// The public half.
+    /// Returns the public key.
     #[inline]
     pub fn public_key(&self) -> &PublicKey {
         &self.public

@@ -1,5 +1,3 @@
-//! Keys: four secret scalars, three public points, and the id that both sides derive from the points.
-
 use std::{fmt, sync::Arc};
 
 use p256::NistP256;
@@ -28,26 +26,26 @@ use super::{
 pub struct KeyId([u8; 32]);
 
 impl KeyId {
-    /// The id with these bytes, as a token has it.
+    /// Creates a key ID from the bytes in a token.
     #[inline]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The digest.
+    /// Returns the digest.
     #[inline]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The last byte, by which a request for a credential names the key.
+    /// Returns the last byte, which identifies the key in a request for a credential.
     #[inline]
     pub const fn truncated(&self) -> u8 {
         self.0[31]
     }
 }
 
-/// In hexadecimal digits.
+/// Formats the digest as hexadecimal digits.
 impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -60,10 +58,10 @@ impl fmt::Debug for KeyId {
     }
 }
 
-/// The public half of an issuer's key: what a client needs to get and to use a credential, and what the issuer's directory
-/// and an origin's challenge show as `token-key`.
+/// The public key of an issuer, with which clients request and use credentials.
 ///
-/// It verifies no token: that takes the [`IssuerKey`](super::IssuerKey).
+/// The issuer's directory and an origin's challenge contain it as `token-key`. Verifying tokens requires the private
+/// [`IssuerKey`](super::IssuerKey).
 ///
 /// ```
 /// use arc_credentials::{CredentialError, IssuerKey, Profile, PublicKey};
@@ -73,7 +71,7 @@ impl fmt::Debug for KeyId {
 /// assert_eq!(public.key_id(), issuer.key_id());
 /// assert_eq!(&public, issuer.public_key());
 ///
-/// // The identity is no valid part of a key.
+/// // The identity is not a valid part of a key.
 /// assert_eq!(PublicKey::from_bytes(Profile::P256, &[0; 99]), Err(CredentialError::Malformed));
 /// # Ok::<_, CredentialError>(())
 /// ```
@@ -89,11 +87,12 @@ pub struct PublicKey {
 pub(super) type Points = OfSuite<[<NistP384 as Suite>::Element; 3], [<NistP256 as Suite>::Element; 3]>;
 
 impl PublicKey {
-    /// Reads a public key of this profile: three compressed points.
+    /// Deserializes a public key: three compressed points.
     ///
     /// # Errors
     ///
-    /// [`CredentialError::Length`], and [`CredentialError::Malformed`] where a part is no point of the curve, or the identity.
+    /// Returns [`CredentialError::Length`] if the length is wrong, and [`CredentialError::Malformed`] if a part is not
+    /// a point of the curve, or is the identity.
     pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
         CredentialError::check_length(profile.public_key_len(), bytes)?;
         let mut reader = Reader::new(bytes);
@@ -105,7 +104,7 @@ impl PublicKey {
         Ok(Self::new(points, bytes))
     }
 
-    /// The bytes are those of the points.
+    /// `bytes` must be the encoding of `points`.
     pub(super) fn new(points: Points, bytes: &[u8]) -> Self {
         Self {
             profile: points.profile(),
@@ -115,19 +114,19 @@ impl PublicKey {
         }
     }
 
-    /// The profile that the key is for.
+    /// Returns the profile of the key.
     #[inline]
     pub fn profile(&self) -> Profile {
         self.profile
     }
 
-    /// The digest of the serialized key.
+    /// Returns the digest of the serialized key.
     #[inline]
     pub fn key_id(&self) -> KeyId {
         self.id
     }
 
-    /// The serialized key.
+    /// Returns the serialized key.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes

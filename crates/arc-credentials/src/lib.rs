@@ -1,5 +1,7 @@
-//! Anonymous Rate-Limited Credentials (ARC) over P-256 and P-384: keys, issuance, presentations, and the structures of Privacy
-//! Pass that carry them. Pure functions of bytes, without HTTP, async code or a clock.
+//! Anonymous Rate-Limited Credentials (ARC) over P-256 and P-384.
+//!
+//! Contains keys, issuance, presentations, and the Privacy Pass structures that carry them. All functions are pure: no
+//! HTTP, async code or clock.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod challenge;
@@ -35,7 +37,7 @@ pub use self::{
 #[cfg(test)]
 mod tests;
 
-/// The programs of the README have to compile.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,10 +1,8 @@
-//! The common parts of all messages: errors, and fields with a length before them.
-
 use std::{error::Error, fmt};
 
-/// The reason why a message of Privacy Pass cannot be read or written.
+/// The error of a Privacy Pass message that cannot be parsed or serialized.
 ///
-/// It names the part and the bound, and repeats nothing that was received, so that it can be logged as it is.
+/// It names the invalid part and contains no received bytes, so it is safe to log.
 ///
 /// ```
 /// use arc_credentials::{MessageError, Token, TokenChallenge};
@@ -18,11 +16,11 @@ use std::{error::Error, fmt};
 pub enum MessageError {
     /// A part is not base64url (RFC 4648, section 5).
     Encoding(&'static str),
-    /// A part is shorter or longer than it may be.
+    /// A part is too short or too long.
     Length(&'static str),
-    /// A part does not have the form that the message asks for.
+    /// A part has the wrong format.
     Malformed(&'static str),
-    /// The message is about tokens of a type that this crate does not know.
+    /// The token type is not supported.
     TokenType(u16),
 }
 
@@ -39,7 +37,7 @@ impl fmt::Display for MessageError {
 
 impl Error for MessageError {}
 
-/// Reads the fields of a structure in their order.
+/// Parses the fields of a structure in order.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -59,14 +57,14 @@ impl<'a> Reader<'a> {
         self.array(part).map(u16::from_be_bytes)
     }
 
-    /// Text with its length in two bytes before it.
+    /// Text with a length prefix of two bytes.
     pub(super) fn text16(&mut self, part: &'static str) -> Result<&'a str, MessageError> {
         let length = self.number16(part)?;
         let text = self.take(part, length.into())?;
         str::from_utf8(text).map_err(|_| MessageError::Malformed(part))
     }
 
-    /// A context of 32 bytes, or none, with its length in one byte before it.
+    /// A context of 0 or 32 bytes, with a length prefix of one byte.
     pub(super) fn context(&mut self, part: &'static str) -> Result<Option<[u8; 32]>, MessageError> {
         match self.array(part)? {
             [0] => Ok(None),
@@ -80,7 +78,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A field with its length in two bytes before it. Longer ones cannot be made: see [`TokenChallenge`](super::TokenChallenge).
+/// Appends a field with a length prefix of two bytes. [`TokenChallenge`](super::TokenChallenge) has no longer fields.
 pub(super) fn put_field16(message: &mut Vec<u8>, field: &[u8]) {
     let length = u16::try_from(field.len()).unwrap_or(u16::MAX);
     message.extend_from_slice(&length.to_be_bytes());

@@ -1,15 +1,13 @@
-//! The nonces that a client has used in one presentation context.
-
 use std::collections::BTreeSet;
 
 use super::{error::CredentialError, randomness};
 
 /// The nonces that a credential has used in one presentation context.
 ///
-/// You want it where you keep the state of a client yourself. Keep one for each credential and context, and store it
-/// *before* the presentation is sent: after a crash, a nonce that may have been sent is a used one.
+/// Use this if you manage the state of a client yourself. Keep one for each credential and context, and save it
+/// *before* sending the presentation, so that a nonce is not reused after a crash.
 ///
-/// It takes memory for the nonces that were used, whatever the limit is. A limit that was raised does not make it forget.
+/// The memory usage depends on the number of used nonces, not on the limit. Raising the limit keeps the used nonces.
 ///
 /// ```
 /// use arc_credentials::{CredentialError, UsedNonces};
@@ -29,12 +27,15 @@ use super::{error::CredentialError, randomness};
 pub struct UsedNonces(BTreeSet<u32>);
 
 impl UsedNonces {
-    /// Draws a nonce below the limit that was not used, each with the same chance, and notes it as used. Nonces that are
-    /// counted up would tell the origin how many presentations a client has made.
+    /// Draws a random unused nonce below the limit and marks it as used.
+    ///
+    /// All unused nonces have the same probability. Sequential nonces would reveal to the origin how many presentations
+    /// a client has created.
     ///
     /// # Errors
     ///
-    /// [`CredentialError::LimitReached`] where none is left, and [`CredentialError::Randomness`].
+    /// Returns [`CredentialError::LimitReached`] if all nonces are used, and [`CredentialError::Randomness`] if the
+    /// operating system provides no random bytes.
     pub fn draw(&mut self, limit: u32) -> Result<u32, CredentialError> {
         let left = self.left(limit);
         if left == 0 {
@@ -51,12 +52,12 @@ impl UsedNonces {
         Ok(nonce)
     }
 
-    /// The number of remaining presentations with this limit.
+    /// Returns the number of unused nonces below the limit.
     pub fn left(&self, limit: u32) -> u32 {
         limit - self.0.range(..limit).count() as u32
     }
 
-    /// The nonces that were used, in ascending order.
+    /// Returns the used nonces in ascending order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         self.0.iter().copied()
     }

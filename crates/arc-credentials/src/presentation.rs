@@ -1,5 +1,3 @@
-//! Presentations, as the one who holds the private key sees them.
-
 use std::fmt;
 
 use p384::elliptic_curve::{Group, ops::LinearCombination};
@@ -25,10 +23,10 @@ pub(super) static PRESENTATION: Relation = Relation {
     ],
 };
 
-/// The tag of a presentation, by which an origin rejects its second use: a compressed point.
+/// The tag of a presentation, a compressed point, by which an origin detects a second use.
 ///
-/// Two presentations of one credential, in one context and with one nonce, have equal tags; all others have different ones,
-/// which cannot be linked.
+/// Two presentations have equal tags only if the credential, the presentation context and the nonce are the same.
+/// Different tags cannot be linked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tag {
     bytes: [u8; Profile::P384.tag_len()],
@@ -36,7 +34,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// Reads the tag of a presentation, which need not be valid: it comes fourth, behind three other points.
+    /// Returns the tag, which is the fourth point of the presentation. The presentation need not be valid.
     pub(super) fn of(profile: Profile, presentation: &[u8]) -> Option<Self> {
         let length = profile.tag_len();
         let tag = presentation.get(3 * length..4 * length)?;
@@ -48,7 +46,7 @@ impl Tag {
         })
     }
 
-    /// The tag, [`tag_len`](Profile::tag_len) bytes.
+    /// Returns the tag of [`tag_len`](Profile::tag_len) bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
@@ -63,7 +61,6 @@ impl fmt::Debug for Tag {
     }
 }
 
-/// A presentation, and the values that it must be for.
 pub(super) struct Presented<'a> {
     pub(super) presentation: &'a [u8],
     pub(super) request_context: &'a [u8],
@@ -72,10 +69,10 @@ pub(super) struct Presented<'a> {
     pub(super) limit: u32,
 }
 
-/// Checks a presentation. Cheap checks come first.
+/// Cheap checks come first.
 pub(super) fn verify<S: Suite, T: Transcript<S>>(key: &KeyPair<S>, presented: &Presented<'_>) -> Option<Tag> {
     let (presentation, nonce) = (presented.presentation, presented.nonce);
-    // The drafts reject a nonce above the limit only, and so grant one presentation too many.
+    // The drafts reject only nonces above the limit, which allows one presentation too many.
     if nonce >= presented.limit || presentation.len() != S::PROFILE.presentation_len() {
         return None;
     }
@@ -94,7 +91,7 @@ pub(super) fn verify<S: Suite, T: Transcript<S>>(key: &KeyPair<S>, presented: &P
     Tag::of(S::PROFILE, presentation)
 }
 
-/// The product with a small public number, at a fraction of the price of one with a scalar.
+/// Multiplies by a small public number, at a fraction of the cost of a scalar multiplication.
 fn times<S: Suite>(element: S::Element, factor: u32) -> S::Element {
     let bits = (0..u32::BITS - factor.leading_zeros()).rev();
     bits.fold(S::Element::identity(), |product, bit| {

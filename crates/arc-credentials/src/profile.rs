@@ -1,11 +1,10 @@
-//! The two profiles: what differs between them for those who only move bytes.
-
 use std::fmt;
 
 /// The curve, message layouts and token type of a key.
 ///
-/// Choose [`P256`](Self::P256) unless your clients speak the older draft only: it takes less than half of the time to verify,
-/// and its draft goes on. One key has one profile; an issuer and an origin can have keys of both.
+/// Choose [`P256`](Self::P256) unless your clients support only the older draft: verification takes less than half the
+/// time, and its draft is still being developed. Each key has one profile; an issuer and an origin can have keys of
+/// both.
 ///
 /// ```
 /// use arc_credentials::Profile;
@@ -25,10 +24,10 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Both, the recommended one first.
+    /// Both profiles, starting with the recommended one.
     pub const ALL: [Self; 2] = [Self::P256, Self::P384];
 
-    /// The token type of Privacy Pass. Neither value is in the registry of IANA yet (RFC 9577, section 6.2).
+    /// Returns the Privacy Pass token type. Neither value is in the IANA registry yet (RFC 9577, section 6.2).
     #[inline]
     pub const fn token_type(self) -> u16 {
         match self {
@@ -37,12 +36,12 @@ impl Profile {
         }
     }
 
-    /// The profile of a token type, `None` for all other types.
+    /// Returns the profile of a token type, or `None` for other types.
     pub fn from_token_type(token_type: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.token_type() == token_type)
     }
 
-    /// The name of the token type, as the drafts register it.
+    /// Returns the name of the token type, as registered by the drafts.
     pub const fn name(self) -> &'static str {
         match self {
             Self::P384 => "ARC (P-384)",
@@ -50,13 +49,13 @@ impl Profile {
         }
     }
 
-    /// Bytes of a group element in compressed form: 49 or 33. It is the length of a [tag](Self::tag_len), too.
+    /// Returns the length of a compressed group element in bytes: 49 or 33. [Tags](Self::tag_len) have the same length.
     #[inline]
     pub const fn element_len(self) -> usize {
         1 + self.scalar_len()
     }
 
-    /// Bytes of a scalar: 48 or 32.
+    /// Returns the length of a scalar in bytes: 48 or 32.
     #[inline]
     pub const fn scalar_len(self) -> usize {
         match self {
@@ -65,44 +64,44 @@ impl Profile {
         }
     }
 
-    /// Bytes of a private key: 192 or 128.
+    /// Returns the length of a private key in bytes: 192 or 128.
     #[inline]
     pub const fn private_key_len(self) -> usize {
         4 * self.scalar_len()
     }
 
-    /// Bytes of a public key: 147 or 99.
+    /// Returns the length of a public key in bytes: 147 or 99.
     #[inline]
     pub const fn public_key_len(self) -> usize {
         3 * self.element_len()
     }
 
-    /// Bytes of a request for a credential, without the token type and key id in front of it: 338 or 226.
+    /// Returns the length of a credential request in bytes, without the token type and key ID before it: 338 or 226.
     #[inline]
     pub const fn request_len(self) -> usize {
         2 * self.element_len() + 5 * self.scalar_len()
     }
 
-    /// Bytes of the issuer's response: 678 or 454.
+    /// Returns the length of the issuer's response in bytes: 678 or 454.
     #[inline]
     pub const fn response_len(self) -> usize {
         6 * self.element_len() + 8 * self.scalar_len()
     }
 
-    /// Bytes of a presentation, without the fields of the token in front of it: 436 or 292.
+    /// Returns the length of a presentation in bytes, without the fields of the token before it: 436 or 292.
     #[inline]
     pub const fn presentation_len(self) -> usize {
         4 * self.element_len() + 5 * self.scalar_len()
     }
 
-    /// Bytes of the tag of a presentation: 49 or 33.
+    /// Returns the length of a presentation's tag in bytes: 49 or 33.
     #[inline]
     pub const fn tag_len(self) -> usize {
         self.element_len()
     }
 }
 
-/// The name of the token type.
+/// Formats the name of the token type.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

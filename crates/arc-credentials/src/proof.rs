@@ -1,5 +1,5 @@
-//! Proofs of knowledge: that elements are linear combinations of others, with scalars that stay secret (Schnorr, made
-//! non-interactive by Fiat and Shamir). The same compiler serves every statement of both profiles.
+//! Schnorr proofs that elements are linear combinations of others with secret scalars, made non-interactive with the
+//! Fiat–Shamir transform. The code is generic over the statements and the profiles.
 
 use p384::elliptic_curve::ops::LinearCombination;
 use subtle::ConstantTimeEq;
@@ -12,7 +12,7 @@ use super::{
     wire::{Reader, encode, put_scalar},
 };
 
-/// The statement of a proof: equations between elements, in an order that the challenge depends on.
+/// The statement of a proof. The challenge depends on the order of the equations.
 #[derive(Debug)]
 pub(super) struct Relation {
     pub(super) name: &'static [u8],
@@ -21,13 +21,13 @@ pub(super) struct Relation {
     pub(super) equations: &'static [Equation],
 }
 
-/// One element is the sum of the products of these scalars and elements, all by their places.
+/// States that the target element is the sum of products of scalars and elements, all given by index.
 #[derive(Debug)]
 pub(super) struct Equation {
     target: usize,
     terms: &'static [(usize, usize)],
-    /// True if an element of it was computed with a private key and is not sent: its arithmetic is then in constant time
-    /// in verification, too.
+    /// `true` if an element was computed with a private key and is not sent. Verification then runs in constant time,
+    /// too.
     is_keyed: bool,
 }
 
@@ -44,7 +44,7 @@ impl Equation {
         Self { is_keyed: true, ..self }
     }
 
-    /// The terms of the sum: each element once, with the sum of its scalars; the target, too, if it has a factor.
+    /// Returns each element of the sum once, with the sum of its scalars. Includes the target if it has a factor.
     fn products<S: Suite>(
         &self,
         elements: &[S::Element],
@@ -52,7 +52,7 @@ impl Equation {
         target: Option<S::Scalar>,
     ) -> Zeroizing<Vec<(S::Element, S::Scalar)>> {
         let mut places = Vec::with_capacity(1 + self.terms.len());
-        // As long as it can become: a vector that moves leaves a copy behind.
+        // Allocated with its final capacity, because a reallocation would leave a copy of the secrets.
         let mut products = Zeroizing::new(Vec::with_capacity(1 + self.terms.len()));
         let target = target.map(|factor| (factor, self.target));
         let terms = self.terms.iter().map(|&(scalar, element)| (scalars[scalar], element));
@@ -72,14 +72,14 @@ impl Equation {
     }
 }
 
-/// Draws a challenge from all public values. The versions of the drafts differ in nothing else of a proof.
+/// Derives the challenge from all public values. This is the only part of a proof that differs between draft versions.
 pub(super) trait Transcript<S: Suite> {
-    /// `None` if the identity is among the elements, which no honest prover has there.
+    /// Returns `None` if an element is the identity, which does not occur with an honest prover.
     fn challenge(name: &[u8], elements: &[S::Element], commitments: &[S::Element]) -> Option<S::Scalar>;
 }
 
-/// The transcript of draft-yun-cfrg-arc-00 and -01, and of draft-ietf-privacypass-arc-crypto-00: each element behind its
-/// length. The context string is there twice, once from the label and once from the hash function.
+/// The transcript of draft-yun-cfrg-arc-00 and -01, and of draft-ietf-privacypass-arc-crypto-00, with length-prefixed
+/// elements. It contains the context string twice, once from the label and once from the hash function.
 #[derive(Debug)]
 pub(super) struct Labelled;
 
@@ -102,7 +102,8 @@ pub(super) fn challenge_input<S: Suite>(elements: &[S::Element], commitments: &[
 }
 
 impl Relation {
-    /// The challenge, then one response for each scalar. `None` if an element or a commitment is the identity.
+    /// Returns the challenge, followed by one response for each scalar, or `None` if an element or a commitment is the
+    /// identity.
     pub(super) fn prove<S: Suite, T: Transcript<S>>(
         &self,
         elements: &[S::Element],
@@ -129,7 +130,7 @@ impl Relation {
         Ok(Some(proof))
     }
 
-    /// Reads a proof and says whether it is one for these elements.
+    /// Returns `Some` if the proof is valid for these elements.
     pub(super) fn verify<S: Suite, T: Transcript<S>>(
         &self,
         elements: &[S::Element],

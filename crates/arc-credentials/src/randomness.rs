@@ -1,16 +1,13 @@
-//! The source of random scalars: the operating system; in tests, a list.
-
 use p384::elliptic_curve::ff::{Field, PrimeField};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::{error::RandomnessError, suite::Suite};
 
-/// A source of scalars from 1 up to the order of the group.
+/// A source of nonzero random scalars. Tests use a list.
 pub(super) trait Random<S: Suite> {
     fn scalar(&mut self) -> Result<Zeroizing<S::Scalar>, RandomnessError>;
 }
 
-/// The random numbers of the operating system.
 #[derive(Debug)]
 pub(super) struct OperatingSystem;
 
@@ -28,7 +25,7 @@ impl<S: Suite> Random<S> for OperatingSystem {
     }
 }
 
-/// A number below this bound, which is not 0: less than one part in 2³² away from even.
+/// Returns a random number below `bound`, which must not be 0. The relative bias is less than 2⁻³².
 pub(super) fn below(bound: u32) -> Result<u32, RandomnessError> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(RandomnessError::new)?;

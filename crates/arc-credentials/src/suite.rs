@@ -1,4 +1,4 @@
-//! Group, hash functions and encodings of one profile. Everything else in the scheme is generic over them.
+//! The group and the hash functions of a profile. All other code is generic over them.
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,7 @@ use zeroize::DefaultIsZeroes;
 
 use super::Profile;
 
-/// A value that belongs to one of the two suites. Public types hold one, since they have no parameter for the suite.
+/// A value of one of the two suites. Public types contain it, because they are not generic over the suite.
 pub(super) enum OfSuite<P384, P256> {
     P384(P384),
     P256(P256),
@@ -34,7 +34,7 @@ impl<P384, P256> OfSuite<P384, P256> {
     }
 }
 
-/// Evaluates an expression with the value, of one suite or the other.
+/// Evaluates an expression with the value of either suite.
 macro_rules! with_suite {
     ($of_suite:expr, $value:pat => $result:expr) => {
         match $of_suite {
@@ -63,18 +63,18 @@ pub(super) trait Suite: Sized + 'static {
 
     fn hash_to_group(message: &[u8], info: &[u8]) -> Self::Element;
 
-    /// The domain separation tag ends in all of `info`, one after the other.
+    /// The domain separation tag ends with the parts of `info`.
     fn hash_to_scalar(message: &[u8], info: &[&[u8]]) -> Self::Scalar;
 
     /// The second generator, whose discrete logarithm is unknown.
     fn generator_h() -> Self::Element;
 
-    /// The scalar that a credential is bound to (m2).
+    /// The scalar m2, to which a credential is bound.
     fn request_scalar(request_context: &[u8]) -> Self::Scalar {
         Self::hash_to_scalar(request_context, &[b"requestContext"])
     }
 
-    /// The element from which all tags of a presentation context are made (T).
+    /// The element T, from which all tags of a presentation context are derived.
     fn tag_base(presentation_context: &[u8]) -> Self::Element {
         Self::hash_to_group(presentation_context, b"Tag")
     }

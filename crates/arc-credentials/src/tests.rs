@@ -1,4 +1,4 @@
-//! The official vectors, byte for byte. They give the random scalars, so the tests are here and not with the others.
+//! The official test vectors. The tests set the random scalars, which requires access to private items.
 
 use std::{collections::VecDeque, fs, path::Path};
 
@@ -19,7 +19,7 @@ use super::{
     wire::{Reader, encode},
 };
 
-/// Gives the scalars of a list.
+/// Returns the scalars of a list.
 #[derive(Debug)]
 struct Scripted(VecDeque<Vec<u8>>);
 
@@ -30,7 +30,7 @@ impl<S: Suite> Random<S> for Scripted {
     }
 }
 
-/// The transcript that made the appendix of draft-yun-cfrg-arc-00 as it was published: without a label, against its text.
+/// The transcript of the published appendix of draft-yun-cfrg-arc-00, which contradicts the text: it has no label.
 #[derive(Debug)]
 struct Unlabelled;
 
@@ -57,7 +57,7 @@ fn concat(object: &Value, names: &[&str]) -> Vec<u8> {
     names.iter().flat_map(|name| bytes(&object[name])).collect()
 }
 
-/// The named scalars of an object, then the blindings of a proof, which are 1, 2, 3 and so on.
+/// The named scalars of an object, followed by the blindings of a proof: 1, 2, 3 and so on.
 fn scripted<S: Suite>(object: &Value, names: &[&str], blindings: u8) -> Scripted {
     let blinding = |number| {
         let mut bytes = vec![0; S::PROFILE.scalar_len()];
@@ -76,7 +76,7 @@ const REQUEST: [&str; 3] = ["m1_enc", "m2_enc", "proof"];
 const RESPONSE: [&str; 7] = ["U", "enc_U_prime", "X0_aux", "X1_aux", "X2_aux", "H_aux", "proof"];
 const PRESENTATION: [&str; 5] = ["U", "U_prime_commit", "m1_commit", "tag", "proof"];
 
-/// The credential of the vectors, by way of a request and a response that are those of the vectors.
+/// The credential of the vectors, created from their request and response.
 fn issued<S: Suite, T: Transcript<S>>(vectors: &Value) -> Held<S> {
     let key = key::<S>(vectors);
     let context = bytes(&vectors["request_context"]);
@@ -136,7 +136,7 @@ fn the_official_vectors_of_p256_are_reproduced_byte_for_byte() {
     vectors_hold::<NistP256, Labelled>(&read("arc-P256-nonce-revealed.json"));
 }
 
-/// The published appendix contradicts the text that it belongs to. What this crate speaks is the text.
+/// The published appendix contradicts the text of the draft. This crate implements the text.
 #[test]
 fn the_appendix_as_published_verifies_with_an_empty_label_only() {
     let vectors = read("arc-P384-draft00-as-published.json");
@@ -185,7 +185,7 @@ fn generators_hashes_and_tags_have_the_check_values_of_the_drafts() {
     );
 }
 
-/// A client without randomness would send the identity as V, which has a shorter encoding.
+/// A client without randomness would use the identity as V, which has a shorter encoding.
 #[test]
 fn a_presentation_that_makes_an_element_the_identity_is_rejected() {
     fn check<S: Suite>(vectors: &Value) {
@@ -197,7 +197,7 @@ fn a_presentation_that_makes_an_element_the_identity_is_rejected() {
             .presentation::<Labelled>(&presented, 0, &mut random)
             .unwrap()
             .unwrap();
-        // z = r = 0 in place of random scalars, and a = 1: what the credential is, uncovered.
+        // z = r = 0 and a = 1 instead of random scalars, so that the presentation contains the bare credential.
         let credential = &vectors["Credential"];
         let m1 = Reader::new(&bytes(&credential["m1"])).scalar::<S>().unwrap();
         let [u, u_prime] = ["U", "U_prime"].map(|name| Reader::new(&bytes(&credential[name])).element::<S>().unwrap());

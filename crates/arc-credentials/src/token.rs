@@ -1,5 +1,3 @@
-//! Tokens: the answer of a client to a challenge.
-
 use std::fmt;
 
 use super::{
@@ -8,10 +6,10 @@ use super::{
     message::{MessageError, Reader},
 };
 
-/// A token as it is sent: which key and nonce it claims, and a presentation that is not verified.
+/// A token, which responds to a challenge: a presentation and the key and nonce that it claims.
 ///
-/// You want it to make an origin or a client of your own. Everything but the presentation is a claim that the proof does not
-/// bind, so it serves to look things up, and for no decision.
+/// Use this type to implement an origin or a client. A parsed token is not verified. The proof does not cover the
+/// fields other than the presentation, so use them only for lookups, not for decisions.
 ///
 /// | profile | fields | length |
 /// |---|---|---|
@@ -33,21 +31,21 @@ pub struct Token {
     profile: Profile,
     key: KeyId,
     nonce: u32,
-    /// None where the type has no such field.
+    /// `None` if the token type has no such field.
     challenge_digest: Option<[u8; 32]>,
     presentation: Box<[u8]>,
 }
 
 impl Token {
-    /// The length of the longer kind, in bytes.
+    /// The length of the longest token in bytes.
     pub const MAX_LENGTH: usize = 474;
 
-    /// A token that answers this challenge.
+    /// Creates a token that responds to a challenge.
     ///
     /// # Errors
     ///
-    /// If the challenge asks for tokens of another type, or the presentation does not have the length that those of its
-    /// profile have.
+    /// Returns an error if the token type of the challenge is not supported, or if the length of the presentation does
+    /// not match the profile.
     pub fn new(
         challenge: &TokenChallenge,
         key: KeyId,
@@ -69,11 +67,11 @@ impl Token {
         })
     }
 
-    /// Reads a token.
+    /// Parses a token.
     ///
     /// # Errors
     ///
-    /// If its type is not of one of the profiles, or its length not that of its type.
+    /// Returns an error if the token type is not supported, or if the length does not match the type.
     pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
         let mut reader = Reader(bytes);
         let token_type = reader.number16("token_type")?;
@@ -102,7 +100,7 @@ impl Token {
         })
     }
 
-    /// The token as it is sent.
+    /// Serializes the token.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.profile.token_type().to_be_bytes().to_vec();
         match self.profile {
@@ -120,42 +118,43 @@ impl Token {
         bytes
     }
 
-    /// The curve and the layout.
+    /// Returns the profile.
     pub fn profile(&self) -> Profile {
         self.profile
     }
 
-    /// The key that is to have issued the credential.
+    /// Returns the ID of the key that supposedly issued the credential.
     pub fn key(&self) -> &KeyId {
         &self.key
     }
 
-    /// The number of the presentation in its context.
+    /// Returns the nonce of the presentation.
     pub fn nonce(&self) -> u32 {
         self.nonce
     }
 
-    /// The digest of the challenge that it is to answer; `None` for [`Profile::P384`], whose tokens do not have it.
+    /// Returns the digest of the challenge, or `None` for [`Profile::P384`], whose tokens lack this field.
     pub fn challenge_digest(&self) -> Option<&[u8; 32]> {
         self.challenge_digest.as_ref()
     }
 
-    /// The tag that the presentation claims to have: [`Tag::as_bytes`](super::Tag::as_bytes) of the one that
-    /// [`verify`](super::IssuerKey::verify) returns, if the presentation is valid.
+    /// Returns the unverified tag of the presentation.
     ///
-    /// You want it to look for a spent tag before the proof, which costs milliseconds, is verified.
+    /// If the presentation is valid, the bytes equal [`Tag::as_bytes`](super::Tag::as_bytes) of the tag returned by
+    /// [`verify`](super::IssuerKey::verify). Use this to look up spent tags before verification, which takes
+    /// milliseconds.
     pub fn tag(&self) -> &[u8] {
         let length = self.profile.tag_len();
         &self.presentation[3 * length..4 * length]
     }
 
-    /// The presentation, to be verified.
+    /// Returns the unverified presentation.
     pub fn presentation(&self) -> &[u8] {
         &self.presentation
     }
 }
 
-/// Any holder of a token can spend it, so it is not shown.
+/// Omits the presentation, because anyone who has the token can spend it.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token")

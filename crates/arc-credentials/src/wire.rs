@@ -1,4 +1,4 @@
-//! Encodings: compressed points that are not the identity, and scalars below the order, all of fixed width.
+//! Fixed-width encodings of compressed points other than the identity, and of scalars below the order.
 
 use p384::elliptic_curve::{
     CurveGroup, Group,
@@ -10,13 +10,13 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::suite::Suite;
 
-/// The elements one after the other; `None` if the identity is among them, whose encoding would be shorter.
+/// Concatenates the elements. Returns `None` if one is the identity, whose encoding would be shorter.
 pub(super) fn encode<S: Suite>(elements: &[S::Element]) -> Option<Vec<u8>> {
     if elements.iter().any(|element| element.is_identity().into()) {
         return None;
     }
     let mut affine = vec![<S::Element as CurveGroup>::Affine::identity(); elements.len()];
-    // One inversion for all.
+    // A single inversion for all elements.
     S::Element::batch_normalize(elements, &mut affine);
     let mut bytes = Vec::with_capacity(elements.len() * S::PROFILE.element_len());
     for element in affine {
@@ -25,14 +25,13 @@ pub(super) fn encode<S: Suite>(elements: &[S::Element]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Adds a scalar that need not stay secret.
+/// Appends a scalar that need not remain secret.
 pub(super) fn put_scalar<S: Suite>(bytes: &mut Vec<u8>, scalar: &S::Scalar) {
     bytes.extend_from_slice(scalar.to_repr().as_ref());
 }
 
-/// Secret scalars, one after the other, and what follows them.
 pub(super) fn encode_secrets<S: Suite>(scalars: &[&Zeroizing<S::Scalar>], rest: &[u8]) -> Zeroizing<Vec<u8>> {
-    // As long as it becomes: a vector that moves leaves a copy behind.
+    // Allocated with its final capacity, because a reallocation would leave a copy of the secrets.
     let mut bytes = Vec::with_capacity(scalars.len() * S::PROFILE.scalar_len() + rest.len());
     for scalar in scalars {
         let mut repr = scalar.to_repr();
@@ -43,7 +42,7 @@ pub(super) fn encode_secrets<S: Suite>(scalars: &[&Zeroizing<S::Scalar>], rest: 
     Zeroizing::new(bytes)
 }
 
-/// Reads the parts of a message in order. Nothing may be left at the end.
+/// Parses the parts of a message in order. Trailing bytes are errors.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
@@ -60,7 +59,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn element<S: Suite>(&mut self) -> Option<S::Element> {
         let bytes = self.take(S::PROFILE.element_len())?;
-        // Compressed forms only: the decoder below would take the identity, too.
+        // Only compressed points, because the decoder below also accepts the identity.
         if !matches!(bytes.first(), Some(2 | 3)) {
             return None;
         }
@@ -83,7 +82,7 @@ impl<'a> Reader<'a> {
         S::Scalar::from_repr(repr).into()
     }
 
-    /// A scalar that is not zero, and wiped when it is dropped.
+    /// A nonzero scalar, which is zeroed on drop.
     pub(super) fn secret<S: Suite>(&mut self) -> Option<Zeroizing<S::Scalar>> {
         let scalar = self.scalar::<S>().map(Zeroizing::new)?;
         (!bool::from(scalar.is_zero())).then_some(scalar)
