@@ -1,7 +1,6 @@
-//! Many callers at the same moment, each with one request: what Redis and this process keep of them.
+//! Memory of Redis and of this process for many concurrent callers with one request each.
 //!
-//! The loop is closed, unlike that of the other modes: nothing is said about latency, so all callers are through as soon
-//! as the machine can.
+//! Unlike the other modes, this one uses a closed loop, because it does not measure latency.
 
 use std::{
     error::Error,
@@ -31,10 +30,10 @@ use super::{
     users::UserId,
 };
 
-/// The requests of each instance that wait at a time, so that decisions share calls.
+/// Concurrent requests per instance, so that decisions share calls.
 const WAITING: usize = 512;
 
-/// The number of samples of memory, on the way to the last caller.
+/// The number of memory samples.
 const LOOKS: u64 = 40;
 
 pub(crate) fn run(test: &mut Test<'_>) -> Result<Found, Box<dyn Error>> {
@@ -71,13 +70,13 @@ pub(crate) fn run(test: &mut Test<'_>) -> Result<Found, Box<dyn Error>> {
     })
 }
 
-/// The memory of Redis and of this process after so many callers.
+/// Memory usage after a number of callers.
 struct Sample {
     callers: u64,
     live_keys: u64,
-    /// Bytes that Redis has more than before the first caller.
+    /// The bytes that Redis has allocated since the first caller.
     used: u64,
-    /// Bytes of this process.
+    /// Bytes.
     process: Option<u64>,
 }
 
@@ -92,7 +91,6 @@ impl Sample {
     }
 }
 
-/// The result, after the last caller.
 struct Kept {
     callers: u64,
     all: Tally,
@@ -163,7 +161,7 @@ impl fmt::Display for Kept {
     }
 }
 
-/// Shows how far it is and looks at Redis now and then, until all have been sent.
+/// Shows the progress and samples Redis until all requests have been sent.
 fn watch(
     test: &mut Test<'_>,
     senders: &[JoinHandle<()>],
@@ -205,7 +203,7 @@ async fn send_all(service: RateLimit<Bare>, next: Arc<AtomicU64>, callers: u64, 
     }
 }
 
-/// Bytes of this process that are in memory, if the system says so.
+/// Returns `None` if the system does not report it.
 fn own_resident_memory() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

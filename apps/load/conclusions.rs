@@ -1,4 +1,4 @@
-//! Conclusions from the figures: for more users, for rejections, for an attack.
+//! Extrapolates the figures to more users, rejections and attacks.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::{
     tally::Latencies,
 };
 
-/// With fewer, what connections take weighs more than what keys take.
+/// With fewer keys, connections take more memory than keys.
 const ENOUGH_KEYS: u64 = 10_000;
 
 const MANY_USERS: f64 = 10_000_000.0;
@@ -60,7 +60,7 @@ impl Conclusions<'_> {
         }
     }
 
-    /// All users are in Redis, the tables that find them included, if there are enough of them.
+    /// With enough keys, includes their share of the hash tables.
     fn bytes_per_user(&self) -> (f64, &'static str) {
         let Measured {
             empty,

@@ -1,24 +1,23 @@
-//! The difference between two sides, as far as the noise of the machine lets it be measured.
+//! The difference between two sides, unless it is smaller than the noise of the machine.
 
 use serde_json::{Value, json};
 
 use super::results::outputs::rounded;
 
-/// With fewer rounds nothing can be said about noise: the range of so few says little about the next ones.
+/// With fewer rounds, the range is no estimate of the noise.
 pub(crate) const FEWEST_ROUNDS: usize = 5;
 
-/// The difference between two sides that were measured in turns.
+/// The difference between two sides that were measured alternately.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Difference {
     /// The median of the differences within each round.
     median: f64,
-    /// Half of the way from the least to the most of them. `None` with too few rounds.
+    /// Half of the range of these differences. `None` with too few rounds.
     noise: Option<f64>,
     rounds: usize,
 }
 
 impl Difference {
-    /// The difference of the first to the second value of each round.
     pub(crate) fn between(rounds: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let differences = rounds.into_iter().map(|(own, other)| own - other);
         let mut sorted: Vec<f64> = differences.filter(|difference| difference.is_finite()).collect();
@@ -38,20 +37,20 @@ impl Difference {
         }
     }
 
-    /// The surplus of the second side over the first. It cannot be less than nothing, so a median below zero is noise.
+    /// The surplus of the second side over the first. Cannot be negative, so a median below zero is noise.
     pub(crate) fn added(rounds: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let mut added = Self::between(rounds.into_iter().map(|(without, with)| (with, without)));
         added.noise = added.noise.map(|noise| noise.max(-added.median));
         added
     }
 
-    /// The difference and its noise, if it is larger than its noise.
+    /// Returns the difference and its noise, or `None` if the noise is larger.
     pub(crate) fn measured(&self) -> Option<(f64, f64)> {
         let noise = self.noise?;
         (self.median.abs() > noise).then_some((self.median, noise))
     }
 
-    /// With the unit as the ending of names. A difference that was not measured is `null`.
+    /// The unit is the suffix of the names. An unmeasured difference is `null`.
     pub(crate) fn json(&self, unit: &str) -> Value {
         let number = |number: Option<f64>| number.map_or(Value::Null, rounded);
         json!({

@@ -1,4 +1,4 @@
-//! Counts connections to Redis that could not be opened, by the events of the crate.
+//! Counts failed connections to Redis by the events of the crate.
 
 use std::{
     fmt,
@@ -20,21 +20,21 @@ use tracing::{
 pub(crate) struct FailedConnections(Arc<AtomicU64>);
 
 impl FailedConnections {
-    /// From now on, and once in a process.
+    /// Starts counting. Can be called once per process.
     pub(crate) fn count() -> Result<Self, SetGlobalDefaultError> {
         let counter = Self::default();
         tracing::subscriber::set_global_default(counter.clone())?;
         Ok(counter)
     }
 
-    /// Since the last time.
+    /// Returns the count since the last call.
     pub(crate) fn take(&self) -> u64 {
         self.0.swap(0, Ordering::Relaxed)
     }
 }
 
 impl Subscriber for FailedConnections {
-    /// Not the spans: there is one for each request.
+    /// Excludes spans, because there is one per request.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event() && *metadata.level() == Level::DEBUG && metadata.target().starts_with("tower_quota")
     }

@@ -1,6 +1,6 @@
-//! The highest rate that this machine carries: a quarter more at each step, until it is too much.
+//! Finds the highest sustainable rate, which increases by a quarter per step until the machine is overloaded.
 //!
-//! A machine has other things to do, too, so a rate is too much only if it was three times in a row.
+//! Other load can disturb a step, so a rate is too high only if it fails three times in a row.
 
 use std::{error::Error, fmt};
 
@@ -13,7 +13,7 @@ use super::{
     results::outputs::rounded,
 };
 
-/// The share of requests that must be decided for a rate to count as carried.
+/// The share of requests that must be decided at a sustainable rate.
 const DECIDED: f64 = 0.99;
 const TRIES: usize = 3;
 const HIGHEST: u64 = 1_000_000;
@@ -67,9 +67,9 @@ fn text(steps: &[Step], half: Option<Step>, p99: u64) -> String {
 struct Step {
     rate: u64,
     is_carried: bool,
-    /// The share of all due requests that was decided.
+    /// The share of due requests that were decided.
     decided: f64,
-    /// Milliseconds at p50 and at p99.
+    /// p50 and p99 in milliseconds.
     limited: (f64, f64),
     bare: (f64, f64),
 }

@@ -1,9 +1,8 @@
-//! Open loop: requests are due at moments that do not depend on when others are answered.
+//! An open-loop load generator: the due times of requests do not depend on earlier responses.
 //!
-//! A thread wakes at each tick and tells one instance how many requests are due: a number by chance, as if each user
-//! knew nothing of the others (a Poisson process on a grid of a quarter of a millisecond). It is a thread because the
-//! runtime's timers are no better than a millisecond. A task for each instance sends them and waits for all of its
-//! responses at once.
+//! At each tick, a thread sends one instance the number of due requests, which follows a Poisson process on a grid of a
+//! quarter of a millisecond. It is a thread because Tokio timers have a resolution of one millisecond. A task for each
+//! instance sends the requests and awaits their responses concurrently.
 
 use std::{
     convert::Infallible,
@@ -33,26 +32,26 @@ use super::{
     users::{Random, UserId, Users},
 };
 
-/// The instances take turns, so each has its requests every millisecond.
+/// The instances take turns, so each receives its requests every millisecond.
 const TICK: Duration = Duration::from_micros(250);
 
-/// The batches that an instance may be behind before the thread waits for it: a second of them.
+/// The maximum backlog of an instance before the thread waits for it: one second of batches.
 const QUEUE: usize = 1_000;
 
-/// Requests that are due at the same moment at the same instance.
+/// Requests that are due at the same time at one instance.
 struct Batch {
     due: Instant,
     count: u32,
 }
 
-/// The answers in a part of the time, which is counted from the start of the load.
+/// The responses in a period, relative to the start of the load.
 pub(crate) struct Slice {
     pub(crate) from: Duration,
     pub(crate) to: Duration,
     pub(crate) tally: Tally,
 }
 
-/// The text in the line of progress.
+/// Formats a progress line.
 impl fmt::Display for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, tally } = self;
@@ -67,11 +66,11 @@ impl fmt::Display for Slice {
     }
 }
 
-/// Load on four services, until it is finished.
+/// Load on four services until `finish`.
 pub(crate) struct Load<'a> {
     runtime: &'a Runtime,
     start: Instant,
-    /// Until when, after the start, responses have been taken out of the tallies.
+    /// The time since the start up to which responses have been taken from the tallies.
     watched: Duration,
     tallies: Vec<Arc<Mutex<Tally>>>,
     instances: Vec<JoinHandle<()>>,
@@ -80,7 +79,7 @@ pub(crate) struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// The same round has the same moments, and the same users in the same order.
+    /// Equal rounds have the same due times and the same users in the same order.
     pub(crate) fn start<S, B>(runtime: &'a Runtime, services: [S; INSTANCES], options: &Options, round: u64) -> Self
     where
         S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -120,11 +119,11 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// The answers since the last call, up to a time after the start. Calls `seen` for each step of the time.
+    /// Returns the responses since the last call, up to a time since the start. Calls `seen` for each step.
     pub(crate) fn watch(&mut self, until: Duration, step: Duration, mut seen: impl FnMut(&Slice)) -> Tally {
         let mut total = Tally::new();
         while self.watched < until {
-            // To the next full step, even if this one began late.
+            // Up to the next full step, even if this one started late.
             let steps = self.watched.as_millis() / step.as_millis() + 1;
             let end = until.min(step * steps as u32);
             thread::sleep(end.saturating_sub(self.start.elapsed()));
@@ -136,9 +135,9 @@ impl<'a> Load<'a> {
         total
     }
 
-    /// Waits for the responses that are missing. A request that was due and is not sent by now is dropped.
+    /// Waits for the outstanding responses. Due requests that have not been sent are dropped.
     ///
-    /// Returns how many were due in all, and what became of them since the last look.
+    /// Returns the total number of due requests, and their outcomes since the last `watch`.
     pub(crate) fn finish(mut self) -> (u64, Tally) {
         self.is_over.store(true, Ordering::Relaxed);
         let (due, mut rest) = self.pacer.join().expect("the pacer does not panic");
@@ -162,7 +161,7 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Says when how many requests are due.
+/// Determines the number of due requests per tick.
 struct Pacer {
     rate: u64,
     round: u64,
@@ -172,7 +171,7 @@ struct Pacer {
 }
 
 impl Pacer {
-    /// The number of requests that were due, and the tally of those that were not sent.
+    /// Returns the number of due requests and the tally of unsent ones.
     fn run(self, senders: &[Sender<Batch>]) -> (u64, Tally) {
         let (mut random, mut all, mut unsent) = (Random::new(u64::MAX - self.round), 0, Tally::new());
         let mean = self.rate as f64 * TICK.as_secs_f64();
@@ -200,7 +199,7 @@ impl Pacer {
     }
 }
 
-/// Whose requests they are.
+/// Chooses the users who send requests.
 struct Senders {
     users: Users,
     random: Random,
@@ -208,7 +207,7 @@ struct Senders {
 }
 
 impl Senders {
-    /// The same seed chooses the same users in the same order.
+    /// Equal seeds choose the same users in the same order.
     fn new(options: &Options, seed: u64) -> Self {
         Self {
             users: Users::new(options.users, options.skew),
@@ -236,7 +235,7 @@ where
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.record(outcome, due, answered);
     };
-    // The layer's deadline bounds how many there are.
+    // Bounded by the layer's deadline.
     let mut in_flight = FuturesUnordered::new();
     loop {
         tokio::select! {
@@ -260,7 +259,7 @@ where
 {
     let Ok(response) = service.oneshot(request).await;
     let answered = Instant::now();
-    // A response has a decision if its request was not counted and allowed. The bare service has none.
+    // Responses without a decision were counted and admitted, or come from the bare service.
     let outcome = response.extensions().get().map_or(Outcome::Allowed, Decision::outcome);
     (outcome, due, answered)
 }

@@ -1,4 +1,4 @@
-//! The instances of a service that share their limits through Redis, as they would in as many processes.
+//! Instances of a service that share their limits through Redis, as in separate processes.
 
 use std::{
     convert::Infallible,
@@ -19,14 +19,14 @@ use super::{
 
 pub(crate) const INSTANCES: usize = 4;
 
-/// A service that answers at once, so that all there is to measure is what stands around it.
+/// A service that responds immediately, so that only the layer is measured.
 pub(crate) type Bare = ServiceFn<fn(Request<()>) -> Ready<Result<Response<String>, Infallible>>>;
 
 pub(crate) fn bare() -> Bare {
     service_fn(|_| ready(Ok(Response::default())))
 }
 
-/// Put the limits of your own service here.
+/// Replace these with the limits of your service.
 pub(crate) fn policies(options: &Options) -> Vec<QuotaPolicy> {
     let three = |second, minute, day| {
         vec![
@@ -36,23 +36,23 @@ pub(crate) fn policies(options: &Options) -> Vec<QuotaPolicy> {
         ]
     };
     match options.mode {
-        // With few requests a day, a caller's state lasts for an hour: no caller expires before all have come.
+        // With few requests per day, a caller's state is kept for an hour, so no caller expires during the test.
         Mode::Callers => three(5, 10, 20),
         Mode::HotKey => vec![QuotaPolicy::per_minute("minute", 100)],
         Mode::Rejection => three(5, 20, 1_000),
-        // Usual quotas, but at least twice of what the heaviest user sends. The larger a quota, the sooner a user who is
-        // below it is forgotten by Redis: with huge ones there would be hardly a key.
+        // Typical quotas, but at least twice the rate of the heaviest user. The larger the quota, the sooner Redis
+        // expires a user below it: with huge quotas, there would be hardly any keys.
         Mode::Find | Mode::Normal | Mode::Outage => {
             let heaviest = Users::new(options.users, options.skew).heaviest() * options.rate as f64;
             let at_least = |usual: u64, seconds: f64| usual.max(round((heaviest * seconds * 2.0) as u64));
-            // The warm-up is before these seconds.
+            // Includes the warm-up.
             let run = options.seconds as f64 + 1.0;
             three(at_least(100, 2.0), at_least(1_000, 60.0), at_least(10_000, run))
         }
     }
 }
 
-/// The next one, two or five with zeros. As quotas are: for these, Redis has to keep no fractions of microseconds.
+/// Rounds up to 1, 2 or 5 times a power of ten, like typical quotas, which need no fractions of microseconds in Redis.
 fn round(number: u64) -> u64 {
     let mut numbers = (0..).flat_map(|zeros| [1, 2, 5].map(|digit| digit * 10_u64.pow(zeros)));
     numbers
@@ -60,7 +60,7 @@ fn round(number: u64) -> u64 {
         .expect("quotas are far from the largest")
 }
 
-/// Each with connections of its own.
+/// Each instance has separate connections.
 pub(crate) fn limited(test: &Test<'_>, options: &Options) -> Result<[RateLimit<Bare>; INSTANCES], Box<dyn Error>> {
     let mut instances = Vec::with_capacity(INSTANCES);
     for _ in 0..INSTANCES {
@@ -70,7 +70,7 @@ pub(crate) fn limited(test: &Test<'_>, options: &Options) -> Result<[RateLimit<B
             .build()?;
         let limiter = Limiter::builder(store).scope("load");
         let limiter = match options.mode {
-            // Each caller has to be counted, however busy the machine is.
+            // Every caller must be counted, even if the machine is busy.
             Mode::Callers => limiter.deadline(Duration::from_secs(5)),
             _ => limiter,
         };
@@ -85,7 +85,7 @@ pub(crate) fn limited(test: &Test<'_>, options: &Options) -> Result<[RateLimit<B
     Ok(instances)
 }
 
-/// Connections are opened by the first request, and Redis gets the script: neither is to be measured.
+/// Opens the connections and loads the script, which the first request does, so that neither is measured.
 async fn connect(instances: &[RateLimit<Bare>; INSTANCES]) -> Result<(), Box<dyn Error>> {
     let nobody = UserId(u64::MAX);
     for instance in instances {

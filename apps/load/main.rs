@@ -1,4 +1,4 @@
-//! A load test of your own limits: what the layer adds to a request, and what it takes of Redis.
+//! A load test of your limits, which measures the added latency and the load on Redis.
 //!
 //! ```sh
 //! cargo run --release -p tower-quota-apps --bin load -- --rate 30000 --seconds 30
@@ -11,29 +11,30 @@
 //! cargo run --release -p tower-quota-apps --bin load -- --mode callers --users 10000000
 //! ```
 //!
-//! `REDIS_URL` says where Redis is. Without it, a Redis without persistence is started on a free port and killed at the
-//! end, however that comes: `$REDIS_SERVER`, else `redis-server` or `valkey-server` on the `PATH`.
+//! `REDIS_URL` is the URL of Redis. Without it, the program starts a Redis without persistence on a free port and kills
+//! it at the end, even after a failure: `$REDIS_SERVER`, or else `redis-server` or `valkey-server` on the `PATH`.
 //!
-//! Four instances run in this process, each with a store, connections and a layer of its own around a service that
-//! answers at once. The limits are in `instances.rs`: put your own there.
+//! Four instances run in this process, each with a separate store, connections and layer around a service that responds
+//! immediately. The limits are in `instances.rs`: replace them with yours.
 //!
-//! Requests come as those of independent users do (a Poisson process, on a grid of a quarter of a millisecond): at moments
-//! that are fixed in advance, whether or not earlier requests have been answered. From the moment at which a request is due
-//! its time is counted, not from when it was sent. A generator or a server that does not keep up shows as latency and as
-//! requests that were not answered in time; what was never sent counts with the time it had waited. So there is no
-//! coordinated omission to correct afterwards.
+//! Requests arrive like those of independent users (a Poisson process on a grid of a quarter of a millisecond). Their
+//! due times are fixed beforehand and do not depend on earlier responses. Latency is measured from the due time, not
+//! from the time of sending. A generator or server that cannot keep up therefore increases the latency and the number
+//! of late responses; unsent requests count with their waiting time. There is no coordinated omission to correct.
 //!
-//! After a second of warm-up, the bare service and the one with limits take turns, in up to seven rounds. The times of the
-//! bare service are the generator's own lateness; the difference of each percentile, within each round, is what the layer
-//! adds. Where the rounds differ from each other by more than that, the report says so in place of a figure.
+//! After a warm-up of one second, the bare service and the service with limits alternate in up to seven rounds. The
+//! latency of the bare service is the lateness of the generator. The difference of each percentile within a round is
+//! the latency added by the layer. If the rounds differ from each other by more than that, the report states this
+//! instead of a figure.
 //!
-//! The report goes to stdout, progress to stderr. `--json FILE` writes the results for machines, `--svg FILE` a picture.
+//! The report is written to stdout, and progress to stderr. `--json FILE` writes machine-readable results, and
+//! `--svg FILE` a chart.
 //!
-//! With the feature `metrics`, the report says why requests were not decided.
+//! With the feature `metrics`, the report includes the reasons for undecided requests.
 //!
-//! The test shows no network, and no more than one machine. Client, server and generator share the processors, and
-//! all of them get slower when one gets more to do. Take the latencies to compare, on a machine that does nothing else,
-//! and take the figures per decision to plan with.
+//! The test covers a single machine without a network. Client, server and generator share the CPUs, so load on one
+//! slows down the others. Use the latencies for comparisons on an otherwise idle machine, and the figures per decision
+//! for planning.
 
 #![allow(clippy::disallowed_methods, reason = "a load test takes the real time")]
 
@@ -91,15 +92,14 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// The parts that every mode needs.
 struct Test<'a> {
     options: &'a Options,
     server: &'a Server,
-    /// The URL of the server for the instances.
+    /// The URL through which the instances connect.
     url: String,
     runtime: &'a Runtime,
     progress: Progress,
-    /// The time that the whole test takes; zero if it cannot be known.
+    /// The duration of the whole test, or zero if unknown.
     expected: Duration,
     undecided: Undecided,
 }
@@ -113,13 +113,12 @@ impl Test<'_> {
     }
 }
 
-/// The results of a mode, as text and as fields for machines.
+/// The results of a mode, as text and as JSON.
 struct Found {
     text: String,
     json: Value,
 }
 
-/// The settings and the results of the mode, for machines.
 fn with_settings(options: &Options, found: Value) -> Value {
     let policies = instances::policies(options).into_iter().map(|policy| {
         let window = policy.window().map_or(0, |window| window.as_secs());
@@ -137,7 +136,7 @@ fn with_settings(options: &Options, found: Value) -> Value {
     all
 }
 
-/// A longer way to the server, if one is asked for.
+/// Adds the configured network delay.
 fn delayed(options: &Options, server: &Server, runtime: &Runtime) -> Option<Proxy> {
     let server = server.own().filter(|_| options.delay > 0)?;
     let proxy = runtime.block_on(Proxy::start(server.port()));
@@ -179,7 +178,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         Mode::HotKey | Mode::Normal | Mode::Rejection => measure::run(&mut test),
     };
     test.progress.clear();
-    // Also after a mistake, so that no key stays in a Redis of yours.
+    // Even after a failure, so that no keys remain in your Redis.
     server.clean_up()?;
     let Found { text, json } = found?;
     options

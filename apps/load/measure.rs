@@ -1,4 +1,4 @@
-//! One measurement: a warm-up, then the bare service and the one with limits in turns, with what Redis says about it.
+//! One measurement: a warm-up, then alternately the bare service and the service with limits, with statistics of Redis.
 
 use std::{array, convert::Infallible, error::Error, time::Duration};
 
@@ -17,7 +17,6 @@ use super::{
     undecided::Undecided,
 };
 
-/// The most rounds of a measurement.
 const ROUNDS: u64 = 7;
 
 /// The length of a slice of the load.
@@ -25,29 +24,28 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 pub(crate) struct Measured {
     pub(crate) rounds: Vec<Round>,
-    /// All rounds together.
+    /// The total of all rounds.
     pub(crate) bare: Run,
     pub(crate) limited: Run,
-    /// Redis before the first request.
+    /// Statistics before the first request.
     pub(crate) empty: Figures,
-    /// The work of Redis for the requests with limits.
+    /// The load of Redis for the requests with limits.
     pub(crate) spent: Spent,
     pub(crate) after: Figures,
-    /// Bytes, and of how many keys.
+    /// The mean size, and the number of sampled keys.
     pub(crate) bytes_per_key: (f64, usize),
-    /// The part of these bytes that the test's own key prefix takes.
+    /// The additional bytes of the test's key prefix.
     pub(crate) extra_key_bytes: usize,
     pub(crate) undecided: Undecided,
 }
 
-/// The same requests without limits and with them.
 pub(crate) struct Round {
     pub(crate) bare: Run,
     pub(crate) limited: Run,
 }
 
 impl Measured {
-    /// The surplus of the side with limits in a figure, by the rounds.
+    /// The surplus of a figure with limits, from all rounds.
     pub(crate) fn added(&self, figure: impl Fn(&Run) -> f64) -> Difference {
         Difference::added(
             self.rounds
@@ -60,7 +58,7 @@ impl Measured {
         self.after.keys.saturating_sub(self.empty.keys)
     }
 
-    /// Rejections that Redis was not asked for.
+    /// Rejections without a Redis call.
     pub(crate) fn local_rejections(&self) -> u64 {
         let decided = self.limited.tally.decided();
         decided
@@ -68,7 +66,7 @@ impl Measured {
             .min(self.limited.tally.rejected.count())
     }
 
-    /// The processor time of Redis for a decision.
+    /// The CPU time of Redis per decision.
     pub(crate) fn redis_micros(&self) -> f64 {
         self.per_decision(self.spent.processor_seconds * 1e6)
     }
@@ -78,15 +76,15 @@ impl Measured {
     }
 }
 
-/// Load on the four instances, from its beginning to its end.
+/// A completed load on the four instances.
 #[derive(Clone)]
 pub(crate) struct Run {
     pub(crate) tally: Tally,
-    /// Requests.
+    /// The number of due requests.
     pub(crate) due: u64,
-    /// The ones that were answered before the time was over; these are also in the tally.
+    /// Requests with a response before the end. They are also in the tally.
     pub(crate) in_time: u64,
-    /// The processor time of this process, if the system tells it.
+    /// The CPU time of this process, if the system reports it.
     pub(crate) processor_seconds: Option<f64>,
 }
 
@@ -112,19 +110,19 @@ impl Run {
         })
     }
 
-    /// Milliseconds within which so many percent of the requests were answered.
+    /// In milliseconds.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         self.tally.latencies().percentile(percent).as_secs_f64() * 1_000.0
     }
 
-    /// The processor time for a request, the generator included.
+    /// The CPU time per request, including the generator.
     pub(crate) fn micros_per_request(&self) -> Option<f64> {
         let requests = self.tally.answered().max(1);
         self.processor_seconds.map(|busy| busy * 1e6 / requests as f64)
     }
 }
 
-/// The seconds of each side in each round: as many rounds as there are seconds, and not more than seven.
+/// Returns the seconds per side and round: one round per second, but at most seven.
 pub(crate) fn rounds(seconds: u64) -> Vec<[u64; 2]> {
     let rounds = seconds.min(ROUNDS);
     let length = |round| seconds * (round + 1) / rounds - seconds * round / rounds;
@@ -143,7 +141,7 @@ pub(crate) fn run(test: &mut Test<'_>) -> Result<Found, Box<dyn Error>> {
     })
 }
 
-/// Measures both sides in each round, for the seconds that it has for each of them.
+/// Measures both sides in each round for the given seconds.
 pub(crate) fn measure(
     test: &mut Test<'_>,
     options: &Options,
@@ -170,7 +168,8 @@ pub(crate) fn measure(
             spent.add(&before, &test.server.figures()?);
             Ok::<_, Box<dyn Error>>(run)
         };
-        // They take turns in being the first one. The last one is that with limits, whose keys are then looked at.
+        // The sides take turns in going first. The last one is the side with limits, whose keys are examined
+        // afterwards.
         let is_bare_first = (lengths.len() as u64 - number) % 2 == 1;
         let first = is_bare_first.then(|| bare(test));
         let limited = limited(test)?;

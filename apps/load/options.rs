@@ -51,9 +51,9 @@ pub(crate) struct Options {
     /// The exponent of Zipf's law.
     pub(crate) skew: f64,
     pub(crate) mode: Mode,
-    /// The p99 up to which a rate is carried, in milliseconds.
+    /// The maximum p99 of a sustainable rate, in milliseconds.
     pub(crate) p99: u64,
-    /// The delay of the way to Redis and back, in milliseconds.
+    /// The added round-trip time to Redis, in milliseconds.
     pub(crate) delay: u64,
     pub(crate) decisions_per_call: usize,
     pub(crate) redis_url: Option<String>,
@@ -66,7 +66,6 @@ pub(crate) enum Asked {
 }
 
 impl Options {
-    /// An error says what is wrong and what would be right.
     pub(crate) fn parse(
         mut arguments: impl Iterator<Item = String>,
         redis_url: Option<String>,
@@ -94,7 +93,7 @@ impl Options {
             }
         }
         let (usual_rate, usual_seconds) = if mode == Mode::Find { (2_000, 5) } else { (30_000, 21) };
-        // Among a million, few use up even a small quota in half a minute.
+        // With a million users, few exhaust even a small quota in half a minute.
         let usual_users = if mode == Mode::Rejection { 10_000 } else { 1_000_000 };
         let options = Self {
             rate: rate.unwrap_or(usual_rate),

@@ -1,4 +1,4 @@
-//! Redis goes away twice during the load: once it hangs, once it is gone and comes back empty.
+//! Two outages of Redis during the load: first it hangs, then it is killed and restarted without data.
 
 use std::{
     error::Error,
@@ -18,17 +18,17 @@ use super::{
     tally::Tally,
 };
 
-/// The length of a slice of the load, short enough to show changes within a second.
+/// The length of a slice, short enough to show changes within a second.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A part of the run, which begins with something that happens to the server.
+/// A part of the run, which starts with an event of the server.
 struct Part {
     name: &'static str,
     event: &'static str,
     happen: fn(&RedisServer),
-    /// True if the server answers again from then on.
+    /// `true` if the server responds again from then on.
     is_back: bool,
-    /// The last one takes what is left.
+    /// The last part takes the remaining time.
     sevenths: u64,
 }
 
@@ -82,12 +82,11 @@ const PARTS: [Part; 5] = [
     ),
 ];
 
-/// The result of one part.
 struct Phase {
     part: &'static Part,
-    /// After the start.
+    /// Relative to the start.
     at: Duration,
-    /// When the part's event was over: from then on the server answered, or did not.
+    /// The time from which the event of the part was in effect.
     since: Instant,
     tally: Tally,
     failed_connections: u64,
@@ -159,8 +158,8 @@ impl Phase {
         })
     }
 
-    /// The time from the return of the server to the last request that passed without a decision. `None` if the server did
-    /// not return in this part, or if no request was decided.
+    /// The time from the recovery of the server to the last undecided request. `None` if the server did not recover in
+    /// this part, or if no request was decided.
     fn recovery(&self) -> Option<Duration> {
         let last = self.tally.last_failed_open.unwrap_or(self.since);
         let has_recovered = self.part.is_back && self.tally.decided() > 0;

@@ -1,4 +1,4 @@
-//! The measured figures, and their meaning for more users.
+//! The measured figures, extrapolated to more users.
 
 use std::{fmt, time::Duration};
 
@@ -14,12 +14,12 @@ use super::{
     tally::Latencies,
 };
 
-/// Formats a duration with a fixed width, so that numbers stand below each other.
+/// Formats a duration with a fixed width, so that numbers are aligned.
 pub(crate) fn milliseconds(duration: Duration) -> String {
     format!("{:8.3}", duration.as_secs_f64() * 1_000.0)
 }
 
-/// The plan of the test.
+/// The description of the test.
 pub(crate) struct Head<'a> {
     pub(crate) options: &'a Options,
     pub(crate) server: &'a Server,
@@ -50,7 +50,7 @@ impl fmt::Display for Head<'_> {
         }
         match self.server.own() {
             Some(own) => writeln!(f, "Redis started for this on port {}", own.port()),
-            // The URL may hold a password.
+            // The URL may contain a password.
             None => writeln!(f, "Redis of REDIS_URL; what others do there is counted, too"),
         }
     }
@@ -183,7 +183,7 @@ impl Report<'_> {
     }
 }
 
-/// For machines. The schema only grows: names and units stay.
+/// Machine-readable results. The schema may only be extended: names and units must not change.
 impl Report<'_> {
     pub(crate) fn json(&self) -> Value {
         let Measured {
@@ -230,7 +230,7 @@ impl Report<'_> {
 
 const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9)];
 
-/// `null` where there were no requests.
+/// `null` without requests.
 fn latencies(latencies: &Latencies) -> Value {
     if latencies.count() == 0 {
         return Value::Null;
@@ -247,7 +247,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, milliseconds: &[f64]) -> fmt::Res
     writeln!(f)
 }
 
-/// Milliseconds.
+/// In milliseconds.
 fn points(latencies: &Latencies) -> [f64; 5] {
     let [p50, p90, p99, p999] = PERCENTILES.map(|(_, percent)| latencies.percentile(percent));
     [p50, p90, p99, p999, latencies.max()].map(|point| point.as_secs_f64() * 1_000.0)

@@ -1,4 +1,4 @@
-//! The Redis under load: what it says about itself, and the one that is started for the test.
+//! The Redis under test: its statistics, and an optional server started for the test.
 
 use std::{error::Error, fs, process, time::Duration};
 
@@ -6,23 +6,23 @@ use redis::{Client, Connection, RedisResult};
 use test_kit::RedisServer;
 
 pub(crate) struct Server {
-    /// Killed when it is dropped.
+    /// Killed on drop.
     own: Option<RedisServer>,
     url: String,
     key_prefix: String,
 }
 
-/// The default of the store.
+/// The default key prefix of the store.
 const USUAL_PREFIX: &str = "quota:";
 
 impl Server {
-    /// The one at the URL, or a new one.
+    /// Uses the server at the URL, or starts a new one.
     pub(crate) fn new(url: Option<&str>) -> Self {
         let own = url.is_none().then(RedisServer::start);
         let started = own.as_ref().map(RedisServer::url);
         Self {
             url: started.as_deref().or(url).unwrap_or_default().to_owned(),
-            // In a Redis of yours, one under which no other program has keys: they are removed at the end.
+            // Unique in an existing Redis, because all keys with this prefix are removed at the end.
             key_prefix: match own {
                 Some(_) => USUAL_PREFIX.to_owned(),
                 None => format!("tower-quota-load-{}:", process::id()),
@@ -35,7 +35,7 @@ impl Server {
         &self.url
     }
 
-    /// The one that was started for the test.
+    /// The server started for the test, if any.
     pub(crate) fn own(&self) -> Option<&RedisServer> {
         self.own.as_ref()
     }
@@ -44,7 +44,7 @@ impl Server {
         &self.key_prefix
     }
 
-    /// The bytes by which each key is longer than in production.
+    /// The additional bytes per key compared to production.
     pub(crate) fn extra_key_bytes(&self) -> usize {
         self.key_prefix.len() - USUAL_PREFIX.len()
     }
@@ -63,21 +63,21 @@ impl Server {
         Ok(Figures::read(&info, keys))
     }
 
-    /// Bytes that a key of the test takes by `MEMORY USAGE`: the mean of some of them, and how many these are.
+    /// Returns the mean `MEMORY USAGE` of a sample of keys, and the size of the sample.
     pub(crate) fn bytes_per_key(&self) -> Result<(f64, usize), Box<dyn Error>> {
         let mut connection = self.connect()?;
         let keys: Vec<Vec<u8>> = self.keys(&mut connection)?.take(500).collect::<RedisResult<_>>()?;
         let (mut sizes, mut found) = (0, 0);
         for key in keys {
             let size: Option<u64> = redis::cmd("MEMORY").arg("USAGE").arg(key).query(&mut connection)?;
-            // It may have expired.
+            // The key may have expired.
             sizes += size.unwrap_or(0);
             found += usize::from(size.is_some());
         }
         Ok((sizes as f64 / found.max(1) as f64, found))
     }
 
-    /// Removes the keys of the test from a Redis of yours.
+    /// Removes the keys of the test from an existing Redis.
     pub(crate) fn clean_up(&self) -> Result<(), Box<dyn Error>> {
         if self.own.is_some() {
             return Ok(());
@@ -100,7 +100,7 @@ impl Server {
     }
 }
 
-/// The work of a server in some time.
+/// The load of a server in a period.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
     pub(crate) processor_seconds: f64,
@@ -118,18 +118,18 @@ impl Spent {
     }
 }
 
-/// The counts of a server since it was started.
+/// The statistics of a server since its start.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) version: String,
-    /// Seconds that its processors were busy.
+    /// CPU time.
     pub(crate) processor_seconds: f64,
-    /// Those inside of scripts are among them.
+    /// Includes commands in scripts.
     pub(crate) commands: u64,
     pub(crate) script_calls: u64,
     pub(crate) script_micros: u64,
     pub(crate) used_memory: u64,
-    /// Resident memory of the server's process, in bytes.
+    /// In bytes.
     pub(crate) resident_memory: u64,
     pub(crate) keys: u64,
 }
@@ -168,10 +168,10 @@ impl Figures {
     }
 }
 
-/// Seconds that the processors were busy with this process, if the system says so.
+/// Returns the CPU time of this process, or `None` if the system does not report it.
 pub(crate) fn own_processor_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field may hold anything, in parentheses. Linux tells its times in hundredths of a second.
+    // The second field, in parentheses, may contain anything. Linux reports times in hundredths of a second.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut time = || fields.next()?.parse::<f64>().ok();
     Some((time()? + time()?) / 100.0)

@@ -1,14 +1,15 @@
-//! The answers, and the time that each took.
+//! Counts and latencies of responses.
 
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use tower_quota::Outcome;
 
-/// A microsecond to a minute. Two digits are enough, and small: what is looked at each second takes time from the load.
+/// From 1 µs to 1 minute. Two significant digits keep the histogram small, because reading it every second disturbs the
+/// load.
 const RANGE: (u64, u64) = (1_000, 60_000_000_000);
 
-/// Nanoseconds from the moment at which a request was due to its response.
+/// Nanoseconds from the due time of a request to its response.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
@@ -21,7 +22,6 @@ impl Latencies {
         self.0.len()
     }
 
-    /// The time within which so many percent were answered.
     pub(crate) fn percentile(&self, percent: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_percentile(percent))
     }
@@ -39,15 +39,14 @@ impl Latencies {
     }
 }
 
-/// The outcomes of the requests of a period.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) allowed: Latencies,
     pub(crate) rejected: Latencies,
-    /// Passed on without a decision.
+    /// Admitted without a decision.
     pub(crate) failed_open: Latencies,
     pub(crate) last_failed_open: Option<Instant>,
-    /// Never sent. They count with the time that they had waited by then, which is less than they would have taken.
+    /// Never sent. They count with their waiting time, which underestimates their latency.
     given_up: Latencies,
 }
 
@@ -66,7 +65,7 @@ impl Tally {
         let latencies = match outcome {
             Outcome::Allowed => &mut self.allowed,
             Outcome::Rejected => &mut self.rejected,
-            // No layer of this program does anything else.
+            // The layers of this program have no other outcomes.
             _ => {
                 self.last_failed_open = self.last_failed_open.max(Some(answered));
                 &mut self.failed_open

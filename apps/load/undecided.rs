@@ -1,4 +1,4 @@
-//! Why requests were not decided, by the crate's own counter. Only with the feature `metrics`.
+//! Reasons for undecided requests, from the crate's counter. Only with the feature `metrics`.
 
 use std::{
     collections::BTreeMap,
@@ -15,12 +15,12 @@ use metrics::{
     set_global_recorder,
 };
 
-/// The undecided requests by their reason, since the start of the process.
+/// The undecided requests by reason, since the start of the process.
 #[derive(Clone, Default)]
 pub(crate) struct Undecided(Arc<Mutex<BTreeMap<String, Arc<AtomicU64>>>>);
 
 impl Undecided {
-    /// From now on, and once in a process.
+    /// Starts counting. Can be called once per process.
     #[cfg(feature = "metrics")]
     pub(crate) fn count() -> Result<Self, SetRecorderError<Self>> {
         let counters = Self::default();
@@ -28,7 +28,7 @@ impl Undecided {
     }
 }
 
-/// `12 timed_out, 3 circuit_open`; nothing where no request was undecided.
+/// Formats `12 timed_out, 3 circuit_open`, or nothing without undecided requests.
 impl fmt::Display for Undecided {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);

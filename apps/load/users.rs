@@ -1,8 +1,8 @@
-//! Chooses who sends the next request: few users send many, many users send few.
+//! Chooses the user of the next request: few users send many requests, and many users send few.
 
 use tower_quota::{PartitionKey, ToPartitionKey};
 
-/// The identity that an authentication layer would leave in the extensions of a request.
+/// The identity that an authentication layer would insert into the request extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UserId(pub(crate) u64);
 
@@ -12,10 +12,10 @@ impl ToPartitionKey for UserId {
     }
 }
 
-/// Zipf's law as Mandelbrot has it: the k-th heaviest user sends in proportion to `1 / (k + shift)^skew`.
+/// The Zipf–Mandelbrot law: the k-th heaviest user sends in proportion to `1 / (k + shift)^skew`.
 ///
-/// The shift is one user in ten thousand. Without it the heaviest of a million would send 5 % of all requests, which no
-/// quota for users would allow; with it, it is 0.1 %. The law's sum is replaced by its integral, which takes no table.
+/// The shift is one user in ten thousand. With it, the heaviest of a million users sends 0.1 % of all requests; without
+/// it, 5 %, which exceeds any reasonable quota. The integral replaces the sum, so no table is needed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Users {
     count: u64,
@@ -34,17 +34,17 @@ impl Users {
 
     pub(crate) fn choose(&self, random: &mut Random) -> UserId {
         let rank = self.rank(random.part());
-        // Rounding can lead beyond both ends.
+        // Rounding can exceed the range at both ends.
         UserId((rank as u64).clamp(1, self.count))
     }
 
-    /// The part of all requests that the heaviest user sends.
+    /// The share of requests sent by the heaviest user.
     pub(crate) fn heaviest(&self) -> f64 {
         let [begin, second, end] = [1.0, 2.0, self.count as f64 + 1.0].map(|rank| self.integral(rank));
         (second - begin) / (end - begin)
     }
 
-    /// Up to the user of this rank, but for a constant.
+    /// The integral up to this rank, except for a constant.
     fn integral(&self, rank: f64) -> f64 {
         let (place, flatness) = (rank + self.shift, 1.0 - self.skew);
         if is_zero(flatness) {
@@ -54,7 +54,7 @@ impl Users {
         }
     }
 
-    /// The rank up to which users send this part of all requests.
+    /// The rank up to which users send this share of all requests.
     fn rank(&self, part: f64) -> f64 {
         let [begin, end] = [1.0, self.count as f64 + 1.0].map(|rank| self.integral(rank));
         let (integral, flatness) = (begin + part * (end - begin), 1.0 - self.skew);
@@ -71,7 +71,7 @@ fn is_zero(flatness: f64) -> bool {
     flatness.abs() < 1e-9
 }
 
-/// SplitMix64: good enough for dice, and the same on every machine.
+/// SplitMix64, which is deterministic on all machines.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -87,13 +87,12 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// At least 0, less than 1.
+    /// From 0 (inclusive) to 1 (exclusive).
     pub(crate) fn part(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Draws the number of independent events in a period that has `mean` of them on average. The mean may be some
-    /// hundred.
+    /// Draws from a Poisson distribution. `mean` may be up to a few hundred.
     pub(crate) fn poisson(&mut self, mean: f64) -> u32 {
         let (mut events, mut product, end) = (0, self.part(), (-mean).exp());
         while product > end {

@@ -1,4 +1,4 @@
-//! The requests of the page, and their answers.
+//! The routes of the page.
 
 use std::convert::Infallible;
 
@@ -26,12 +26,12 @@ use super::{
     tally::CALLERS,
 };
 
-/// More at once are a load: the slider is for it.
+/// For more requests, the page has a load slider.
 const MAX_AT_ONCE: u64 = 100;
 
 type Answer = Result<Json<Value>, Mistake>;
 
-/// A request of the page that cannot be met, with the reason for its reader.
+/// A rejected request of the page, with a reason for the user.
 pub(crate) struct Mistake(String);
 
 impl IntoResponse for Mistake {
@@ -67,7 +67,7 @@ pub(crate) fn routes() -> Router<Playground> {
         .route("/try", get(limited))
 }
 
-/// The route with the limits. It answers any client: `curl` as well as the page's own.
+/// The rate-limited route, for `curl` and for the page's requests.
 async fn limited(State(playground): State<Playground>, request: Request) -> Response {
     let stage = playground.stage();
     let under_way = playground.tally.begin();
@@ -120,20 +120,20 @@ async fn refill(State(playground): State<Playground>, Json(_): Json<Value>) -> J
     Json(Value::Null)
 }
 
-/// The names come back to the page and go into requests, so only known ones do.
+/// Only known names are allowed, because they are used in requests and in the page.
 fn callers(value: &Value) -> Result<Vec<String>, String> {
     let names = value["callers"].as_array().ok_or("callers: a list is needed")?;
     let known = CALLERS.iter().filter(|known| names.iter().any(|name| name == *known));
     Ok(known.map(|name| (*name).to_owned()).collect())
 }
 
-/// Ten times a second, what has happened since.
+/// Sends the changes ten times per second.
 async fn events(State(playground): State<Playground>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let events = stream::unfold(playground.ticks.subscribe(), |mut ticks| async {
         loop {
             match ticks.recv().await {
                 Ok(tick) => return Some((Ok(Event::default().data(tick)), ticks)),
-                // A page in the background that was not read for long goes on with what is new.
+                // A background page that missed messages continues with the latest.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }

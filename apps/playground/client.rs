@@ -1,7 +1,7 @@
-//! The client: it sends real requests over TCP and keeps the bytes of each response.
+//! A client that sends requests over TCP and keeps the raw responses.
 //!
-//! The page does not send them itself. A browser has six connections to a server, and requests that wait for their turn
-//! would take them all.
+//! The page does not send the requests itself, because a browser opens only six connections to a server, and queued
+//! requests would occupy them all.
 
 use std::{
     io,
@@ -15,10 +15,10 @@ use tokio::{
     sync::Semaphore,
 };
 
-/// The number of requests that may be under way. Each has a connection.
+/// The maximum number of requests in flight, each with a connection.
 const MAX_UNDER_WAY: usize = 256;
 
-/// More is not a response of this program.
+/// Responses of this program are smaller.
 const MAX_RESPONSE: usize = 64 * 1_024;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Client {
     places: Semaphore,
 }
 
-/// A request and its response, as they were on the wire.
+/// A raw request and its response.
 #[derive(Clone, Debug)]
 pub(crate) struct Exchange {
     pub(crate) request: String,
@@ -44,7 +44,7 @@ impl Client {
         }
     }
 
-    /// Sends a request. `None` if too many are under way.
+    /// Returns `None` if too many requests are in flight.
     pub(crate) async fn send(&self, caller: &str) -> Option<io::Result<Exchange>> {
         let _place = self.places.try_acquire().ok()?;
         let request = format!(
@@ -71,7 +71,7 @@ impl Client {
     }
 }
 
-/// Reads a response whose head names the length of its content: all of this program do.
+/// Reads a response with `Content-Length`, as all responses of this program have.
 async fn read_response(connection: &mut TcpStream) -> io::Result<String> {
     let (mut bytes, mut chunk) = (Vec::new(), [0; 2_048]);
     loop {
@@ -86,7 +86,7 @@ async fn read_response(connection: &mut TcpStream) -> io::Result<String> {
     }
 }
 
-/// The bytes of head and content, once the head has come.
+/// Returns the length of head and body, or `None` before the end of the head.
 fn response_length(bytes: &[u8]) -> Option<usize> {
     const END: &[u8] = b"\r\n\r\n";
 

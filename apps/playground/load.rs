@@ -1,4 +1,4 @@
-//! Requests at a rate, in turn by several callers.
+//! A load at a constant rate, from several callers in turn.
 
 use std::{
     sync::{
@@ -16,10 +16,10 @@ use super::client::{Client, Exchange};
 /// Requests per second.
 pub(crate) const MAX_RATE: u64 = 1_000;
 
-/// The step in which requests are sent: up to five at once at the highest rate.
+/// The interval of sending, with up to five requests at the highest rate.
 const STEP: Duration = Duration::from_millis(5);
 
-/// The most requests that are made up for after the machine stood still.
+/// The maximum number of requests to catch up after a stall.
 const MOST_DUE: f64 = 50.0;
 
 #[derive(Debug)]
@@ -28,12 +28,12 @@ pub(crate) struct Load {
     order: Mutex<Order>,
     last: Mutex<Option<(String, Exchange)>>,
     sent: AtomicU64,
-    /// Not sent, because too many were under way.
+    /// Not sent, because too many requests were in flight.
     skipped: AtomicU64,
     broken: AtomicU64,
 }
 
-/// The load that the page asked for.
+/// The load requested by the page.
 #[derive(Clone, Debug, Default)]
 struct Order {
     rate: u64,
@@ -68,7 +68,7 @@ impl Load {
         self.order().rate
     }
 
-    /// Sends at the rate that is set, for ever.
+    /// Runs forever.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut steps = interval(STEP);
         steps.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -89,7 +89,7 @@ impl Load {
         }
     }
 
-    /// Sends one request, and does not wait for its response.
+    /// Does not wait for the response.
     pub(crate) fn send(self: &Arc<Self>, caller: String) {
         let load = Arc::clone(self);
         tokio::spawn(async move {
@@ -105,7 +105,7 @@ impl Load {
         });
     }
 
-    /// The settings, and the counts since the last call.
+    /// Returns the settings, and the counts since the last call.
     pub(crate) fn take(&self) -> Value {
         let Order { rate, callers } = self.order();
         json!({
@@ -117,7 +117,7 @@ impl Load {
         })
     }
 
-    /// The last exchange since the last call.
+    /// Returns the last exchange, if there was one since the last call.
     pub(crate) fn take_last(&self) -> Option<Value> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).take();
         last.map(|(caller, exchange)| {

@@ -1,21 +1,21 @@
-//! A page to play with limits: set them up, send requests, watch them pass, be rejected and wait, read each response,
-//! and copy the Rust program.
+//! A page for experiments with limits: configure limits, send requests, watch the decisions, inspect the responses, and
+//! copy the Rust program.
 //!
 //! ```sh
 //! cargo run -p tower-quota-apps --bin playground
 //! ```
 //!
-//! A build for development sends some hundred requests a second; for the highest rates, run it with `--release`.
+//! A debug build sends a few hundred requests per second; use `--release` for the highest rates.
 //!
-//! It needs no Redis; with `REDIS_URL`, the quota is in that one. The requests are real ones over HTTP, through a real
-//! `RateLimitLayer`, and `curl` may join in: the page shows its requests, too.
+//! Redis is not required; with `REDIS_URL`, the limits are in Redis. The requests are sent over HTTP through a
+//! `RateLimitLayer`. The page also shows requests of `curl`:
 //!
 //! ```sh
 //! curl -i -H 'x-user-id: alice' http://127.0.0.1:3000/try
 //! ```
 //!
-//! It listens on 127.0.0.1 only, and answers its own page and programs of this machine, no other site. All pages that are
-//! open share one set-up. `PORT` sets the port; 0 takes a free one.
+//! The program listens only on 127.0.0.1, and accepts requests from its page and from local programs, but not from
+//! other sites. All open pages share one configuration. `PORT` sets the port; 0 selects a free one.
 
 mod api;
 mod client;
@@ -61,7 +61,7 @@ use self::{
 /// The time between two messages to the page.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The ticks that a slow page may be behind.
+/// The maximum backlog of a slow page, in ticks.
 const BACKLOG: usize = 64;
 
 const MAX_BODY: usize = 16 * 1_024;
@@ -79,11 +79,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(axum::serve(listener, app).await?)
 }
 
-/// The page and its server at this address. It sends its requests there.
+/// Creates the page and its server, to which the program sends its requests at `address`.
 ///
 /// # Errors
 ///
-/// If the URL of Redis is none.
+/// Returns an error if the URL of Redis is invalid.
 pub(crate) fn app(address: SocketAddr, redis_url: Option<&str>) -> Result<Router, Box<dyn Error>> {
     let playground = Playground::new(Client::new(address), redis_url)?;
     tokio::spawn(Arc::clone(&playground.load).run());
@@ -102,7 +102,7 @@ pub(crate) struct Parts {
     has_redis: bool,
     stores: Stores,
     stage: RwLock<Arc<Stage>>,
-    /// The number of set-ups so far, so that each open page notices the change of another one.
+    /// The number of configurations so far, so that each page detects changes by other pages.
     version: AtomicU64,
     load: Arc<Load>,
     tally: Tally,
@@ -152,9 +152,8 @@ impl Playground {
         Ok(())
     }
 
-    /// The set-up, with all that follows from it.
     fn describe(&self) -> Value {
-        // Before the set-up: an old number leads a page to ask once more, a new one beside an old set-up does not.
+        // Loaded before the setup: an old number makes a page ask again, but a new number with an old setup would not.
         let (version, stage) = (self.version.load(Relaxed), self.stage());
         json!({
             "version": version,
@@ -166,7 +165,7 @@ impl Playground {
         })
     }
 
-    /// Tells the open pages what has happened. Without one, no load goes on.
+    /// Sends ticks to the open pages, and stops the load if there are none.
     async fn tell(self) {
         let (start, mut ticks) = (Instant::now(), interval(TICK));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -176,7 +175,7 @@ impl Playground {
                 self.load.stop();
             }
             let tick = self.tick(start.elapsed()).await;
-            // An error says that no page is open.
+            // An error means that no page is open.
             let _ = self.ticks.send(tick.to_string());
         }
     }

@@ -1,4 +1,4 @@
-//! A store that can be taken away, so that an outage can be watched.
+//! A store that simulates outages.
 
 use std::{
     sync::{
@@ -12,7 +12,7 @@ use tower_quota::{
     Decision, Measurement, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, StoreTraits,
 };
 
-/// Another store, or an error of every call while that one is taken away.
+/// A store that fails every call during a simulated outage.
 #[derive(Clone, Debug)]
 pub(crate) struct RemovableStore {
     store: Arc<dyn Store>,

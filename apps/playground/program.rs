@@ -1,4 +1,4 @@
-//! The set-up as a Rust program that a reader copies.
+//! Generates a Rust program from the configuration.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use tower_quota::{Algorithm, QuotaPolicy};
 
 use super::setup::{Outage, Setup, own_burst};
 
-/// The longest line of rustfmt.
+/// The `max_width` of rustfmt.
 const LINE_WIDTH: usize = 100;
 const NEVER_FAILS: &str = "// A store in memory does not fail. A `RedisStore` in its place can.\n";
 
-/// A whole program with these limits, formatted as rustfmt does it. With `with_redis`, its store is a Redis.
+/// Returns a complete program with these limits, formatted like rustfmt. `with_redis` selects a Redis store.
 ///
-/// A test compiles 13 of them, which have every branch of this module.
+/// A test compiles 13 programs, which cover every branch of this module.
 pub(crate) fn program(setup: &Setup, with_redis: bool) -> String {
     format!(
         r#"// Cargo.toml:
@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {{
     )
 }
 
-/// The beginning of the builder, and before it its limiter if that has a setting of its own.
+/// Returns the start of the builder, preceded by a limiter if that has settings.
 fn limits(setup: &Setup, with_redis: bool) -> String {
     let store = match with_redis {
         true => r#"RedisStore::new("redis://127.0.0.1/")?"#,
@@ -80,7 +80,7 @@ fn limits(setup: &Setup, with_redis: bool) -> String {
     format!("{comment}    let limiter ={limiter}\n    let limits = RateLimitLayerBuilder::from(limiter)")
 }
 
-/// As many names in each line as there is room for. rustfmt counts the space behind the last one.
+/// Fills lines with names. rustfmt counts the space after the last one.
 fn filled(names: &[&str]) -> String {
     const INDENT: usize = 4;
 
@@ -109,7 +109,7 @@ fn standard_names(setup: &Setup) -> &'static str {
     }
 }
 
-/// In the order in which rustfmt wants them.
+/// In the order of rustfmt.
 fn crate_names(setup: &Setup, with_redis: bool) -> Vec<&'static str> {
     let code = setup.dialect.code;
     let has_algorithms = setup
@@ -140,7 +140,7 @@ fn is_default_dialect(setup: &Setup) -> bool {
     setup.dialect.name == "draft-11"
 }
 
-/// The calls of the builder between the key and `build`, each on lines of its own.
+/// Returns the builder calls between the key and `build`, each on separate lines.
 fn settings(setup: &Setup, with_redis: bool) -> String {
     let mut lines: String = setup.policies.iter().map(policy).collect();
     if setup.cost != 1 {
@@ -167,7 +167,7 @@ fn policy(policy: &QuotaPolicy) -> String {
         calls.push(format!(".with_burst_capacity({})", grouped(burst)));
     }
     let line = calls.concat();
-    // rustfmt gives two calls after another one a line each if they have more than 60 characters. These have.
+    // rustfmt breaks chains of more than 60 characters, which these exceed with a third call.
     let fits = |around: &str| calls.len() < 3 && around.len() + line.len() <= LINE_WIDTH;
     if fits("        .policy()") {
         return format!("        .policy({line})\n");
@@ -211,7 +211,7 @@ fn algorithm(algorithm: Algorithm) -> String {
     }
 }
 
-/// A number as one writes it in Rust: `86_400`.
+/// Formats a number like `86_400`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

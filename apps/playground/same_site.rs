@@ -1,4 +1,4 @@
-//! Only the page itself, and programs of this machine, may use the playground: no other site that the browser shows.
+//! Allows requests from the page and from local programs, but not from other sites in the browser.
 
 use std::net::SocketAddr;
 
@@ -11,12 +11,12 @@ use http::{HeaderMap, HeaderName, StatusCode, header};
 
 use super::shared;
 
-/// Rejects requests for another host, which a name of DNS that points here would bring, and requests of other sites.
+/// Rejects cross-site requests, and requests for other hosts, which DNS rebinding would cause.
 pub(crate) async fn same_site(State(address): State<SocketAddr>, request: Request, next: Next) -> Response {
     if let Err(reason) = check(request.headers(), address) {
         return (StatusCode::FORBIDDEN, format!("{reason}\n")).into_response();
     }
-    // The response of the limited route is shown as it comes, without what the page needs.
+    // The page displays the raw response of the limited route, so no fields are added.
     let is_limited = request.uri().path() == "/try";
     let mut response = next.run(request).await;
     if !is_limited {
@@ -37,7 +37,7 @@ fn check(headers: &HeaderMap, address: SocketAddr) -> Result<(), &'static str> {
     if field(header::ORIGIN).is_some_and(|origin| !origin.eq_ignore_ascii_case(&format!("http://{host}"))) {
         return Err("This server answers its own page only, not other origins.");
     }
-    // A browser sends it with every request, one for a picture, too.
+    // Browsers send this field with every request, including those for images.
     match field(HeaderName::from_static("sec-fetch-site")) {
         None | Some("same-origin" | "none") => Ok(()),
         Some(_) => Err("This server answers its own page only, not other sites."),

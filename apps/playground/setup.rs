@@ -1,18 +1,18 @@
-//! The set-up of the visitor: policies, cost, failure mode and dialect. Read from JSON and written as JSON.
+//! The configuration of the page, as JSON: policies, cost, failure mode and dialect.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tower_quota::{Algorithm, FailureMode, LegacyReset, QuotaPolicy, ResponseFields};
 
-/// The page has room for three.
+/// The page has space for three.
 const MAX_POLICIES: usize = 3;
-/// A request that waits holds a connection.
+/// Each waiting request holds a connection.
 const MAX_WAITING: u64 = 1_000;
-/// The longest name that the page can show.
+/// The longest name that fits into the page.
 const MAX_NAME: usize = 24;
 
-/// The names of the algorithms in JSON. A queue gets its length from the policy.
+/// The JSON names of the algorithms. The length of a queue comes from the policy.
 pub(crate) const ALGORITHMS: [(&str, Algorithm); 7] = [
     ("token-bucket", Algorithm::TokenBucket),
     ("strict-token-bucket", Algorithm::StrictTokenBucket),
@@ -23,7 +23,7 @@ pub(crate) const ALGORITHMS: [(&str, Algorithm); 7] = [
     ("leaky-bucket-queue", Algorithm::LeakyBucketQueue { max_waiting: 5 }),
 ];
 
-/// A choice of response fields: as a value, and as the code that makes it.
+/// A choice of response fields: the value, and the code that creates it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dialect {
     pub(crate) name: &'static str,
@@ -69,7 +69,7 @@ pub(crate) const DIALECTS: [Dialect; 7] = [
     },
 ];
 
-/// The answer of the layer when its store gives no decision.
+/// The failure mode of the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outage {
     Closed,
@@ -117,7 +117,7 @@ impl Default for Setup {
 impl Setup {
     /// # Errors
     ///
-    /// If something is missing, of another type or unknown. `build()` of the layer finds the other mistakes.
+    /// Returns an error for missing or unknown values and wrong types. `build()` of the layer validates the rest.
     pub(crate) fn from_json(value: &Value) -> Result<Self, String> {
         let policies = value["policies"].as_array().ok_or("policies: a list is needed")?;
         if !(1..=MAX_POLICIES).contains(&policies.len()) {
@@ -146,13 +146,13 @@ impl Setup {
         })
     }
 
-    /// A queue of the length that a policy of the visitor has, if one has; else the algorithm as it is.
+    /// Replaces a leaky-bucket queue by that of a configured policy, if there is one.
     pub(crate) fn same_or(&self, algorithm: Algorithm) -> Algorithm {
         let mut own = self.policies.iter().map(QuotaPolicy::algorithm);
         own.find(|own| name_of(*own) == name_of(algorithm)).unwrap_or(algorithm)
     }
 
-    /// The same policies under another algorithm. Only token buckets have a burst capacity.
+    /// Returns the policies with another algorithm. Only token buckets have a burst capacity.
     pub(crate) fn policies_under(&self, algorithm: Algorithm) -> impl Iterator<Item = QuotaPolicy> {
         let has_bursts = matches!(algorithm, Algorithm::TokenBucket | Algorithm::StrictTokenBucket);
         self.policies.iter().map(move |policy| {
@@ -167,7 +167,7 @@ impl Setup {
     }
 }
 
-/// The burst capacity of a token bucket, if it is not the usual one.
+/// Returns the burst capacity of a token bucket, unless it is the default.
 pub(crate) fn own_burst(policy: &QuotaPolicy) -> Option<u64> {
     let usual = match policy.algorithm() {
         Algorithm::TokenBucket => policy.quota(),
@@ -177,7 +177,6 @@ pub(crate) fn own_burst(policy: &QuotaPolicy) -> Option<u64> {
     Some(policy.burst_capacity()).filter(|burst| *burst != usual)
 }
 
-/// The name of an algorithm in JSON.
 pub(crate) fn name_of(algorithm: Algorithm) -> &'static str {
     let same = |known: &Algorithm| std::mem::discriminant(known) == std::mem::discriminant(&algorithm);
     let found = ALGORITHMS.iter().find(|(_, known)| same(known));

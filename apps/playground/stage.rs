@@ -1,4 +1,4 @@
-//! The layers of a set-up: the one that limits, and seven that see the same requests under each algorithm.
+//! The layers of a configuration: one that enforces it, and seven that apply each algorithm to the same requests.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -22,10 +22,10 @@ use super::{
 const SCOPE: &str = "playground";
 const KEY: &str = "x-user-id";
 
-/// A page that cannot be told for so long shows a gap.
+/// If the store takes longer, the page shows a gap.
 const PEEK: Duration = Duration::from_millis(50);
 
-/// The stores. They outlive set-ups, so that what was used stays used.
+/// The stores outlive configurations, so that used units remain used.
 #[derive(Clone, Debug)]
 pub(crate) struct Stores {
     pub(crate) main: RemovableStore,
@@ -36,7 +36,7 @@ pub(crate) struct Stores {
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) setup: Setup,
-    /// The service behind the layer that limits.
+    /// The service with the enforcing layer.
     pub(crate) limited: Router,
     layer: RateLimitLayer,
     policies: PolicySet,
@@ -47,7 +47,8 @@ pub(crate) struct Stage {
 impl Stage {
     /// # Errors
     ///
-    /// If `build()` finds a mistake. An algorithm that cannot have these policies is shown with its error, beside the others.
+    /// Returns an error if the configuration is invalid. An algorithm that does not support these policies is shown
+    /// with its error.
     pub(crate) fn new(setup: Setup, stores: Stores) -> Result<Self, ConfigError> {
         let limiter = Limiter::builder(stores.main.clone());
         let limiter = match setup.outage {
@@ -77,13 +78,13 @@ impl Stage {
         })
     }
 
-    /// The mistakes of the seven, by their place.
+    /// The errors of the seven layers, by index.
     pub(crate) fn mistakes(&self) -> Vec<Option<&str>> {
         let errors = self.compared.iter();
         errors.map(|layer| layer.as_ref().err().map(String::as_str)).collect()
     }
 
-    /// Shows a request to each of the seven.
+    /// Sends a request through each of the seven layers.
     pub(crate) fn compare(&self, caller: &str, tallies: &Arc<[Tally; ALGORITHMS.len()]>) {
         for (index, layer) in self.compared.iter().enumerate() {
             let (Ok(layer), Ok(request)) = (layer, Request::get("/").header(KEY, caller).body(())) else {
@@ -100,7 +101,7 @@ impl Stage {
         }
     }
 
-    /// Returns the units that each caller has left of each policy, or `null` while no store knows them.
+    /// Returns the remaining units of each caller and policy, or `null` while the store is unavailable.
     pub(crate) async fn left(&self) -> Value {
         let left = join_all(CALLERS.map(async |caller| {
             let known = timeout(PEEK, self.peek(caller)).await.ok().flatten();
@@ -123,7 +124,7 @@ impl Stage {
         }
     }
 
-    /// Gives every caller its whole quota back, in all stores.
+    /// Resets every caller in all stores.
     pub(crate) async fn refill(&self) {
         let plan = |scope, policies: &PolicySet, caller| {
             let partition = Scope::new(scope).partition(&PartitionKey::new(KEY, caller));
@@ -131,7 +132,7 @@ impl Stage {
         };
         for caller in CALLERS {
             let key = PartitionKey::new(KEY, caller);
-            // A store that is unavailable keeps what it has.
+            // An unavailable store is not reset.
             let _ = self.layer.limiter().caller(&key).reset().await;
             let _ = self.stores.fallback.reset(plan(SCOPE, &self.policies, caller)).await;
             for layer in self.compared.iter().flatten() {

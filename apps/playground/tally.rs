@@ -1,4 +1,4 @@
-//! Counts of requests by what became of them, since the page was told last.
+//! Counts of requests by outcome, since the last message to the page.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,15 +12,15 @@ pub(crate) const CALLERS: [&str; 4] = ["alice", "bob", "carol", "dave"];
 pub(crate) struct Tally {
     passed: AtomicU64,
     rejected: AtomicU64,
-    /// Passed although no store has counted them.
+    /// Admitted uncounted, without a decision of the store.
     uncounted: AtomicU64,
-    /// Rejected because no store has decided.
+    /// Rejected without a decision of the store.
     failed: AtomicU64,
-    /// Not decided yet, or decided and waiting for their turn.
+    /// Undecided so far, or queued.
     waiting: AtomicU64,
 }
 
-/// A request under way. It counts as waiting until it is dropped.
+/// A request in progress, which counts as waiting until it is dropped.
 #[derive(Debug)]
 #[must_use = "it counts as waiting until it is dropped"]
 pub(crate) struct UnderWay<'a>(&'a Tally);
@@ -31,7 +31,7 @@ impl Tally {
         UnderWay(self)
     }
 
-    /// The counts since the last call, and how many are waiting now.
+    /// Returns the counts since the last call, and the number of waiting requests.
     pub(crate) fn take(&self) -> Value {
         json!({
             "passed": self.passed.swap(0, Relaxed),
