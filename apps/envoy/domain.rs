@@ -1,5 +1,3 @@
-//! The rules of a domain.
-
 use std::error::Error;
 
 use envoy_types::pb::envoy::{
@@ -14,9 +12,9 @@ use tower_quota::{
 
 pub(crate) struct Domain {
     pub(crate) limiter: Limiter,
-    /// The scope of the limiter, so that [`Limiter::caller`] finds the partition of a descriptor.
+    /// The scope of the limiter, so that [`Limiter::caller`] uses the same partition for a descriptor.
     scope: Scope,
-    /// `None` is unlimited.
+    /// Tiers with `None` are unlimited.
     tiers: Vec<(String, Option<PolicySet>)>,
 }
 

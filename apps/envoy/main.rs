@@ -1,10 +1,11 @@
-//! A global rate limit service for Envoy: `envoy.service.ratelimit.v3.RateLimitService`, with limits in memory or in Redis.
+//! A global rate limit service for Envoy: `envoy.service.ratelimit.v3.RateLimitService`, with limits in memory or in
+//! Redis.
 //!
 //! ```sh
 //! cargo run -p tower-quota-apps --features envoy --bin envoy -- --rules apps/envoy/rules.json --store redis://127.0.0.1/
 //! ```
 //!
-//! `README.md` has the configuration of Envoy and describes the rules file.
+//! `README.md` describes the configuration of Envoy and the rules file.
 
 mod domain;
 mod service;
@@ -31,7 +32,7 @@ const USAGE: &str = "Usage: envoy --rules FILE [OPTIONS]
   --closed           reject requests that the store does not decide; by default,
                      they are admitted uncounted";
 
-/// The time that calls in progress and settlements have after SIGTERM.
+/// The maximum time for calls in progress and settlements after SIGTERM.
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
 type Domains = BTreeMap<String, Domain>;
@@ -101,7 +102,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     // Ends the streams of clients that watch a service: open streams delay the shutdown.
     health.clear_service_status(SERVICE_NAME).await;
     health.clear_service_status("").await;
-    // A client that does not answer keeps its connection.
+    // An unresponsive client keeps its connection open.
     drop(timeout(SHUTDOWN, server).await);
     try_join_all(limiters.iter().map(|limiter| limiter.flush(SHUTDOWN))).await?;
     Ok(())

@@ -1,5 +1,3 @@
-//! The service: decisions within the caller's time, and their form in the protocol.
-
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use envoy_types::pb::{
@@ -17,7 +15,7 @@ use tower_quota::{Allowance, Decision, FailureMode, Outcome, PartitionId, QuotaP
 
 use super::domain::Domain;
 
-/// The longest deadline of a limiter.
+/// The maximum deadline of a limiter.
 const LONGEST: Duration = Duration::from_secs(60);
 
 pub(crate) struct RateLimits {
@@ -38,7 +36,7 @@ impl RateLimitService for RateLimits {
         if let Some(plan) = plan
             && let Ok(held) = timeout_at(deadline, domain.limiter.hold_plan(plan)).await
         {
-            // The charge stands when the permit is dropped.
+            // Dropping the permit does not refund the charge.
             let made = held.map_or_else(|rejected| rejected, |permit| permit.decision().clone());
             is_admitted = made.outcome().is_admitted();
             decision = Some(made);
@@ -56,7 +54,7 @@ impl RateLimitService for RateLimits {
 
 /// Sets the deadline of a call: three quarters of the client's timeout, because the rest is for the network.
 ///
-/// It starts with the headers, as the timer of tonic does, and not when the message has been read.
+/// The deadline starts with the headers, like the timer of tonic, and not after the message has been read.
 pub(crate) fn set_deadline(mut request: Request<()>) -> Result<Request<()>, Status> {
     let time = timeout_of(request.metadata()).unwrap_or(Duration::MAX);
     let deadline = Instant::now() + (time / 4 * 3).min(LONGEST);

@@ -1,15 +1,15 @@
-//! The common parts of the pages of `platform` and `playground`: files, and the fields that keep a browser to them.
+//! Files and security headers shared by the pages of `platform` and `playground`.
 
 use axum::response::IntoResponse;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Colours, forms and tables.
+/// Colors, forms and tables.
 pub(crate) const BASE_CSS: &str = include_str!("base.css");
 
-/// A canvas in the pixels of the screen, its axes, and one redraw a frame.
+/// A high-resolution canvas, its axes, and one redraw per frame.
 pub(crate) const CANVAS_JS: &str = include_str!("canvas.js");
 
-/// Scripts, styles and connections of this server only, no script in the page itself, and no frame around it.
+/// Allows only scripts, styles and connections of this server. Forbids inline scripts and framing.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
@@ -21,7 +21,6 @@ const FIELDS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Adds the fields to a response.
 pub(crate) fn protect(fields: &mut HeaderMap) {
     for (name, value) in FIELDS {
         fields.insert(name, HeaderValue::from_static(value));

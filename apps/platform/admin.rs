@@ -1,4 +1,4 @@
-//! The routes of administrators. Where the rules are those of a fleet, `fleet` has the routes that change them.
+//! The admin routes. If the instance follows a fleet, the routes that change rules are in `fleet`.
 
 use std::{fmt::Display, time::Duration};
 
@@ -43,12 +43,12 @@ pub(crate) struct Admin {
     pub(crate) numbers: Numbers,
 }
 
-/// The place at which rules, switch and blocks are changed.
+/// The owner of rules, switch and blocks.
 #[derive(Clone)]
 pub(crate) enum RulesOf {
     /// All instances follow a rule set in Redis.
     Fleet(Fleet),
-    /// They are those of this process.
+    /// Rules, switch and blocks belong to this process.
     Instance(RuleBook),
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn router<S>(admin: Admin) -> Result<Router<S>, ConfigError> {
     Ok(router)
 }
 
-/// The changes of rules that are those of this process: an operator tells each instance.
+/// The routes that change only this instance.
 fn of_instance(book: RuleBook) -> Router<Admin> {
     Router::new()
         .route("/rules", get(rules).post(replace_rules))
@@ -84,16 +84,14 @@ fn of_instance(book: RuleBook) -> Router<Admin> {
         .route("/block", post(blocks::block).delete(blocks::unblock))
 }
 
-/// The unit of wrong tokens.
 const GUESSES: &str = "guesses";
 
-/// Ten wrong tokens an hour from one address. Each token is a guess until `authorize` has compared it, so guesses that
-/// come at the same time are counted, too.
+/// Allows ten wrong tokens per hour and address. Every token is charged before `authorize` compares it, so that
+/// concurrent guesses are counted, too.
 ///
-/// After ten, this address is rejected whichever token it sends: if the right one passed, guesses could go on, and the
-/// answer would tell the guesser which one it is. Other addresses are not concerned, nor are other clients of the same
-/// proxy if `TRUSTED_PROXIES` names it. Each instance counts for itself, in memory: administrators are needed most when
-/// Redis is down.
+/// After ten, requests from the address are rejected even with the right token, because accepting it would confirm a
+/// guess. Other addresses are not affected, nor are other clients of the same proxy if `TRUSTED_PROXIES` contains it.
+/// Each instance counts in memory, because administrators are needed most when Redis is down.
 fn wrong_tokens(client_ip: ClientIp) -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder(MemoryStore::new())
         .scope("platform-admin")
@@ -103,15 +101,15 @@ fn wrong_tokens(client_ip: ClientIp) -> Result<RateLimitLayer, ConfigError> {
         .build()
 }
 
-/// A client without the token is not told which routes there are.
+/// Returns 404 for all routes to clients without the token.
 ///
-/// The routes also need a long random token (`openssl rand -hex 32`), TLS, and a network that only
-/// administrators reach.
+/// In production, use a long random token (`openssl rand -hex 32`), TLS, and a network for administrators.
 async fn authorize(State(admin): State<Admin>, guess: WeakPermit, request: Request, next: Next) -> Response {
     if !admin.trusts(&request) {
         return StatusCode::NOT_FOUND.into_response();
     }
-    // Before the route runs: while Redis is slow, many requests of one administrator wait at the same time.
+    // Refunded before the route runs, because many requests of an administrator can wait concurrently while Redis is
+    // slow.
     if let Some(guess) = guess.upgrade() {
         guess.finish(GUESSES, 0);
     }
@@ -119,7 +117,7 @@ async fn authorize(State(admin): State<Admin>, guess: WeakPermit, request: Reque
 }
 
 impl Admin {
-    /// In a time that says nothing about the token but its length.
+    /// The comparison time reveals only the length of the token.
     fn trusts(&self, request: &Request) -> bool {
         let told = request.headers().get(header::AUTHORIZATION);
         self.token.as_ref().zip(told).is_some_and(|(token, told)| {
@@ -133,7 +131,7 @@ async fn rules(State(book): State<RuleBook>) -> impl IntoResponse {
     json(book.json())
 }
 
-/// The rules that are being tried. The answer is 204 when there are none: a trial may end while a page asks.
+/// Returns the rules in rollout, or 204 without a rollout, which can end at any time.
 async fn tried_rules(State(book): State<RuleBook>) -> Response {
     match book.tried() {
         Some(tried) => json(tried).into_response(),
@@ -145,7 +143,7 @@ pub(crate) fn json(text: String) -> ([(HeaderName, &'static str); 1], String) {
     ([(header::CONTENT_TYPE, "application/json")], text)
 }
 
-/// They hold until the file changes, or this process ends.
+/// The new rules apply until the file changes or this process ends.
 async fn replace_rules(State(book): State<RuleBook>, fields: HeaderMap, json: String) -> Result<StatusCode, Failure> {
     let replaced = book.replace(json, Origin::Administrator, seen(&fields)?);
     replaced.map_err(unchanged)?;
@@ -153,7 +151,8 @@ async fn replace_rules(State(book): State<RuleBook>, fields: HeaderMap, json: St
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Tries the rules of the body on so many percent of the callers. Without a body, those that are being tried.
+/// Applies the rules in the body to `percent` percent of the callers. Without a body, changes the percentage of the
+/// current rollout.
 async fn roll_out(
     State(book): State<RuleBook>,
     Path(percent): Path<u8>,
@@ -179,7 +178,7 @@ async fn end_roll_out(State(book): State<RuleBook>, fields: HeaderMap) -> Result
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The number of the rules in `if-match: "3"`, so that of two administrators the second one notices the change of the first.
+/// Parses the version in `if-match: "3"`, which detects concurrent changes by two administrators.
 fn seen(fields: &HeaderMap) -> Result<Option<u64>, Failure> {
     let Some(field) = fields.get(header::IF_MATCH) else {
         return Ok(None);
@@ -207,7 +206,7 @@ async fn switch(State(book): State<RuleBook>, Path(position): Path<String>) -> S
     StatusCode::NO_CONTENT
 }
 
-/// The store's answer to a question of an administrator: nothing else keeps a deadline here.
+/// Awaits the store with a deadline, which admin calls would otherwise lack.
 pub(crate) async fn answer<T>(answer: impl Future<Output = Result<T, LimiterError>>) -> Result<T, Failure> {
     let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
     answer.map_err(unavailable)?.map_err(|error| match error {

@@ -1,4 +1,4 @@
-//! Clients that administrators have blocked, some of them for a time.
+//! Blocks of clients by administrators, with optional expiry.
 
 use std::{
     net::IpAddr,
@@ -40,14 +40,14 @@ impl Client {
         }
     }
 
-    /// A network can be written in several ways.
+    /// A network can have several notations.
     fn is(&self, other: &Self) -> bool {
         let mut one = AccessRules::new();
         self.block(&mut one).is_ok() && other.unblock(&mut one).is_ok_and(|was_there| was_there)
     }
 }
 
-/// The access list of the layer, and when its rules end: a list has no end by itself.
+/// The access list of the layer with expiry times, which an access list does not support.
 #[derive(Clone)]
 pub(crate) struct Blocks {
     access: AccessList,
@@ -56,7 +56,7 @@ pub(crate) struct Blocks {
 
 struct Blocked {
     client: Client,
-    /// `None` for one that lasts until an administrator ends it.
+    /// `None` for blocks that an administrator must end.
     until: Option<Instant>,
 }
 
@@ -66,7 +66,7 @@ impl Blocks {
         Self { access, blocked }
     }
 
-    /// Blocks a client, in place of an earlier block of the same one.
+    /// Replaces an earlier block of the same client.
     pub(crate) fn add(&self, client: Client, time: Option<Duration>) -> Result<(), ConfigError> {
         let mut blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
         self.access.update(|rules| client.block(rules))?;
@@ -84,7 +84,7 @@ impl Blocks {
         Ok(was_blocked)
     }
 
-    /// Ends what is over, once a second.
+    /// Removes expired blocks once per second.
     pub(crate) async fn watch(self) {
         let mut interval = interval(Duration::from_secs(1));
         loop {
@@ -110,12 +110,12 @@ impl Blocks {
         }
     }
 
-    /// Returns `true` if this instance blocks a caller with this address and this key.
+    /// Returns `true` if this instance blocks the address or the key.
     pub(crate) fn is_blocked(&self, address: Option<IpAddr>, key: &PartitionKey) -> bool {
         is_blocked(&self.access.rules(), address, key)
     }
 
-    /// Returns `true` if the fleet blocks a caller with this address and this key.
+    /// Returns `true` if the fleet blocks the address or the key.
     pub(crate) fn is_blocked_by_fleet(&self, address: Option<IpAddr>, key: &PartitionKey) -> bool {
         is_blocked(&self.access.overlay_rules(), address, key)
     }
@@ -135,7 +135,7 @@ fn is_blocked(rules: &AccessRules, address: Option<IpAddr>, key: &PartitionKey) 
     rules.access(address, Some(key)) == Access::Block
 }
 
-/// `{"user": "mallory", "seconds": 3600}`; without `seconds`, until an administrator ends it.
+/// `{"user": "mallory", "seconds": 3600}`. Without `seconds`, the block does not expire.
 #[derive(Deserialize)]
 pub(crate) struct Block {
     #[serde(flatten)]
@@ -143,11 +143,11 @@ pub(crate) struct Block {
     seconds: Option<u64>,
 }
 
-/// The longest block that ends by itself: a year.
+/// The longest expiry: a year.
 const MAX_SECONDS: u64 = 31_536_000;
 
 impl Block {
-    /// The time after which it ends, if it does.
+    /// Returns the time after which the block expires, if it does.
     pub(crate) fn time(&self) -> Result<Option<Duration>, Failure> {
         let is_outside = |seconds| !(1..=MAX_SECONDS).contains(&seconds);
         if self.seconds.is_some_and(is_outside) {

@@ -1,4 +1,4 @@
-//! One caller: what is left for it, and what an administrator does about it.
+//! Admin routes for a single caller.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -20,7 +20,7 @@ use super::{
     users::{self, User},
 };
 
-/// A caller, in a query `?user=alice`, or `?address=203.0.113.7` for the requests of this address that name no user.
+/// The query `?user=alice`, or `?address=203.0.113.7` for anonymous requests of this address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", try_from = "Asked")]
 pub(crate) enum Caller {
@@ -47,7 +47,7 @@ impl TryFrom<Asked> for Caller {
 }
 
 impl Caller {
-    /// The key that the layer has for it.
+    /// The partition key in the layer.
     fn key(&self, client_ip: &ClientIp) -> PartitionKey {
         match self {
             Self::Address(address) => client_ip.key_of(*address),
@@ -55,7 +55,7 @@ impl Caller {
         }
     }
 
-    /// A caller without a name has no plan.
+    /// Anonymous callers have no plan.
     async fn tier(&self) -> Result<Option<&'static str>, Failure> {
         match self {
             Self::Address(_) => Ok(None),
@@ -63,7 +63,7 @@ impl Caller {
         }
     }
 
-    /// The caller by all keys of the layer that lead to it.
+    /// Identifies the caller by all its keys in the layer.
     fn of(&self, admin: &Admin) -> tower_quota::Caller {
         let key = self.key(&admin.client_ip);
         let caller = admin.limits.caller(&key);
@@ -74,7 +74,7 @@ impl Caller {
     }
 }
 
-/// Returns the individual quotas of a user. Addresses have none.
+/// Returns the individual quotas of a user. Anonymous callers have none.
 async fn quotas(caller: &Caller, admin: &Admin) -> Result<CallerQuotas, Failure> {
     match caller {
         Caller::Address(_) => Ok(CallerQuotas::new()),
@@ -85,7 +85,7 @@ async fn quotas(caller: &Caller, admin: &Admin) -> Result<CallerQuotas, Failure>
     }
 }
 
-/// Returns the units that a caller has left, without a charge.
+/// Returns the remaining units of a caller without charging it.
 pub(crate) async fn look_up(State(admin): State<Admin>, Query(caller): Query<Caller>) -> Result<Json<Value>, Failure> {
     let (tier, key) = (caller.tier().await?, caller.key(&admin.client_ip));
     let quotas = quotas(&caller, &admin).await?;
@@ -128,7 +128,7 @@ fn policies(decision: Option<&Decision>) -> Vec<Value> {
     shown.collect()
 }
 
-/// Gives a caller a full quota, and has their tier looked up anew: they may have just paid.
+/// Resets a caller's quota and invalidates its cached tier, because the user may just have upgraded.
 pub(crate) async fn reset(State(admin): State<Admin>, Query(caller): Query<Caller>) -> Result<StatusCode, Failure> {
     if let Caller::User(name) = &caller {
         admin.tiers.forget(&User(name.clone()));
@@ -147,7 +147,7 @@ pub(crate) struct MoreUnits {
     seconds: u64,
 }
 
-/// Gives a user more in each window of a policy for some time, on all instances, and once for each id.
+/// Temporarily increases a user's quota of a policy, on all instances, and once per ID.
 pub(crate) async fn top_up(
     State(admin): State<Admin>,
     Query(caller): Query<Caller>,
@@ -167,14 +167,14 @@ pub(crate) async fn top_up(
     Ok(Json(json!({ "given": given })))
 }
 
-/// `{"units": 5, "id": "ticket 4711"}`: with the same id, a request that is sent again gives nothing more back.
+/// `{"units": 5, "id": "ticket 4711"}`. Repeated requests with the same ID are ignored.
 #[derive(Deserialize)]
 pub(crate) struct GiveBack {
     units: u64,
     id: String,
 }
 
-/// Gives units of all windows that run now back to a caller.
+/// Refunds units in all current windows of a caller.
 pub(crate) async fn give_back(
     State(admin): State<Admin>,
     Query(caller): Query<Caller>,

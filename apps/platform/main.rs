@@ -1,11 +1,11 @@
-//! A service as a team would run it: limits in Redis, tiers from a file that may change, an administrator's routes, and
-//! a page for Prometheus.
+//! A complete deployment: limits in Redis, tiers from a file that can change at run time, admin routes, and a
+//! Prometheus endpoint.
 //!
 //! ```sh
 //! ADMIN_TOKEN=secret cargo run -p tower-quota-apps --features metrics --bin platform
 //! ```
 //!
-//! Names that begin with `premium-` and `admin-` are those of other tiers:
+//! Users whose names start with `premium-` or `admin-` have other tiers:
 //!
 //! ```sh
 //! curl -i -H 'x-user-id: alice' http://127.0.0.1:3000/
@@ -15,18 +15,20 @@
 //! curl -H 'authorization: Bearer secret' 'http://127.0.0.1:3000/admin/caller?user=alice'
 //! ```
 //!
-//! Operators have a page, which asks for the same token: <http://127.0.0.1:3000/operators/>.
+//! The operators' page requires the same token: <http://127.0.0.1:3000/operators/>.
 //!
-//! An address that sends ten wrong tokens in an hour is rejected with 429. Behind proxies, `TRUSTED_PROXIES` has
-//! their networks, such as `10.0.0.0/8,127.0.0.1`, and `FORWARDING_FIELD` the field that they write: `X-Forwarded-For` (the
-//! default), `Forwarded`, or one with a single address, such as `X-Real-IP`. Without proxies no field is believed.
+//! After ten wrong tokens per hour, the requests of an address are rejected with 429. Behind proxies, set
+//! `TRUSTED_PROXIES` to their networks, such as `10.0.0.0/8,127.0.0.1`, and `FORWARDING_FIELD` to the field that they
+//! send: `X-Forwarded-For` (the default), `Forwarded`, or a field with a single address, such as `X-Real-IP`. By
+//! default, no field is trusted.
 //!
-//! Change `apps/platform/rules.json` meanwhile, or stop Redis. `admin.rs` has the other routes of administrators.
+//! You can edit `apps/platform/rules.json` or stop Redis while the service runs. The other admin routes are in
+//! `admin.rs`.
 //!
-//! Redis is at `REDIS_URL`, by default at `redis://127.0.0.1/`. `RULES` is the path of the file of rules. With `RULES_SET`,
-//! all instances follow the rule set of this name in Redis, and the page of any of them changes the rules of all: those of
-//! the file hold until the first version of the rule set is read. Without it, rules are those of this process. Without
-//! `ADMIN_TOKEN` there are no administrators. `PORT` sets the port; 0 takes a free one.
+//! `REDIS_URL` is the URL of Redis (by default `redis://127.0.0.1/`), and `RULES` the path of the rules file. With
+//! `RULES_SET`, all instances follow the rule set of this name in Redis, and the page of any instance changes the rules
+//! of all. The file applies until the first version of the rule set is read. Without `RULES_SET`, the rules belong to
+//! this process. Without `ADMIN_TOKEN`, there are no admin routes. `PORT` sets the port; 0 selects a free one.
 
 mod admin;
 pub(crate) mod blocks;
@@ -65,26 +67,24 @@ use self::{
     users::User,
 };
 
-/// The scope of the limits.
 const SCOPE: &str = "platform";
 
 pub(crate) struct Settings {
     pub(crate) redis_url: String,
-    /// The rule set in Redis that all instances follow. `None` if the rules are those of this process.
+    /// The rule set in Redis that all instances follow. `None` if the rules belong to this process.
     pub(crate) rule_set: Option<String>,
-    /// The rules of this process: until the first version of the fleet was read, or for good.
+    /// The rules file. With a rule set, it applies until the first version is read.
     pub(crate) rules: PathBuf,
     pub(crate) admin_token: Option<String>,
-    /// The address of a client, for all that goes by address.
     pub(crate) client_ip: ClientIp,
-    /// The longest time that a request waits for Redis. Then it passes uncounted.
+    /// Requests that wait longer for Redis pass uncounted.
     pub(crate) deadline: Duration,
-    /// The time that the first requests of a user wait for its tier before they are counted in the first one.
+    /// Requests that wait longer for the user's tier are counted in the first tier.
     pub(crate) tier_wait: Duration,
 }
 
 impl Settings {
-    /// `variable` has the environment variables.
+    /// `variable` returns the value of an environment variable.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../apps/platform/rules.json");
         Ok(Self {
@@ -102,7 +102,7 @@ impl Settings {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt::init();
-    // Before the first request: a layer asks for its counters once.
+    // Installed before the first request, because a layer registers its counters only once.
     let prometheus = metrics::prometheus()?.install_recorder()?;
     tokio::spawn(metrics::upkeep(prometheus.clone()));
 
@@ -141,7 +141,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         numbers: numbers.clone(),
     };
 
-    // The first one of these sees a request first: who is it, which tier is theirs, what is left for them?
+    // In order of execution: authentication, the record of rejections, the tier lookup, the limits.
     let layers = ServiceBuilder::new()
         .layer(middleware::map_request(users::authenticate))
         .layer(middleware::from_fn_with_state(
@@ -155,7 +155,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         .route("/health", get(|| async { "Fine.\n" }))
         .layer(layers);
 
-    // Outside of the limits. In production all of this belongs on a port that clients do not reach.
+    // Not rate-limited. In production, serve these routes on an internal port.
     if admin.token.is_some() {
         tokio::spawn(numbers.keep());
     }
@@ -165,7 +165,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         .route("/metrics", get(async move || prometheus.render())))
 }
 
-/// The plans of users, and the contracts of those who have numbers of their own, on all instances that share the Redis.
+/// The plans of users, and the contracts with individual quotas, shared by all instances with the same Redis.
 fn tiers(settings: &Settings) -> Result<(Contracts, TierLayer), Box<dyn Error>> {
     let contracts = Contracts::new(RedisStore::builder(&settings.redis_url), SCOPE)?;
     let contracts = contracts.with_author("the operators' page");
@@ -185,7 +185,7 @@ fn follow(set: &str, settings: &Settings, limits: &RateLimitLayer, access: &Acce
 }
 
 fn limits(settings: &Settings, rules: &str, access: &AccessList) -> Result<RateLimitLayer, Box<dyn Error>> {
-    let store = RedisStore::new(&*settings.redis_url)?; // Redis need not be up yet
+    let store = RedisStore::new(&*settings.redis_url)?; // Redis need not be running yet
     let limits = RateLimitLayerBuilder::from(Limiter::builder(store).deadline(settings.deadline))
         .scope(SCOPE)
         .key(key::extension::<User>().or_else(settings.client_ip.clone()))

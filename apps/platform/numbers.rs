@@ -1,4 +1,4 @@
-//! The numbers of this instance, as the page for Prometheus has them.
+//! The metrics of this instance, parsed from the Prometheus endpoint.
 
 use std::{
     collections::VecDeque,
@@ -10,12 +10,10 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval};
 
-/// The operators' page begins with the last five minutes: an operator who opens it wants to know what has happened
-/// before.
+/// Samples of the last five minutes, so that the operators' page shows what happened before it was opened.
 const KEPT: usize = 60;
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The counters of one scope, now and in the last five minutes.
 #[derive(Clone)]
 pub(crate) struct Numbers {
     scope: &'static str,
@@ -34,20 +32,20 @@ impl Numbers {
         }
     }
 
-    /// The numbers now. Their time is that of this process.
+    /// Returns the current metrics, with the time of this process.
     pub(crate) fn now(&self) -> Value {
         let mut numbers = of_scope(self.scope, &self.prometheus.render());
         numbers["milliseconds"] = json!(self.started.elapsed().as_millis() as u64);
         numbers
     }
 
-    /// The numbers of the last five minutes, oldest first.
+    /// Returns the metrics of the last five minutes, oldest first.
     pub(crate) fn kept(&self) -> Value {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().rev().cloned().collect()
     }
 
-    /// Keeps the numbers every five seconds.
+    /// Takes a sample every five seconds.
     pub(crate) async fn keep(self) {
         let mut interval = interval(PAUSE);
         loop {
@@ -60,7 +58,6 @@ impl Numbers {
     }
 }
 
-/// The labels and the value of one line.
 struct Sample<'a> {
     name: &'a str,
     labels: Vec<(&'a str, String)>,
@@ -68,7 +65,7 @@ struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// `None` for a comment, and for what is no sample.
+    /// Returns `None` for lines that are not samples.
     fn read(line: &'a str) -> Option<Self> {
         let end = line.find(['{', ' '])?;
         let (name, mut rest) = line.split_at(end);
@@ -93,7 +90,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// A label's value up to its closing quotation mark, and the text behind that.
+/// Returns a label's value up to its closing quotation mark, and the rest of the text.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let (mut value, mut chars) = (String::new(), text.char_indices());
     loop {
@@ -108,7 +105,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// The counters that the operators' page draws. They only grow; the page computes what is new.
+/// Returns the counters for the operators' page, which computes their growth.
 pub(crate) fn of_scope(scope: &str, page: &str) -> Value {
     let (mut decisions, mut shadows, mut buckets) = (Vec::new(), Vec::new(), Vec::new());
     let (mut undecided, mut cached) = (serde_json::Map::new(), 0.0);
@@ -121,7 +118,7 @@ pub(crate) fn of_scope(scope: &str, page: &str) -> Value {
             }
             "tower_quota_shadow_rejections_total" => shadows.push(json!([tier, policy, sample.value])),
             "tower_quota_store_seconds_bucket" => {
-                // JSON has no number for the last one, `+Inf`.
+                // JSON cannot represent the last bound, `+Inf`.
                 let border = sample
                     .label("le")
                     .parse()

@@ -1,9 +1,9 @@
-//! The operators' page: its files, which hold no secret and need no token.
+//! The files of the operators' page, which contain no secrets and require no token.
 //!
-//! The page asks for the token, keeps it in its memory, and sends it in the `authorization` field of each request. A browser
-//! adds that field to no request by itself, so a request that another site makes in the name of an operator (CSRF) has no
-//! token; and since no preflight is answered, another site cannot send the field at all. A cookie would need a session, a
-//! check of the origin and an end. The price: after a reload the token is typed again, or filled in by a password manager.
+//! The page keeps the token in memory and sends it in the `authorization` field of each request. Browsers do not add
+//! this field automatically, so cross-site requests (CSRF) have no token. Preflight requests fail, so other sites
+//! cannot send the field at all. A cookie would require a session with an expiry and an origin check. The drawback:
+//! after a reload, the operator or a password manager must enter the token again.
 
 use axum::{
     Router,
@@ -15,7 +15,7 @@ use axum::{
 
 use super::shared;
 
-/// Without administrators there is no page.
+/// Serves no page without administrators.
 pub(crate) fn router(has_administrators: bool) -> Router {
     if !has_administrators {
         return Router::new();

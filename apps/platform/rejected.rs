@@ -1,4 +1,4 @@
-//! The callers that are rejected most, in the last five minutes, on this instance.
+//! The most frequently rejected callers of this instance in the last five minutes.
 
 use std::{
     cmp::Reverse,
@@ -18,17 +18,16 @@ use tower_quota::{Decision, Outcome, key::ClientIp};
 
 use super::{callers::Caller, users::User};
 
-/// The number of callers of which a minute has a count. A flood of new callers takes the places of those with the
-/// smallest counts, so that the memory is bounded.
+/// The maximum number of callers counted per minute. New callers replace those with the smallest counts.
 const PLACES: usize = 200;
 
 const MINUTES: usize = 5;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The number of callers that the page shows.
+/// The number of callers in the page.
 const SHOWN: usize = 10;
 
-/// Longer names are cut.
+/// Longer names are truncated.
 const MAX_NAME: usize = 120;
 
 #[derive(Clone)]
@@ -36,13 +35,13 @@ pub(crate) struct Rejected(Arc<Mutex<Minutes>>);
 
 struct Minutes {
     start: Instant,
-    /// The number of the minute that is counted, from the start.
+    /// The number of the current minute since the start.
     number: u64,
-    /// The minute of number n is at n modulo their number.
+    /// Minute n is at index n modulo `MINUTES`.
     minutes: [HashMap<Reason, Count>; MINUTES],
 }
 
-/// A caller, and the policy that has rejected it; no policy if the caller is blocked.
+/// A caller and the policy that rejected it. No policy if the caller is blocked.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Reason {
     caller: Caller,
@@ -52,12 +51,12 @@ struct Reason {
 #[derive(Clone, Copy)]
 struct Count {
     rejections: u64,
-    /// The rejections that the caller took over with its place: so many of its own may be another caller's.
+    /// The count inherited from the replaced caller: the maximum error of this caller's count.
     inherited: u64,
     last: Instant,
 }
 
-/// Outside of the limits, but inside of the authentication: it has to know the caller and to see the decision.
+/// Runs outside the limits and inside the authentication, because it needs the caller and the decision.
 pub(crate) async fn observe(
     State((rejected, client_ip)): State<(Rejected, ClientIp)>,
     request: Request,
@@ -116,7 +115,7 @@ impl Rejected {
         minutes.begin(now).count(reason, now);
     }
 
-    /// The callers with the most rejections. The numbers are at least so many.
+    /// Returns the callers with the most rejections. The counts are lower bounds.
     pub(crate) fn most(&self) -> Value {
         let now = Instant::now();
         let mut minutes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +140,7 @@ impl Rejected {
 }
 
 impl Minutes {
-    /// The counts of this minute. Those of minutes that are over are dropped.
+    /// Returns the counts of the current minute and drops outdated ones.
     fn begin(&mut self, now: Instant) -> Minute<'_> {
         let number = now.duration_since(self.start).as_secs() / MINUTE.as_secs();
         for over in (self.number + 1..=number).rev().take(MINUTES) {
@@ -155,7 +154,7 @@ impl Minutes {
 struct Minute<'a>(&'a mut HashMap<Reason, Count>);
 
 impl Minute<'_> {
-    /// Counts by the algorithm "Space-Saving": a caller without a place takes the one with the smallest count, and that count.
+    /// The Space-Saving algorithm: a new caller replaces the one with the smallest count and inherits this count.
     fn count(self, reason: Reason, now: Instant) {
         if let Some(count) = self.0.get_mut(&reason) {
             count.rejections += 1;

@@ -1,5 +1,5 @@
-//! Rules from a file that is looked at every second, or from an administrator. They hold for this process: give each
-//! instance the same file. To change it, write another one and rename it, so that no instance reads half of it.
+//! Rules of this process, from a file that is checked every second, or from an administrator. Use the same file for all
+//! instances. To change it, write a new file and rename it, so that no instance reads a partial file.
 
 use std::{
     error::Error,
@@ -17,7 +17,7 @@ use tokio::{
 };
 use tower_quota::{Rules, RulesHandle};
 
-/// The rules of the layer, the text that they were read from, and the rules that are tried.
+/// The rules of the layer, their JSON, and the rules in rollout.
 #[derive(Clone)]
 pub(crate) struct RuleBook {
     handle: RulesHandle,
@@ -25,7 +25,7 @@ pub(crate) struct RuleBook {
 }
 
 struct Book {
-    /// The number of changes. An administrator who has seen an older one is told so.
+    /// The number of changes, which detects conflicting changes of administrators.
     number: u64,
     since: Instant,
     origin: Origin,
@@ -33,19 +33,17 @@ struct Book {
     tried: Option<String>,
 }
 
-/// The place that rules come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Administrator,
     File,
 }
 
-/// A change that was not made.
 #[derive(Debug)]
 pub(crate) enum Mistake {
-    /// Another change came first.
+    /// Another change was made first.
     Outdated,
-    /// No rules are being tried.
+    /// There is no rollout.
     NotTried,
     Rules(Box<dyn Error + Send + Sync>),
 }
@@ -61,7 +59,7 @@ impl fmt::Display for Mistake {
 }
 
 impl RuleBook {
-    /// `json` is the text that the layer was built with.
+    /// `json` must contain the rules with which the layer was built.
     fn new(handle: RulesHandle, json: String) -> Self {
         let book = Book {
             number: 1,
@@ -74,7 +72,7 @@ impl RuleBook {
         Self { handle, book }
     }
 
-    /// The same, from a file that is watched from now on.
+    /// Also watches `file` for changes.
     pub(crate) fn watching(file: RulesFile, handle: RulesHandle, json: String) -> Self {
         let book = Self::new(handle, json);
         tokio::spawn(file.watch(book.clone()));
@@ -89,12 +87,12 @@ impl RuleBook {
         self.book().json.clone()
     }
 
-    /// The rules that are being tried, if any are.
+    /// Returns the rules in rollout, if any.
     pub(crate) fn tried(&self) -> Option<String> {
         self.book().tried.clone()
     }
 
-    /// Puts these rules in the place of the old ones, or leaves those if there is a mistake in the new ones. Ends a roll-out.
+    /// Replaces the rules and ends a rollout. Changes nothing if the new rules are invalid.
     pub(crate) fn replace(&self, json: String, origin: Origin, seen: Option<u64>) -> Result<(), Mistake> {
         let mut book = self.book_as(seen)?;
         self.handle.replace(read(&json)?).map_err(rejected)?;
@@ -104,7 +102,8 @@ impl RuleBook {
         Ok(())
     }
 
-    /// Tries rules on so many percent of the callers; without a text, those that are being tried.
+    /// Rolls out rules to `percent` percent of the callers. Without `json`, changes the percentage of the current
+    /// rollout.
     pub(crate) fn roll_out(&self, percent: u8, json: Option<String>, seen: Option<u64>) -> Result<(), Mistake> {
         let mut book = self.book_as(seen)?;
         let json = json.or_else(|| book.tried.clone()).ok_or(Mistake::NotTried)?;
@@ -114,7 +113,7 @@ impl RuleBook {
         Ok(())
     }
 
-    /// Ends a roll-out: the rules that were tried hold for all callers, or for none.
+    /// Ends a rollout: the rules in rollout then apply to all callers, or to none.
     pub(crate) fn end_roll_out(&self, is_for_all: bool, seen: Option<u64>) -> Result<(), Mistake> {
         let mut book = self.book_as(seen)?;
         let tried = book.tried.clone().ok_or(Mistake::NotTried)?;
@@ -131,7 +130,7 @@ impl RuleBook {
         Ok(())
     }
 
-    /// The version of the rules. Instances with the same digest have the same rules.
+    /// Returns the version of the rules. Instances with equal digests have the same rules.
     pub(crate) fn to_json(&self) -> Value {
         let book = self.book();
         let roll_out = self.handle.rollout().map(|(percent, _)| {
@@ -156,7 +155,7 @@ impl RuleBook {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The book for a change by someone who has seen it at this number.
+    /// Fails unless `seen` is the current number.
     fn book_as(&self, seen: Option<u64>) -> Result<MutexGuard<'_, Book>, Mistake> {
         let book = self.book();
         match seen {
@@ -193,16 +192,16 @@ pub(crate) struct RulesFile {
 }
 
 impl RulesFile {
-    /// The file, and what is in it.
+    /// Opens and reads the file.
     pub(crate) async fn open(path: PathBuf) -> io::Result<(Self, String)> {
         let mut file = Self { path, modified: None };
-        // The time first: what is written between the two is read again.
+        // The modification time is read first, so that a write between the two is read again.
         file.modified = file.modified().await;
         let json = file.read().await?;
         Ok((file, json))
     }
 
-    /// Replaces the rules whenever the file has changed. A file with a mistake is reported once, and the old rules stay.
+    /// Replaces the rules whenever the file has changed. An invalid file is logged once and does not change the rules.
     pub(crate) async fn watch(mut self, rules: RuleBook) {
         let mut interval = time::interval(Duration::from_secs(1));
         loop {
@@ -220,7 +219,7 @@ impl RulesFile {
         }
     }
 
-    /// The content of the file, if it has changed since the last call.
+    /// Returns the content of the file if it has changed since the last call.
     pub(crate) async fn changed(&mut self) -> Option<io::Result<String>> {
         let modified = self.modified().await;
         if modified == self.modified {

@@ -1,4 +1,4 @@
-//! The state of this instance: what the operators' page shows, and asks for once a second.
+//! The state of this instance, which the operators' page requests once per second.
 
 use std::{env, process};
 
@@ -8,7 +8,7 @@ use tower_quota::{CircuitState, clock::Clock};
 
 use super::admin::{Admin, RulesOf};
 
-/// The name of this instance, by which operators tell it from others: at most 64 printable ASCII characters.
+/// Returns the name of this instance for operators, with at most 64 printable ASCII characters.
 pub(crate) fn instance() -> String {
     let host = env::var("HOSTNAME").unwrap_or_default();
     let host: String = host.chars().filter(char::is_ascii_graphic).take(40).collect();
@@ -33,12 +33,11 @@ pub(crate) async fn state(State(admin): State<Admin>) -> Json<Value> {
     }))
 }
 
-/// The numbers of the last five minutes.
 pub(crate) async fn history(State(admin): State<Admin>) -> Json<Value> {
     Json(admin.numbers.kept())
 }
 
-/// `null` for a Redis Cluster, whose nodes have circuits of their own.
+/// `null` for a Redis Cluster, which has a circuit per node.
 fn circuit(state: Option<CircuitState>) -> Value {
     match state {
         None => Value::Null,

@@ -1,4 +1,4 @@
-//! The callers: users with their plans, and addresses.
+//! Users, their plans, and client addresses.
 
 use std::{io, time::Duration};
 
@@ -18,8 +18,8 @@ impl ToPartitionKey for User {
     }
 }
 
-/// A stand-in for authentication: it believes whatever name it is told. Yours verifies a session or a token here, and
-/// turns away those whose token is wrong.
+/// Replaces authentication and trusts any name. In production, verify a session or a token here, and reject invalid
+/// ones.
 pub(crate) async fn authenticate(mut request: Request) -> Request {
     let name = request.headers().get("x-user-id").and_then(|name| name.to_str().ok());
     if let Some(name) = name.filter(|name| !name.is_empty()) {
@@ -29,10 +29,10 @@ pub(crate) async fn authenticate(mut request: Request) -> Request {
     request
 }
 
-/// The address of a client, for limits, blocks and wrong tokens, from the proxies in `TRUSTED_PROXIES` and the field that
-/// they write.
+/// Returns the client address for limits, blocks and wrong tokens, according to `TRUSTED_PROXIES` and
+/// `FORWARDING_FIELD`.
 ///
-/// A proxy that is not named is one client: ten wrong tokens through it lock out all administrators behind it.
+/// An untrusted proxy counts as one client: ten wrong tokens through it lock out all administrators behind it.
 pub(crate) fn client_ip(variable: impl Fn(&str) -> Option<String>) -> Result<ClientIp, String> {
     let set = |name| variable(name).filter(|value| !value.trim().is_empty());
     let proxies = set("TRUSTED_PROXIES");
@@ -49,14 +49,14 @@ pub(crate) fn client_ip(variable: impl Fn(&str) -> Option<String>) -> Result<Cli
     Ok(client_ip)
 }
 
-/// The plan of a user and its contract, of which one may be read while the other is unavailable.
+/// Returns a user's plan and contract. If the contract is unavailable, its last known quotas apply.
 pub(crate) async fn plan_of(user: User, contracts: Contracts) -> io::Result<Option<ResolvedTier>> {
     let (plan, contract) = tokio::join!(tier_of(user.clone()), contracts.quotas(&user));
     let plan = ResolvedTier::new(plan?.unwrap_or("free"));
     Ok(Some(plan.with_quotas_or_last(contract)))
 }
 
-/// A stand-in for a database that takes its time. Users without a plan are of the first tier.
+/// Replaces a slow database. Users without a plan have the first tier.
 #[allow(clippy::disallowed_methods, reason = "pretending to be slow")]
 pub(crate) async fn tier_of(User(name): User) -> io::Result<Option<&'static str>> {
     tokio::time::sleep(Duration::from_millis(20)).await;

@@ -146,7 +146,8 @@ impl Setup {
         })
     }
 
-    /// Replaces a leaky-bucket queue by that of a configured policy, if there is one.
+    /// If a configured policy has this algorithm, returns it with the settings of the policy, such as the length of a
+    /// queue.
     pub(crate) fn same_or(&self, algorithm: Algorithm) -> Algorithm {
         let mut own = self.policies.iter().map(QuotaPolicy::algorithm);
         own.find(|own| name_of(*own) == name_of(algorithm)).unwrap_or(algorithm)

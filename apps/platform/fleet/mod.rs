@@ -1,7 +1,7 @@
-//! Rules of the fleet: all instances follow one rule set in Redis, and an operator of any of them changes it for all.
+//! Rules of a fleet: all instances follow one rule set in Redis, which the operators of any instance can change.
 //!
-//! A change is proposed first, so that the operator sees its effects, and is published only if the version that the
-//! operator has seen still holds.
+//! A change is proposed first, so that the operator sees its effects. It is published only if the version that the
+//! operator saw is still current.
 
 mod order;
 mod shown;
@@ -29,22 +29,21 @@ use super::{
 
 #[derive(Clone)]
 pub(crate) struct Fleet {
-    /// The rule set in Redis.
     rules: RedisRules,
-    /// Keeps this instance at the version that is published. It ends with its last clone.
+    /// Follows the published version until the last clone is dropped.
     follower: RulesFollower,
     handle: RulesHandle,
 }
 
 impl Fleet {
-    /// Begins to follow. Until the first version is read, the layer limits by the rules that it was built with.
+    /// Until the first version is read, the layer applies the rules with which it was built.
     pub(crate) fn follow(
         set: &str,
         redis_url: &str,
         limits: &RateLimitLayer,
         access: &AccessList,
     ) -> Result<Self, FleetError> {
-        // In production, give instances and publishers users of their own: see the guide of `tower-quota-fleet`.
+        // In production, use separate Redis users for instances and publishers: see the guide of `tower-quota-fleet`.
         let rules = RedisRules::new(RedisStore::builder(redis_url), set)?;
         let follower = RulesFollower::builder(limits.limiter().rules(), rules.clone())
             .access_list(access.clone())
@@ -57,7 +56,7 @@ impl Fleet {
         })
     }
 
-    /// The state of the rules that this instance knows without a call to Redis.
+    /// Returns the known state of the rules without calling Redis.
     pub(crate) fn to_json(&self) -> Value {
         let status = self.follower.status();
         let rejected = status.rejected().map(|(version, error)| {
@@ -85,7 +84,7 @@ impl Fleet {
         RulesPublisher::new(self.rules.clone(), author)
     }
 
-    /// The version that is published, with rules that are being tried. The change is about no other version.
+    /// Returns the published version with its rollout, and restricts `order` to this version.
     async fn tried(&self, order: &mut Order) -> Result<Published, Failure> {
         let published = self.publisher("").current().await.map_err(failure)?;
         let tried = published.filter(|published| published.document().roll_out().is_some());
@@ -94,7 +93,7 @@ impl Fleet {
         Ok(tried)
     }
 
-    /// Publishes a change for all instances, or says what it would do.
+    /// Publishes a change for all instances, or returns a preview.
     async fn change(&self, change: Publication, order: Order) -> Result<Response, Failure> {
         let publisher = self.publisher(&order.author());
         let change = match order.restarts_counts() {
@@ -120,7 +119,7 @@ impl Fleet {
         Ok(Json(json!({ "number": published.version().number() })).into_response())
     }
 
-    /// Turns the switch or changes the access list of all instances. It needs no published rules.
+    /// Changes the switch or the access list of all instances. Works without published rules.
     async fn control(&self, control: Control, order: Order) -> Result<Response, Failure> {
         if let Some(warning) = control.warning().filter(|_| !order.is_confirmed()) {
             return Err(unconfirmed(&warning));
@@ -134,10 +133,10 @@ impl Fleet {
         Ok(Json(shown::controls(&controls)).into_response())
     }
 
-    /// Rejects rules that this instance cannot carry out, because then no instance should have them.
+    /// Rejects rules that this instance cannot apply, because such rules should not reach any instance.
     ///
-    /// Rules that hold for the same callers as before are not checked again: operators of an instance that rejects them can
-    /// still switch the limits off, block clients and end a trial.
+    /// Unchanged rules are not checked again, so that operators of an instance that rejects them can still disable the
+    /// limits, block clients and end a rollout.
     fn check(&self, proposal: &Proposal) -> Result<(), Failure> {
         let (held, document) = (held(proposal), proposal.document());
         let rules = Some(document.rules()).filter(|rules| held.is_none_or(|held| held.rules() != *rules));
@@ -154,7 +153,6 @@ fn held(proposal: &Proposal) -> Option<&RulesDocument> {
     proposal.base().map(Published::document)
 }
 
-/// The effects of a change, line by line.
 fn preview(proposal: &Proposal) -> Value {
     json!({
         "before": proposal.base().map(|before| before.version().to_string()),
@@ -165,7 +163,7 @@ fn preview(proposal: &Proposal) -> Value {
     })
 }
 
-/// A change that a person has to confirm by itself.
+/// The response to a change that requires explicit confirmation.
 fn unconfirmed(warning: &str) -> Failure {
     let status = StatusCode::PRECONDITION_REQUIRED;
     (status, format!("this needs another confirmation: {warning}\n"))
@@ -214,16 +212,17 @@ pub(crate) fn router(fleet: Fleet) -> Router<Admin> {
         .route("/own-switch/{position}", post(own_switch))
         .route("/block", post(block).delete(unblock))
         .with_state(fleet)
-        // Of this instance, and so without Redis, as its own switch.
+        // Applies only to this instance and does not require Redis, like `/own-switch`.
         .route("/own-block", post(blocks::block).delete(blocks::unblock))
 }
 
-/// The rules by which this instance limits.
+/// Returns the rules that this instance applies.
 async fn rules(State(fleet): State<Fleet>) -> impl IntoResponse {
     json(text(&fleet.handle.current()))
 }
 
-/// The document that this instance enforces, to be published again after Redis has lost it: `tower-quota-rules restore FILE`.
+/// Returns the document that this instance enforces. If Redis loses it, publish it with
+/// `tower-quota-rules restore FILE`.
 async fn document(State(fleet): State<Fleet>) -> Result<Response, Failure> {
     let Some(document) = fleet.follower.document() else {
         let message = "this instance has the rules of its file, and read none of the fleet\n";
@@ -232,7 +231,7 @@ async fn document(State(fleet): State<Fleet>) -> Result<Response, Failure> {
     Ok(json(document.to_json().map_err(unprocessable)?).into_response())
 }
 
-/// The rules that are being tried. The answer is 204 when there are none: a trial may end while a page asks.
+/// Returns the rules in rollout, or 204 without a rollout, which can end at any time.
 async fn tried_rules(State(fleet): State<Fleet>) -> Response {
     match fleet.handle.rollout() {
         Some((_, rules)) => json(text(&rules)).into_response(),
@@ -249,7 +248,8 @@ async fn replace_rules(State(fleet): State<Fleet>, order: Order, json: String) -
     fleet.change(Publication::rules(rules), order).await
 }
 
-/// Tries the rules of the body on so many percent of the callers. Without a body, those that are being tried.
+/// Applies the rules in the body to `percent` percent of the callers. Without a body, changes the percentage of the
+/// current rollout.
 async fn roll_out(State(fleet): State<Fleet>, Path(percent): Path<u8>, mut order: Order, json: String) -> Changed {
     if percent > 100 {
         return Err(unprocessable(format_args!("percent {percent} is outside 0..=100")));
@@ -284,7 +284,7 @@ async fn roll_back_to(State(fleet): State<Fleet>, Path(version): Path<u64>, orde
     fleet.change(Publication::roll_back_to(version), order).await
 }
 
-/// The switch of all instances.
+/// Changes the switch of all instances.
 async fn switch(State(fleet): State<Fleet>, Path(position): Path<String>, order: Order) -> Changed {
     let control = match (&*position, order.seconds()) {
         ("on", _) => Control::switch_on(),
@@ -295,7 +295,7 @@ async fn switch(State(fleet): State<Fleet>, Path(position): Path<String>, order:
     fleet.control(control, order).await
 }
 
-/// The switch of this instance. It needs no Redis, and goes before that of the fleet.
+/// Changes the switch of this instance, which overrides that of the fleet. Does not require Redis.
 async fn own_switch(State(fleet): State<Fleet>, Path(position): Path<String>) -> StatusCode {
     match &*position {
         "on" => fleet.handle.enable(),

@@ -1,4 +1,4 @@
-//! The circumstances of a change: who makes it, what they have seen, and what they accept.
+//! The parameters of a change: author, base version, and accepted effects.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::super::admin::{Failure, unprocessable};
 
-/// `?by=alice&preview=true`, and in the field `if-match` the version that the operator has seen.
+/// `?by=alice&preview=true`, and the version that the operator saw in the `if-match` field.
 #[derive(Deserialize)]
 pub(super) struct Order {
     #[serde(default)]
@@ -19,14 +19,14 @@ pub(super) struct Order {
     preview: bool,
     #[serde(default)]
     restart_counts: bool,
-    /// True if the operator has confirmed what the service asked about.
+    /// `true` if the operator has confirmed the change.
     #[serde(default)]
     confirmed: bool,
     #[serde(default)]
     because: String,
-    /// The time for which limits stay off.
+    /// The time for which limits remain disabled.
     seconds: Option<u64>,
-    /// `none` if nothing was published.
+    /// The version that the operator saw, or `none` before the first publication.
     #[serde(skip)]
     seen: Option<String>,
 }
@@ -38,14 +38,14 @@ impl<S: Send + Sync> FromRequestParts<S> for Order {
         let query = Query::<Self>::from_request_parts(parts, state).await;
         let Query(mut order) = query.map_err(unprocessable)?;
         let seen = parts.headers.get(header::IF_MATCH);
-        // A field that cannot be read is no version, so it is outdated.
+        // An unreadable field matches no version, so the change is rejected as outdated.
         order.seen = seen.map(|seen| seen.to_str().unwrap_or_default().trim_matches('"').to_owned());
         Ok(order)
     }
 }
 
 impl Order {
-    /// The author of the version. All operators have one token, so this is what they say, not what they have proved.
+    /// Returns the author of the version, which is unverified because all operators share one token.
     pub(super) fn author(&self) -> String {
         let name: String = self.by.chars().filter(|char| !char.is_control()).take(60).collect();
         match name.trim() {
@@ -74,7 +74,7 @@ impl Order {
         self.preview
     }
 
-    /// Sets the version that the change was made for, if the operator has named none.
+    /// Sets the base version, unless the operator specified one.
     pub(super) fn is_about(&mut self, version: &str) {
         self.seen.get_or_insert_with(|| version.to_owned());
     }

@@ -1,4 +1,4 @@
-//! The fleet, for the operators' page: what is published, by whom, and which instances run it.
+//! The fleet for the operators' page: published versions, their authors, and the instances that run them.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) async fn show(State(fleet): State<Fleet>) -> Result<Json<Value>, Fail
     let publisher = fleet.publisher("");
     let (published, problem) = match publisher.current().await {
         Ok(published) => (published, None),
-        // The instances go on with an older version: operators see which.
+        // The instances continue with an older version, which the page shows.
         Err(error) if error.kind() == FleetErrorKind::Unreadable => (None, Some(failure(error).1)),
         Err(error) => return Err(failure(error)),
     };
@@ -31,7 +31,7 @@ pub(super) async fn show(State(fleet): State<Fleet>) -> Result<Json<Value>, Fail
     let history = publisher.history().await.map_err(failure)?;
     let changes = publisher.changes().await.map_err(failure)?;
     let instances = fleet.rules.instances().await.map_err(super::unavailable)?;
-    // Two reports of an instance may be there for a moment, when it has just changed its version. The later one counts.
+    // An instance that has just changed its version can have two reports for a short time. The later one is used.
     let named = |report: InstanceReport| (report.instance().to_owned(), report);
     let instances: BTreeMap<_, _> = instances.into_iter().map(named).collect();
     Ok(Json(json!({
@@ -45,7 +45,7 @@ pub(super) async fn show(State(fleet): State<Fleet>) -> Result<Json<Value>, Fail
     })))
 }
 
-/// The switch and the access list that apply without rules.
+/// Returns the switch and the access list, which apply even without published rules.
 pub(super) fn controls(controls: &Controls) -> Value {
     let now = now();
     json!({
@@ -143,7 +143,7 @@ fn instance(report: &InstanceReport) -> Value {
     })
 }
 
-/// The number of instances that run each policy, by the version of its rules.
+/// Returns the number of instances that run each policy, by the version of its rules.
 fn policies(
     published: Option<&Published>,
     history: &[RulesDocument],
