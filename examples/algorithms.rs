@@ -1,11 +1,11 @@
-//! The same requests under each algorithm, and which of them pass: printed, and as a chart.
+//! Applies each algorithm to the same requests, and prints and draws the results.
 //!
 //! ```sh
 //! cargo run --example algorithms            # the chart goes to docs/algorithms.svg
 //! cargo run --example algorithms chart.svg  # or where you want it
 //! ```
 //!
-//! No server and no waiting: a memory store with a clock that is set by hand, so that each run says the same.
+//! Uses a memory store with a manual clock, so the results are deterministic.
 
 pub(crate) mod results;
 
@@ -23,7 +23,7 @@ use tower_quota::{
     clock::{Clock, Timestamp},
 };
 
-/// In milliseconds, as all times here.
+/// In milliseconds, like all times in this file.
 const WINDOW: u64 = 10_000;
 const QUOTA: u64 = 10;
 
@@ -40,7 +40,7 @@ const ALGORITHMS: [(&str, Algorithm); 7] = [
     ),
 ];
 
-/// A burst just before the border of a window and one just after it, a stream of twice the rate, a pause, a burst.
+/// Bursts just before and after a window boundary, a stream at twice the rate, a pause, and a burst.
 const PHASES: [Phase; 4] = [
     Phase::new("bursts of 10", 8_000, 10, 200),
     Phase::new("", 10_200, 10, 200),
@@ -48,7 +48,7 @@ const PHASES: [Phase; 4] = [
     Phase::new("16 after a pause", 41_000, 16, 200),
 ];
 
-/// The period that is drawn, in milliseconds.
+/// The period in the chart.
 const TIMES: std::ops::Range<u64> = 6_000..50_000;
 
 #[tokio::main(flavor = "current_thread")]
@@ -63,7 +63,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 struct Phase {
-    /// Stands above it in the chart; empty if that of the phase before is meant for both.
+    /// The heading in the chart. Empty if the heading of the previous phase covers both.
     name: &'static str,
     from: u64,
     requests: u64,
@@ -85,21 +85,20 @@ impl Phase {
     }
 }
 
-/// A request; one that was rejected never departs.
+/// A request. A rejected request has no departure.
 #[derive(Debug)]
 struct Request {
     arrival: u64,
     departure: Option<u64>,
 }
 
-/// The outcomes of the requests under one algorithm.
 #[derive(Debug)]
 pub(crate) struct Row {
     name: &'static str,
     requests: Vec<Request>,
 }
 
-/// One row for the requests as they come, and one for each algorithm.
+/// Returns one row for the incoming requests, and one for each algorithm.
 pub(crate) async fn rows() -> Result<Vec<Row>, Box<dyn Error>> {
     let arrivals = || PHASES.iter().flat_map(Phase::arrivals);
     let as_they_come = arrivals().map(|arrival| Request {
@@ -150,7 +149,7 @@ impl Row {
         self.requests.len() - self.passed()
     }
 
-    /// The most that departed in any stretch of time as long as a window.
+    /// Returns the maximum number of departures in any interval of one window.
     fn most_in_a_window(&self) -> usize {
         let in_window_from = |from| move |departure: &u64| (from..from + WINDOW).contains(departure);
         let counts = self
@@ -168,9 +167,9 @@ impl Row {
     }
 }
 
-/// A line for each row, and a table of numbers.
+/// Formats a line for each row, and a table.
 fn text(rows: &[Row]) -> Result<String, fmt::Error> {
-    /// A character of a line.
+    /// The time per character.
     const STEP: u64 = 500;
 
     let mut out = format!("{QUOTA} per {} s. A character is half a second:\n", WINDOW / 1_000);
@@ -206,20 +205,19 @@ fn text(rows: &[Row]) -> Result<String, fmt::Error> {
 // The chart.
 
 const WIDTH: usize = 860;
-/// Pixels from above: the line of the first row, and how far the next one is below it.
+/// In pixels: the vertical position of the first row, and the distance between rows.
 const FIRST_LINE: usize = 62;
 const ROW: usize = 38;
-/// Pixels from the left: where the columns of numbers end.
+/// In pixels: the right edges of the columns.
 const PASSED: f64 = 772.0;
 const MOST: f64 = 858.0;
 
-/// The colours and lines of this chart, beside the usual ones.
+/// Additional styles of this chart.
 const STYLE: &str = "\
 .passed { stroke: #2f81f7 }
 .rejected { stroke: #e5533d }
 .waiting { stroke: #2f81f7; stroke-width: .7 }";
 
-/// The chart as a picture.
 pub(crate) fn svg(rows: &[Row]) -> String {
     let bottom = FIRST_LINE + (rows.len() - 1) * ROW + 16;
     let mut chart = Chart::default();
@@ -240,7 +238,7 @@ pub(crate) fn svg(rows: &[Row]) -> String {
     chart.0.finish("algorithms-chart", (WIDTH, bottom + 56), label, STYLE)
 }
 
-/// Pixels from the left of a moment.
+/// Returns the horizontal position of a time.
 fn x(moment: u64) -> f64 {
     174.0 + (moment - TIMES.start) as f64 / 80.0
 }
@@ -257,7 +255,7 @@ impl Chart {
         self.0.text(class, x, y as f64, text);
     }
 
-    /// Headings, the seconds, and where windows begin.
+    /// Draws the headings, the time axis and the window boundaries.
     fn frame(&mut self, bottom: usize) {
         for Phase { name, from, .. } in PHASES.iter().filter(|phase| !phase.name.is_empty()) {
             self.text("note", x(*from), 22, name);
@@ -271,8 +269,8 @@ impl Chart {
         self.path("line", &format!("M{} {bottom}H{}", x(TIMES.start), x(TIMES.end)));
     }
 
-    /// On a line, a tick upwards for each departure and a short one downwards for each rejection; what waits climbs to its
-    /// departure.
+    /// Draws a tick upwards for each departure and a short tick downwards for each rejection. Queued requests rise to
+    /// their departure.
     fn requests(&mut self, row: &Row, line: usize, class: &str) {
         let (mut passed, mut rejected, mut waiting) = (String::new(), String::new(), String::new());
         for Request { arrival, departure } in &row.requests {
@@ -291,7 +289,7 @@ impl Chart {
         self.path("rejected", &rejected);
     }
 
-    /// At the end of a row; what is above the quota stands out.
+    /// Draws the numbers at the end of a row, and highlights those above the quota.
     fn numbers(&mut self, row: &Row, y: usize) {
         let most = row.most_in_a_window();
         let class = if most as u64 > QUOTA { "end above" } else { "end" };

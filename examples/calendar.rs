@@ -1,10 +1,10 @@
-//! Plans by the month: "100 requests a month, from the first, in your time zone", beside a limit per minute.
+//! Monthly plans: "100 requests per calendar month in your time zone", combined with a limit per minute.
 //!
 //! ```sh
 //! cargo run --example calendar --features calendar
 //! ```
 //!
-//! A request, the page that tells a customer when the quota resets, and requests until one is rejected:
+//! Send a request, get the page with the reset time of the quota, and send requests until one is rejected:
 //!
 //! ```sh
 //! curl -i -H 'x-api-key: berlin' http://127.0.0.1:3000/
@@ -12,7 +12,7 @@
 //! for i in $(seq 12); do curl -is -w '\n' -H 'x-api-key: berlin' http://127.0.0.1:3000/; done | grep -i -e http -e ratelimit
 //! ```
 //!
-//! `PORT` sets the port, 0 takes a free one; `TIME_ZONE` sets the time zone.
+//! `PORT` sets the port (0 selects a free one), and `TIME_ZONE` the time zone.
 
 use std::{env, error::Error};
 
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("calendar")
         .key(key::header("x-api-key"))
-        // All of the month may be used in its first minutes, so a limit per minute stands beside it.
+        // The limit per minute prevents the monthly quota from being exhausted within minutes.
         .policy(QuotaPolicy::per_calendar("month", 100, month.clone()))
         .policy(QuotaPolicy::per_calendar(
             "day",
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .policy(QuotaPolicy::per_minute("minute", 60))
         .build()?;
 
-    // The plan is told to everybody, and costs nothing.
+    // The plan is public and not rate-limited.
     let app = Router::new().route("/", get(|| async { "Hello!\n" })).layer(limits);
     let app = app.route("/plan", get(async move || plan(&month)));
 
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Until when the requests of this month have to last.
+/// Shows the time until which the requests of this month must last.
 fn plan(month: &CalendarWindow) -> String {
     match month.around(Clock::system().now()) {
         Ok([_, end]) => format!(

@@ -4,12 +4,12 @@
 //! cargo run --example grpc --features tonic
 //! ```
 //!
-//! The program is server and client, and prints what the client sees. The API is the standard health service: `Check` is
-//! unary, and `Watch` is a stream of the server. A rejected call, and a stream that ends because its messages exceed a limit,
-//! have the status `RESOURCE_EXHAUSTED` with two details: `QuotaFailure` names the exhausted policies, and `RetryInfo` is the
-//! delay after which the same call passes.
+//! The program contains server and client, and prints the results of the client. The API is the standard health
+//! service: `Check` is unary, and `Watch` is a server stream. A rejected call, and a stream that ends because its
+//! messages exceed a limit, have the status `RESOURCE_EXHAUSTED` with two details: `QuotaFailure` lists the exhausted
+//! policies, and `RetryInfo` contains the delay after which the same call passes.
 //!
-//! `PORT` sets the port; by default it is a free one.
+//! `PORT` sets the port. Default: a free one.
 
 use std::{env, error::Error, time::Duration};
 
@@ -86,7 +86,7 @@ pub(crate) fn serve(
         .policy(QuotaPolicy::per_second("messages", 5))
         .build()?;
     Ok(Server::builder()
-        // Around all services. `tonic::service::LayerExt::named_layer` puts a layer around one of them.
+        // Limits all services. Use `tonic::service::LayerExt::named_layer` to limit a single service.
         .layer(calls(store)?)
         .add_service(HealthServer::new(HealthOfAll { health, messages }))
         .serve_with_incoming(TcpIncoming::from(listener)))
@@ -106,7 +106,7 @@ fn calls(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
             // The first tier is the default, for all other methods.
             .tier("others", [QuotaPolicy::per_second("others", 1)])
             .tier("check", [QuotaPolicy::per_second("checks", 4)])
-            // A stream holds its slot until its end.
+            // A stream holds its slot until it ends.
             .tier(
                 "watch",
                 [
@@ -140,7 +140,7 @@ impl Health for HealthOfAll {
         let peer = request.remote_addr().ok_or(Status::internal("no peer address"))?;
         let caller = self.messages.caller(&caller_key().key_of(peer.ip()));
         let mut health = self.health.clone();
-        // A stream begins with the current status.
+        // A stream starts with the current status.
         health.mark_changed();
         let statuses = stream::unfold(health, async |mut health| {
             health.changed().await.ok()?;
@@ -159,8 +159,8 @@ fn message(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
 
-/// A message, if the limit admits it. To slow a stream down instead of ending it, use `caller.wait(…)`. The messages of a client's
-/// stream are charged in the same way.
+/// Returns a message if the limit admits it. To slow down a stream instead of ending it, use `caller.wait(…)`. Charge
+/// the messages of a client stream in the same way.
 async fn admit<T>(caller: Caller, message: T) -> Result<T, Status> {
     let decision = caller.check().await;
     match decision.outcome().is_admitted() {
@@ -169,7 +169,7 @@ async fn admit<T>(caller: Caller, message: T) -> Result<T, Status> {
     }
 }
 
-/// The status with which the layer rejects calls, for messages.
+/// Creates the status with which the layer rejects calls.
 fn rejection(decision: &Decision) -> Status {
     let policies = decision.violated().map(|allowance| allowance.policy());
     let violations = policies.filter(|policy| !policy.is_hidden()).map(|policy| {
@@ -190,9 +190,9 @@ fn rejection(decision: &Decision) -> Status {
 /// Repeats rejected calls after the delay that the server specifies.
 pub(crate) struct PatientClient {
     health: HealthClient<Channel>,
-    /// The most time that all calls together may wait.
+    /// The maximum total wait of all calls.
     patience: Duration,
-    /// The policies that have rejected a call, and the delays.
+    /// The policies that rejected a call, and the delays.
     pub(crate) rejections: Vec<(Vec<String>, Duration)>,
 }
 
@@ -237,8 +237,8 @@ impl PatientClient {
         Ok(())
     }
 
-    /// Waits until the call passes, or returns the status: without `RetryInfo` it never passes, and other errors are not
-    /// about limits.
+    /// Waits until the call passes. Returns the status if it has no `RetryInfo`, because the call then never passes, or
+    /// if the error does not concern limits.
     #[allow(clippy::disallowed_methods, reason = "this client waits")]
     async fn wait(&mut self, status: Status) -> Result<(), Status> {
         let delay = status.get_details_retry_info().and_then(|info| info.retry_delay);

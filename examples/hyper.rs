@@ -4,14 +4,14 @@
 //! cargo run --example hyper
 //! ```
 //!
-//! A response with `RateLimit` fields, then requests until one is rejected:
+//! Get a response with `RateLimit` fields, then send requests until one is rejected:
 //!
 //! ```sh
 //! curl -i http://127.0.0.1:3000/
 //! for i in 1 2 3 4; do curl -is -w '\n' http://127.0.0.1:3000/; done
 //! ```
 //!
-//! `PORT` sets the port; 0 takes a free one.
+//! `PORT` sets the port; 0 selects a free one.
 
 use std::{convert::Infallible, env, error::Error};
 
@@ -46,12 +46,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     loop {
         let (stream, address) = listener.accept().await?;
         let service = ServiceBuilder::new()
-            // Each connection tells the layer who is at its other end.
+            // Passes the peer address of the connection to the layer.
             .map_request(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(PeerAddress(address));
                 request
             })
-            // A clone for each connection: clones share their limits.
+            // Clones share their limits.
             .layer(limits.clone())
             .service_fn(hello);
         let connection =

@@ -1,11 +1,11 @@
-//! Background jobs: a worker takes as many mails as its provider allows now, and a queue gives back what was not sent.
+//! Background jobs: a worker takes as many emails as its provider allows, and a queue refunds those that were not sent.
 //!
 //! ```sh
 //! cargo run --example jobs
 //! REDIS_URL=redis://127.0.0.1/ cargo run --example jobs
 //! ```
 //!
-//! With Redis, a second run within the hour shows that the first one has used the quota, too.
+//! With Redis, a second run within the hour continues with the used quota of the first.
 
 use std::{convert::Infallible, env, error::Error, sync::Arc};
 
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     undeliverable(&store, accepted_at).await
 }
 
-/// The store that the API, its workers and the queue share.
+/// The store shared by the API, its workers and the queue.
 fn store() -> Result<Arc<dyn Store>, Box<dyn Error>> {
     #[cfg(feature = "redis")]
     if let Ok(url) = env::var("REDIS_URL") {
@@ -37,7 +37,7 @@ fn customer() -> key::Header {
     key::header("x-customer")
 }
 
-/// The limits of the API: a request costs as many units as it has recipients.
+/// The limits of the API: a request costs one unit per recipient.
 fn limits(store: &Arc<dyn Store>) -> Result<RateLimitLayer, Box<dyn Error>> {
     let limits = RateLimitLayer::builder(Arc::clone(store))
         .decision_in_response()
@@ -55,7 +55,7 @@ fn limits(store: &Arc<dyn Store>) -> Result<RateLimitLayer, Box<dyn Error>> {
     Ok(limits)
 }
 
-/// The API accepts a request, and puts the moment of its charge into the job.
+/// The API accepts a request and stores the time of its charge in the job.
 async fn accept(store: &Arc<dyn Store>) -> Result<Option<ChargeTime>, Box<dyn Error>> {
     let inner = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::from("accepted"))));
     let request = Request::post("/mails")
@@ -74,7 +74,7 @@ async fn accept(store: &Arc<dyn Store>) -> Result<Option<ChargeTime>, Box<dyn Er
     Ok(decision.and_then(Decision::decided_at).map(ChargeTime::At))
 }
 
-/// A worker takes what its provider allows, at most 20 at a time.
+/// A worker takes as many emails as its provider allows, at most 20 per batch.
 async fn work(store: &Arc<dyn Store>) -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::builder(Arc::clone(store))
         .scope("mails of the provider")
@@ -97,7 +97,7 @@ async fn work(store: &Arc<dyn Store>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The queue says, later and in another process, that 12 mails could not be sent. It delivers the message twice.
+/// Later, in another process, the queue reports that 12 emails could not be sent. It delivers this message twice.
 async fn undeliverable(store: &Arc<dyn Store>, accepted_at: Option<ChargeTime>) -> Result<(), Box<dyn Error>> {
     let Some(charged_at) = accepted_at else {
         return Ok(());

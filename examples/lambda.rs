@@ -1,16 +1,16 @@
-//! AWS Lambda: limits by the client's address behind API Gateway, a function URL or a load balancer.
+//! AWS Lambda: limits by client address behind API Gateway, a function URL or a load balancer.
 //!
 //! ```sh
 //! cargo build --release --example lambda
 //! ```
 //!
-//! The program is the file `bootstrap` of a function with the runtime `provided.al2023`.
+//! Deploy the program as `bootstrap` of a function with the runtime `provided.al2023`.
 //!
-//! Lambda passes an event to the program, and no connection. API Gateway (REST and HTTP APIs) and function URLs put the
-//! client's address into the context of the request, where no client can write it. An Application Load Balancer appends the
+//! Lambda passes events to the program instead of connections. API Gateway (REST and HTTP APIs) and function URLs add
+//! the client address to the request context, which clients cannot modify. An Application Load Balancer appends the
 //! address to `X-Forwarded-For`.
 //!
-//! `REDIS_URL` is required: Lambda handles concurrent requests in several instances, which share nothing but Redis.
+//! `REDIS_URL` is required, because Lambda handles concurrent requests in several instances, which share only Redis.
 
 use std::{
     env,
@@ -27,7 +27,7 @@ use tower_quota::{
     key::{self, ClientIp, ForwardingField, PeerAddress},
 };
 
-/// Stands for the load balancer, whose own address is not in the event. No client of API Gateway has this address.
+/// Represents the load balancer, whose address is not in the event. No client of API Gateway has this address.
 const LOAD_BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 #[tokio::main]
@@ -41,8 +41,8 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     lambda_http::run(app(limits)).await
 }
 
-/// Lambda freezes an instance after each response, so use policies that are charged before. A settlement at the end of a
-/// response (concurrent requests, custom units) may reach Redis only with the next event of the instance.
+/// Lambda freezes an instance after each response, so use policies that are charged up front. A settlement at the end
+/// of a response (concurrency limits, custom units) may not reach Redis until the next event of the instance.
 pub(crate) fn limits(limiter: LimiterBuilder) -> Result<RateLimitLayer, ConfigError> {
     let limiter = limiter
         .scope("api")
@@ -53,17 +53,17 @@ pub(crate) fn limits(limiter: LimiterBuilder) -> Result<RateLimitLayer, ConfigEr
     RateLimitLayer::with_limiter(limiter).key(client()).build()
 }
 
-/// With CloudFront in front of the API, add its networks: the source of the request is then CloudFront.
+/// If CloudFront is in front of the API, add its networks, because the source of the request is then CloudFront.
 pub(crate) fn client() -> ClientIp {
     key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, [LOAD_BALANCER.to_string()])
 }
 
 pub(crate) fn app(limits: RateLimitLayer) -> Router {
-    // The first one of these sees a request first.
+    // The first layer runs first.
     let layers = ServiceBuilder::new()
         .layer(middleware::map_request(set_peer))
         .layer(limits);
-    // The paths of a REST API begin with its stage, such as `/prod/items`.
+    // The paths of a REST API start with its stage, such as `/prod/items`.
     Router::new().fallback(|| async { "Hello!\n" }).layer(layers)
 }
 
@@ -75,7 +75,7 @@ async fn set_peer(mut request: Request) -> Request {
     request
 }
 
-/// `None` for a test from the console, whose source is not an address.
+/// Returns `None` for a test from the console, whose source is not an address.
 fn peer(context: &RequestContext) -> Option<IpAddr> {
     let source = match context {
         RequestContext::ApiGatewayV1(context) => &context.identity.source_ip,

@@ -1,10 +1,10 @@
-//! A gateway to a language model: requests and tokens per minute, two answers at a time, and streams.
+//! A gateway to a language model: requests and tokens per minute, two concurrent responses, and streaming.
 //!
 //! ```sh
 //! cargo run --example llm_gateway --features axum
 //! ```
 //!
-//! The keys of this example are `alice` and `bob`. An answer that is streamed, one in a piece, and what is left:
+//! The keys of this example are `alice` and `bob`. Get a streamed response, a complete one, and the remaining units:
 //!
 //! ```sh
 //! ask() { curl -iN -H 'authorization: Bearer alice' http://127.0.0.1:3000/v1/chat/completions -d "$1"; }
@@ -13,12 +13,13 @@
 //! curl -s -H 'authorization: Bearer alice' http://127.0.0.1:3000/v1/usage
 //! ```
 //!
-//! The first answer says `"tokens";r=1494`: the prompt of 6 tokens and an answer of up to 500 were charged before the model
-//! was asked. The second one says `"tokens";r=1977`, for it was over before its fields were written. Now send five of
-//! them at once (`ask … & ask … &`): two answers are written at a time, the others are rejected. Stop one with Ctrl-C: it
-//! has used what was written until then.
+//! The first response contains `"tokens";r=1494`: the prompt of 6 tokens and a response of up to 500 were charged
+//! before the model was called. The second contains `"tokens";r=1977`, because it was complete before its fields were
+//! written. Send five requests at once (`ask … & ask … &`): two responses are generated concurrently, and the other
+//! requests are rejected. If you stop one with Ctrl-C, only the generated tokens are charged.
 //!
-//! With `REDIS_URL`, the limits are in Redis, and hold for all processes together. `PORT` sets the port; 0 takes a free one.
+//! With `REDIS_URL`, the limits are in Redis and apply to all processes together. `PORT` sets the port; 0 selects a
+//! free one.
 
 use std::{convert::Infallible, env, error::Error, fmt::Write, io, time::Duration};
 
@@ -45,9 +46,9 @@ use tower_quota::{
     RedisStore, ToPartitionKey, WeakPermit, key,
 };
 
-/// The largest body of a request. It is read before the limits know what the request costs, so keep it small.
+/// The maximum body length. Keep it small, because bodies are read before the requests are charged.
 const MAX_BODY: usize = 64 * 1_024;
-/// The longest time in which a client may send it.
+/// The maximum time for receiving a body.
 const LONGEST_UPLOAD: Duration = Duration::from_secs(10);
 
 #[tokio::main]
@@ -71,7 +72,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Requests, tokens and answers at a time, in one decision.
+/// Limits requests, tokens and concurrent responses in one decision.
 pub(crate) fn limits(limiter: LimiterBuilder) -> Result<RateLimitLayer, ConfigError> {
     let limiter = limiter
         .scope("llm gateway")
@@ -82,20 +83,20 @@ pub(crate) fn limits(limiter: LimiterBuilder) -> Result<RateLimitLayer, ConfigEr
         .build()?;
     RateLimitLayer::with_limiter(limiter)
         .key(key::extension::<User>())
-        // The estimate. The stream of an answer says at the end what it has really used.
+        // The estimate. The actual usage is reported at the end of the response.
         .unit_cost("tokens", |request| {
             request.extensions.get().map_or(0, Prompt::most_tokens)
         })
         .build()
 }
 
-/// The gateway, whose model makes a pause after each word.
+/// Runs the gateway. Its model pauses after each word.
 pub(crate) async fn serve(listener: TcpListener, limits: RateLimitLayer, pause: Duration) -> io::Result<()> {
     let model = Model { pause };
     let completions = post(complete)
         .with_state(model)
         .layer(limits.clone())
-        // Around the limits, which take their estimate from what it has read; inside of authentication.
+        // Outside the limits, which use the parsed prompt for the estimate, and inside the authentication.
         .layer(middleware::from_fn(read_prompt));
     let app = Router::new()
         .route("/v1/chat/completions", completions)
@@ -127,7 +128,7 @@ async fn authenticate(mut request: Request, next: Next) -> Result<Response, Stat
     Ok(next.run(request).await)
 }
 
-/// A question to the model, as a request brings it.
+/// A parsed request to the model.
 #[derive(Clone)]
 struct Prompt {
     text: String,
@@ -136,7 +137,7 @@ struct Prompt {
 }
 
 impl Prompt {
-    /// `None` for what is no such request.
+    /// Returns `None` for invalid requests.
     fn parse(body: &[u8]) -> Option<Self> {
         let body: Value = serde_json::from_slice(body).ok()?;
         let messages = body["messages"].as_array()?;
@@ -153,12 +154,12 @@ impl Prompt {
     }
 }
 
-/// As many as there are every four bytes; a real gateway asks the model's own tokenizer, or guesses like this.
+/// Estimates one token per four bytes. In production, use the model's tokenizer or such an estimate.
 fn tokens(text: &str) -> u64 {
     text.len().div_ceil(4) as u64
 }
 
-/// Reads the body once: what it has found goes with the request, and so do the bytes, which are not copied.
+/// Reads and parses the body once. The request keeps the bytes and the parsed prompt.
 async fn read_prompt(request: Request, next: Next) -> Result<Response, StatusCode> {
     let (mut head, body) = request.into_parts();
     let body = timeout(LONGEST_UPLOAD, to_bytes(body, MAX_BODY)).await;
@@ -178,7 +179,7 @@ async fn complete(State(model): State<Model>, permit: WeakPermit, Extension(prom
     Json(json!({"choices": [{"message": {"content": text}}], "usage": {"total_tokens": used}})).into_response()
 }
 
-/// Answers with the units that the caller has left, policy by policy.
+/// Returns the remaining units of the caller for each policy.
 async fn usage(State(limits): State<Limiter>, Extension(user): Extension<User>) -> Result<String, StatusCode> {
     let decision = limits
         .caller(&user)
@@ -192,12 +193,12 @@ async fn usage(State(limits): State<Limiter>, Extension(user): Extension<User>) 
     Ok(text)
 }
 
-/// An answer that is written word by word.
+/// A response that is generated word by word.
 struct Answer {
     words: std::vec::IntoIter<String>,
     used: u64,
     max: u64,
-    /// `None` where the request is not counted, because the store is unavailable.
+    /// `None` if the request is uncounted because the store is unavailable.
     permit: Option<Permit>,
 }
 
@@ -213,7 +214,7 @@ impl Answer {
         }
     }
 
-    /// The next word, unless there is none or it would be too much.
+    /// Returns the next word, unless the response is complete or has reached its maximum length.
     fn next(&mut self) -> Option<String> {
         let word = self.words.next()?;
         let used = self.used + tokens(&word);
@@ -224,7 +225,7 @@ impl Answer {
     }
 }
 
-/// The answer is over, or its client has gone: what was written until now is what it has used.
+/// At the end of the response or if the client disconnects, reports the generated tokens as the actual usage.
 impl Drop for Answer {
     fn drop(&mut self) {
         if let Some(permit) = &self.permit {
@@ -233,7 +234,7 @@ impl Drop for Answer {
     }
 }
 
-/// Repeats what it is told.
+/// Repeats the prompt.
 #[derive(Clone)]
 struct Model {
     pause: Duration,

@@ -1,12 +1,12 @@
-//! Logins with the account in a JSON body. Failed ones are limited by account and address together, by address, and by
+//! Logins with the account in a JSON body. Failed logins are limited by account and address, by address, and by
 //! account.
 //!
 //! ```sh
 //! cargo run --example login --features axum
 //! ```
 //!
-//! The right password of `alice`, then six wrong ones: the sixth is rejected, and so is the right one for 15 minutes. Other
-//! accounts can still log in from the same address, and alice from any other address:
+//! Send the right password of `alice`, then six wrong ones: the sixth is rejected, as is the right one for the next 15
+//! minutes. Other accounts can still log in from the same address, and alice from other addresses:
 //!
 //! ```sh
 //! curl -i --json '{"account": "alice", "password": "correct horse"}' http://127.0.0.1:3000/login
@@ -16,7 +16,7 @@
 //! curl -i --interface 127.0.0.2 --json '{"account": "alice", "password": "correct horse"}' http://127.0.0.1:3000/login
 //! ```
 //!
-//! `PORT` sets the port; 0 takes a free one.
+//! `PORT` sets the port; 0 selects a free one.
 
 use std::{env, error::Error, net::SocketAddr, time::Duration};
 
@@ -37,11 +37,11 @@ use tower_quota::{
     key::{self, KeyExtractor},
 };
 
-/// The most bytes of a login, and the longest time in which a client may send them.
+/// The maximum length of a login in bytes, and the maximum time for receiving it.
 const LONGEST_LOGIN: usize = 4 * 1_024;
 const LONGEST_UPLOAD: Duration = Duration::from_secs(10);
 
-/// The account that a login claims. Nothing has verified it yet.
+/// The unverified account of a login.
 #[derive(Clone, PartialEq, Eq)]
 struct Account(String);
 
@@ -61,7 +61,7 @@ impl Login {
     fn parse(content: &[u8]) -> Option<Self> {
         let content: Value = serde_json::from_slice(content).ok()?;
         let text = |name| content.get(name)?.as_str();
-        // One spelling for each account, the one that the database has: else every other one is a quota of its own.
+        // Normalized as in the database. Otherwise, each spelling would get a separate quota.
         let account = text("account")?.trim().to_lowercase();
         (!account.is_empty()).then_some(Self {
             account: Account(account),
@@ -69,8 +69,8 @@ impl Login {
         })
     }
 
-    /// A stand-in for a table of slow hashes. Yours also hashes the password of an account that does not exist, so that the
-    /// time of the answer does not tell which ones do.
+    /// Replaces a table of slow password hashes. In production, also hash the password for nonexistent accounts, so
+    /// that the response time does not reveal which accounts exist.
     fn is_right(&self) -> bool {
         matches!(
             (&*self.account.0, &*self.password),
@@ -93,13 +93,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "  for i in 1 2 3 4 5 6; do curl -i --json '{{\"account\": \"alice\", \"password\": \"guess\"}}' {url}; done"
     );
-    // With connect info, because the limits are by the client's address.
+    // The limits need connect info for the client address.
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
     Ok(())
 }
 
 pub(crate) fn app<S: Store + Clone>(store: S) -> Result<Router, ConfigError> {
-    // The first one of these sees a request first.
+    // The first layer runs first.
     let layers = ServiceBuilder::new()
         .layer(attempts(store.clone())?)
         .layer(middleware::map_request(read_login))
@@ -107,8 +107,7 @@ pub(crate) fn app<S: Store + Clone>(store: S) -> Result<Router, ConfigError> {
     Ok(Router::new().route("/login", post(log_in).layer(layers)))
 }
 
-/// All requests, before anything is read of their bodies: also those that are not logins, and those that the inner layer
-/// rejects.
+/// Limits all requests before their bodies are read, including invalid logins and those that the inner layer rejects.
 fn attempts(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder(store)
         .scope("login attempts")
@@ -117,8 +116,8 @@ fn attempts(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
         .build()
 }
 
-/// Failed logins. Each attempt is charged before its password is checked, so that concurrent guesses cannot exceed the
-/// limit, and refunded if it succeeds.
+/// Limits failed logins. Each attempt is charged before its password is checked, so that concurrent guesses cannot
+/// exceed the limit, and refunded if it succeeds.
 fn failures(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
     const QUARTER: Duration = Duration::from_secs(15 * 60);
 
@@ -128,25 +127,25 @@ fn failures(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
         .named_key("address", key::client_ip())
         .named_key("site", key::client_ip().ipv6_prefix(48))
         .named_key("account", key::extension::<Account>())
-        // Strict, and by account and address together: a client that guesses locks out itself only.
+        // A strict limit by account and address, so that a guessing client locks out only itself.
         .policy(QuotaPolicy::new("guesses", 5, QUARTER).with_lockout(QUARTER))
-        // For one password that is tried on many accounts.
+        // Against password spraying: one password for many accounts.
         .policy(QuotaPolicy::per_hour("address", 20).keyed_by("address"))
-        // An IPv6 address counts as its /64, and anyone can get a /48, which has 65 536 of them: together they have no more
-        // than sixteen. An IPv4 address is its own site.
+        // IPv6 addresses are counted by /64. A /48, which is easy to obtain, contains 65,536 of them, so it gets the
+        // quota of only sixteen. An IPv4 address is a separate site.
         .policy(QuotaPolicy::per_hour("site", 16 * 20).keyed_by("site"))
-        // Widely by account, for guesses from many addresses. One address has used up its own quota long before this one.
-        // Hidden, because it would tell any client that the account is under attack.
+        // A generous limit by account, against guesses from many addresses. A single address exhausts its own quota
+        // much earlier. Hidden, because it would reveal to any client that the account is under attack.
         .policy(QuotaPolicy::per_hour("account", 200).keyed_by("account").hidden())
         .on_missing_key(MissingKey::Reject)
         .actual_cost(|response| response.status.is_success().then_some(0))
-        // An uncounted guess is worse than a failed login.
+        // An uncounted guess is worse than an unavailable login.
         .failure_mode(FailureMode::Closed)
         .build()
 }
 
-/// Reads the login from the body, once and within bounds: the limits and the handler see the same account, whatever tricks
-/// the JSON plays.
+/// Parses the login once, with bounds, so that the limits and the handler see the same account even if the JSON is
+/// ambiguous.
 async fn read_login(request: Request) -> Result<Request, StatusCode> {
     let (mut parts, body) = request.into_parts();
     let content = timeout(LONGEST_UPLOAD, to_bytes(body, LONGEST_LOGIN)).await;
@@ -161,7 +160,7 @@ async fn read_login(request: Request) -> Result<Request, StatusCode> {
 async fn log_in(Extension(login): Extension<Login>) -> (StatusCode, &'static str) {
     match login.is_right() {
         true => (StatusCode::OK, "Welcome!\n"),
-        // The same for an account that does not exist.
+        // The same response as for a nonexistent account.
         false => (StatusCode::UNAUTHORIZED, "The account or the password is wrong.\n"),
     }
 }

@@ -1,19 +1,19 @@
-//! A page for Prometheus with what the limits do.
+//! A Prometheus endpoint with the metrics of the limits.
 //!
 //! ```sh
 //! cargo run --example metrics --features metrics
 //! ```
 //!
-//! Then send more requests than are allowed, and read the page:
+//! Exceed the limit, then get the metrics:
 //!
 //! ```sh
 //! for i in 1 2 3 4 5; do curl -is -H 'x-user-id: alice' http://127.0.0.1:3000/items; done
 //! curl http://127.0.0.1:3000/metrics | grep tower_quota
 //! ```
 //!
-//! The documentation of `tower_quota::telemetry` says what the numbers mean, and which alerts to make of them.
+//! `tower_quota::telemetry` documents the metrics and suitable alerts.
 //!
-//! `PORT` sets the port; 0 takes a free one.
+//! `PORT` sets the port; 0 selects a free one.
 
 use std::{env, error::Error, time::Duration};
 
@@ -22,15 +22,15 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use tokio::net::TcpListener;
 use tower_quota::{ConfigError, MemoryStore, QuotaPolicy, RateLimitLayer, key};
 
-/// Borders of the buckets of every histogram, in seconds: around 1 ms for a store that is near, around the deadline of
-/// 50 ms, and beyond it for requests that wait for their turn. No alert can fire above the last one.
+/// Bucket bounds of all histograms, in seconds: around 1 ms for a nearby store, around the deadline of 50 ms, and above
+/// for queued requests. Alerts cannot distinguish values above the last bound.
 const BUCKETS: [f64; 13] = [
     0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0, 2.5, 10.0, 60.0,
 ];
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // Before the first request: a layer asks for its counters once.
+    // Installed before the first request, because a layer registers its counters only once.
     let page = prometheus()?.install_recorder()?;
     tokio::spawn(upkeep(page.clone()));
 
@@ -47,12 +47,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Without buckets the page would show quantiles, which cannot be added up over instances.
+/// Without buckets, the exporter would report quantiles, which cannot be aggregated across instances.
 pub(crate) fn prometheus() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)
 }
 
-/// The exporter keeps every measured time until a request reads the page or the program calls this.
+/// The exporter keeps every sample until it is scraped or this function runs.
 async fn upkeep(page: PrometheusHandle) {
     let mut interval = tokio::time::interval(Duration::from_secs(5));
     loop {
@@ -61,7 +61,7 @@ async fn upkeep(page: PrometheusHandle) {
     }
 }
 
-/// The page is outside of the limits. In production it belongs on a port that only Prometheus reaches.
+/// The metrics are not rate-limited. In production, serve them on a port that only Prometheus can reach.
 pub(crate) fn app(page: PrometheusHandle) -> Result<Router, ConfigError> {
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("items")

@@ -1,6 +1,6 @@
 #![doc = "A store of your own: quota in a key-value map whose entries can be compared and set."]
 
-// `cargo run --example own_store`; the documentation of `ledger` shows it.
+// Run with `cargo run --example own_store`. Included in the documentation of `ledger`.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use tower_quota::{
     ledger::{Change, Ledger},
 };
 
-/// The database: an etcd, a table with a column for the revision, a file with a lock.
+/// Replaces a database, such as etcd, a table with a revision column, or a file with a lock.
 #[derive(Debug, Default)]
 struct Map(Mutex<HashMap<PartitionId, Entry>>);
 
@@ -30,7 +30,7 @@ impl Map {
         map.get(&partition).cloned().unwrap_or_default()
     }
 
-    /// Makes all changes, or none if an entry has another revision than when it was read.
+    /// Applies all changes, or none if the revision of an entry has changed since it was read.
     fn compare_and_set(&self, read: &HashMap<PartitionId, u64>, changes: Vec<Change>) -> bool {
         let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_unchanged = |(partition, revision): (&PartitionId, &u64)| {
@@ -39,7 +39,7 @@ impl Map {
         if !changes.is_empty() && !read.iter().all(is_unchanged) {
             return false;
         }
-        // A database would also be told when an entry expires.
+        // In a database, also set the expiry of an entry.
         for Change { partition, bytes, .. } in changes {
             let entry = map.entry(partition).or_default();
             *entry = Entry {
@@ -63,7 +63,7 @@ impl OwnStore {
         Self { map, clock }
     }
 
-    /// A transaction: it repeats until no other task has written in between.
+    /// Runs a transaction. Retries until no other task has written in between.
     fn change<T>(&self, partitions: &[PartitionId], step: impl Fn(&mut Ledger) -> T) -> T {
         loop {
             let (mut ledger, mut read) = (Ledger::at(self.clock.now()), HashMap::new());
@@ -83,7 +83,7 @@ impl OwnStore {
 impl Store for OwnStore {
     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
         let partitions: Vec<_> = plan.partitions().collect();
-        // A database would be waited for, with `StoreFuture::boxed`.
+        // Use `StoreFuture::boxed` for an asynchronous database.
         StoreFuture::ready(Ok(self.change(&partitions, |ledger| ledger.acquire(plan.clone()))))
     }
 

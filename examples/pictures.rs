@@ -1,11 +1,10 @@
-//! Draws the pictures of `docs/pictures` again, each from the results that lie beside it.
+//! Redraws the charts in `docs/pictures` from the results in the same folder.
 //!
 //! ```sh
 //! cargo run --example pictures
 //! ```
 //!
-//! Needed after a change to the way in which they are drawn. The results come from programs that measure; the commands are
-//! in `docs/pictures/README.md`.
+//! Run this after a change to the drawing code. The commands that produce the results are in `docs/pictures/README.md`.
 
 mod results;
 

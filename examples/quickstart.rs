@@ -1,17 +1,17 @@
-//! An axum service with three limits at once, kept in memory.
+//! An axum service with three limits in memory.
 //!
 //! ```sh
 //! cargo run --example quickstart
 //! ```
 //!
-//! A response with `RateLimit` fields, then requests until one is rejected:
+//! Get a response with `RateLimit` fields, then send requests until one is rejected:
 //!
 //! ```sh
 //! curl -i -H 'x-user-id: alice' http://127.0.0.1:3000/
 //! for i in 1 2 3 4 5 6; do curl -is -w '\n' -H 'x-user-id: alice' http://127.0.0.1:3000/; done
 //! ```
 //!
-//! `PORT` sets the port; 0 takes a free one.
+//! `PORT` sets the port; 0 selects a free one.
 
 use std::{env, error::Error, net::SocketAddr};
 
@@ -31,8 +31,8 @@ use tower_quota::{
 async fn main() -> Result<(), Box<dyn Error>> {
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("quickstart")
-        // Any client can send any header: this one is right only behind a gateway that sets or removes it.
-        // If you authenticate users yourself, take `key::extension`, as the example `tiers` does.
+        // Clients can send any header. Use this one only behind a gateway that sets or removes it. If you authenticate
+        // users yourself, use `key::extension`, as in the example `tiers`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(QuotaPolicy::per_second("second", 3))
         .policy(QuotaPolicy::per_minute("minute", 5))
@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Shows the peer's address to `key::client_ip`. With the feature `axum` of tower-quota you need not do this.
+/// Passes the peer address to `key::client_ip`. Not needed with the feature `axum` of tower-quota.
 async fn show_peer(ConnectInfo(address): ConnectInfo<SocketAddr>, mut request: Request) -> Request {
     request.extensions_mut().insert(PeerAddress(address));
     request

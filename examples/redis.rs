@@ -1,20 +1,20 @@
-//! The quickstart with its limits in Redis: any number of these processes enforce them together.
+//! The quickstart with limits in Redis, shared by any number of processes.
 //!
 //! ```sh
 //! PORT=3000 cargo run --example redis
 //! PORT=3001 cargo run --example redis
 //! ```
 //!
-//! Six requests to both in turn; three pass, since they share a limit of three per second:
+//! Send six requests to both processes in turn. Three pass, because the processes share a limit of three per second:
 //!
 //! ```sh
 //! for i in 1 2 3; do curl -is -w '\n' -H 'x-user-id: alice' http://127.0.0.1:3000/ http://127.0.0.1:3001/; done
 //! ```
 //!
-//! Now stop Redis: requests pass without `RateLimit` fields, and an event tells you so. Start it again, and the
-//! limits are back. The service can also be started before Redis is.
+//! If you stop Redis, requests pass without `RateLimit` fields, and a warning is logged. After a restart, the limits
+//! apply again. The service can also be started before Redis.
 //!
-//! `REDIS_URL` says where Redis is, by default `redis://127.0.0.1/`; `PORT` sets the port; 0 takes a free one.
+//! `REDIS_URL` sets the URL of Redis (by default `redis://127.0.0.1/`), and `PORT` the port (0 selects a free one).
 
 use std::{env, error::Error, net::SocketAddr};
 
@@ -36,9 +36,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let redis_url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".to_owned());
     let limits = RateLimitLayer::builder(RedisStore::new(redis_url)?)
-        // Processes share the limits because they have the same Redis and the same scope.
+        // Processes with the same Redis and scope share the limits.
         .scope("redis example")
-        // Any client can send any header: this one is right only behind a gateway that sets or removes it.
+        // Clients can send any header. Use this one only behind a gateway that sets or removes it.
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(QuotaPolicy::per_second("second", 3))
         .policy(QuotaPolicy::per_minute("minute", 5))
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Shows the peer's address to `key::client_ip`. With the feature `axum` of tower-quota you need not do this.
+/// Passes the peer address to `key::client_ip`. Not needed with the feature `axum` of tower-quota.
 async fn show_peer(ConnectInfo(address): ConnectInfo<SocketAddr>, mut request: Request) -> Request {
     request.extensions_mut().insert(PeerAddress(address));
     request

@@ -1,21 +1,21 @@
-//! A reverse proxy with limits of its own, in front of a service that sends `RateLimit` fields, too: clients see both.
+//! A reverse proxy with limits, in front of a service that also sends `RateLimit` fields. Clients receive both.
 //!
 //! ```sh
 //! cargo run --example reverse_proxy
 //! ```
 //!
-//! A response with the fields of both, then requests until the proxy rejects one:
+//! Get a response with the fields of both, then send requests until the proxy rejects one:
 //!
 //! ```sh
 //! curl -i http://127.0.0.1:3000/
 //! for i in 1 2 3 4; do curl -is -w '\n' http://127.0.0.1:3000/; done
 //! ```
 //!
-//! `UPSTREAM` names the service to forward to, as `http://127.0.0.1:8080`; without it a small one is started on a free
-//! port. `PORT` sets the port; 0 takes a free one.
+//! `UPSTREAM` is the URL of the upstream service, such as `http://127.0.0.1:8080`. Without it, a small service is
+//! started on a free port. `PORT` sets the port; 0 selects a free one.
 //!
-//! Bodies are streamed in both directions. The proxy does not do TLS, HTTP/2, upgrades such as WebSocket, or
-//! rewriting of paths.
+//! Bodies are streamed in both directions. The proxy does not support TLS, HTTP/2, upgrades such as WebSocket, or path
+//! rewriting.
 
 use std::{
     convert::Infallible,
@@ -73,7 +73,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The limits of the proxy for each address.
+/// The limits of the proxy per address.
 fn proxy_limits() -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder(MemoryStore::new())
         .scope("proxy")
@@ -82,19 +82,19 @@ fn proxy_limits() -> Result<RateLimitLayer, ConfigError> {
         .build()
 }
 
-/// The proxy is a service like any other: what the layer rejects is not forwarded, and what the upstream has said of its
-/// own limits stays, with ours beside it.
+/// The proxy is an ordinary service: rejected requests are not forwarded, and the limits of the upstream are merged
+/// with those of the proxy.
 pub(crate) async fn serve(listener: TcpListener, limits: RateLimitLayer, proxy: Proxy) -> io::Result<()> {
     loop {
         let (stream, address) = listener.accept().await?;
         let proxy = proxy.clone();
         let service = ServiceBuilder::new()
-            // Each connection tells the layer, and then the upstream, who is at its other end.
+            // Passes the peer address of the connection to the layer and to the upstream.
             .map_request(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(PeerAddress(address));
                 request
             })
-            // A clone for each connection: clones share their limits.
+            // Clones share their limits.
             .layer(limits.clone())
             .service_fn(move |request| proxy.clone().forward(request));
         let connection =
@@ -107,14 +107,14 @@ pub(crate) async fn serve(listener: TcpListener, limits: RateLimitLayer, proxy: 
     }
 }
 
-/// Forwards requests to one upstream. Clones share its connections.
+/// Forwards requests to one upstream. Clones share the connections.
 #[derive(Clone)]
 pub(crate) struct Proxy {
     client: Client<HttpConnector, Incoming>,
     upstream: Uri,
 }
 
-/// The upstream's content as it arrives, or a few words about why there is none.
+/// The streamed body of the upstream, or an error message.
 type ProxyBody = Either<Incoming, String>;
 
 impl Proxy {
@@ -136,9 +136,9 @@ impl Proxy {
         let peer = request.extensions().get().map(|PeerAddress(address)| address.ip());
         let headers = request.headers_mut();
         remove_hop_by_hop(headers);
-        // The client writes that of the upstream.
+        // The HTTP client adds the upstream's host.
         headers.remove(header::HOST);
-        // Only after the fields that `Connection` names are gone: a client could name these.
+        // Added after removing the fields listed in `Connection`, because a client could list these.
         tell_peer(headers, peer);
 
         match self.client.request(request).await {
@@ -147,14 +147,14 @@ impl Proxy {
                 Ok(response.map(Either::Left))
             }
             Err(error) => {
-                // The reason is for the log: clients need not know what is behind the proxy.
+                // Only logged, because clients should not see details of the upstream.
                 eprintln!("{error}");
                 Ok(failure(StatusCode::BAD_GATEWAY, "The upstream does not answer.\n"))
             }
         }
     }
 
-    /// The upstream with the path and query of the request: never another host, whatever the client asks for.
+    /// Returns the URI of the upstream with the path and query of the request. The host of the request is ignored.
     fn target<B>(&self, request: &Request<B>) -> Option<Uri> {
         if request.method() == Method::CONNECT {
             return None;
@@ -171,7 +171,7 @@ fn failure(status: StatusCode, text: &str) -> Response<ProxyBody> {
     response
 }
 
-/// Removes what is about the connection to one side and not about the message: RFC 9110, section 7.6.1.
+/// Removes fields that concern a single connection (RFC 9110, section 7.6.1).
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let lines = headers.get_all(header::CONNECTION).iter();
     let options = lines
@@ -183,8 +183,8 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Tells the upstream whom the request is from. Clients can write anything into these fields, so what came in is
-/// replaced; a proxy behind another one that it trusts would add to them.
+/// Sets the forwarding fields. Replaces received values, because clients can send anything; a proxy behind a trusted
+/// proxy would append instead.
 fn tell_peer(headers: &mut HeaderMap, peer: Option<IpAddr>) {
     for name in FORWARDING {
         headers.remove(name);
@@ -200,7 +200,7 @@ fn tell_peer(headers: &mut HeaderMap, peer: Option<IpAddr>) {
     }
 }
 
-/// A service on axum that counts the clients of the proxy, whose word it takes for who they are.
+/// Starts an axum service that limits the clients of the proxy and trusts its forwarding fields.
 pub(crate) async fn start_upstream() -> Result<Uri, Box<dyn Error>> {
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("upstream")
@@ -219,7 +219,7 @@ pub(crate) async fn start_upstream() -> Result<Uri, Box<dyn Error>> {
     Ok(url)
 }
 
-/// Shows the peer's address to `key::client_ip`. With the feature `axum` of tower-quota you need not do this.
+/// Passes the peer address to `key::client_ip`. Not needed with the feature `axum` of tower-quota.
 async fn show_peer<B>(ConnectInfo(address): ConnectInfo<SocketAddr>, mut request: Request<B>) -> Request<B> {
     request.extensions_mut().insert(PeerAddress(address));
     request

@@ -1,4 +1,4 @@
-//! Quota in SQLite: several processes of one machine share the limits through a file.
+//! A store in SQLite: the processes of one machine share the limits through a file.
 //!
 //! `cargo run -p tower-quota-tests --example sqlite -- /tmp/quota.db`, several times within an hour.
 
@@ -23,7 +23,7 @@ const SCHEMA: &str = "
     CREATE INDEX IF NOT EXISTS quota_expires_at ON quota (expires_at);
 ";
 
-/// A transaction writes one or two rows and removes up to four, so that the table does not grow.
+/// Each transaction writes one or two rows and removes up to four expired ones, so that the table does not grow.
 const REMOVE_EXPIRED: &str = "
     DELETE FROM quota WHERE partition IN (SELECT partition FROM quota WHERE expires_at < ?1 ORDER BY expires_at LIMIT 4)
 ";
@@ -32,7 +32,7 @@ type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct SqliteStore {
-    /// To the thread that has the connection. It runs jobs in their order, as `Store::settle` requires.
+    /// Sends jobs to the thread that owns the connection. It runs them in order, as `Store::settle` requires.
     jobs: Sender<Job>,
     clock: Clock,
 }
@@ -41,7 +41,7 @@ impl SqliteStore {
     pub(crate) fn new(mut connection: Connection, clock: Clock) -> rusqlite::Result<Self> {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
-        // Below the deadline of a limiter, so that the error names the lock.
+        // Shorter than the deadline of a limiter, so that the error mentions the lock.
         connection.busy_timeout(Duration::from_millis(40))?;
         connection.execute_batch(SCHEMA)?;
         let (jobs, received) = mpsc::channel::<Job>();
@@ -55,7 +55,7 @@ impl SqliteStore {
         job: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> StoreFuture<T> {
         let (done, result) = oneshot::channel();
-        // A job that cannot be sent is dropped, and its sender with it.
+        // If the job cannot be sent, its response channel is dropped with it.
         let _ = self.jobs.send(Box::new(move |connection| {
             let _ = done.send(job(connection));
         }));
@@ -70,10 +70,10 @@ impl SqliteStore {
         partitions: Vec<PartitionId>,
         step: impl FnOnce(&mut Ledger) -> T + Send + 'static,
     ) -> StoreFuture<T> {
-        // That of the call: a transaction may wait for those before it, and for other processes.
+        // The time of the call, because the transaction may wait for earlier ones and for other processes.
         let now = self.clock.now();
         self.run(move |connection| {
-            // It locks the database before it reads, so that no other process can write in between.
+            // Locks the database before reading, so that no other process can write in between.
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let mut ledger = Ledger::at(now);
             for partition in partitions {

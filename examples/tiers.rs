@@ -1,4 +1,4 @@
-//! Free, premium and unlimited accounts, routes with limits of their own, and a rejection in the service's own words.
+//! Free, premium and unlimited accounts, limits per route, and custom rejections.
 //!
 //! ```sh
 //! cargo run --example tiers
@@ -15,7 +15,7 @@
 //! for i in 1 2 3 4 5 6; do curl -is -X POST http://127.0.0.1:3000/login; done
 //! ```
 //!
-//! `PORT` sets the port; 0 takes a free one.
+//! `PORT` sets the port; 0 selects a free one.
 
 use std::{env, error::Error, net::SocketAddr};
 
@@ -33,7 +33,7 @@ use tower_quota::{
     key::{self, KeyExtractor, PeerAddress},
 };
 
-/// The caller, as far as authentication knows it.
+/// The authenticated caller.
 #[derive(Clone)]
 struct Account {
     id: u64,
@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         )
         .route("/items", get(|| async { "Some items.\n" }).layer(item_limits(store)?))
         .route("/health", get(|| async { "Fine.\n" }))
-        // The layer that is added last runs first, so limits see the results of these two.
+        // The layer added last runs first, so the limits see the results of these two.
         .layer(middleware::map_request(authenticate))
         .layer(middleware::map_request(show_peer));
 
@@ -83,7 +83,7 @@ fn login_limits(store: MemoryStore) -> Result<RateLimitLayer, ConfigError> {
         .build()
 }
 
-/// Callers without an account are of the first tier, each address for itself.
+/// Callers without an account have the first tier and are counted by address.
 fn item_limits(store: MemoryStore) -> Result<RateLimitLayer, ConfigError> {
     let tiers = Tiers::from_fn(|request| request.extensions.get::<Account>().map(|account| account.tier))
         .tier("free", [QuotaPolicy::per_minute("minute", 5)])
@@ -115,7 +115,7 @@ fn slow_down(rejection: &Rejection<'_>) -> Response<Bytes> {
     response
 }
 
-/// Finds the account that an API key belongs to. A request with a wrong key ends here, before it could use any quota.
+/// Looks up the account of an API key. Requests with a wrong key are rejected before they are charged.
 async fn authenticate(mut request: Request) -> Result<Request, StatusCode> {
     if let Some(authorization) = request.headers().get(header::AUTHORIZATION) {
         let (id, tier) = match authorization.as_bytes() {
@@ -129,7 +129,7 @@ async fn authenticate(mut request: Request) -> Result<Request, StatusCode> {
     Ok(request)
 }
 
-/// Shows the peer's address to `key::client_ip`. With the feature `axum` of tower-quota you need not do this.
+/// Passes the peer address to `key::client_ip`. Not needed with the feature `axum` of tower-quota.
 async fn show_peer(ConnectInfo(address): ConnectInfo<SocketAddr>, mut request: Request) -> Request {
     request.extensions_mut().insert(PeerAddress(address));
     request

@@ -1,4 +1,4 @@
-//! WebSockets: two connections at a time and five messages per second for each user.
+//! WebSockets: two concurrent connections and five messages per second for each user.
 //!
 //! ```sh
 //! cargo run --example websocket --features axum
@@ -11,10 +11,11 @@
 //! seq 20 | websocat -n -H 'authorization: Bearer alice' ws://127.0.0.1:3000/echo
 //! ```
 //!
-//! The second command sends too fast: the server closes the connection with code 1008 and a reason. While alice has two open
-//! connections, the server rejects a third with 429.
+//! The second command exceeds the limit: the server closes the connection with code 1008 and a reason. While alice has
+//! two open connections, the server rejects a third with 429.
 //!
-//! With `REDIS_URL`, the limits are in Redis and apply to all processes together. `PORT` sets the port; 0 takes a free one.
+//! With `REDIS_URL`, the limits are in Redis and apply to all processes together. `PORT` sets the port; 0 selects a
+//! free one.
 
 use std::{env, error::Error, fmt::Write, time::Duration};
 
@@ -36,11 +37,11 @@ use tower_quota::{
     ToPartitionKey, WeakPermit, key,
 };
 
-/// The most bytes of a message.
+/// The maximum length of a message in bytes.
 const MAX_MESSAGE: usize = 16 * 1_024;
-/// The server pings a client that is silent for this long, and disconnects one that does not respond for as long again.
+/// The server pings a client after this idle time, and disconnects it if it does not respond within the same time.
 const SILENCE: Duration = Duration::from_secs(30);
-/// The most time for the close handshake.
+/// The timeout of the close handshake.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 #[tokio::main]
@@ -67,7 +68,7 @@ pub(crate) fn app(store: impl Store + Clone) -> Result<Router, ConfigError> {
         .scope("connections")
         .key(key::extension::<User>())
         .policy(QuotaPolicy::concurrent("open", 2))
-        // A client that reconnects after each rejection costs a handshake each time.
+        // Limits handshakes of clients that reconnect after each rejection.
         .policy(QuotaPolicy::per_minute("handshakes", 30))
         .build()?;
     let messages = Limiter::builder(store)
@@ -90,7 +91,7 @@ impl ToPartitionKey for User {
     }
 }
 
-/// Browsers cannot send this field with a WebSocket. For browsers, read a cookie, and compare `Origin` with your own.
+/// Browsers cannot send this field with a WebSocket. For browsers, use a cookie and check `Origin`.
 async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
     let field = request.headers().get(header::AUTHORIZATION);
     let user = match field.map(|field| field.as_bytes()) {
@@ -108,15 +109,15 @@ async fn connect(
     Extension(user): Extension<User>,
     State(messages): State<Limiter>,
 ) -> Response {
-    // The response with status 101 ends at once, and would release the slot. The permit holds the slot as long as the
-    // connection. It is `None` if the request is not counted because the store is unavailable.
+    // The response with status 101 ends immediately, which would release the slot. Therefore, the permit holds the slot
+    // for the duration of the connection. It is `None` if the request is uncounted because the store is unavailable.
     let slot = permit.upgrade();
     // All connections of a user share the quota.
     let caller = messages.caller(&user);
     let upgrade = upgrade.max_frame_size(MAX_MESSAGE).max_message_size(MAX_MESSAGE);
     upgrade.on_upgrade(async move |mut socket| {
         converse(&mut socket, &caller).await;
-        // Before the socket: a client that sees the end of the connection can connect again.
+        // Released before the socket closes, so that the client can reconnect as soon as it detects the close.
         drop(slot);
     })
 }
@@ -128,14 +129,14 @@ async fn converse(socket: &mut WebSocket, caller: &Caller) {
             // The next call sends the close frame of the server and returns `None`.
             continue;
         }
-        // Pings count, too, because each costs a pong. To slow a client down instead, use `caller.wait(…)`: while its
-        // messages are not read, TCP delays them.
+        // Pings count as well, because each requires a pong. To slow down a client instead, use `caller.wait(…)`: TCP
+        // backpressure delays unread messages.
         let decision = caller.check().await;
         if !decision.outcome().is_admitted() {
             return close(socket, reason(&decision)).await;
         }
         if let Message::Text(_) | Message::Binary(_) = message {
-            // A client that does not read its messages must not hold its slot.
+            // A client that does not read its messages must not keep its slot.
             let Ok(Ok(())) = timeout(SILENCE, socket.send(message)).await else {
                 return;
             };
@@ -143,7 +144,7 @@ async fn converse(socket: &mut WebSocket, caller: &Caller) {
     }
 }
 
-/// The next message; `None` after the end of the connection, or if the client does not respond to a ping.
+/// Returns the next message, or `None` after the end of the connection or if the client does not respond to a ping.
 async fn receive(socket: &mut WebSocket) -> Option<Message> {
     if let Ok(message) = timeout(SILENCE, socket.recv()).await {
         return message?.ok();
@@ -162,15 +163,15 @@ async fn close(socket: &mut WebSocket, reason: String) {
     };
     let handshake = async {
         if socket.send(Message::Close(Some(frame))).await.is_ok() {
-            // Reads what was sent before the client knew. TCP resets a connection that is closed with unread data, and the
-            // client would lose the reason.
+            // Reads messages that the client sent before it received the close frame. TCP resets a connection that is
+            // closed with unread data, and the client would lose the reason.
             while let Some(Ok(_)) = socket.recv().await {}
         }
     };
     let _ = timeout(FAREWELL, handshake).await;
 }
 
-/// At most 123 bytes fit into a close frame.
+/// A close frame can contain a reason of at most 123 bytes.
 fn reason(rejected: &Decision) -> String {
     let mut reason = "too many messages".to_owned();
     let policies = rejected.violated().map(|allowance| allowance.policy());

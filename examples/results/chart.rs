@@ -1,14 +1,14 @@
-//! Charts of measurements: lines over an axis, in panels below each other, and bars.
+//! Charts of measurements: stacked panels of lines with a common axis, and bars.
 
 use super::svg::{Colour, Svg};
 
 const WIDTH: f64 = 860.0;
-/// Pixels from the left: where the axes stand, and where they end.
+/// In pixels: the left and right ends of the axes.
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 830.0;
 const PANEL: f64 = 190.0;
 const GAP: f64 = 44.0;
-/// The most points of a line that have marks.
+/// The maximum number of points of a line with marks.
 const MARKED: usize = 20;
 
 /// The quantity along an axis, with its unit.
@@ -61,15 +61,15 @@ pub(crate) struct Panel {
 /// Panels with a common horizontal axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Chart {
-    /// The id of the element, for its style.
+    /// The ID of the element, to scope its style.
     pub(crate) id: String,
-    /// For those who do not see the picture.
+    /// The text for screen readers.
     pub(crate) label: String,
     pub(crate) x: Axis,
     pub(crate) panels: Vec<Panel>,
     /// Events along the horizontal axis.
     pub(crate) marks: Vec<(f64, String)>,
-    /// Stands below: where the figures are from.
+    /// The notes at the bottom, with the source of the figures.
     pub(crate) notes: Vec<String>,
 }
 
@@ -125,11 +125,11 @@ impl Panel {
             svg.path("line", &format!("M{LEFT} {height}H{RIGHT}"));
             svg.text("note end", LEFT - 6.0, height + 4.0, &text);
         }
-        // The names stand at the right, the first one at the left of the others.
+        // The names are aligned to the right, in order.
         let mut right = RIGHT;
         for series in self.series.iter().rev() {
             svg.text("note end", right, top - 12.0, &series.name);
-            // An average character has seven pixels.
+            // An average character is seven pixels wide.
             right -= series.name.chars().count() as f64 * 6.6 + 6.0;
             svg.path(
                 series.colour.class(),
@@ -142,7 +142,7 @@ impl Panel {
             let places = places.map(|(at_x, at_y)| format!("{} {}", round(x.place(*at_x)), round(y.place(*at_y))));
             let places: Vec<_> = places.collect();
             if !places.is_empty() {
-                // A mark where something was measured, if there is room for marks.
+                // Marks the measured points, unless there are too many.
                 let marks = places.iter().filter(|_| places.len() <= MARKED);
                 let marks: String = marks.map(|place| format!("M{place}m-2.5-2.5h5v5h-5z")).collect();
                 svg.path(colour.class(), &format!("M{}{marks}", places.join("L")));
@@ -151,17 +151,17 @@ impl Panel {
     }
 }
 
-/// From values to pixels.
+/// Converts values to pixels.
 struct Scale {
     is_logarithmic: bool,
     values: (f64, f64),
     pixels: (f64, f64),
-    /// Between the ticks of a linear one.
+    /// The distance between ticks of a linear scale.
     step: f64,
 }
 
 impl Scale {
-    /// A scale on which all values have a place; with whole steps at its ends if it is a vertical one.
+    /// Creates a scale for all values. If `is_whole`, it starts and ends at full steps.
     fn new(axis: &Axis, values: impl Iterator<Item = f64>, pixels: (f64, f64), is_whole: bool) -> Self {
         let values = values.filter(|value| value.is_finite() && (*value > 0.0 || !axis.is_logarithmic));
         let (least, most) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
@@ -201,7 +201,7 @@ impl Scale {
         let values: Vec<f64> = match self.is_logarithmic {
             true => {
                 let powers = (least.log10().floor() as i32)..=(most.log10().ceil() as i32);
-                // A power of ten is exact where it is read from text.
+                // Parsing a power of ten from text is exact.
                 let power = |power: i32| format!("1e{power}").parse::<f64>().unwrap_or(1.0);
                 powers
                     .flat_map(|exponent| [1.0, 2.0, 5.0].map(|digit| digit * power(exponent)))
@@ -218,7 +218,7 @@ impl Scale {
     }
 }
 
-/// 1, 2 or 5 with zeros.
+/// Rounds up to 1, 2 or 5 times a power of ten.
 fn nice_above(value: f64) -> f64 {
     nice(value, |nice| nice >= value * 0.999_999)
 }
@@ -233,7 +233,7 @@ fn nice(value: f64, is_enough: impl Fn(f64) -> bool) -> f64 {
     digits.into_iter().find(|nice| is_enough(*nice)).unwrap_or(value)
 }
 
-/// A number for readers: three digits that matter, and a gap between thousands.
+/// Formats a number with three significant digits and a space between thousands.
 pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 | 10.0.. => 0,
@@ -264,7 +264,7 @@ fn round(pixels: f64) -> f64 {
     (pixels * 10.0).round() / 10.0
 }
 
-/// Lines of text at the bottom. Returns where the picture ends.
+/// Draws the notes at the bottom. Returns the height of the picture.
 fn notes(svg: &mut Svg, notes: &[String], mut y: f64) -> f64 {
     for note in notes {
         svg.text("note", 0.0, y, note);
@@ -273,7 +273,7 @@ fn notes(svg: &mut Svg, notes: &[String], mut y: f64) -> f64 {
     y - 9.0
 }
 
-/// A bar, with what stands behind it.
+/// A bar with a label.
 #[derive(Clone, Debug)]
 pub(crate) struct Bar {
     pub(crate) name: String,
@@ -282,19 +282,19 @@ pub(crate) struct Bar {
     pub(crate) text: String,
 }
 
-/// Bars of one unit, in groups with headings.
+/// Bars of one unit, grouped under headings.
 #[derive(Clone, Debug)]
 pub(crate) struct Bars {
     pub(crate) id: String,
     pub(crate) label: String,
-    /// Each group has a scale of its own, from zero.
+    /// Each group has a separate scale that starts at zero.
     pub(crate) groups: Vec<(String, Vec<Bar>)>,
     pub(crate) notes: Vec<String>,
 }
 
-/// Pixels that an average character has at most.
+/// The maximum width of an average character in pixels.
 const CHARACTER: f64 = 7.6;
-/// Pixels from the left: the least and the most at which bars begin, by the length of their names.
+/// In pixels: the minimum and maximum left edge of bars, depending on the length of their names.
 const BARS: [f64; 2] = [180.0, 530.0];
 
 impl Bars {

@@ -1,4 +1,4 @@
-//! Shared by programs that run for long: progress on stderr, results for machines (JSON) and pictures (SVG).
+//! Shared by long-running programs: progress on stderr, machine-readable results (JSON), and charts (SVG).
 
 #![allow(dead_code, reason = "every program that includes this module uses a part of it")]
 

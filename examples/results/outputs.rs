@@ -1,4 +1,4 @@
-//! The options `--json` and `--svg`: where a program writes its results.
+//! The options `--json` and `--svg` for the output files of a program.
 
 use std::{
     error::Error,
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::pictures;
 
-/// The lines of `--help` about these options.
+/// The help text of these options.
 pub(crate) const USAGE: &str = "\
   --json FILE        the results for machines, also to FILE; - is stdout, in place of the text
   --svg FILE         a picture of the results, also to FILE; - is stdout, in place of the text
@@ -30,7 +30,7 @@ enum Target {
 }
 
 impl Outputs {
-    /// For a program without other options.
+    /// Parses the options of a program without other options.
     pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let (mut outputs, mut arguments) = (Self::default(), arguments.into_iter());
         while let Some(name) = arguments.next() {
@@ -41,8 +41,8 @@ impl Outputs {
         Ok(outputs)
     }
 
-    /// For a program that `cargo bench` starts. `None` if it was started by another command, such as `cargo test --benches`, or
-    /// with the name of another benchmark.
+    /// Parses the options of a benchmark. Returns `None` if it was not started by `cargo bench`, but for example by
+    /// `cargo test --benches`, or with the name of another benchmark.
     pub(crate) fn of_benchmark(arguments: impl IntoIterator<Item = String>) -> Option<Result<Self, String>> {
         let (marks, others): (Vec<_>, Vec<_>) = arguments.into_iter().partition(|argument| argument == "--bench");
         let is_name = |argument: &String| !argument.starts_with("--");
@@ -50,7 +50,7 @@ impl Outputs {
         is_asked_for.then(|| Self::parse(others))
     }
 
-    /// Takes the value of an option. Returns `false` if the option is another one.
+    /// Sets an option. Returns `false` for unknown options.
     pub(crate) fn take(&mut self, name: &str, value: impl FnOnce() -> Option<String>) -> Result<bool, String> {
         let own = match name {
             "--json" => &mut self.json,
@@ -68,12 +68,12 @@ impl Outputs {
         Ok(true)
     }
 
-    /// Returns `true` if results go to stdout, so that no text may.
+    /// Returns `true` if results are written to stdout, so that no text may be.
     pub(crate) fn take_stdout(&self) -> bool {
         [&self.json, &self.svg].contains(&&Some(Target::Stdout))
     }
 
-    /// Writes the text to stdout, if no other output goes there, and the results where they were asked for.
+    /// Writes the text to stdout, unless results are written there, and the results to the requested files.
     pub(crate) fn write(&self, text: &str, results: &Value) -> Result<(), Box<dyn Error>> {
         if !self.take_stdout() {
             Target::Stdout.write(text)?;
@@ -88,7 +88,7 @@ impl Outputs {
     }
 }
 
-/// A mistake in the path shows before minutes of work, not after them.
+/// Creates the file early, so that an invalid path is reported before minutes of work.
 fn file(name: &str, path: &Path) -> Result<PathBuf, String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder.is_none_or(Path::is_dir) && !path.is_dir() && path.file_name().is_some() {
@@ -107,7 +107,7 @@ impl Target {
     }
 }
 
-/// The same JSON with a line for each field, and for each entry of a list.
+/// Formats JSON with a line for each field and list entry.
 pub(crate) fn lines(results: &Value) -> String {
     let Value::Object(fields) = results else {
         return format!("{results}\n");
@@ -122,7 +122,7 @@ pub(crate) fn lines(results: &Value) -> String {
     format!("{{\n{}\n}}\n", fields.collect::<Vec<_>>().join(",\n"))
 }
 
-/// The number with three digits behind the point, which is more than any measurement here has.
+/// Rounds to three decimal places, which exceeds the precision of the measurements.
 pub(crate) fn rounded(number: f64) -> Value {
     json!((number * 1_000.0).round() / 1_000.0)
 }

@@ -1,5 +1,5 @@
-//! Progress: the current stage, the part that is done, and the results so far. A terminal has one line that changes, a file
-//! a line every few seconds. It goes to stderr, so that stdout has the result and nothing else.
+//! Progress on stderr: the current stage, the completed part, and intermediate results. On a terminal, a single line is
+//! updated; in a file, a line is appended every few seconds.
 
 #![allow(clippy::disallowed_methods, reason = "progress is in real time")]
 
@@ -10,9 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time between two lines that stay.
+/// The interval between appended lines.
 const PAUSE: Duration = Duration::from_secs(5);
-/// The time between two changes of one line.
+/// The interval between updates of a line.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -32,31 +32,31 @@ impl Progress {
         }
     }
 
-    /// Shows the stage, the part that is done of all that is to be done, and what was found, unless a line was shown just now.
+    /// Shows the stage, the completed part and the intermediate results, unless a line was shown recently.
     pub(crate) fn show(&mut self, stage: &str, part: Option<f64>, found: &dyn Display) {
         if let Some(line) = self.lines.next(self.began.elapsed(), stage, part, found) {
             self.write(&line);
         }
     }
 
-    /// The same, where the time that all of it takes is known.
+    /// Like `show`, for a known total duration.
     pub(crate) fn show_of(&mut self, stage: &str, expected: Duration, found: &dyn Display) {
         let part = self.began.elapsed().as_secs_f64() / expected.as_secs_f64().max(0.001);
         self.show(stage, Some(part), found);
     }
 
-    /// Leaves the terminal to other output.
+    /// Clears the line, so that other output can follow.
     pub(crate) fn clear(&mut self) {
         if self.lines.is_terminal && self.lines.last.take().is_some() {
             self.write("");
         }
     }
 
-    /// A closed output is no reason to stop.
+    /// Ignores a closed output.
     fn write(&self, line: &str) {
         let mut stderr = io::stderr().lock();
         let _ = match self.lines.is_terminal {
-            // A line that breaks could not be overwritten.
+            // A wrapped line could not be overwritten.
             true => {
                 let line: String = line.chars().take(self.width.saturating_sub(1)).collect();
                 write!(stderr, "\r{line}\x1b[K").and_then(|()| stderr.flush())
@@ -66,11 +66,11 @@ impl Progress {
     }
 }
 
-/// Chooses when there is a line, and what it says.
+/// Determines when to show a line, and its text.
 #[derive(Debug)]
 pub(crate) struct Lines {
     is_terminal: bool,
-    /// The moment and the stage of the last line.
+    /// The time and the stage of the last line.
     last: Option<(Duration, String)>,
 }
 
@@ -98,7 +98,7 @@ impl Lines {
         let seconds = now.as_secs_f64();
         let part = part.filter(|part| part.is_finite()).map(|part| part.clamp(0.0, 1.0));
         let how_far = match part {
-            // Too little is done to tell how long the rest takes.
+            // Too early to estimate the remaining time.
             Some(part) if part < 0.02 => format!("{:3.0} %", part * 100.0),
             Some(part) => format!("{:3.0} %, {:.0} s left", part * 100.0, seconds * (1.0 - part) / part),
             None => "…".to_owned(),

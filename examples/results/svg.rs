@@ -1,9 +1,9 @@
-//! A picture as text. It has no script and loads nothing, holds on light and on dark pages, and has no blank lines, so that
-//! it can stand in the middle of a Markdown text.
+//! An SVG writer. The picture has no scripts or external resources, works on light and dark pages, and has no blank
+//! lines, so it can be embedded in Markdown.
 
 use std::fmt::Write;
 
-/// The colours of series. Each of them can be read on white and on black.
+/// The colors of series, which are legible on white and on black.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     Blue,
@@ -37,8 +37,8 @@ impl Colour {
     }
 }
 
-/// Elements so far. Text has the colour of the page: inside of a page of rustdoc that is `--main-color`, elsewhere it
-/// follows the scheme that the reader prefers.
+/// The elements so far. Text has the color of the page: `--main-color` in rustdoc, and otherwise according to the
+/// preferred color scheme.
 #[derive(Debug, Default)]
 pub(crate) struct Svg(String);
 
@@ -58,7 +58,7 @@ impl Svg {
         writeln!(self.0, "{line}").expect("a String takes everything");
     }
 
-    /// The whole picture. Its `id` keeps its style apart from the page's, and `label` is read to those who do not see it.
+    /// Returns the complete picture. `id` scopes its style, and `label` is the text for screen readers.
     pub(crate) fn finish(self, id: &str, (width, height): (usize, usize), label: &str, style: &str) -> String {
         let (label, content) = (escaped(label), self.0);
         let mut rules = vec![

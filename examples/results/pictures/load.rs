@@ -1,4 +1,4 @@
-//! The pictures of the load test, one for each kind of mode.
+//! Charts of the load test, one for each kind of mode.
 
 use super::{
     super::{
@@ -8,7 +8,7 @@ use super::{
     Results,
 };
 
-/// The settings, in words.
+/// Describes the settings.
 fn settings(results: &Results<'_>) -> Result<String, String> {
     let policies = results.entries("policies")?;
     let policies = policies.iter().map(|policy| {
@@ -23,7 +23,7 @@ fn settings(results: &Results<'_>) -> Result<String, String> {
 const MACHINE: &str =
     "Redis, the instances and the generator share one machine. A request's time counts from when it was due.";
 
-/// Percentiles with limits and without.
+/// Draws the percentiles with and without limits.
 pub(super) fn latencies(results: &Results<'_>) -> Result<String, String> {
     let mut groups = Vec::new();
     for (name, percentile) in [("p50", "p50_ms"), ("p90", "p90_ms"), ("p99", "p99_ms")] {
@@ -99,7 +99,7 @@ pub(super) fn rates(results: &Results<'_>) -> Result<String, String> {
 }
 
 pub(super) fn outage(results: &Results<'_>) -> Result<String, String> {
-    // Each slice stands at its middle.
+    // Each slice is drawn at its midpoint.
     let slices = |field: &str, is_rate: bool| {
         results.points("slices", |slice| {
             let [from, to, value] = [
@@ -169,7 +169,7 @@ pub(super) fn callers(results: &Results<'_>) -> Result<String, String> {
         Colour::Blue,
         megabytes("redis_used_bytes")?,
     )];
-    // Not every system says how much a process has.
+    // Not every system reports the memory of a process.
     if let Ok(points) = megabytes("process_resident_bytes") {
         series.push(Series::new("the process of all instances", Colour::Amber, points));
     }

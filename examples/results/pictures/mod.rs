@@ -1,11 +1,11 @@
-//! The picture that belongs to the results of a program.
+//! Charts of the results of programs.
 
 mod load;
 mod others;
 
 use serde_json::Value;
 
-/// Draws the results of any program that writes some. An error names what is missing in them.
+/// Draws the results of any supported program. Errors name the missing field.
 pub(crate) fn draw(results: &Value) -> Result<String, String> {
     let read = Results(results);
     match (read.text("program")?, results["mode"].as_str()) {
@@ -21,7 +21,7 @@ pub(crate) fn draw(results: &Value) -> Result<String, String> {
     }
 }
 
-/// Fields by their paths, such as `redis.used_bytes`.
+/// Provides access to fields by path, such as `redis.used_bytes`.
 struct Results<'a>(&'a Value);
 
 impl<'a> Results<'a> {
@@ -42,7 +42,7 @@ impl<'a> Results<'a> {
         Ok(entries.iter().map(Results).collect())
     }
 
-    /// A point for each entry of a list.
+    /// Returns a point for each entry of a list.
     fn points(
         &self,
         path: &str,

@@ -1,4 +1,4 @@
-//! The pictures of the soak, of the simulation of a fleet, and of benchmarks.
+//! Charts of the soak test, the fleet simulation, and benchmarks.
 
 use super::{
     super::{
@@ -48,7 +48,7 @@ pub(super) fn soak(results: &Results<'_>) -> Result<String, String> {
     Ok(chart.draw())
 }
 
-/// A group of bars for each column of the simulation's table.
+/// The columns of the simulation's table, with a group of bars for each.
 const COLUMNS: [(&str, &str, &str); 5] = [
     ("calls to Redis a second", "calls_per_second", ""),
     ("wait of busy callers, p99", "wait_p99_ms", " ms"),
@@ -83,7 +83,7 @@ pub(super) fn fleet(results: &Results<'_>) -> Result<String, String> {
     Ok(bars.draw())
 }
 
-/// The time that a layer takes of each request, beside tower_governor.
+/// Draws the time per request of the layer, compared to tower_governor.
 pub(super) fn layer(results: &Results<'_>) -> Result<String, String> {
     let sides = results.entries("sides")?;
     let group = |windows: &str| {
@@ -120,7 +120,7 @@ pub(super) fn layer(results: &Results<'_>) -> Result<String, String> {
     Ok(bars.draw())
 }
 
-/// Decisions of layers that keep their counts in Redis, beside each other.
+/// Compares the decisions per second of layers that store their counts in Redis.
 pub(super) fn peers(results: &Results<'_>) -> Result<String, String> {
     let mut groups: Vec<(String, Vec<Bar>)> = Vec::new();
     for side in results.entries("closed")? {
