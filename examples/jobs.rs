@@ -97,7 +97,8 @@ async fn work(store: &Arc<dyn Store>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Later, in another process, the queue reports that 12 emails could not be sent. It delivers this message twice.
+/// Later, in another process, the queue reports that 12 emails could not be sent. The queue delivers this message
+/// twice.
 async fn undeliverable(store: &Arc<dyn Store>, accepted_at: Option<ChargeTime>) -> Result<(), Box<dyn Error>> {
     let Some(charged_at) = accepted_at else {
         return Ok(());

@@ -83,7 +83,7 @@ fn proxy_limits() -> Result<RateLimitLayer, ConfigError> {
 }
 
 /// The proxy is an ordinary service: rejected requests are not forwarded, and the limits of the upstream are merged
-/// with those of the proxy.
+/// with the proxy's own.
 pub(crate) async fn serve(listener: TcpListener, limits: RateLimitLayer, proxy: Proxy) -> io::Result<()> {
     loop {
         let (stream, address) = listener.accept().await?;

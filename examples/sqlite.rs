@@ -32,7 +32,7 @@ type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct SqliteStore {
-    /// Sends jobs to the thread that owns the connection. It runs them in order, as `Store::settle` requires.
+    /// Sends jobs to the thread that owns the connection. The thread runs them in order, as `Store::settle` requires.
     jobs: Sender<Job>,
     clock: Clock,
 }

@@ -110,7 +110,8 @@ async fn connect(
     State(messages): State<Limiter>,
 ) -> Response {
     // The response with status 101 ends immediately, which would release the slot. Therefore, the permit holds the slot
-    // for the duration of the connection. It is `None` if the request is uncounted because the store is unavailable.
+    // for the duration of the connection. The permit is `None` if the request is uncounted because the store is
+    // unavailable.
     let slot = permit.upgrade();
     // All connections of a user share the quota.
     let caller = messages.caller(&user);

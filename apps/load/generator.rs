@@ -1,8 +1,8 @@
 //! An open-loop load generator: the due times of requests do not depend on earlier responses.
 //!
 //! At each tick, a thread sends one instance the number of due requests, which follows a Poisson process on a grid of a
-//! quarter of a millisecond. It is a thread because Tokio timers have a resolution of one millisecond. A task for each
-//! instance sends the requests and awaits their responses concurrently.
+//! quarter of a millisecond. A thread is used because Tokio timers have a resolution of one millisecond. A task for
+//! each instance sends the requests and awaits their responses concurrently.
 
 use std::{
     convert::Infallible,

@@ -17,7 +17,7 @@
 //! Four instances run in this process, each with a separate store, connections and layer around a service that responds
 //! immediately. The limits are in `instances.rs`: replace them with yours.
 //!
-//! Requests arrive like those of independent users (a Poisson process on a grid of a quarter of a millisecond). Their
+//! Requests arrive as if from independent users (a Poisson process on a grid of a quarter of a millisecond). Their
 //! due times are fixed beforehand and do not depend on earlier responses. Latency is measured from the due time, not
 //! from the time of sending. A generator or server that cannot keep up therefore increases the latency and the number
 //! of late responses; unsent requests count with their waiting time. There is no coordinated omission to correct.

@@ -82,7 +82,7 @@ pub(crate) struct Run {
     pub(crate) tally: Tally,
     /// The number of due requests.
     pub(crate) due: u64,
-    /// Requests with a response before the end. They are also in the tally.
+    /// Requests with a response before the end, also included in the tally.
     pub(crate) in_time: u64,
     /// The CPU time of this process, if the system reports it.
     pub(crate) processor_seconds: Option<f64>,

@@ -46,7 +46,7 @@ pub(crate) struct Tally {
     /// Admitted without a decision.
     pub(crate) failed_open: Latencies,
     pub(crate) last_failed_open: Option<Instant>,
-    /// Never sent. They count with their waiting time, which underestimates their latency.
+    /// Never sent. Counted with their waiting time, which underestimates their latency.
     given_up: Latencies,
 }
 

@@ -102,7 +102,7 @@ pub(crate) struct Parts {
     has_redis: bool,
     stores: Stores,
     stage: RwLock<Arc<Stage>>,
-    /// The number of configurations so far, so that each page detects changes by other pages.
+    /// The number of configurations since the start, so that each page detects changes by other pages.
     version: AtomicU64,
     load: Arc<Load>,
     tally: Tally,
@@ -153,7 +153,8 @@ impl Playground {
     }
 
     fn describe(&self) -> Value {
-        // Loaded before the setup: an old number makes a page ask again, but a new number with an old setup would not.
+        // Loaded before the setup: an old number makes a page request the state again, but a new number with an old
+        // setup would not.
         let (version, stage) = (self.version.load(Relaxed), self.stage());
         json!({
             "version": version,

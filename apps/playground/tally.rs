@@ -16,7 +16,7 @@ pub(crate) struct Tally {
     uncounted: AtomicU64,
     /// Rejected without a decision of the store.
     failed: AtomicU64,
-    /// Undecided so far, or queued.
+    /// Not decided yet, or queued.
     waiting: AtomicU64,
 }
 

@@ -37,7 +37,7 @@ impl Colour {
     }
 }
 
-/// The elements so far. Text has the color of the page: `--main-color` in rustdoc, and otherwise according to the
+/// The elements written. Text has the color of the page: `--main-color` in rustdoc, and otherwise according to the
 /// preferred color scheme.
 #[derive(Debug, Default)]
 pub(crate) struct Svg(String);

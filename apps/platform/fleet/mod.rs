@@ -1,7 +1,7 @@
 //! Rules of a fleet: all instances follow one rule set in Redis, which the operators of any instance can change.
 //!
-//! A change is proposed first, so that the operator sees its effects. It is published only if the version that the
-//! operator saw is still current.
+//! A change is proposed first, so that the operator sees its effects. The change is published only if the version that
+//! the operator saw is still current.
 
 mod order;
 mod shown;
@@ -295,7 +295,7 @@ async fn switch(State(fleet): State<Fleet>, Path(position): Path<String>, order:
     fleet.control(control, order).await
 }
 
-/// Changes the switch of this instance, which overrides that of the fleet. Does not require Redis.
+/// Changes the switch of this instance, which overrides the fleet's. Does not require Redis.
 async fn own_switch(State(fleet): State<Fleet>, Path(position): Path<String>) -> StatusCode {
     match &*position {
         "on" => fleet.handle.enable(),

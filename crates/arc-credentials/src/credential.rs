@@ -81,7 +81,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// One use of a credential, which becomes part of a token together with its nonce.
+/// A single use of a credential, which becomes part of a token together with its nonce.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Presentation {
     bytes: Vec<u8>,

@@ -18,7 +18,7 @@ impl fmt::Display for RandomnessError {
 
 impl Error for RandomnessError {}
 
-/// An error of keys, credentials, responses and presentations. It never contains the bytes.
+/// An error of keys, credentials, responses and presentations. Errors never contain the bytes.
 ///
 /// Each function documents the variants that it returns.
 ///
@@ -89,8 +89,8 @@ impl Error for CredentialError {}
 
 /// The error of a presentation or response that does not verify.
 ///
-/// It does not reveal which part is wrong (the length, a point, the context, the nonce or the proof), because only a
-/// forger would benefit.
+/// The error does not reveal which part is wrong (the length, a point, the context, the nonce or the proof), because
+/// only a forger would benefit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerificationError;
 

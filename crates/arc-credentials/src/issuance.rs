@@ -99,7 +99,7 @@ impl CredentialRequest {
 
     /// Returns the message to send over HTTP: `TokenRequest` of the drafts.
     ///
-    /// It consists of the token type, the last byte of the key ID, and the request.
+    /// The message consists of the token type, the last byte of the key ID, and the request.
     pub fn to_message(&self) -> Vec<u8> {
         [&self.head, self.as_bytes()].concat()
     }

@@ -2,7 +2,7 @@ use std::{error::Error, fmt};
 
 /// The error of a Privacy Pass message that cannot be parsed or serialized.
 ///
-/// It names the invalid part and contains no received bytes, so it is safe to log.
+/// The error names the invalid part and contains no received bytes, so it is safe to log.
 ///
 /// ```
 /// use arc_credentials::{MessageError, Token, TokenChallenge};

@@ -79,7 +79,7 @@ pub(super) trait Transcript<S: Suite> {
 }
 
 /// The transcript of draft-yun-cfrg-arc-00 and -01, and of draft-ietf-privacypass-arc-crypto-00, with length-prefixed
-/// elements. It contains the context string twice, once from the label and once from the hash function.
+/// elements. The input contains the context string twice, once from the label and once from the hash function.
 #[derive(Debug)]
 pub(super) struct Labelled;
 

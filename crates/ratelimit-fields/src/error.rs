@@ -5,8 +5,8 @@ use super::bounds::{MAX_INTEGER, MAX_ITEMS, MAX_LENGTH};
 /// The error of a field that cannot be parsed, or of a value that cannot be serialized.
 ///
 /// After a parse error, ignore the entire field, as if all its lines were absent. The other fields of the response
-/// remain valid. The message names the field, the item (counted from 1) and the parameter. It contains no received
-/// text, so it is safe to log. Match on [`kind`](Self::kind) instead of the message.
+/// remain valid. The message names the field, the item (counted from 1) and the parameter. Received text is never
+/// included, so the message is safe to log. Match on [`kind`](Self::kind) instead of the message.
 ///
 /// ```
 /// use ratelimit_fields::{FieldErrorKind, draft11::RateLimit};
@@ -54,7 +54,7 @@ pub enum FieldErrorKind {
     Empty,
     /// The name or the value of an extension parameter is not allowed in this dialect.
     Extension,
-    /// A member of the list is not an item of the dialect: it is an inner list, or its bare item has the wrong type.
+    /// A member of the list is not an item of the dialect, but an inner list or a bare item of the wrong type.
     Item,
     /// A required parameter is missing.
     Missing,
@@ -120,8 +120,8 @@ impl FieldError {
 
     /// Creates an error of kind [`Syntax`](FieldErrorKind::Syntax) for a field that this crate does not parse.
     ///
-    /// Use this to report errors in proprietary fields together with those of [`Hints`](super::Hints). `reason` must
-    /// not contain received text, because errors are logged verbatim.
+    /// Use this to report errors in proprietary fields together with the errors of [`Hints`](super::Hints). `reason`
+    /// must not contain received text, because errors are logged verbatim.
     ///
     /// ```
     /// use ratelimit_fields::{FieldError, FieldErrorKind};

@@ -108,7 +108,7 @@ impl ExtensionValue {
         Ok(Self(syntax::integer(number).into()))
     }
 
-    /// Returns the number if the value is an Integer. It has at most 15 digits and can be negative.
+    /// Returns the number if the value is an Integer. The number has at most 15 digits and can be negative.
     pub fn as_integer(&self) -> Option<i64> {
         self.0.as_integer().map(i64::from)
     }

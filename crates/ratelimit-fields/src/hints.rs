@@ -70,8 +70,8 @@ fn begins_with_a_key(line: &[u8]) -> bool {
 /// at all. A server can send any number, so bound all values. [`retry_after`](Self::retry_after) takes precedence over
 /// the limits.
 ///
-/// A response can use two dialects, for example if a gateway adds its limit to that of the service behind it. Then both
-/// limits apply, and [`limits`](Self::limits) contains both.
+/// A response can use two dialects, for example if a gateway adds its limit to the limit of the service behind it. Then
+/// both limits apply, and [`limits`](Self::limits) contains both.
 ///
 /// Malformed fields are ignored as a whole; [`ignored`](Self::ignored) returns the errors. The `RateLimit` fields of a
 /// response with a positive `Age` are ignored as well, because a cache received them earlier, for another client.
@@ -115,7 +115,7 @@ pub struct Hints {
     ignored: Vec<FieldError>,
 }
 
-/// One limit of a response: see [`Hints::limits`].
+/// A limit of a response: see [`Hints::limits`].
 ///
 /// ```
 /// use http::HeaderMap;
@@ -146,7 +146,7 @@ pub struct LimitHint {
     partition_key: Option<Vec<u8>>,
 }
 
-/// One policy of a response: see [`Hints::policies`].
+/// A policy of a response: see [`Hints::policies`].
 ///
 /// ```
 /// use std::time::Duration;

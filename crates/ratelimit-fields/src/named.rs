@@ -95,7 +95,7 @@ impl<D: Named> LimitItem<D> {
 
     /// Returns the remaining units, in the policy's quota unit.
     ///
-    /// They can exceed the policy's quota. The type is `u64` in draft-11, and `Option<u64>` in the editors' copy.
+    /// The number can exceed the policy's quota. The type is `u64` in draft-11, and `Option<u64>` in the editors' copy.
     pub fn remaining(&self) -> D::Remaining {
         self.remaining
     }

@@ -95,7 +95,7 @@ impl RetryAfter {
     /// Parses the lines of a field.
     ///
     /// Accepts all three formats of HTTP dates. Numbers above [`u64::MAX`] are reduced to it. If there are several
-    /// lines, such as those of a gateway and the service behind it, the longest wait is used.
+    /// lines, such as one from a gateway and one from the service behind it, the longest wait is used.
     ///
     /// # Errors
     ///

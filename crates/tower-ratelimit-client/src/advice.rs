@@ -92,7 +92,7 @@ impl Advice {
 
     /// Parses the head of a response, including the fields of a [`Profile`].
     ///
-    /// [`limits`](Self::limits) returns the limits of the profile after those of the drafts.
+    /// [`limits`](Self::limits) returns the limits of the drafts first, followed by those of the profile.
     pub fn read_as(profile: Profile, status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
         let hints = Hints::read(headers);
         let age = Ages::of(headers, exchange, caps);

@@ -375,7 +375,7 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Sets the wall clock for dates in responses. Default: [`SystemTime::now`].
     ///
-    /// It is used for dates in responses without a `Date` field, and for `Date` itself if the client
+    /// The clock is used for dates in responses without a `Date` field, and for `Date` itself if the client
     /// [trusts dates](Caps::trust_dates). Use this to test such responses. Waits use Tokio timers, which tests can
     /// [pause](https://docs.rs/tokio/latest/tokio/time/fn.pause.html); paused time does not advance the wall clock.
     ///
@@ -411,13 +411,13 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Retries each rejected request up to `count` times, 0 to 10. Default: 0.
     ///
-    /// A request is retried after 429 with `Retry-After`, whatever its method, because the server has not processed it.
-    /// After 503 with `Retry-After`, it is retried only if its method is idempotent, because the server may have
-    /// started to process it. The response is dropped, and the request waits like any other. If it cannot wait that
-    /// long, or `clone_body` returned `None`, the response is returned.
+    /// A request is retried after 429 with `Retry-After`, even if its method is not idempotent, because the server has
+    /// not processed it. After 503 with `Retry-After`, it is retried only if its method is idempotent, because the
+    /// server may have started to process it. The response is dropped, and the request waits like any other. If it
+    /// cannot wait that long, or `clone_body` returned `None`, the response is returned.
     ///
-    /// `clone_body` clones the request body, or returns `None` if it cannot be cloned. It is called before each attempt
-    /// that can be followed by another.
+    /// `clone_body` clones the request body, or returns `None` if it cannot be cloned. The closure is called before
+    /// each attempt that can be followed by another.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,6 @@
 //! A Tower layer for HTTP clients that obeys the rate limits of servers.
 //!
-//! [`ClientLayer`] wraps the service that sends requests. It parses the `RateLimit`, `RateLimit-Policy` and
+//! [`ClientLayer`] wraps the service that sends requests. The layer parses the `RateLimit`, `RateLimit-Policy` and
 //! `Retry-After` header fields of each response, in any [dialect](ratelimit_fields::Dialect), and delays requests while
 //! the quota of their server is exhausted, so that they are not rejected. Use it for jobs that send many requests to a
 //! rate-limited server, whether or not that server uses `tower-quota`.
@@ -56,7 +56,7 @@
 //! | `r=0;t=10` of `content-bytes` or `concurrent-requests` | does the same |
 //! | `r=5` of `concurrent-requests` | has at most five requests in flight |
 //! | several limits | obeys all of them, even if they use two dialects |
-//! | `Retry-After`, seconds or a date | sends nothing until then, whatever `t` is, then one request at a time |
+//! | `Retry-After`, seconds or a date | sends nothing until then, ignoring `t`, then one request at a time |
 //! | `t=1000000` | waits at most ten minutes: see [`Caps`] |
 //! | a malformed field | ignores that field |
 //! | a nonzero `Age` | ignores the `RateLimit` fields, because a cache received them earlier, for another client |
@@ -151,8 +151,8 @@
 //! # What it does not do
 //!
 //! The layer cannot prevent every rejection: remaining units are not guaranteed, other clients may share the quota, and
-//! requests may cost more than one unit. It limits neither the concurrency nor the rate of requests to servers that
-//! send no limits. Limits known to one process are not shared with others.
+//! requests may cost more than one unit. The layer limits neither the concurrency nor the rate of requests to servers
+//! that send no limits. Limits known to one process are not shared with others.
 //!
 //! The timing of requests can identify a client to a server, even if the client hides its address.
 #![cfg_attr(docsrs, feature(doc_cfg))]

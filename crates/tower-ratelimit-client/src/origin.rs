@@ -191,7 +191,7 @@ impl Place {
             if is_hopeless(wait, now, deadline) {
                 return too_long(Some(wait.until()));
             }
-            // The next `try_acquire` tells both outcomes apart. `Notify` stores a notification sent before this wait.
+            // The next `try_acquire` distinguishes both outcomes. `Notify` stores a notification sent before this wait.
             let _ = timeout_at(wait.until().min(deadline).into(), origin.changed.notified()).await;
         }
     }

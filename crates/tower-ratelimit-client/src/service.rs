@@ -16,8 +16,8 @@ use super::{
 
 /// The service created by [`ClientLayer`].
 ///
-/// It is ready when `S` is ready. A waiting request releases the ready `S`, which may hold a permit. Clones share the
-/// known limits.
+/// The service is ready when `S` is ready. A waiting request releases the ready `S`, which may hold a permit. Clones
+/// share the known limits.
 ///
 /// ```
 /// use http::{Request, Response};

@@ -25,8 +25,8 @@ use super::{
 
 /// A writer of the rate-limit fields of a server, which serializes the policies once.
 ///
-/// [`write`](Self::write) adds the fields to a response, in one dialect. It merges them with the fields of an inner
-/// service, like [`merge_into`](super::merge_into), and follows the rules of each dialect: draft-06 and draft-07 report
+/// [`write`](Self::write) adds the fields to a response, in one dialect. The fields are merged with those of an inner
+/// service, like [`merge_into`](super::merge_into), and follow the rules of each dialect: draft-06 and draft-07 report
 /// the limit closest to exhaustion, and if the response has `Retry-After`, the reset is the same time.
 ///
 /// ```
@@ -121,8 +121,8 @@ impl Prepared {
 
     /// Creates a writer of the three `X-RateLimit-*` fields, which are not standardized.
     ///
-    /// They contain the quota, the remaining units and the reset of the limit closest to exhaustion. Policies are not
-    /// reported. If an inner service has sent one of the fields with an unknown meaning, none of them is changed.
+    /// The fields contain the quota, the remaining units and the reset of the limit closest to exhaustion. Policies are
+    /// not reported. If an inner service has sent one of the fields with an unknown meaning, none of them is changed.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -179,7 +179,7 @@ impl Item {
         }
     }
 
-    /// Returns `true` if the requests in flight may hold all slots of this limit. One request is always allowed.
+    /// Returns `true` if the requests in flight may hold all slots of this limit. A single request is always allowed.
     pub(super) fn is_full(&self, in_flight: u64) -> bool {
         // The server may not have counted any of them when it sent the number of free slots.
         self.unit == Unit::ConcurrentRequests && in_flight >= self.left.max(1)

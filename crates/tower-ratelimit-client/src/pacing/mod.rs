@@ -107,9 +107,9 @@ impl Strategy {
 /// - `content-bytes`: the size of the next request is unknown, so requests are sent while any bytes remain. If none
 ///   remain, nothing is sent within `t`, and then one request at a time.
 /// - `concurrent-requests`: at most as many requests are in flight as slots remained, because the server may not have
-///   counted any of them. One request is always allowed. If no slots remain, nothing is sent within `t`, if the server
-///   sends `t`. The server releases a slot when the response body ends, which `Pacing` cannot observe: if bodies are
-///   long, limit the concurrency yourself.
+///   counted any of them. A single request is always allowed. If no slots remain, nothing is sent within `t`, if the
+///   server sends `t`. The server releases a slot when the response body ends, which `Pacing` cannot observe: if bodies
+///   are long, limit the concurrency yourself.
 /// - Any other unit, such as the tokens of a [`Profile`](super::Profile): like `content-bytes`.
 ///
 /// At most 32 limits are tracked. A limit is ignored if its name and partition key together exceed 256 bytes.
