@@ -1,13 +1,13 @@
-// Drawing on a canvas: its pixels, its axes, and one redraw a frame.
+// Drawing on a high-resolution canvas, with axes and one redraw per frame.
 
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
-/** The pixels on the left of a chart, for its labels. */
+/** The width of the labels to the left of a chart, in pixels. */
 export const LEFT = 44;
 const BELOW = 18;
 const ABOVE = 8;
 
-/** Calls `draw` in the next frame; with less motion, once a second. However often it is called, once. */
+/** Schedules one call of `draw` for the next frame, or within a second if reduced motion is preferred. */
 export function onFrame(draw) {
   let isPlanned = false;
   let drawn = -Infinity;
@@ -27,7 +27,7 @@ export function onFrame(draw) {
   };
 }
 
-/** A canvas in the pixels of the screen, cleared; `null` while it has no size. */
+/** Returns a cleared canvas in device pixels, or `null` while it has no size. */
 export function surface(canvas) {
   const scale = devicePixelRatio || 1;
   const { clientWidth: width, clientHeight: height } = canvas;
@@ -42,13 +42,13 @@ export function surface(canvas) {
   return { context, width, height };
 }
 
-/** The colours of the style sheet with these names, and those of axes. */
+/** Returns the colors with these names from the style sheet, and the colors of axes. */
 export function colours(names) {
   const style = getComputedStyle(document.documentElement);
   return Object.fromEntries([...names, "grid", "quiet"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 }
 
-/** Lines for rows and labels for columns, each with its part of the height or the width. Returns the height of the lowest line. */
+/** Draws lines for rows and labels for columns, each at its share of the height or width. Returns the position of the lowest line. */
 export function axes({ context, width, height }, colours, rows, columns) {
   context.font = "11px system-ui, sans-serif";
   context.lineWidth = 1;
@@ -71,7 +71,7 @@ export function axes({ context, width, height }, colours, rows, columns) {
   return bottom;
 }
 
-/** The next number with one digit and zeros, and even. */
+/** Rounds up to 1, 2, 4, 6, 8 or 10 times a power of ten. */
 export function round(number) {
   const power = 10 ** Math.floor(Math.log10(number));
   return [1, 2, 4, 6, 8, 10].map((digit) => digit * power).find((candidate) => candidate >= number) ?? 10 * power;

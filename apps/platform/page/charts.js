@@ -1,4 +1,4 @@
-// The charts. Both are drawn together, at most once a frame.
+// Both charts are drawn together, at most once per frame.
 
 import { LEFT, axes, colours, round, surface } from "./canvas.js";
 import { MINUTES, OUTCOMES, quantile, read } from "./history.js";
@@ -18,14 +18,14 @@ const WORDS = {
   unattributed: "without a key",
 };
 
-/** The name of an outcome, with the policy that rejects. */
+/** Returns the name of an outcome, with the rejecting policy. */
 export function describe(outcome, policy) {
   if (outcome === "rejected") return policy === "" ? "rejected" : `rejected by ${policy}`;
   if (outcome === "shadow") return `would be rejected by ${policy} (shadow)`;
   return WORDS[outcome] ?? outcome;
 }
 
-/** The class with the colour of an outcome. */
+/** Returns the CSS class with the color of an outcome. */
 export function swatch(outcome, shade = 0) {
   const name = OUTCOMES.includes(outcome) || outcome === "shadow" ? outcome : "other";
   return `swatch o-${name} shade-${shade}`;
@@ -35,10 +35,10 @@ function palette() {
   return colours(["passed", "rejected", "uncounted", "failed", "waiting", "second"]);
 }
 
-/** The policies that have shades of their own. */
+/** The shades of the first policies. */
 const SHADES = [1, 0.66, 0.42];
 
-/** Sums by outcome. Shadows reject nothing, and what is undecided is in another outcome. */
+/** Returns the totals by outcome, without shadow policies and undecided requests, which are counted in other outcomes. */
 export function byOutcome(grown) {
   const sums = new Map();
   for (const [key, count] of grown) {
@@ -50,7 +50,7 @@ export function byOutcome(grown) {
   return sums;
 }
 
-/** The policies that have rejected, by name, with the sums of their rejections over all tiers. */
+/** Returns the total rejections by policy name, over all tiers. */
 function byPolicy(grown) {
   const sums = new Map();
   for (const [key, count] of grown) {
@@ -60,7 +60,7 @@ function byPolicy(grown) {
   return sums;
 }
 
-/** The series of the chart, from below: outcomes, and rejections by policy. Where many policies reject, the last shade is for all others. */
+/** Returns the series of the chart from the bottom: outcomes, and rejections by policy. If many policies reject, the others share the last shade. */
 export function series(grown) {
   const outcomes = byOutcome(grown);
   const policies = byPolicy(grown);
@@ -87,7 +87,7 @@ function frame(area, colours, rows) {
   return bottom;
 }
 
-/** Stacked bars: one for each answer of the service, as wide as the time since the one before. */
+/** Draws stacked bars: one for each response of the service, as wide as the time since the previous one. */
 export function drawDecisions(canvas, history) {
   const area = surface(canvas);
   if (area === null) return;
@@ -106,7 +106,7 @@ export function drawDecisions(canvas, history) {
       const height = (rate / top) * (bottom - 8);
       context.fillStyle = drawn[COLOURS[outcome] ?? "quiet"];
       context.globalAlpha = SHADES[shade];
-      // A pixel between bars that are wide enough.
+      // Wide bars are separated by one pixel.
       context.fillRect(x(since), y - height, wide > 3 ? wide - 1 : wide + 0.3, height);
       y -= height;
     });
@@ -114,7 +114,7 @@ export function drawDecisions(canvas, history) {
   context.restore();
 }
 
-/** Two lines of steps: the buckets in which half and 99 % of the calls end. A gap where there was no call. */
+/** Draws two step lines: the buckets of p50 and p99. There is a gap if there were no calls. */
 export function drawLatency(canvas, history) {
   const area = surface(canvas);
   if (area === null) return;
@@ -147,13 +147,13 @@ export function drawLatency(canvas, history) {
   context.restore();
 }
 
-/** A border in words: at most so long. */
+/** Formats a bucket bound. */
 export function time(seconds) {
   if (seconds === Infinity) return "> 60 s";
   return seconds < 1 ? `${seconds * 1_000} ms` : `${seconds} s`;
 }
 
-/** A number of few digits. */
+/** Formats a number with few digits. */
 export function short(number) {
   if (number >= 10_000) return `${Math.round(number / 1_000)}k`;
   return number < 10 ? `${Math.round(number * 10) / 10}` : `${Math.round(number)}`;

@@ -1,16 +1,16 @@
-// The rules of the fleet: what is published, by whom, and which instances run it.
+// The rules of the fleet: published versions, their authors, and the instances that run them.
 
 import { make, rows, showEmpty, spoken, when, write } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 
-/** The blocks of all instances: those of the access list, and those of the published document, which only a publication removes. */
+/** Returns the blocks of all instances: those of the access list, and those of the published document, which only a publication removes. */
 export function blocksOf(known) {
   const blocks = (entries, isPublished) => (entries ?? []).filter(({ access }) => access === "block").map((entry) => ({ ...entry, isPublished }));
   return [...blocks(known?.controls.access, false), ...blocks(known?.published?.access, true)];
 }
 
-/** The last order of the switch of all instances, in words; `null` if there is none, or it has ended. */
+/** Returns the last order of the fleet's switch, or `null` if there is none or it has expired. */
 export function orderOf(known) {
   const order = known?.controls.switch ?? null;
   if (order === null || order.seconds === 0) return null;
@@ -18,15 +18,15 @@ export function orderOf(known) {
   return { ...order, text: `Ordered by ${order.author === "" ? "an unknown author" : order.author}, ${when(order.time)}, ${end}${order.reason === "" ? "" : `: ${order.reason}`}.` };
 }
 
-/** Returns true if the limits of all instances are off. */
+/** Returns `true` if the limits of all instances are disabled. */
 export const isFleetOff = (known) => (orderOf(known) === null ? known?.published?.is_off === true : orderOf(known).is_off);
 
-/** The words for a version: its number, its author and its time. */
+/** Formats the number, author and time of a version. */
 export function described({ number, author, time }) {
   return `Version ${number}, by ${author === "" ? "an unknown author" : author}, ${when(time)}`;
 }
 
-/** The alerts about the fleet: a kind, a title and a text each. `known` is the last answer about it, or null. */
+/** Returns the alerts about the fleet, each with a kind, a title and a text. `known` is the last known state of the fleet, or `null`. */
 export function alertsOf(state, known, silence) {
   const { fleet } = state;
   const alerts = [];
@@ -61,7 +61,7 @@ export function alertsOf(state, known, silence) {
 
 const runs = ({ number }) => (number === null ? "the rules of its own file" : `version ${number}`);
 
-/** True for the instance that answers this page. */
+/** Returns `true` for the instance that serves this page. */
 export const isHere = (state, name) => name.startsWith(`${state.instance}#`);
 
 const nameOf = (name) => name.split("#")[0];
@@ -77,13 +77,13 @@ function problemOf({ name, rejects, is_overridden: own, reads_controls: obeys, h
   return `${nameOf(name)} ${problems.join(", and ")}`;
 }
 
-/** The instances and the policies that they run. */
+/** Displays the instances and their policies. */
 export function showFleet(state, known) {
   const published = known.published;
   const list = [...known.instances].sort((one, other) => (one.name < other.name ? -1 : 1));
   rows(at("instances").tBodies[0], list.slice(0, 100), ({ name }) => name, ({ name }) => make("tr", {}, make("th", { scope: "row", textContent: nameOf(name), title: name }), make("td"), make("td")), (row, instance) => {
     const here = isHere(state, instance.name) ? "this instance" : "";
-    // Before the first publication, the rules of the file are those that an instance should have.
+    // Before the first publication, instances should have the rules of the file.
     const isCurrent = known.problem === null && instance.version === (published?.version ?? null);
     write(row.cells[1], instance.number === null ? "rules of its file" : `version ${instance.number}${isCurrent ? "" : ", not the published one"}`);
     write(row.cells[2], [here, ...(instance.is_off ? ["limits OFF"] : []), ...(hasProblem(instance) ? [problemOf(instance).slice(nameOf(instance.name).length + 1)] : [])].filter((text) => text !== "").join("; "));
@@ -98,7 +98,7 @@ export function showFleet(state, known) {
   showEmpty(at("running"), "No instance runs rules that are published.");
 }
 
-/** The last changes of rules, switch and blocks, with author and reason. */
+/** Displays the last changes of rules, switch and blocks, with author and reason. */
 export function showChanges(known) {
   rows(at("changes").tBodies[0], known.changes, ({ time, text, version }) => `${time} ${version} ${text}`, () => make("tr", {}, make("td"), make("td"), make("td")), (row, { time, author, reason, version, text }) => {
     write(row.cells[0], when(time));
@@ -108,7 +108,7 @@ export function showChanges(known) {
   showEmpty(at("changes"), "Nothing was changed.");
 }
 
-/** The last versions, each with a button that brings its rules back. */
+/** Displays the last versions, each with a rollback button. */
 export function showVersions(known, rollBack) {
   const current = known.published?.number;
   rows(at("versions").tBodies[0], known.history, ({ number, time }) => `${number} ${time}`, ({ number }) => {

@@ -1,11 +1,11 @@
-// The growth of the service's counters in the last five minutes. Older numbers are dropped.
+// The growth of the service's counters in the last five minutes. Older samples are dropped.
 
 export const MINUTES = 5;
 const KEPT = MINUTES * 60_000;
-/** Answers that come sooner after each other are one point: a rate of some milliseconds says little. */
+/** Responses within this interval form one point, because the rate of a few milliseconds is not meaningful. */
 const SHORTEST = 800;
 
-/** The outcomes with a colour of their own. */
+/** The outcomes with separate colors. */
 export const OUTCOMES = ["allowed", "unlimited", "failed_open", "failed_closed", "blocked", "rejected"];
 
 export class History {
@@ -18,7 +18,7 @@ export class History {
     this.last = null;
   }
 
-  /** Takes the numbers of a moment, in milliseconds of the service. */
+  /** Adds a sample, with the time of the service in milliseconds. */
   push({ milliseconds: at, decisions, shadows, store_seconds: store, undecided }) {
     if (this.last !== null && at - this.last.at < SHORTEST) return;
     const counters = new Map();
@@ -28,7 +28,7 @@ export class History {
     const buckets = store.map(([border, count]) => ({ border: border ?? Infinity, count }));
     const last = this.last;
     this.last = { at, counters, buckets };
-    // Of the time before, only the sum is known.
+    // Only the total is known for the time before.
     if (last === null) return;
     const grown = new Map();
     for (const [key, count] of counters) {
@@ -44,12 +44,12 @@ export class History {
     return this.last?.at ?? 0;
   }
 
-  /** The points of the last so many milliseconds. */
+  /** Returns the points of the last `time` milliseconds. */
   within(time) {
     return this.points.filter(({ at }) => at > this.now - time);
   }
 
-  /** The sums by tier, outcome and policy over a time, and the seconds that are known of it. */
+  /** Returns the totals by tier, outcome and policy over a period, and the seconds with samples. */
   sums(time) {
     const points = this.within(time);
     const sums = new Map();
@@ -61,7 +61,7 @@ export class History {
     return { sums, seconds: milliseconds / 1_000 };
   }
 
-  /** The calls of the store over a time, by bucket. */
+  /** Returns the store calls in a period by bucket. */
   calls(time) {
     const sums = [];
     for (const { calls } of this.within(time)) {
@@ -74,14 +74,14 @@ export class History {
   }
 }
 
-/** The border of the bucket in which a part of the calls ends; `null` if there were none. */
+/** Returns the bound of the bucket that contains the quantile, or `null` without calls. */
 export function quantile(buckets, part) {
   const all = buckets.at(-1)?.count ?? 0;
   if (all <= 0) return null;
   return buckets.find(({ count }) => count >= all * part).border;
 }
 
-/** The outcome that a series of the chart has, and the policy where it rejects. */
+/** Returns the outcome of a series of the chart, and the rejecting policy. */
 export function read(key) {
   const [tier, outcome, policy] = JSON.parse(key);
   return { tier, outcome, policy };

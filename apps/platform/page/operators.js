@@ -1,4 +1,4 @@
-// The operators' page: it asks the service once a second, shows what it says, and sends what the operator decides.
+// The operators' page: polls the service every second, displays its state, and sends the operator's changes.
 
 import { onFrame } from "./canvas.js";
 import { byOutcome, describe, drawDecisions, drawLatency, series, short, swatch, time } from "./charts.js";
@@ -10,7 +10,7 @@ import { make, rows, showEmpty, spoken, write } from "./words.js";
 const SECOND = 1_000;
 const NOW = 10 * SECOND;
 const MINUTE = 60 * SECOND;
-/** The service waits for Redis for five seconds. */
+/** Longer than the service waits for Redis, which is five seconds. */
 const PATIENCE = 8 * SECOND;
 const MAX_ENTRIES = 50;
 const TIMES = [["600", "10 minutes"], ["3600", "1 hour"], ["86400", "1 day"], ["", "until an operator ends it"]];
@@ -19,7 +19,7 @@ const SCOPES = [["all", "on all instances"], ["here", "only on this instance"]];
 
 const at = (id) => document.getElementById(id);
 const history = new History();
-/** The token, in the memory of this page only. */
+/** The token is kept only in memory. */
 let token = null;
 let state = null;
 let heard = 0;
@@ -27,11 +27,11 @@ let pause = 0;
 let instances = [];
 let isMixed = false;
 let silence = null;
-/** The last answer about the fleet, and the reason why a later one did not come. */
+/** The last known state of the fleet, and the error of later requests. */
 let fleet = null;
 let fleetSilence = null;
 
-/** An answer of the service that is not a success. */
+/** An error response of the service. */
 class Failure extends Error {
   constructor(status, text, retryAfter) {
     super(text);
@@ -61,7 +61,7 @@ function explain({ status, headers }, text) {
   return text.trim() || `The service has answered ${status}.`;
 }
 
-/** The reason of a failure, for the operator. */
+/** Returns the reason for a failure. */
 function reason(error) {
   if (error instanceof Failure) return error.message;
   return error.name === "TimeoutError" ? "The service did not answer. It may have done it all the same: look before you try again." : "The service cannot be reached.";
@@ -74,7 +74,7 @@ const nameOf = (caller) => caller.user ?? caller.address;
 const kindOf = (caller) => (caller.user === undefined ? "address" : "user");
 const nameOfClient = ({ user, network, key }) => (user !== undefined ? `user ${user}` : network !== undefined ? `network ${network}` : `key ${key}`);
 const isFleet = () => state?.fleet != null;
-/** The instances that a block concerns. `isOwn` is true for a block that an operator wants on this instance only. */
+/** Describes the instances of a block. `isOwn` is `true` for a block of only this instance. */
 const where = (isOwn) => (isFleet() && !isOwn ? "on all instances" : "on this instance");
 
 // --- Actions of the operator.
@@ -88,7 +88,7 @@ function note(text, isError) {
   at("no-entries").hidden = true;
 }
 
-/** Does something for the operator: says beside it what came of it, and keeps that in the list. */
+/** Performs an action of the operator, displays the result next to it, and adds it to the list. */
 async function act(place, text, action) {
   const said = at(place);
   said.className = "said";
@@ -108,11 +108,11 @@ async function act(place, text, action) {
   }
 }
 
-/** Sends a change. In a fleet it says who makes it, and waits until this instance has followed. */
-/** Returns true if this instance has what was changed. */
+/** Returns `true` if this instance has applied the change. */
 const follows = (fleet, { number, switch_number: order, access_number: list }) =>
   (number === undefined ? fleet.switch_number >= order && fleet.access_number >= list : fleet.number >= number);
 
+/** Sends a change. In a fleet, includes the author and waits until this instance has applied the change. */
 async function send(method, path, body, fields = {}, more = "") {
   if (!isFleet()) {
     await ask(method, path, body, fields);
@@ -127,15 +127,15 @@ async function send(method, path, body, fields = {}, more = "") {
   await pollFleet();
 }
 
-/** Answers the question that is open. */
+/** Resolves the open confirmation. */
 let decide = () => {};
 
-// The event comes some time after the dialog has closed: another question may be open by then.
+// The event arrives some time after the dialog has closed, when another dialog may be open.
 at("confirm").addEventListener("close", () => {
   if (!at("confirm").open) decide(at("confirm").returnValue === "yes");
 });
 
-/** Asks before something is done; the answer is no unless the operator says yes. */
+/** Asks for confirmation. Returns `true` only if the operator confirms. */
 function confirmed(title, text, yes, list = []) {
   const dialog = at("confirm");
   decide(dialog.returnValue === "yes");
@@ -158,7 +158,7 @@ async function signIn(event) {
   token = at("token").value.trim();
   at("sign-in-said").textContent = "";
   try {
-    // A token with other characters cannot be sent, and is none.
+    // A token with other characters cannot be sent and is invalid.
     if (!/^[\x21-\x7e]+$/.test(token)) throw new Failure(404, "");
     hear((await ask("GET", "state")).value);
     await begin();
@@ -179,7 +179,7 @@ async function signIn(event) {
   redraw();
 }
 
-/** Begins with what the service has kept of the last minutes. */
+/** Starts with the history kept by the service. */
 async function begin() {
   const kept = await ask("GET", "history").then(({ value }) => value, () => []);
   history.clear();
@@ -214,7 +214,7 @@ function signOut(text = "") {
 
 let isAsking = false;
 
-/** Asks for the state, one question at a time. A wrong token ends it: each of ten would be a guess. */
+/** Polls the state with one request at a time. Stops after a wrong token, because each request would count as a guess. */
 async function poll() {
   if (token === null || isAsking || performance.now() < pause) return;
   isAsking = true;
@@ -238,7 +238,7 @@ async function poll() {
 
 let isAskingFleet = false;
 
-/** Asks about the fleet, which needs Redis: the state of this instance never waits for it. */
+/** Polls the state of the fleet, which requires Redis. The state of this instance does not wait for it. */
 async function pollFleet() {
   if (token === null || !isFleet() || isAskingFleet || silence !== null) return;
   isAskingFleet = true;
@@ -257,7 +257,7 @@ async function pollFleet() {
   redraw();
 }
 
-/** The version that a change of rules is made for. */
+/** Returns the base version of a change of rules. */
 function numberOfRules() {
   if (!isFleet()) return state.rules.number;
   return fleet === null ? "unknown" : (fleet.published?.version ?? "none");
@@ -268,7 +268,7 @@ function hear(told) {
   silence = null;
   const before = state;
   if (before !== null && before.instance !== told.instance) {
-    // Two that take turns: there is something between that spreads requests.
+    // Alternating instances indicate a load balancer.
     isMixed = instances.includes(told.instance);
     history.clear();
     note(`The answers come from another instance now: ${told.instance}.`, false);
@@ -309,7 +309,7 @@ const redraw = onFrame(() => {
   }
 });
 
-/** The rate of the outcomes that a filter lets pass, over the last ten seconds. */
+/** Returns the rate of the outcomes that match a filter. */
 function rate(sums, seconds, filter) {
   let sum = 0;
   for (const [name, count] of byOutcome(sums)) if (filter(name)) sum += count;
@@ -339,7 +339,7 @@ function showAlerts() {
   const trial = trialOf();
   if (trial !== null) add("note", "New rules are tried", `on ${trial.percent} % of the callers.`);
   if (alerts.every(([kind]) => kind !== "")) {
-    // Without a request, nothing tries Redis, and the circuit says nothing.
+    // Without requests, Redis is not called, so the circuit is uninformative.
     const isKnown = state.circuit === null || quantile(history.calls(MINUTE), 0.5) !== null;
     if (isKnown) add("good", "The limits are on", "on this instance, and Redis decides.");
     else add("note", "The limits are on", "on this instance. No request has asked Redis in the last minute, so this page does not know if it answers.");
@@ -353,14 +353,14 @@ function showAlerts() {
   at("alerts").replaceChildren(...alerts.map(([kind, title, text]) => make("p", { className: kind }, make("strong", { textContent: title }), ` ${text}`)));
 }
 
-/** The switches of the other instances, as far as this page knows them. */
+/** Describes the switches of the other instances, if known. */
 function others(isUnknown) {
   if (isUnknown) return "This page does not know if the others limit.";
   const isOwn = isFleet() && state.fleet.is_overridden && fleet.published !== null;
   return isOwn ? "The others limit, as the fleet says." : "Other instances still limit, unless they are switched off, too.";
 }
 
-/** The titles of the alerts that stay in sight hide no control that has the focus. */
+/** Prevents the sticky alert titles from covering the focused control. */
 function makeRoom() {
   const titles = at("problems");
   document.documentElement.style.scrollPaddingTop = `${titles.offsetHeight + 8}px`;
@@ -404,7 +404,7 @@ function showTiles() {
   at("own-fleet").classList.toggle("primary", state.fleet.is_overridden);
 }
 
-/** Returns true if the switch that the large button turns is off. */
+/** Returns `true` if the switch of the large button is off. */
 const isOff = () => (isFleet() ? isFleetOff(fleet) : !state.is_on);
 
 const trialOf = () => {
@@ -451,7 +451,7 @@ function showLegend({ sums }) {
   legend.replaceChildren(...shown.map(({ outcome, shade, text }) => make("span", {}, make("i", { className: swatch(outcome, shade) }), text)));
 }
 
-/** A list that is pointed at, or has the focus, does not move. */
+/** A hovered or focused list is not reordered. */
 const isHeld = (table) => table.matches(":hover") || table.contains(document.activeElement);
 
 function showRejected() {
@@ -511,7 +511,7 @@ async function turn() {
   if (isSure) await act("now-said", `The limits of ${who} are OFF`, () => send("POST", "switch/off"));
 }
 
-/** The switch of this instance, which overrides that of the fleet and needs no Redis. */
+/** Changes the switch of this instance, which overrides the fleet's and does not require Redis. */
 async function turnOwn(position) {
   if (position === "off") {
     const isSure = await confirmed("Switch the limits of only this instance off?",
@@ -525,7 +525,7 @@ async function turnOwn(position) {
 
 // --- A caller.
 
-/** The caller that is shown, as the query of its requests. */
+/** The displayed caller. */
 let found = null;
 let lookUps = 0;
 
@@ -585,7 +585,7 @@ async function actOnCaller(text, action) {
   if (await act("caller-said", `${text(about)}`, () => action(about))) {
     const said = at("caller-said").textContent;
     await lookUp();
-    // A look-up that failed has said why.
+    // A failed lookup has already displayed its error.
     if (at("caller-said").textContent === "") at("caller-said").textContent = said;
   }
 }
@@ -593,7 +593,7 @@ async function actOnCaller(text, action) {
 function giveBack(event) {
   event.preventDefault();
   const units = Number(at("units").value);
-  // The service knows it again if the browser sends the request twice.
+  // Lets the service recognize the request if the browser sends it twice.
   const id = `operators-page ${[...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(16)).join("")}`;
   actOnCaller(({ name }) => `${many(units, "unit")} given back to ${name}`, async ({ kind, name }) => {
     const { value } = await ask("POST", `caller/give-back?${query(kind, name)}`, JSON.stringify({ units, id }));
@@ -627,13 +627,13 @@ function sure(client, times, isOwn) {
   );
 }
 
-/** Sends a block or its end. One of this instance needs no Redis. */
+/** Adds or removes a block. Does not require Redis for this instance. */
 async function changeBlock(method, isOwn, body) {
   if (isFleet() && isOwn) await ask(method, "own-block", JSON.stringify(body));
   else await sendConfirmed(method, "block", JSON.stringify(body));
 }
 
-/** Sends a change. If the service wants it confirmed by itself, a second question names the reason. */
+/** Sends a change. If the service requires explicit confirmation, asks again with the reason. */
 async function sendConfirmed(method, path, body, fields, more = "") {
   try {
     await send(method, path, body, fields, more);
@@ -671,11 +671,11 @@ async function blockClient(event) {
 
 // --- Rules.
 
-/** The texts of the rules, at this number. */
+/** The texts of the rules with this number. */
 let rules = { number: null, current: "", tried: "" };
-/** Settles when the texts are those of the number. */
+/** Resolves when the texts match the number. */
 let loading = Promise.resolve();
-/** The rules that the draft was begun with. */
+/** The rules on which the draft is based. */
 let draft = { number: null, text: "" };
 
 const isDrafted = () => at("draft").value !== draft.text;
@@ -687,12 +687,12 @@ function loadRules() {
 
 async function readRules() {
   const number = numberOfRules();
-  // Before the answer, so that it is not asked for twice.
+  // Set before the response, so that it is not requested twice.
   rules = { ...rules, number };
   try {
     rules = { number, ...(await textsOfRules()) };
   } catch {
-    // The next answer about the state asks again.
+    // The next state response triggers another request.
     rules = { ...rules, number: -1 };
     return;
   }
@@ -703,7 +703,7 @@ async function readRules() {
   redraw();
 }
 
-/** The rules that are published; where none are, or they are not known, those by which this instance limits. */
+/** Returns the published rules or, if there are none or they are unknown, the rules that this instance applies. */
 async function textsOfRules() {
   const published = fleet?.published ?? null;
   if (isFleet() && published !== null) return { current: published.rules, tried: published.tried ?? "" };
@@ -713,7 +713,7 @@ async function textsOfRules() {
 
 function startDraft() {
   at("draft").value = rules.current;
-  // As the field has it: it changes the ends of lines.
+  // As in the text area, which normalizes line endings.
   draft = { number: rules.number, text: at("draft").value };
   at("draft-said").textContent = "";
 }
@@ -743,7 +743,7 @@ function versionOfFleet() {
   return `${described(fleet.published)}, ${fleetSilence === null ? "is published" : "was published when Redis last answered"}. ${here}`;
 }
 
-/** The differences, as far as this page can read them: the service has the last word. */
+/** Returns the differences as computed by this page. The service makes the final check. */
 function changes(before, after) {
   try {
     return differences(before, after);
@@ -775,7 +775,7 @@ async function changeRules(title, text, yes, listed, said, method, path, body, s
   await loadRules();
 }
 
-/** Asks for the effects of a change on the fleet. `null` if it cannot be published; the reason is shown. */
+/** Requests the effects of a change on the fleet. Displays the reason and returns `null` if it cannot be published. */
 async function effects(method, path, body, fields) {
   const said = at("rules-said");
   said.className = "said";

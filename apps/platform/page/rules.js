@@ -1,6 +1,6 @@
-// Differences between two sets of rules, in words.
+// Describes the differences between two sets of rules.
 
-/** The policies of rules by tier and name, each as the values that were written. */
+/** Returns the policies of rules by tier and name, with the specified values. */
 function policies(rules) {
   const found = new Map();
   const add = (tier, list) => list.forEach((policy) => found.set(tier === null ? policy.name : `${tier} / ${policy.name}`, policy));
@@ -14,7 +14,7 @@ function policies(rules) {
 
 const show = (value) => (value === undefined ? "not set" : JSON.stringify(value));
 
-/** Sentences that say what changes from the one text to the other. */
+/** Returns sentences that describe the changes. */
 export function differences(before, after) {
   const [old, young] = [policies(JSON.parse(before)), policies(JSON.parse(after))];
   const lines = [];

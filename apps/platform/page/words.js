@@ -1,4 +1,4 @@
-// Words, and the elements that they are in.
+// Text formatting, and elements with text.
 
 export function spoken(seconds) {
   for (const [unit, length] of [["day", 86_400], ["h", 3_600], ["min", 60]]) {
@@ -7,7 +7,7 @@ export function spoken(seconds) {
   return `${Math.round(seconds)} s`;
 }
 
-/** A time in seconds since 1970, on the clock of this browser; today without the date. */
+/** Formats a Unix time in the local time zone, without the date if it is today. */
 export function when(seconds) {
   if (seconds === 0) return "at an unknown time";
   const time = new Date(seconds * 1_000);
@@ -15,7 +15,7 @@ export function when(seconds) {
   return `at ${isToday ? time.toLocaleTimeString() : time.toLocaleString()}`;
 }
 
-/** Changes the text of an element only if it is another one, so that readers and selections are not disturbed. */
+/** Changes the text of an element only if it differs, so that screen readers and selections are not disturbed. */
 export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -26,7 +26,7 @@ export function make(name, properties = {}, ...children) {
   return element;
 }
 
-/** The rows of a table, which stay the same elements while their keys do. */
+/** Updates the rows of a table. Elements are reused for equal keys. */
 export function rows(body, list, keyOf, create, update) {
   const keys = list.map(keyOf);
   const old = new Map([...body.rows].map((row) => [row.dataset.key, row]));

@@ -1,4 +1,4 @@
-// Charts of the last minute. All of them are drawn together, at most once in a frame.
+// Charts of the last minute. All charts are drawn together, at most once per frame.
 
 import { LEFT, axes, colours as named, round, surface } from "/canvas.js";
 
@@ -7,7 +7,7 @@ export const MINUTE = 60_000;
 const BIN = 500;
 const OUTCOMES = ["passed", "uncounted", "failed", "rejected"];
 
-/** Ticks of the last minute, and their sums in bins of half a second. Older ones are dropped. */
+/** The ticks of the last minute, and their totals in bins of half a second. */
 export class History {
   constructor() {
     this.ticks = [];
@@ -33,7 +33,7 @@ export class History {
     this.bins = [];
   }
 
-  /** The sum of a minute. */
+  /** Returns the total of a minute. */
   sum(pick) {
     const total = empty();
     for (const bin of this.bins) add(total, pick(bin));
@@ -59,7 +59,7 @@ function frame(area, colours, top, unit) {
   return axes(area, colours, rows, [60, 45, 30, 15, 0].map((seconds) => [1 - seconds / 60, seconds === 0 ? "now" : `−${seconds} s`]));
 }
 
-/** The caller's remaining units of each policy, in percent of its capacity. A gap where no store knows them. */
+/** Draws the caller's remaining units of each policy, as a percentage of its capacity. There is a gap if they are unknown. */
 export function drawLevels(canvas, history, caller, capacities, colours) {
   const area = surface(canvas);
   if (area === null) return;
@@ -95,7 +95,7 @@ export function drawLevels(canvas, history, caller, capacities, colours) {
   context.setLineDash([]);
 }
 
-/** Stacked bars of what became of the requests, and a line of what waits. */
+/** Draws stacked bars of outcomes, and a line of waiting requests. */
 export function drawOutcomes(canvas, history, colours) {
   const area = surface(canvas);
   if (area === null) return;
@@ -132,7 +132,7 @@ export function drawOutcomes(canvas, history, colours) {
   context.restore();
 }
 
-/** One algorithm: what passes above the line, what is rejected below it. All rows have one scale. */
+/** Draws one algorithm: admitted requests above the line, and rejected requests below. All rows have the same scale. */
 export function drawCompared(canvas, history, index, most, colours) {
   const area = surface(canvas);
   if (area === null) return;
@@ -142,7 +142,7 @@ export function drawCompared(canvas, history, index, most, colours) {
   const bar = (BIN / MINUTE) * width;
   context.fillStyle = colours.grid;
   context.fillRect(0, line, width, 1);
-  // Few requests have to be seen beside many.
+  // Few requests must remain visible next to many.
   const part = (count, room) => (count === 0 ? 0 : Math.max(Math.sqrt(count / most) * room, 2));
   for (const bin of history.bins) {
     const { passed, rejected } = bin.compared[index];
@@ -155,7 +155,7 @@ export function drawCompared(canvas, history, index, most, colours) {
   }
 }
 
-/** The largest count in a bin of any algorithm. */
+/** Returns the largest count in a bin of any algorithm. */
 export function mostCompared(history) {
   const counts = history.bins.flatMap((bin) => bin.compared.map(({ passed, rejected }) => Math.max(passed, rejected)));
   return Math.max(...counts, 1);

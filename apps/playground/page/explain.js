@@ -1,4 +1,4 @@
-// The parts of a response, each with its meaning.
+// Explains the parts of a response.
 
 const STATUS = {
   200: "The request has passed the layer, and the service has answered.",
@@ -41,7 +41,7 @@ function each(policy) {
   return seconds >= 1 ? `${+seconds.toFixed(2)} s` : `${+(seconds * 1_000).toFixed(2)} ms`;
 }
 
-/** The parts of a response in their order, each `{ text, note, kind }`. Their texts together are the response. */
+/** Returns the parts of a response in order, as `{ text, note, kind }`. Their texts form the response. */
 export function parts(response, setup) {
   const [head, body] = response.split("\r\n\r\n");
   const [status, ...fields] = head.split("\r\n");
@@ -70,7 +70,7 @@ function valueParts(name, value, context) {
   return [{ text: value, note: FIELDS[name] ?? "A field of the service." }];
 }
 
-/** `"burst";r=4;t=8, "minute";r=19;t=57`, and the same with Tokens or numbers as names. */
+/** Parses `"burst";r=4;t=8, "minute";r=19;t=57`, also with Tokens or numbers as names. */
 function listParts(field, value, context) {
   const found = [];
   for (const [index, item] of splitAt(",", value).entries()) {
@@ -91,7 +91,7 @@ function listParts(field, value, context) {
   return found;
 }
 
-/** Splits at a character that does not stand in a quoted name. */
+/** Splits at a character outside quoted names. */
 function splitAt(character, text) {
   const parts = { ",": /(?:"(?:[^"\\]|\\.)*"|[^",])+/g, ";": /(?:"(?:[^"\\]|\\.)*"|[^";])+/g };
   return text.match(parts[character]) ?? [];
@@ -138,11 +138,11 @@ function bodyParts(body) {
     found.push({ text: `${JSON.stringify(name)}:${JSON.stringify(value)}`, note: PROBLEM[name] ?? "A member of the problem details." });
   }
   found.push({ text: "}" });
-  // Written in another way than here, it is shown as it came.
+  // Unknown formats are displayed unchanged.
   return found.map(({ text }) => text).join("") === body ? found : [{ text: body, note: PROBLEM.type }];
 }
 
-/** The seconds of a `Retry-After`, or `null`. */
+/** Returns the seconds of `Retry-After`, or `null`. */
 export function retryAfter(response) {
   const found = /\r\nretry-after: (\d+)\r\n/i.exec(response);
   return found === null ? null : Number(found[1]);

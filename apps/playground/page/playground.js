@@ -1,4 +1,4 @@
-// The page: it sends what the visitor sets up, and shows what the server tells ten times a second.
+// The page: sends the configuration, and displays the messages of the server ten times per second.
 
 import { History, colours, drawCompared, drawLevels, drawOutcomes, mostCompared, onFrame } from "/charts.js";
 import { parts, retryAfter } from "/explain.js";
@@ -85,7 +85,7 @@ async function change() {
   isAsking = true;
   try {
     const description = await ask("PUT", "/api/setup", read());
-    // An answer that a later change has overtaken says nothing.
+    // Ignores a response that a later change has made obsolete.
     if (change === changes) use(description);
   } catch (error) {
     if (change === changes) say(error);
@@ -93,7 +93,7 @@ async function change() {
   if (change === changes) isAsking = false;
 }
 
-/** Shows the set-up of the server: at the start, and when another page has changed it. */
+/** Displays the configuration of the server, at the start and after changes by other pages. */
 async function load() {
   isAsking = true;
   try {
@@ -143,7 +143,7 @@ function addPolicy(policy) {
   at("policies").append(form);
 }
 
-/** Numbers, labels, and the fields that the chosen algorithm has. */
+/** Displays the numbers, labels and fields of the selected algorithm. */
 function showWhatApplies() {
   const forms = [...document.querySelectorAll(".policy")];
   forms.forEach((form, index) => {
@@ -222,7 +222,7 @@ function listen() {
 }
 
 function hear(tick) {
-  // A server that was started again counts its time from zero.
+  // The time of a restarted server starts at zero.
   if (history.ticks.length > 0 && tick.at < history.ticks.at(-1).at) {
     history.clear();
     version = null;
@@ -260,14 +260,14 @@ function showLoad({ rate, skipped: missed, broken }) {
   if (skipped > 0) notes.push(`${skipped} requests were not sent, because 256 were under way.`);
   if (broken > 0) notes.push(`${broken} connections broke.`);
   if (at("load-note").textContent !== notes.join(" ")) at("load-note").textContent = notes.join(" ");
-  // Another page may have changed it, and a load ends when no page is open.
+  // Another page may have changed the load, and the load stops when no page is open.
   if (RATES[at("rate").value] !== rate && performance.now() - loadChanged > 1_000) {
     at("rate").value = Math.max(RATES.indexOf(rate), 0);
     showRate();
   }
 }
 
-/** The mean of the last three seconds; `null` while the rate is new. */
+/** Returns the mean of the last three seconds, or `null` after a change of the rate. */
 function sentPerSecond(rate) {
   const ticks = history.ticks.slice(-30);
   const time = ticks.at(-1).at - ticks[0].at;
@@ -348,7 +348,7 @@ function showMeters() {
   }));
 }
 
-/** The rows of the comparison. An algorithm that cannot have these policies says why. */
+/** Displays the rows of the comparison, with the reason if an algorithm does not support the policies. */
 function showMistakes() {
   const own = setup.policies.map(({ algorithm }) => algorithm);
   at("compared").tBodies[0].replaceChildren(...ALGORITHMS.map(([name, title], index) => {
@@ -401,7 +401,7 @@ function move(event) {
   next.focus();
 }
 
-/** While a user reads it, it stays. */
+/** Keeps the response while a user reads it. */
 function hold(isHeldNow) {
   if (isHeld && !isHeldNow) showResponse();
   isHeld = isHeldNow;
@@ -432,7 +432,7 @@ async function copy() {
 
 // --- Start.
 
-// A number that is being typed is not one yet.
+// A partially typed number may be invalid.
 at("setup").addEventListener("input", () => {
   clearTimeout(typing);
   typing = setTimeout(change, 300);
