@@ -12,11 +12,12 @@
 //! ```
 //!
 //! If you stop Redis, requests pass without `RateLimit` fields, and a warning is logged. After a restart, the limits
-//! apply again. The service can also be started before Redis.
+//! apply again. The service can also be started before Redis: within a second it prints that requests may pass
+//! unlimited.
 //!
 //! `REDIS_URL` sets the URL of Redis (by default `redis://127.0.0.1/`), and `PORT` the port (0 selects a free one).
 
-use std::{env, error::Error, net::SocketAddr};
+use std::{env, error::Error, net::SocketAddr, time::Duration};
 
 use axum::{
     Router,
@@ -44,6 +45,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .policy(QuotaPolicy::per_minute("minute", 5))
         .policy(QuotaPolicy::per_day("day", 100))
         .build()?;
+    if let Err(error) = limits.limiter().ready(Duration::from_secs(1)).await {
+        eprintln!("requests may pass unlimited: {error}");
+    }
 
     let app = Router::new()
         .route("/", get(|| async { "Hello!\n" }))
