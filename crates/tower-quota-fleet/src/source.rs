@@ -80,7 +80,8 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
 /// A snapshot of a [`RulesSource`].
 #[derive(Clone, Debug)]
 pub struct SourceState {
-    pub(super) version: Option<RulesVersion>,
+    /// Read apart from the controls, so that the kill switch works while the version is malformed.
+    pub(super) version: Result<Option<RulesVersion>, FleetError>,
     pub(super) controls: ControlHeads,
     /// True if a smaller number than before means that the source lost data.
     pub(super) only_rises: bool,
@@ -103,7 +104,7 @@ impl SourceState {
             access: Ok(None),
         };
         Self {
-            version,
+            version: Ok(version),
             controls,
             only_rises: false,
         }

@@ -65,8 +65,9 @@ impl Poller {
             let state = within(SHORT, self.source.state()).await?;
             // First, so that the switch works even if the document cannot be read.
             self.obey(state.controls).await;
-            self.shared.published(state.version, state.only_rises);
-            let Some(version) = state.version else {
+            let version = state.version?;
+            self.shared.published(version, state.only_rises);
+            let Some(version) = version else {
                 self.seen = None;
                 return Ok(());
             };

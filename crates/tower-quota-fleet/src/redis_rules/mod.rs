@@ -141,7 +141,10 @@ impl RedisRules {
         };
         let mut values = values.into_iter().map(bytes);
         let [head, switch, access] = [(); 3].map(|()| values.next().flatten());
-        let state = SourceState::new(parse_head(head)?);
+        let state = SourceState {
+            version: parse_head(head).map_err(FleetError::unavailable),
+            ..SourceState::new(None)
+        };
         let malformed = || "access list: its head is not a number and a digest".to_owned();
         let access = access.map(|access| version_of(&access).ok_or_else(malformed));
         let switch = switch.as_deref().map(SwitchOrder::parse);
@@ -177,7 +180,7 @@ impl RulesSource for RedisRules {
     }
 
     fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
-        Box::pin(async { Ok(self.state().await?.version) })
+        Box::pin(async { self.state().await?.version })
     }
 
     fn state(&self) -> SourceFuture<'_, SourceState> {

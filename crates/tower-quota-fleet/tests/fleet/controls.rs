@@ -528,6 +528,21 @@ async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
 }
 
 #[tokio::test]
+async fn the_switch_and_blocks_work_while_the_version_of_the_rules_is_malformed() {
+    let server = RedisServer::start();
+    let alice = publisher(&server, "api");
+    let one = Instance::follow(rules_at(RedisStore::builder(server.url()), "api"));
+    one.clock.set(Clock::system().now());
+    server.command(&["SET", "rules:{quota:api}:head", "not a version"]);
+    alice.control(Control::switch_off()).await.unwrap();
+    alice.control(Control::block_network("203.0.113.9")).await.unwrap();
+    eventually("it is off", async || !one.is_on()).await;
+    eventually("it blocks", async || one.access("203.0.113.9") == Access::Block).await;
+    let failure = one.follower.status().failure().unwrap_or_default().to_owned();
+    assert!(failure.contains("the head of the rule set"), "{failure}");
+}
+
+#[tokio::test]
 async fn on_an_empty_redis_the_switch_and_blocks_work_and_a_flush_does_not_stop_them() {
     let server = RedisServer::start();
     let alice = publisher(&server, "api");
