@@ -4,7 +4,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// The algorithm of a policy: which requests it admits, and what the store keeps for it.
+/// The algorithm of a policy: which requests it admits, and which state the store keeps.
 ///
 /// *q* is the quota and *w* the window. "Maximum" is the number of units admitted in any interval of one window, start
 /// included and end excluded; late charges and refunds can exceed it. "Bytes" is the memory of one caller with one
@@ -18,7 +18,7 @@ use crate::{
 /// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | 2 *q* − 1, *q* for an even load | 104 | windows should not jump at the boundary |
 /// | [`SlidingWindowLog`](Self::SlidingWindowLog) | *q* | 136, plus 32 to 120 per request | *q* is small and must be exact |
 /// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* | 104 to 120 | requests must arrive evenly, and clients can pace themselves |
-/// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* leave; with costs above 1, *q* + largest cost − 1 | 104 to 120 | requests must leave evenly, and may be delayed |
+/// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* forwarded; with costs above 1, *q* + largest cost − 1 | 104 to 120 | requests must be forwarded evenly, and may be delayed |
 ///
 /// A policy keeps its used units if its quota, burst capacity or queue changes. A token or leaky bucket also keeps
 /// them if its window changes. A policy starts with a full quota if its name, unit or algorithm changes, or the length
@@ -93,8 +93,8 @@ pub enum Algorithm {
     },
     /// Estimates a sliding window from the counts of the current and the previous fixed window.
     ///
-    /// The previous count is weighted by the part of it that the sliding window still covers, assuming that its
-    /// requests arrived evenly. Windows are aligned as for [`FixedWindow`](Self::FixedWindow).
+    /// The previous count is weighted by the fraction of the previous window that the sliding window still covers, as
+    /// if its requests had arrived evenly. Windows are aligned as for [`FixedWindow`](Self::FixedWindow).
     SlidingWindowCounter,
     /// Logs the time of each request. Exact, but the most expensive algorithm: for quotas of up to 10,000.
     ///
@@ -102,8 +102,8 @@ pub enum Algorithm {
     SlidingWindowLog,
     /// A token bucket that admits at most the quota in any interval of one window.
     ///
-    /// The bucket's content is part of the quota, so it refills more slowly: with a burst capacity of *c*, by *q* −
-    /// *c* + 1 units per window. The burst capacity is at most the quota. Default: half the quota, rounded up.
+    /// The burst capacity counts toward the quota, so the bucket refills more slowly: with a burst capacity of *c*, at
+    /// *q* − *c* + 1 units per window. The burst capacity is at most the quota. Default: half the quota, rounded up.
     StrictTokenBucket,
     /// A bucket of [`burst_capacity`](crate::QuotaPolicy::burst_capacity) units that refills continuously, at *q*
     /// units per window.

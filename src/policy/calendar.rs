@@ -8,13 +8,13 @@ use crate::{
 
 /// The windows of a calendar quota: days, weeks or months in a time zone.
 ///
-/// [`QuotaPolicy::per_calendar_month`](crate::QuotaPolicy::per_calendar_month) and its siblings create it for you.
-/// Create one yourself for a week that does not begin on Monday, for a time zone that is only known at run time, or to
-/// show a customer when the quota resets.
+/// [`QuotaPolicy::per_calendar_month`](crate::QuotaPolicy::per_calendar_month) and its siblings create one
+/// automatically. Create a `CalendarWindow` yourself for weeks that do not begin on Monday, for a time zone that is
+/// only known at run time, or to show a customer when the quota resets.
 ///
-/// A window begins at the first moment of its day in the time zone. On clock changes, days have 23 to 25 hours, and a
-/// day without a midnight begins when the clocks have skipped it. A day that a time zone has left out (30 December
-/// 2011 in Samoa) has no window.
+/// A window begins at the first instant of its first day in the time zone. Days with a clock change have 23 to 25
+/// hours. If the clocks skip midnight, the day begins at the first instant after the gap. A date that the time zone
+/// skipped (30 December 2011 in Samoa) has no window.
 ///
 /// ```
 /// # #[cfg(feature = "calendar")] {
@@ -44,8 +44,8 @@ pub struct CalendarWindow {
 impl CalendarWindow {
     /// Creates the windows of `period` in `time_zone`.
     ///
-    /// `time_zone` is a name of the IANA database (`"Europe/Berlin"`, `"UTC"`), in its case. Unknown names are
-    /// reported by [`around`](Self::around) and `build()`.
+    /// `time_zone` is a name from the IANA database, such as `"Europe/Berlin"` or `"UTC"`, in the exact letter case.
+    /// [`around`](Self::around) and `build()` reject unknown names.
     pub fn new(period: CalendarPeriod, time_zone: impl Into<Cow<'static, str>>) -> Self {
         let time_zone = time_zone.into();
         Self { period, time_zone }

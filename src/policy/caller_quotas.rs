@@ -7,14 +7,14 @@ use crate::clock::Timestamp;
 ///
 /// Authentication inserts them into the request's extensions, or the source of tiers returns them in a
 /// [`ResolvedTier`](crate::ResolvedTier). Outside HTTP, pass them to [`Caller::quotas`](crate::Caller::quotas). Each
-/// number refers to a policy of the rules by name, and applies only if the policy [allows
+/// number refers to a policy by name, and applies only if the policy [allows
 /// it](crate::QuotaPolicy::with_caller_quotas). A number outside the policy's bounds is replaced by the nearest bound.
 /// Unknown names have no effect.
 ///
 /// Used units belong to the caller and the policy's name, so they still count when the numbers change. Fields, problem
 /// details and [decisions](crate::Decision) show the caller's numbers. Metrics carry the policy's name and the tier.
 ///
-/// With the feature `serde`, the quotas can be stored as JSON. Ends are in seconds since 1970, and all fields are
+/// With the feature `serde`, the quotas can be stored as JSON. End times are in seconds since 1970, and all fields are
 /// optional: `{"policies": {"minute": {"quota": 5000, "burst_capacity": 100}}, "month_begins": 15, "until":
 /// 1798761600, "top_ups": [{"policy": "minute", "units": 500, "until": 1796083200}]}`.
 ///
@@ -50,7 +50,7 @@ pub struct CallerQuotas(Arc<IndividualQuotas>);
 pub(crate) struct IndividualQuotas {
     pub(crate) numbers: Vec<(Cow<'static, str>, Numbers)>,
     pub(crate) month_begins: Option<u8>,
-    /// The end of the fields above.
+    /// The fields above apply until this time.
     pub(crate) until: Option<Timestamp>,
     pub(crate) top_ups: Vec<TopUp>,
 }
@@ -96,9 +96,9 @@ impl CallerQuotas {
     /// Applies to policies with [calendar months](crate::QuotaPolicy::per_calendar_month). A month without that day
     /// begins on its last day. A day outside the range is replaced by the nearest one.
     ///
-    /// When the day changes, used units still count if the new month began nearer to the old one's start than to its
-    /// own previous start. Otherwise, a month with a full quota begins, once for all instances. A day that changes
-    /// often therefore lets a caller use up to twice the quota in a month.
+    /// When the day changes, used units still count if the start of the old month is nearer to the start of the new
+    /// month than to the start of the month before it. Otherwise, a month with a full quota begins, once for all
+    /// instances. If the day changes often, a caller can therefore use up to twice the quota in a month.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -122,9 +122,9 @@ impl CallerQuotas {
         self
     }
 
-    /// Ends all numbers except [top-ups](Self::top_up) at `end`.
+    /// Sets the time until which all numbers except [top-ups](Self::top_up) apply.
     ///
-    /// The end is a time of the limiter's [clock](crate::LimiterBuilder::clock); afterwards, the numbers of the tier
+    /// `end` is a time of the limiter's [clock](crate::LimiterBuilder::clock). Afterwards, the numbers of the tier
     /// apply. Default: no end.
     #[must_use]
     pub fn until(mut self, end: Timestamp) -> Self {
@@ -134,7 +134,7 @@ impl CallerQuotas {
 
     /// Adds `units` to each window of a policy until `until`, and to its burst capacity if one is set.
     ///
-    /// The end is a time of the limiter's [clock](crate::LimiterBuilder::clock). Top-ups of the same policy are added
+    /// `until` is a time of the limiter's [clock](crate::LimiterBuilder::clock). Top-ups of the same policy are added
     /// together, up to the upper bound of the policy's quotas. A top-up does not open a closed policy.
     ///
     /// For units that can be used only once, choose the end of the current window: see

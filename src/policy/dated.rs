@@ -30,22 +30,23 @@ impl QuotaPolicy {
     /// units are available when a window begins, and twice the quota can pass around a window boundary. To prevent
     /// such bursts, add a policy per minute.
     ///
-    /// - **Fields.** `t` is the time until the window ends, or longer if using up all remaining units by then would
-    ///   exceed twice the rate. `w` is omitted, because months differ in length.
-    /// - **Clock.** Windows follow the clock of the store, which is the Redis server's. Each call sends the boundaries
-    ///   of several windows, and the script selects one. If its time is in none of them, the call has no effect and is
-    ///   repeated with the boundaries around its time, at most twice. The store remembers the clock offset. If the
-    ///   server's clock jumps by more than a window between these calls, the decision fails with a store error.
-    /// - **Time-zone data** is compiled into the program ([`CalendarWindow::time_zone_data`]), so containers need
-    ///   none. Instances of different builds can have different data. Counts carry the start of their window: if the
-    ///   data disagrees about a boundary, the first instance that reaches its boundary begins the window, and all
-    ///   others continue its count. So no window has its quota twice.
+    /// - **Fields.** `t` is the time until the window ends, or a longer time if spending all remaining units before the
+    ///   end would exceed twice the policy's average rate. `w` is omitted, because months differ in length.
+    /// - **Clock.** Windows follow the clock of the store; with Redis, the server's clock. Each call sends the
+    ///   boundaries of several windows, and the script selects one. If the server's time is in none of them, the call
+    ///   changes nothing and is repeated with the boundaries around that time, at most twice. The store remembers the
+    ///   clock offset. If the server's clock jumps by more than a window between these calls, the decision fails with a
+    ///   store error.
+    /// - **Time-zone data** is compiled into the program ([`CalendarWindow::time_zone_data`]), so containers need none.
+    ///   Instances of different builds can have different data. Counts are stored with the start of their window. If
+    ///   instances disagree about a boundary, the first one to reach its boundary begins the window, and all others
+    ///   continue the count. So no window has its quota twice.
     /// - **Invalid combinations.** `build()` rejects other algorithms, a burst capacity, and
     ///   [prefetching](Self::with_prefetch).
     /// - **Changes.** If the period or the time zone changes, callers start with a full quota. If the quota changes,
-    ///   used units still count. A change of the day on which months begin also keeps them if both windows began near
-    ///   each other: see [`CallerQuotas::month_begins`](crate::CallerQuotas::month_begins).
-    /// - **Late changes.** A charge cannot be changed after its window has ended.
+    ///   used units still count. If the day on which months begin changes, used units still count if the old and the
+    ///   new window began near each other: see [`CallerQuotas::month_begins`](crate::CallerQuotas::month_begins).
+    /// - **Late changes.** After a window has ended, its charges can be neither settled nor refunded.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -19,11 +19,11 @@ use crate::fields::ExtensionValue;
 ///   concurrent requests;
 /// - a **burst capacity** from 1 to 999,999,999,999,999, for token buckets.
 ///
-/// Counting is exact to the unit and the microsecond. The rate is rounded down, by less than one millionth, only if
-/// capacity times window exceeds the precision of a double (as for 5,003 units in 31 days, but not for 5,000).
-/// Policies that would lose more are rejected.
+/// Counting is exact to the unit and the microsecond. The refill rate is rounded down only if capacity times window
+/// exceeds the precision of a double (as for 5,003 units in 31 days, but not for 5,000), and by less than one
+/// millionth. Policies whose rate would be rounded by more are rejected.
 ///
-/// Constructors are named after the window and are `const`, so limits can be constants of a module. Use
+/// Constructors such as [`per_minute`](Self::per_minute) are `const`, so limits can be constants of a module. Use
 /// [`with_name`](Self::with_name) for names that are created at run time:
 ///
 /// ```
@@ -141,7 +141,7 @@ pub(crate) struct CallerQuotaBounds {
 impl QuotaPolicy {
     /// Creates a policy of `quota` units per `window`, in whole seconds.
     ///
-    /// The name has 1 to 128 printable ASCII characters. An error about a longer name shows only its beginning:
+    /// The name has 1 to 128 printable ASCII characters. Error messages truncate longer names:
     ///
     /// ```
     /// use std::time::Duration;
@@ -289,11 +289,11 @@ impl QuotaPolicy {
         self
     }
 
-    /// Allows individual quotas within `quotas`, such as contractual ones.
+    /// Allows individual quotas in the range `quotas`, such as contractual ones.
     ///
-    /// [`CallerQuotas`](crate::CallerQuotas) carries the numbers, either in the request or from the source of tiers. A
-    /// number outside the bounds is replaced by the nearest bound. With a lower bound of 0, a caller's policy can be
-    /// closed. Default: all callers of a tier have the same quota.
+    /// The quotas are set with [`CallerQuotas`](crate::CallerQuotas), either in the request's extensions or by the
+    /// source of tiers. A quota outside the range is replaced by the nearest bound. If the lower bound is 0, a caller's
+    /// quota can be 0, which closes the policy for that caller. Default: all callers of a tier have the same quota.
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) fails if the lower bound is above the upper one, or if either is
     /// not a valid quota of the policy.
@@ -331,9 +331,9 @@ impl QuotaPolicy {
     /// `tower_quota_over_quota_total` increments, and a sampled event of level `INFO` names the policy. Requests above
     /// the ceiling are rejected.
     ///
-    /// An overage applies to fixed windows, sliding windows, calendar windows and concurrency limits, not to buckets.
-    /// Caller quotas, top-ups and reduced capacity change quota and ceiling in proportion. Counters are lost with the
-    /// store's data, so do not use them as an invoice.
+    /// An overage applies to fixed windows, sliding windows, calendar windows and concurrency limits, not to token or
+    /// leaky buckets. Caller quotas, top-ups and reduced capacity change quota and ceiling in proportion. Counters are
+    /// lost with the store's data, so they are no basis for invoices.
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) fails if `percent` is not in 1..=10,000, if the ceiling is above
     /// 999,999,999,999,999, and for policies that are shadows, buckets, prefetched, or have a lockout.
@@ -389,9 +389,10 @@ impl QuotaPolicy {
     /// bytes can overdraw the policy by at most its capacity, and later requests wait until the debt is repaid. A
     /// request of unknown size is forwarded if at least one byte remains.
     ///
-    /// A response with a known length is charged before it is sent, at most 1 MiB ahead. For any other response, up to
-    /// 1 MiB is charged after it was sent. Charging never delays a response. Bytes charged ahead stay charged if the
-    /// client disconnects early. A response to `HEAD` counts as one byte, whatever its `Content-Length`.
+    /// At most the first 1 MiB of a response with a known length is charged before the response is sent. All other
+    /// response bytes are charged afterwards, in steps of about 1 MiB. Charging never delays a response. Bytes that
+    /// were charged in advance stay charged if the client disconnects early. A response to `HEAD` counts as one byte,
+    /// whatever its `Content-Length`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -472,10 +473,10 @@ impl QuotaPolicy {
     /// one call each. Prefetching needs a Tokio runtime with timers; without one, requests are charged individually.
     ///
     /// An instance starts with individual charges. For a busy caller, batches double until one lasts for most of its
-    /// lifetime: four round trips to the store (the shortest of the last minute), at least 1 s, and at most 5 s or a
-    /// tenth of the window. A batch has at most `units` and at most a quarter of the units that remain in the store,
-    /// so the last units of a quota are charged individually. Units that are not spent within the lifetime are
-    /// refunded.
+    /// lifetime. The lifetime is four times the store's round-trip time (the shortest of the last minute), and at least
+    /// 1 s, but never more than 5 s or a tenth of the window. A batch has at most `units` and at most a quarter of the
+    /// units that remain in the store, so the last units of a quota are charged individually. Units that are not spent
+    /// within the lifetime are refunded.
     ///
     /// The next batch is fetched in the background, two round trips before the current one is exhausted. A busy caller
     /// therefore waits only for the first decision and the first batch, whatever the latency of the store. Its
@@ -496,8 +497,9 @@ impl QuotaPolicy {
     ///   requests per second, one call serves about 60 requests. Smaller batches need more calls. Requests wait if a
     ///   batch lasts for less than two round trips.
     /// - **Latency.** The [deadline](crate::LimiterBuilder::deadline) must allow three round trips: near the end of a
-    ///   quota, a request calls for a batch, then for itself, and once more after a refund. Requests also wait if a
-    ///   tenth of the window is less than four round trips, as for a window of one second and a store 80 ms away.
+    ///   quota, a request may need one to fetch a batch, one to be charged individually, and one more after a refund.
+    ///   Requests also wait if a tenth of the window is less than four round trips, as for a window of one second and a
+    ///   store 80 ms away.
     /// - **Remaining units.** Clients see the units that remained in the store when the batch was charged, minus what
     ///   this instance has charged since.
     /// - **Exhausted quota.** Each request is charged or rejected individually, as without this setting.
@@ -524,14 +526,14 @@ impl QuotaPolicy {
 
     /// Locks callers out for `time` after they exhaust the policy.
     ///
-    /// Use this against guessing, where waiting for the next unit is too mild. The lockout begins with the charge that
-    /// leaves less than one unit, and rejects all requests, even at cost 0. `t` and `Retry-After` cover both the
-    /// lockout and the refill.
+    /// Use this against password guessing, where a rejection until the next unit is not enough. The lockout begins with
+    /// the charge that leaves less than one unit, and rejects all requests, even at cost 0. `t` and `Retry-After` cover
+    /// both the lockout and the refill.
     ///
     /// - **Rejections do not extend a lockout**, and a request that another policy rejects does not begin one. A late
     ///   charge can begin one.
-    /// - **A refund ends the lockout** if it restores a unit, for example for a login that is charged before its
-    ///   password is verified. A [reset](crate::Caller::reset) also ends it.
+    /// - **A refund ends the lockout** if it restores a unit, for example if logins are charged before the password is
+    ///   verified and refunded afterwards. A [reset](crate::Caller::reset) also ends it.
     /// - **Lockouts outlive changes of the settings.** A new quota, window, algorithm or `time` does not affect a
     ///   lockout in progress. An instance whose rules have no lockout does not enforce it, but preserves it for the
     ///   others. Reduced [capacity](crate::Capacity) does not apply to the policy.
@@ -852,7 +854,7 @@ impl QuotaPolicy {
         self.unit != QuotaUnit::ConcurrentRequests
     }
 
-    /// The window, or the usual length of a calendar window.
+    /// The window, or the nominal length of a calendar window.
     pub(crate) fn usual_window(&self) -> Option<Duration> {
         let calendar = self.calendar.as_ref();
         self.window.or(calendar.map(|window| window.period().usual_length()))

@@ -78,7 +78,7 @@ impl Policy {
         self.limit.lockout.as_ref()
     }
 
-    /// Returns `true` if a store could mix up their states, or a client their names.
+    /// Returns `true` if a store could confuse their states, or a client their names.
     fn is_confused_with(&self, other: &Self) -> bool {
         let ids = [other.id, other.lockout_id];
         ids.contains(&self.id) || ids.contains(&self.lockout_id) || self.policy.name == other.policy.name
@@ -187,7 +187,7 @@ impl PolicySet {
     /// # Errors
     ///
     /// Returns an error if there are no policies or more than 16, if they count more than three [custom
-    /// units](QuotaPolicy::with_unit), if two have the same name, or if one is out of its range. One in four billion
+    /// units](QuotaPolicy::with_unit), if two have the same name, or if a policy is invalid. One in four billion
     /// pairs of different names is also rejected, because stores could not distinguish the two policies.
     pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {
         let mut checked: Vec<Policy> = Vec::new();
@@ -327,7 +327,7 @@ pub(crate) const MAX_POLICIES: usize = 16;
 /// Maximum number of custom units per decision. A plan stores this many without an allocation.
 pub(crate) const MAX_UNITS: usize = 3;
 
-/// Time-zone names contain the separator, but no spaces. Months share used units for all first days: otherwise a
+/// Time-zone names contain the separator, but no spaces. Months with different first days share used units: otherwise a
 /// caller could get a second quota by changing its billing day.
 fn calendar(policy: &QuotaPolicy) -> String {
     let window = policy.calendar.as_ref();
