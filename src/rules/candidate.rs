@@ -24,7 +24,7 @@ impl Candidate {
         }
     }
 
-    /// Selects the same callers on every instance, because digests are evenly distributed.
+    /// Depends only on the digest, so every instance selects the same callers.
     pub(super) fn takes(&self, partition: Option<PartitionId>) -> bool {
         let Some(partition) = partition else {
             return false;

@@ -149,8 +149,8 @@ impl RulesHandle {
     /// Clears all overrides and restores the rules and the switch of the [claim](Self::claim).
     ///
     /// [`replace`](Self::replace), [`roll_out`](Self::roll_out), [`disable`](Self::disable) and
-    /// [`enable`](Self::enable) override a claim. The rules that the source applied last take effect immediately;
-    /// before its first update, the rules from before the override. Without a claim, the rules do not change, and
+    /// [`enable`](Self::enable) override a claim. The last rules from the source take effect immediately, or, if the
+    /// source has not applied any, the rules from before the override. Without a claim, the rules do not change, and
     /// disabled limits are enabled.
     pub fn clear_overrides(&self) {
         let _changing = self.0.changing.lock();

@@ -15,8 +15,8 @@ pub(super) struct RulesConfig {
     pub(super) views: Vec<Weak<LayerView>>,
 }
 
-/// The settings of a layer that rules must be compatible with. Replacing rules does not change them. Owned by the
-/// layer, because closures among them may hold the limiter.
+/// The settings of a layer that rules must be compatible with. Replacing rules does not change these settings. Only the
+/// layer owns them, because closures in them may hold the limiter.
 #[derive(Debug, Default)]
 pub(crate) struct LayerView {
     pub(crate) has_tiers: bool,

@@ -241,7 +241,7 @@ impl RulesChange {
 
     /// Returns `true` if a person should confirm the change.
     ///
-    /// This applies if it closes a policy, or lowers its rate to a tenth or less.
+    /// A change is drastic if it closes a policy, or lowers its rate to a tenth or less.
     pub fn is_drastic(&self) -> bool {
         self.is_drastic
     }

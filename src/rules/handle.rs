@@ -9,10 +9,11 @@ use crate::{
 /// Replaces the rules of a limiter and its layers at run time: see [`Limiter::rules`](crate::Limiter::rules).
 ///
 /// New rules apply to all services and callers from the next request on. Requests in progress keep the rules that they
-/// began with. Used units still count: a policy whose numbers change keeps them by its name, unit and algorithm, even
-/// while instances have different rules. Only [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding windows
-/// start with a full quota if the length of the window changes; a [`RulesDiff`](crate::RulesDiff) lists such policies.
-/// Invalid rules are rejected, and the old ones stay.
+/// began with. Invalid rules are rejected, and the old ones stay.
+///
+/// Used units still count if only the numbers of a policy change, but not its name, unit or algorithm, even while
+/// instances have different rules. Only [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding windows start
+/// with a full quota if the length of the window changes; a [`RulesDiff`](crate::RulesDiff) lists such policies.
 ///
 /// Only the rules of this process change. Set the same rules on every instance, or let all follow one document with
 /// the package `tower-quota-fleet`. A custom source [claims](Self::claim) the rules, and this handle then overrides
@@ -83,7 +84,7 @@ impl RulesHandle {
     /// # Errors
     ///
     /// Returns an error if the rules are not valid, as for [`build`](crate::RateLimitLayerBuilder::build), or if they
-    /// have tiers, and a layer was built without [`Tiers`](crate::Tiers), so that the tier of its requests is unknown.
+    /// have tiers but a layer was built without [`Tiers`](crate::Tiers), so that the tier of its requests is unknown.
     pub fn replace(&self, rules: Rules) -> Result<(), ConfigError> {
         let _changing = self.0.changing.lock();
         let rules = AppliedRules {
@@ -97,7 +98,7 @@ impl RulesHandle {
 
     /// Applies `rules` to `percent` percent of callers (0 to 100). The others keep the current rules.
     ///
-    /// Callers are selected by their digest, so the share is the same on every instance and after a restart, and a
+    /// Callers are selected by their digest: every instance selects the same callers, also after a restart, and a
     /// smaller share is a subset of a larger one. A previous rollout is replaced. [`replace`](Self::replace) ends the
     /// rollout.
     ///
@@ -205,9 +206,9 @@ impl RulesHandle {
 
     /// Enables the limits after [`disable`](Self::disable).
     ///
-    /// If a source has [claimed](Self::claim) the rules, limits stay enabled until
-    /// [`clear_overrides`](Self::clear_overrides), even if the source disables them. A switch that was enabled before
-    /// the claim does not override it.
+    /// If a source has [claimed](Self::claim) the rules, this call also overrides the source: limits stay enabled until
+    /// [`clear_overrides`](Self::clear_overrides), even if the source disables them. Calls before the claim do not
+    /// override it.
     pub fn enable(&self) {
         self.0.change(|active| active.switch.turn(true));
     }
@@ -219,8 +220,8 @@ impl RulesHandle {
 
     /// Validates rules like [`replace`](Self::replace), without applying them.
     ///
-    /// Use this before publishing rules for a fleet: an instance whose layer rejects them returns the reason before
-    /// others get them. Layers of other limiters are not covered.
+    /// Use this before publishing rules for a fleet, to learn why a layer of this process would reject them. Layers of
+    /// other limiters are not covered.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -43,8 +43,8 @@ impl Policies {
         &self.keys
     }
 
-    /// The policies of a tier, or of the first one without a name. `None` if it is unlimited. For an unknown name, the
-    /// error contains the known names.
+    /// The policies of the named tier, or of the first tier if `name` is `None`. Returns `None` if the tier is
+    /// unlimited. For an unknown name, the error contains the known names.
     pub(crate) fn of_tier(
         active: &Active,
         name: Option<&str>,
@@ -72,12 +72,12 @@ impl Policies {
         sets.collect()
     }
 
-    /// The shortest window of the first set in which it exceeds one hour.
+    /// The shortest window of the first set whose windows are all longer than one hour.
     pub(crate) fn lone_large_window(&self) -> Option<Duration> {
         self.all_sets().iter().find_map(|set| set.lone_large_window())
     }
 
-    /// The name of a policy that shows its partition key, for keys that are `of_interest` (`None` is the main key).
+    /// The name of a policy that shows its partition key and whose key is `of_interest` (`None` is the main key).
     pub(crate) fn showing_key(&self, of_interest: impl Fn(Option<usize>) -> bool) -> Option<String> {
         let sets = self.all_sets();
         let parts = sets.iter().flat_map(|set| &set.parts);

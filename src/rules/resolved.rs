@@ -13,8 +13,8 @@ use crate::policy::CallerQuotas;
 ///
 /// A [`TierLayer`](crate::tier::TierLayer) inserts it into the request's extensions, where
 /// [`Tiers::resolved`](crate::Tiers::resolved) reads it. Insert one yourself if authentication already knows the tier,
-/// for example from the claims of a token. The name need not exist: the rules determine if there is such a tier.
-/// Clones are cheap. If no layer reads the names, a `tracing` event reports this once
+/// for example from the claims of a token. The name is not validated: if the rules have no such tier, the first tier
+/// applies. Clones are cheap. If no layer reads the names, a `tracing` event reports this once
 /// ([`tier-not-read`](crate::docs::mistakes#tier-not-read)).
 ///
 /// ```

@@ -37,7 +37,7 @@ pub(crate) struct QuotaSet {
     reduced: Arc<OnceLock<Box<Reduced>>>,
     /// Sets for callers with individual quotas, shared by all copies of this set. `None` if no policy allows them.
     individual: Option<Arc<Mutex<IndividualSets>>>,
-    /// Set for a set that belongs to such a caller.
+    /// Set if this set belongs to a caller with individual quotas.
     place: Option<Arc<Place>>,
 }
 
@@ -345,7 +345,7 @@ impl QuotaSet {
         found
     }
 
-    /// The shortest window, if it is so long that a client could spend all of it at once.
+    /// The shortest window, if it is so long that a client could spend its whole quota in a burst.
     pub(super) fn lone_large_window(&self) -> Option<Duration> {
         use Algorithm::{LeakyBucketMeter, LeakyBucketQueue};
 

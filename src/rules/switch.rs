@@ -1,6 +1,6 @@
 //! The kill switch of a limiter.
 
-/// The switch of a claim and that of the program, which overrides it.
+/// The kill switch: the position that the claim has set, and the position that the program has set, which overrides it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Switch {
     is_off_by_claim: bool,

@@ -26,8 +26,8 @@ impl ViewClaim {
 }
 
 impl Policies {
-    /// Adds a layer, if it is compatible with the current rules and, while these override a source, with the source's
-    /// rules.
+    /// Adds a layer if it is compatible with the current rules. While an override is active, the layer must also be
+    /// compatible with the rules of the source.
     pub(crate) fn add_view(&self, view: LayerView) -> Result<ViewClaim, ConfigError> {
         let _changing = self.changing.lock();
         let (active, view) = (self.active.load_full(), Arc::new(view));

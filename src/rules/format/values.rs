@@ -97,7 +97,7 @@ impl ExtensionForm {
     }
 }
 
-/// Not derived, because errors of an untagged enum have another position.
+/// Not derived, because serde reports errors of an untagged enum at another position.
 impl<'de> Deserialize<'de> for ExtensionForm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ExtensionVisitor)
