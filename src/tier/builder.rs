@@ -130,7 +130,7 @@ impl TierLayerBuilder {
     /// Sets the time to live of a cached tier, from 1 ms to 7 days after the lookup began. Default: 60 s.
     ///
     /// A change of a user's plan can go unnoticed for this time, unless the user is [forgotten](TierCache::forget). If
-    /// a source takes longer than this, its answer is used as a [stale](Self::stale_for) one.
+    /// a lookup takes longer than this, its result is used as a [stale](Self::stale_for) tier.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -223,11 +223,11 @@ impl TierLayerBuilder {
         self
     }
 
-    /// Limits the requests of all users that wait for lookups, from 1 to 65,536. Default: 4,096.
+    /// Limits how many requests, of all users, wait for lookups: 1 to 65,536. Default: 4,096.
     ///
     /// Each waiting request occupies memory and a ready inner service. Further requests do not wait, but use the stale
-    /// tier, if there is one, or continue as after the wait of [`on_unknown_tier`](Self::on_unknown_tier). Up to the
-    /// same number of lookups can be queued because of [`max_look_ups`](Self::max_look_ups).
+    /// tier, if there is one, or continue as after the wait of [`on_unknown_tier`](Self::on_unknown_tier). The same
+    /// limit applies to lookups that are queued because of [`max_look_ups`](Self::max_look_ups).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -252,7 +252,8 @@ impl TierLayerBuilder {
     /// Sets how long a request with a [stale](Self::stale_for) tier waits for a newer one, from 1 ms to 60 s. Default:
     /// 50 ms.
     ///
-    /// Afterwards, this request uses the stale tier, and so do later ones until the lookup has ended.
+    /// After the wait, the request uses the stale tier. Later requests do not wait, and use it until the lookup has
+    /// ended.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

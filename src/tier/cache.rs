@@ -78,9 +78,9 @@ impl TierCache {
 
     /// Forgets a user, who is looked up again with the next request.
     ///
-    /// A lookup in progress is repeated by the same task before it completes, so that data read before this call is
-    /// used only for requests that arrived before it. If the source fails then, the user's tier is
-    /// [unknown](crate::tier::OnUnknownTier): the forgotten tier is not used again.
+    /// A lookup in progress is repeated, so that a request that arrives after this call never uses data from before it.
+    /// If the repeated lookup fails, the user's tier is [unknown](crate::tier::OnUnknownTier): the forgotten tier is
+    /// not used again.
     pub fn forget<U: ToPartitionKey + ?Sized>(&self, user: &U) {
         self.forget_digest(self.0.scope.partition(&user.to_partition_key()));
     }
@@ -140,7 +140,7 @@ impl TierCache {
 }
 
 impl Shared {
-    /// Reserves a lookup, or a place in the queue for one if a request would wait for it.
+    /// Reserves a concurrent lookup. If there is none, and the request would wait, reserves a position in the queue.
     fn place(&self, age: Age) -> Result<(Handle, Place), Unresolved> {
         let runtime = Handle::try_current().map_err(|_| Unresolved::Failed)?;
         let take = |semaphore: &Arc<Semaphore>, is_queued| {
@@ -165,7 +165,7 @@ impl Shared {
             Some(_) => self.settings.renewal_deadline,
             None => self.settings.on_unknown_tier.wait.unwrap_or_default(),
         };
-        // The lookup may have ended already on another thread, even if it has only just begun.
+        // Another thread may have completed the lookup already, even if it has only just begun.
         if let Some(result) = look_up.result(limit) {
             return Found::Now(self.go_on_after(result, known));
         }

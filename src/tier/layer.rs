@@ -7,8 +7,8 @@ use super::{cache::TierCache, source::Source};
 /// The layer inserts a [`ResolvedTier`](crate::ResolvedTier) into the request, which
 /// [`Tiers::resolved`](crate::Tiers::resolved) reads. Use it if authentication identifies the user but not the plan.
 /// Place it *inside* authentication and *outside* every [`RateLimitLayer`](crate::RateLimitLayer) that reads the tier;
-/// one is enough for all of them. If the tier is known without waiting, use [`Tiers::from_fn`](crate::Tiers::from_fn)
-/// instead.
+/// several such layers can share one `TierLayer`. If the tier is known without waiting, use
+/// [`Tiers::from_fn`](crate::Tiers::from_fn) instead.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -63,13 +63,13 @@ use super::{cache::TierCache, source::Source};
 ///
 /// # The look-ups
 ///
-/// A tier is cached for a [time to live](super::TierLayerBuilder::time_to_live) of 60 seconds, as is the fact that a
-/// user has none. During the last quarter of that time, the next request triggers a new lookup without waiting for it,
-/// so frequent users never wait again.
+/// The result of a lookup is cached for a [time to live](super::TierLayerBuilder::time_to_live) of 60 seconds, even if
+/// the user has no tier. During the last quarter of that time, the next request triggers a new lookup without waiting
+/// for it, so frequent users never wait again.
 ///
-/// Concurrent requests of a user share one lookup. Its own task continues the lookup if the request that began it is
-/// cancelled or stops waiting. At most [256](super::TierLayerBuilder::max_look_ups) lookups run concurrently, each for
-/// at most [10 seconds](super::TierLayerBuilder::look_up_timeout).
+/// Concurrent requests of a user share one lookup. The lookup runs in its own task, and continues if the request that
+/// started it is cancelled or stops waiting. At most [256](super::TierLayerBuilder::max_look_ups) lookups run
+/// concurrently, each for at most [10 seconds](super::TierLayerBuilder::look_up_timeout).
 ///
 /// # While a tier is unknown
 ///
@@ -77,22 +77,22 @@ use super::{cache::TierCache, source::Source};
 /// a paying user who starts with ten concurrent requests would be rejected by the limits of the first tier. Up to
 /// [4,096](super::TierLayerBuilder::max_waiting) requests can wait.
 ///
-/// After the wait, a request counts in the first tier of [`Tiers`](crate::Tiers), or in the one set with
-/// [`OnUnknownTier`](super::OnUnknownTier). Requests pass uncounted only if you allow that. A client that invents
-/// users gets at most the quota of that tier for each of them, so limit addresses as well if users are not
+/// After the wait, a request counts in the first tier of [`Tiers`](crate::Tiers), or in the tier set with
+/// [`OnUnknownTier`](super::OnUnknownTier). Requests pass uncounted only if you allow that. A client that sends
+/// invented user IDs gets at most the quota of that tier for each of them, so limit addresses as well if users are not
 /// authenticated.
 ///
 /// # What happens on failure
 ///
 /// A request with an expired tier waits for a newer one for at most 50 ms
 /// ([`renewal_deadline`](super::TierLayerBuilder::renewal_deadline)). A resolver that fails, panics or hangs never
-/// causes a rejection: the request uses the last tier if that is [not too old](super::TierLayerBuilder::stale_for);
+/// causes a rejection: the request uses the expired tier if that is [not too old](super::TierLayerBuilder::stale_for);
 /// otherwise, the tier is unknown. After one request times out waiting for a lookup, no other request waits for the
 /// same lookup.
 ///
-/// After a failure, the user is not looked up again for a [pause](super::TierLayerBuilder::failure_pause), and no
-/// request waits. A `tracing` event reports failures, at most every ten seconds. [`telemetry`](crate::telemetry)
-/// counts the requests that wait and those forwarded with an unknown tier.
+/// After a failure, the user is not looked up again until a [pause](super::TierLayerBuilder::failure_pause) is over,
+/// and the user's requests do not wait. A `tracing` event reports failures, at most every ten seconds.
+/// [`telemetry`](crate::telemetry) counts the requests that wait and those forwarded with an unknown tier.
 ///
 /// # What it does not do
 ///

@@ -14,7 +14,7 @@ pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> 
 enum Progress {
     Answered(Answer),
     Failed,
-    /// `missed` is the longest time that a request has waited without a result. No other request waits as long.
+    /// `missed` is the longest wait that has timed out. Requests that would wait for at most this time do not wait.
     Pending {
         missed: Duration,
     },
@@ -28,7 +28,7 @@ pub(super) enum Waited {
 }
 
 impl Progress {
-    /// The result for a request that would wait for `limit`. `None` while it is worth waiting.
+    /// The result for a request that would wait for `limit`. `None` if the request should wait.
     fn result(&self, limit: Duration) -> Option<Waited> {
         match self {
             Self::Answered(answer) => Some(Waited::Answered(answer.clone())),
@@ -68,8 +68,8 @@ impl LookUp {
         self.0.send_replace(answer.map_or(Progress::Failed, Progress::Answered));
     }
 
-    /// The first request that times out after `limit` calls `missed`. Others with the same limit, waiting now or
-    /// later, then continue without the result.
+    /// The first request that times out after `limit` calls `missed`. Other requests with the same or a shorter limit,
+    /// waiting now or later, then continue without the result.
     pub(super) async fn wait(self, limit: Duration, missed: impl FnOnce()) -> Waited {
         let mut progress = self.0.subscribe();
         let ended = progress.wait_for(|progress| progress.result(limit).is_some());

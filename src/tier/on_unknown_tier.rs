@@ -32,7 +32,7 @@ pub(super) const LONGEST_NAME: usize = 256;
 /// let waits = slow(OnUnknownTier::wait(Duration::from_secs(1)))?;
 /// assert_eq!(tier_of(&waits, 7).await.as_deref(), Some("premium"));
 ///
-/// // The source takes longer than the wait, so the request counts in the first tier: it carries no name.
+/// // The source takes longer than the wait. The request carries no tier, so it counts in the first one.
 /// let in_vain = slow(OnUnknownTier::wait(Duration::from_millis(100)))?;
 /// assert_eq!(tier_of(&in_vain, 7).await, None);
 ///
@@ -77,7 +77,7 @@ impl OnUnknownTier {
     ///
     /// Use this if rejecting is better than delaying. A paying user who starts with many concurrent requests counts in
     /// this tier until the lookup ends, so its limits should allow such a burst. If the rules have no tier of this
-    /// name, the first tier applies, as everywhere.
+    /// name, the first tier applies.
     pub fn tier(name: impl AsRef<str>) -> Self {
         Self {
             wait: None,
@@ -130,7 +130,7 @@ impl OnUnknownTier {
         Self { then, ..self }
     }
 
-    /// Admits requests uncounted after the wait. See [`pass_uncounted`](Self::pass_uncounted) for the danger.
+    /// Admits requests uncounted after the wait. See [`pass_uncounted`](Self::pass_uncounted) for the risk.
     #[must_use]
     pub fn then_admit_uncounted(self) -> Self {
         let then = Then::Uncounted;

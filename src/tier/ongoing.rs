@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{clock::Timestamp, partition::PartitionId, rules::ResolvedTier};
 
-/// A permit to call the source, or to be queued for one.
+/// A permit to call the source, or to wait for such a permit.
 pub(super) struct Place {
     pub(super) is_queued: bool,
     pub(super) _permit: OwnedSemaphorePermit,
@@ -37,7 +37,7 @@ impl Ongoing {
         }
     }
 
-    /// Repeats the lookup until the user was not forgotten during it.
+    /// Repeats the lookup if the user was forgotten while it was in progress.
     pub(super) async fn run(mut self, ask: Ask) {
         if let Err(error) = self.take_place().await {
             // The source has not failed, so the pause does not grow.
