@@ -155,8 +155,8 @@ impl LimiterBuilder {
     ///
     /// After the deadline, the [`fallback`](Self::fallback) or the [`failure_mode`](Self::failure_mode) decides. After
     /// five consecutive failures, a circuit breaker opens, and requests no longer wait. A single request at a time
-    /// probes the store: first after 50 to 100 ms, later every 250 to 500 ms. A broken connection is one failure,
-    /// however many requests were in flight on it.
+    /// probes the store: first after 50 to 100 ms, later every 250 to 500 ms. A broken connection counts as one
+    /// failure, however many requests were in flight on it.
     ///
     /// At the deadline, the store first processes data that has already arrived
     /// ([`Store::catch_up`](crate::Store::catch_up)). If late timers show that the process is overloaded, a decision
@@ -215,10 +215,10 @@ impl LimiterBuilder {
     /// exhausting a quota then costs each instance one store call per restored unit, plus one or two per second. Turn
     /// the cache off if each rejection must come from the store.
     ///
-    /// - Rejections are cached for up to one second. Refunds by this limiter, new
-    ///   [individual quotas](crate::CallerQuotas) and new [rules](crate::RulesHandle) apply to the next request. A
+    /// - Rejections are cached for up to one second. Refunds by this limiter, new [individual
+    ///   quotas](crate::CallerQuotas) and new [rules](crate::RulesHandle) apply to the next request. After a
     ///   [refund](crate::Settlement) or [reset](crate::Caller::reset) by another instance, or a direct call of
-    ///   [`Store::settle`](crate::Store::settle), may take up to that second.
+    ///   [`Store::settle`](crate::Store::settle), rejections can continue for up to one second.
     /// - After the store rejects a cost, the same or a higher cost is rejected without a store call for 10 to 20 ms, or
     ///   less if the whole quota refills in less than 40 ms. When units are restored, only as many requests as can be
     ///   admitted call the store. The others are rejected until the store responds, or for another 10 to 20 ms.

@@ -182,7 +182,7 @@ impl Caller {
         self.limiter.permit(self.decide(|plan| plan).await).await
     }
 
-    /// Waits up to `at_most` until the caller is admitted, retrying whenever the last rejection ends.
+    /// Waits up to `at_most` until the caller is admitted, retrying after the wait of each rejection.
     ///
     /// Returns at once if the rejection has no retry time, or cannot end in time. Retries once a second while all slots
     /// are occupied, or while the store is unavailable and the limiter [fails closed](crate::FailureMode::Closed), so
@@ -242,9 +242,9 @@ impl Caller {
     ///
     /// Charges and reserves nothing. Returns `None` if no policy limits the caller.
     ///
-    /// Reads the policies of the caller's tier whose keys it has. During a [rollout](crate::RulesHandle::roll_out),
-    /// these are the rules that apply to this caller, as selected by its main key. A caller without a main key has the
-    /// old rules.
+    /// Reads the policies of the caller's tier whose keys the caller has. During a
+    /// [rollout](crate::RulesHandle::roll_out), the main key determines which rules apply; a caller without a main key
+    /// has the current rules, not those of the rollout.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -82,12 +82,11 @@ impl OpenCharge {
         self.state.lock().progress = Progress::PassedOn;
     }
 
-    /// Returns `true` if it holds slots that end with the response, because no handler holds a permit.
+    /// Returns `true` if the charge holds slots, and no handler holds a permit, so that the response releases them.
     pub(crate) fn holds_slots_alone(self: &Arc<Self>) -> bool {
         self.slots.is_some() && Arc::strong_count(self) == 1
     }
 
-    /// The inner service failed before it was called, or the work was not done.
     pub(crate) fn unserved(&self) {
         self.state.lock().progress = Progress::Unserved;
     }
@@ -101,7 +100,7 @@ impl OpenCharge {
         self.state.lock().has_ended = true;
     }
 
-    /// Settled when the response begins, or else at its end.
+    /// Applied when the response begins, or else when it ends.
     pub(super) fn cost(&self, requests: u64) {
         let mut state = self.state.lock();
         if !state.is_settled {
@@ -115,8 +114,8 @@ impl OpenCharge {
         self.rejected();
     }
 
-    /// Called when the response begins. Charges its cost and announced length, for a long response only the first
-    /// instalment, before the response is sent. Returns the charged costs.
+    /// Called when the response begins, before it is sent. Charges its cost and its announced length, of a long
+    /// response only the first instalment. Returns the charged costs.
     pub(crate) fn announce(&self, requests: Option<u64>, length: Option<u64>) -> Costs {
         let mut state = self.state.lock();
         let charged = state.decision.charged();

@@ -184,7 +184,7 @@ impl Holder {
 }
 
 impl Keys {
-    /// Used only by limiters with the same scope.
+    /// Identifies the scope and the digest key: limiters with another scope or digest key have another partition.
     pub(crate) fn own_partition(&self) -> PartitionId {
         self.shared[0]
     }
@@ -193,7 +193,7 @@ impl Keys {
         self.seen.note(key);
     }
 
-    /// The holder of a main key that the program passes.
+    /// The holder of a main key that was passed to `Limiter::caller`.
     pub(super) fn given(&self, key: &PartitionKey, log: &LayerTelemetry) -> Holder {
         if let Some(kind) = self.seen.other(key) {
             log.key_of_another_kind(&self.scope_name, &kind);
@@ -201,7 +201,7 @@ impl Keys {
         self.holder(key)
     }
 
-    /// Treats a missing main key, or the missing named key at this position.
+    /// Applies `MissingKey` to the main key, or to the named key at this position.
     pub(crate) fn missing(&self, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
         log.no_key(&self.scope_name);
         self.without(named)

@@ -163,7 +163,7 @@ impl Limiter {
     ///
     /// With Redis, the check covers every server: the Sentinel primary or all cluster nodes. The check reads the
     /// version, role and eviction policy, runs each command that scripts use, and makes eight decisions of each kind
-    /// about a test caller, each of which must see the previous one. The keys of the test caller are then deleted. A
+    /// for a test caller. Each decision must see the previous one. The keys of the test caller are then deleted. A
     /// decision slower than the [deadline](LimiterBuilder::deadline) causes a warning. A
     /// [`MemoryStore`](crate::MemoryStore) is always ready. The check skips the [fallback](LimiterBuilder::fallback)
     /// and affects neither circuit breakers nor caches.
@@ -201,7 +201,7 @@ impl Limiter {
         })
     }
 
-    /// Returns prefetched units and waits up to `timeout` until all settlements have reached the store.
+    /// Refunds prefetched units and waits up to `timeout` until all settlements have reached the store.
     ///
     /// Call this last, after the server has stopped and before the runtime ends; the guide shows the
     /// [whole shutdown](crate::guide#shutdown). Otherwise, refunds and released slots that have not reached Redis are

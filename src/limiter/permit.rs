@@ -88,7 +88,7 @@ impl Permit {
 
     /// Sets the final usage of a custom unit, even if the response body is dropped early.
     ///
-    /// Settles the difference from the estimate at once; before the response begins, its fields show the result. A
+    /// Settles the difference from the estimate at once. If the response has not begun, its fields show the result. A
     /// larger amount reported earlier remains, and later calls of `add` still count. Returns `false` if the call has no
     /// effect, like [`add`](Self::add).
     ///
@@ -126,12 +126,12 @@ impl Permit {
 
     /// Corrects the charge to the actual cost in requests.
     ///
-    /// For other work than requests, this also ends the work. A higher cost can overdraw a policy by at most its
-    /// capacity.
+    /// A higher cost can overdraw a policy by at most its capacity. If the permit is for work other than a request,
+    /// this call also ends the work.
     ///
-    /// The charge of a request is corrected once: when its response begins, using the [actual cost](crate::ActualCost)
-    /// of the response, or else the last call of `settle` until then. Without either, the correction takes place at the
-    /// end of the response, using the last call before that.
+    /// The charge of a request is corrected once. If a cost is known when the response begins, the correction takes
+    /// place then: to the [actual cost](crate::ActualCost) of the response, or else to the cost of the last `settle`.
+    /// Otherwise, the charge is corrected at the end of the response, to the cost of the last `settle`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -155,9 +155,9 @@ impl Permit {
 
     /// Ends work that was not done, and refunds its charge, except for reported custom units.
     ///
-    /// For a request, this is [`settle(0)`](Self::settle) and also refunds estimates of custom units without a report.
-    /// Transferred bytes remain charged, and the place in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) remains
-    /// used.
+    /// For a request, this has the effect of [`settle(0)`](Self::settle), and also refunds estimates of custom units
+    /// without a report. Transferred bytes remain charged, and a position in a [leaky
+    /// bucket](crate::Algorithm::LeakyBucketQueue) is not released.
     pub fn refund(self) {
         for charge in &self.charges {
             match self.is_whole {
@@ -186,9 +186,9 @@ impl fmt::Debug for Permit {
 
 /// A handle to the permit of a request, stored in its extensions without keeping the request open.
 ///
-/// Layers insert it if a policy limits [concurrent requests](crate::QuotaPolicy::concurrent) or counts a
-/// [custom unit](crate::QuotaPolicy::with_unit) or bytes, or if the request contains [`WithPermit`]. Behind several
-/// layers, it covers the charges of all of them.
+/// Layers insert it if a policy limits [concurrent requests](crate::QuotaPolicy::concurrent) or counts a [custom
+/// unit](crate::QuotaPolicy::with_unit) or bytes, or if the request contains [`WithPermit`]. If a request passes
+/// several layers, the permit covers the charges of all of them.
 ///
 /// Handlers [upgrade](Self::upgrade) it to report usage, or to keep a slot beyond the response. By default, a slot is
 /// released when the response has ended and, if a [`RequestContentLayer`](crate::RequestContentLayer) counts it, the
@@ -206,8 +206,8 @@ impl fmt::Debug for Permit {
 ///
 /// Other instances see a refund within a second; see [`rejection_cache`](crate::LimiterBuilder::rejection_cache).
 ///
-/// With the feature `axum`, handlers can take it as an argument. The default value belongs to no request; handlers get
-/// it if the request is not limited, or not counted because the store is unavailable.
+/// With the feature `axum`, it is also an extractor. If the request is not limited, or not counted because the store is
+/// unavailable, handlers get the default value, which belongs to no request.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -337,7 +337,7 @@ impl fmt::Debug for WeakPermit {
 }
 
 impl Inner {
-    /// Waits until a queued request's turn has come.
+    /// If the request is queued, waits for its delay.
     pub(super) async fn permit(&self, decision: Decision) -> Result<Permit, Decision> {
         if !decision.outcome().is_admitted() {
             return Err(decision);

@@ -71,7 +71,7 @@ impl Refund {
         self
     }
 
-    /// Adds units to a plan that counts requests, because a plan without requests has no place for them.
+    /// `plan` must have a cost above 0, because a plan with cost 0 ignores custom units.
     fn of(&self, plan: Plan) -> Plan {
         with_units(plan, &self.own_units).costing(self.units)
     }
@@ -80,9 +80,9 @@ impl Refund {
     ///
     /// Any text is valid. IDs of different callers or keys are independent.
     ///
-    /// The store keeps the ID in a separate partition, for the longest window of the policies. Units charged before
-    /// that are not refunded, except with [`ChargeTime::Now`]. A full [`MemoryStore`](crate::MemoryStore) may evict the
-    /// ID earlier.
+    /// The store keeps the ID in a separate partition, for the length of the longest window of the policies. Units that
+    /// were charged longer ago are not refunded, except with [`ChargeTime::Now`]. A full
+    /// [`MemoryStore`](crate::MemoryStore) may evict the ID earlier.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
@@ -116,14 +116,13 @@ impl RefundOutcome {
 impl Caller {
     /// Refunds units that another process, or an earlier request, has charged.
     ///
-    /// Use this if a queue finds out minutes later that a job failed. During the request,
-    /// [`ActualCost`](crate::ActualCost) is simpler and exact. Refunds apply to the policies that [`peek`](Self::peek)
-    /// reads. A refund never raises a policy above its quota, and does not change windows that have ended: see
-    /// [`Settlement::refund`].
+    /// Use this if a job fails minutes after its request. During the request, [`ActualCost`](crate::ActualCost) is
+    /// simpler and exact. Refunds apply to the policies that [`peek`](Self::peek) reads. A refund never raises a policy
+    /// above its quota, and does not change windows that have ended: see [`Settlement::refund`].
     ///
-    /// Cached rejections of the caller on this instance end at once; other instances see the units
-    /// [within a second](crate::LimiterBuilder::rejection_cache). Units charged by the
-    /// [fallback](crate::LimiterBuilder::fallback) are not refunded to it.
+    /// Cached rejections of the caller on this instance are discarded at once; other instances see the units [within a
+    /// second](crate::LimiterBuilder::rejection_cache). Units that were charged to the
+    /// [fallback](crate::LimiterBuilder::fallback) store are not refunded there.
     ///
     /// # Duplicate messages
     ///

@@ -10,7 +10,6 @@ use crate::{
 pub(crate) struct GuardConfig {
     pub(crate) failure_mode: FailureMode,
     pub(crate) deadline: Duration,
-    /// Maximum number of requests that wait for the store.
     pub(crate) max_waiting: u32,
     /// Capacity of the rejection cache, in partitions. 0 turns it off.
     pub(crate) rejection_cache: usize,

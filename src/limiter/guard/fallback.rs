@@ -85,7 +85,7 @@ pub(super) struct Fallback {
 #[derive(Debug, Default)]
 pub(super) struct Local {
     store: OnceLock<Arc<dyn Store>>,
-    /// In microseconds. Until then, requests keep a copy of their plan for this store.
+    /// Until this time, in microseconds, requests keep a copy of their plan for this store.
     expected_until: AtomicU64,
 }
 
@@ -113,7 +113,7 @@ impl Local {
 }
 
 impl Fallback {
-    /// A copy of the plan for another store, if one may be called.
+    /// A copy of the plan for the other store, if it may be called.
     pub(super) fn spare(&self, plan: &Plan) -> Option<Plan> {
         (self.store.is_some() || self.local.is_expected(&self.clock)).then(|| plan.clone())
     }

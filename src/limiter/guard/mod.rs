@@ -87,7 +87,7 @@ impl Guard {
         }
     }
 
-    /// A request above the waiter limit waits for the fallback only if the number has dropped below the limit.
+    /// At the waiter limit, the failure mode applies instead of an asynchronous fallback.
     fn decide_without_store(self: &Arc<Self>, spare: Option<Plan>, error: &StoreError) -> DecisionState {
         match self.fallback.begin(spare, error) {
             Ok(decision) => DecisionState::Decided(decision),

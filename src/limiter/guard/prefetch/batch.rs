@@ -25,8 +25,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Returns `None` if the store has rejected the plan. `began` is the local time before the call, so the store's
-    /// clock has advanced no further than the local clock.
+    /// Returns `None` if the store has rejected the plan. `began` is the local time before the call, so the batch
+    /// expires here no later than in the store.
     pub(super) fn new(
         plan: Plan,
         decision: Decision,
@@ -54,7 +54,6 @@ impl Batch {
         })
     }
 
-    /// Unspent units.
     pub(super) fn rest(&self) -> u64 {
         self.plan.costs().requests - self.spent
     }

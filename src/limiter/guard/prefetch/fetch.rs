@@ -31,7 +31,7 @@ impl Fetch {
     /// Maximum wait for a late answer after the deadline; the same as for a settlement.
     const LATE: Duration = Duration::from_secs(5);
 
-    /// `plan` is one request of those that will be served from the batch.
+    /// `plan` belongs to one of the requests that will be served from the batch.
     pub(super) fn new(prefetch: &Arc<Prefetch>, plan: &Plan, terms: BatchTerms, order: Order) -> Self {
         Self {
             prefetch: Arc::clone(prefetch),

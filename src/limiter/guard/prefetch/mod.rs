@@ -92,8 +92,8 @@ impl Prefetch {
         }
     }
 
-    /// Charges a single request. Before it is rejected, a remainder too small for it is refunded, if it might be enough
-    /// together with the store's remaining units.
+    /// Charges a single request. If the store rejects the request, an unspent remainder that might suffice together
+    /// with the store's remaining units is refunded, and the charge is repeated.
     async fn decide_alone(
         self: &Arc<Self>,
         plan: &Plan,
@@ -130,8 +130,8 @@ impl Prefetch {
         Ok(decision)
     }
 
-    /// Discards held units of the first partition without a refund. Until the reset completes, none are prefetched,
-    /// because it would be unknown whether the store has reset them.
+    /// Discards held units of the first partition without a refund. Nothing is prefetched until the reset completes,
+    /// because it would be unknown whether the store has reset those units.
     pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
         let (prefetch, partition) = (self, plan.partition());
         self.resets.lock().push(partition);

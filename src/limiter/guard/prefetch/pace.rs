@@ -13,7 +13,7 @@ pub(super) struct Pace {
     before: (f64, f64),
     /// The size of the last charge if enough units had remained.
     demand: u64,
-    /// Call duration in microseconds. Rises to the longest one at once, and falls slowly.
+    /// Call duration in microseconds. Rises to a longer duration at once, and falls slowly.
     call: u64,
 }
 
@@ -32,7 +32,7 @@ impl Pace {
         self.since
     }
 
-    /// Returns `true` if it contains no more information than a new one.
+    /// Returns `true` if the pace contains no more information than a new one.
     pub(super) fn is_expired(&self, now: Timestamp, terms: BatchTerms) -> bool {
         now.micros_since(self.since) >= 2 * terms.micros()
     }
@@ -46,13 +46,13 @@ impl Pace {
         self.call = micros.max(self.call - self.call / 8);
     }
 
-    /// The size of the batch to charge now, of which a request uses `cost` at once: the expected usage during the
-    /// lifetime of a batch, and at most twice the last size.
+    /// The size of the batch to charge now: the expected usage during the lifetime of a batch, and at most twice the
+    /// last size. `cost` units are spent at once.
     pub(super) fn charge(&mut self, cost: u64, terms: BatchTerms, now: Timestamp) -> u64 {
         if self.is_expired(now, terms) {
             (self.before, self.demand) = ((0.0, 0.0), 0);
         } else {
-            // A batch is first used one `ahead` after it was charged, and should be spent before it expires.
+            // A batch is first used `ahead` after it was charged, and should be spent before it expires.
             let lasting = (terms.micros() * 7 / 8).saturating_sub(self.ahead(terms));
             let used = self.used_in(lasting.max(terms.micros() / 4), now);
             let doubled = self.demand.saturating_mul(2);

@@ -24,11 +24,11 @@ pub(super) struct BatchPool {
     pace: Pace,
     /// The units that remained in the store at the last call.
     left: Option<u64>,
-    /// After a failed call, no batch is fetched ahead until then.
+    /// After a failed call, no batch is fetched ahead before this time.
     paused_until: Timestamp,
 }
 
-/// Batches of one partition. Dropping one calls the store, so drop them while no lock is held.
+/// Batches of one partition. Dropping a batch calls the store, so drop batches while no lock is held.
 pub(super) type Batches = SmallVec<[Box<Batch>; BatchPool::MAX_BATCHES]>;
 
 pub(super) enum Step {
@@ -66,7 +66,7 @@ impl BatchPool {
         !self.batches.is_empty()
     }
 
-    /// Returns `true` if it contains no more information than a new pool.
+    /// Returns `true` if the pool contains no more information than a new one.
     pub(super) fn is_expired(&self, now: Timestamp, terms: BatchTerms) -> bool {
         !self.has_batches() && self.fetching.is_none() && self.pace.is_expired(now, terms)
     }
@@ -143,7 +143,7 @@ impl BatchPool {
         verdict.map_or(Step::Alone, |verdict| Step::Fetch(order, verdict))
     }
 
-    /// The batch to fetch now, so that no request has to wait when the held ones are spent or expire.
+    /// The batch to fetch now, so that no request has to wait when the held batches are spent or expire.
     pub(super) fn order_ahead(&mut self, terms: BatchTerms, now: Timestamp, id: impl FnOnce() -> u64) -> Option<Order> {
         if self.fetching.is_some() || now < self.paused_until {
             return None;

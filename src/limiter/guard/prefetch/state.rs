@@ -44,10 +44,11 @@ impl Prefetch {
     const TICK: Duration = Duration::from_millis(50);
     /// Minimum lifetime of a batch. For a remote store, fetching the next batch takes longer.
     const LIFETIME: Duration = Duration::from_secs(1);
-    /// A call takes one, the next call starts two ahead, and one is left to spend the units.
+    /// In round trips: the call takes one, the next call starts two before the expiry, and one is left to spend the
+    /// units.
     const LIFETIME_ROUND_TRIPS: u32 = 4;
-    /// The round-trip time is the minimum over the last one or two windows of 30 s. The minimum, because a store that
-    /// pauses for a moment must not extend the lifetime.
+    /// The round-trip time is the minimum over the last one or two windows of 30 s. A minimum, because a short pause of
+    /// the store must not extend the lifetime.
     const DISTANCE_WINDOW: Duration = Duration::from_secs(30);
 
     pub(in super::super) fn new(cache: Arc<RejectionCache>, deadline: Duration, clock: Clock) -> Self {
@@ -115,7 +116,8 @@ impl Prefetch {
             return false;
         }
         let mut task = self.task.lock();
-        // A request that landed a batch before this lock was acquired has found the task running.
+        // A request that added a batch before this lock was acquired saw the task running, and did not start another
+        // one.
         let is_done = !self.sweep();
         if is_done {
             *task = None;

@@ -1,7 +1,8 @@
 //! Partitions with current rejections, which can be read without a lock.
 //!
 //! If threads rejecting one key contended for the lock of its shard, two cores would reject no more requests than one.
-//! So a rejection leaves a copy of the partition's records here, which is only read. A copy never changes: changing the
+//! Therefore, a rejection stores a copy of the partition's records here. A copy is never modified: a change of the
+//! records, under the lock of their shard, removes the copy.
 //! records, under the lock of their shard, removes the copy.
 
 use arc_swap::ArcSwapOption;
@@ -19,7 +20,7 @@ struct Copied {
 }
 
 impl HotPartitions {
-    /// Few keys are under attack at a time. Keys whose slot is occupied by another use the lock.
+    /// Few keys are under attack at a time. A key whose slot is occupied by another key uses the lock.
     pub(super) const PLACES: usize = 256;
 
     pub(super) fn new() -> Self {

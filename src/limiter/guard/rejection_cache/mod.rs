@@ -316,7 +316,7 @@ impl RejectionCache {
         }
     }
 
-    /// Returns `true` if the partition may have been refunded since. Older readings are then useless.
+    /// Returns `true` if the partition may have been refunded since. Older readings are then outdated.
     pub(super) fn may_have_refunded(&self, partition: PartitionId, since: Timestamp) -> bool {
         let hash = self.shards.hash(partition);
         !self.is_on || self.shards.lock(partition).was_refunded(hash, since)

@@ -54,8 +54,8 @@ pub(super) enum Standing {
     Open,
 }
 
-/// The hold after a rejection: at most half of the time in which the whole quota refills, because refilled units must
-/// not go to waste.
+/// The hold after a rejection: at most half of the time in which the whole quota refills, so that refilled units are
+/// not wasted.
 fn hold(counter: &Counter) -> Duration {
     jittered(HOLD.min(Duration::from_micros(counter.fill_micros() / 2)))
 }
@@ -179,7 +179,8 @@ impl Record {
             });
     }
 
-    /// Called if a sent charge was not applied. All of them are dropped, because it is unknown which one it was.
+    /// Called if a sent charge was not applied. Drops all sent charges, because it is unknown which one was not
+    /// applied.
     pub(super) fn unsent(&mut self) {
         self.expected = None;
     }
@@ -233,7 +234,6 @@ pub(super) struct Finding<'a> {
     /// Before the charge.
     pub(super) reading: PolicyReading,
     pub(super) is_charged: bool,
-    /// The time of the reading.
     pub(super) at: Moment,
     /// The local time before the call.
     pub(super) asked_at: Timestamp,
