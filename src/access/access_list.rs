@@ -99,7 +99,7 @@ pub(super) struct Overlaid {
 /// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 ///
-/// With the feature `serde`, it is serialized as the same text.
+/// With the feature `serde`, a value is serialized as the text that `Display` writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -112,7 +112,7 @@ pub enum Access {
     Allow,
     /// The request is rejected and not counted.
     Block,
-    /// The request is rate-limited as usual, as without a rule. The default.
+    /// The request is rate-limited as if no rule matched. The default.
     ///
     /// Use this for a network within an allowed or blocked one.
     #[default]
@@ -324,8 +324,8 @@ impl AccessRules {
     /// Sets the rule for a network, such as `"192.0.2.0/24"`, or for a single address. Replaces a rule for the same
     /// network.
     ///
-    /// IPv4-mapped networks, and those in `64:ff9b::/96`, are IPv4 networks; `::/0` contains no IPv4 address. An IPv6
-    /// subscriber has a whole network, at least a /64, so blocking a single address does not stop them.
+    /// IPv4-mapped networks, and those in `64:ff9b::/96`, are IPv4 networks; `::/0` contains no IPv4 address. Block the
+    /// whole network of an IPv6 subscriber, at least a /64, because a blocked subscriber can change its address.
     ///
     /// Clients with an unknown address match no network, not even their proxy's. Clients can hide their address if
     /// [trusted proxies](ClientIp::trusted_proxies) append to a field that clients send. To keep blocked clients from
@@ -367,10 +367,10 @@ impl AccessRules {
     /// Sets whether clients with an unknown address are blocked. Default: they are limited.
     ///
     /// Blocking also applies to clients whose key is [allowed](Access::Allow). Use this if only some networks are
-    /// admitted, and in addition to blocked networks. The address is unknown if the request does not contain its peer's
-    /// address (for example, with a Unix socket), or if a trusted proxy sent a field that
-    /// [does not identify the client](ClientIp::trusted_proxies). Test this behind your proxies first: all clients of a
-    /// proxy that hides them, as with `for=unknown`, are blocked.
+    /// allowed, or to keep blocked clients from hiding their address. The address is unknown if the request does not
+    /// contain its peer's address (for example, with a Unix socket), or if a trusted proxy sent a field that [does not
+    /// identify the client](ClientIp::trusted_proxies). Test this behind your proxies first: if a proxy hides its
+    /// clients, as with `for=unknown`, all of them are blocked.
     ///
     /// ```
     /// use tower_quota::{Access, AccessRules};
@@ -389,7 +389,7 @@ impl AccessRules {
 
     /// Sets the rule for a partition key, replacing a rule for the same key.
     ///
-    /// The rule matches requests whose [`key`](crate::RateLimitLayerBuilder::key) is equal as a whole.
+    /// The rule matches requests whose whole [`key`](crate::RateLimitLayerBuilder::key) is equal, not a part of it.
     ///
     /// # Errors
     ///
@@ -404,7 +404,7 @@ impl AccessRules {
 
     /// Removes the rule for exactly this network. Returns `true` if there was one.
     ///
-    /// Rules for networks that contain it or are part of it remain.
+    /// Rules for networks that contain this network, or are contained in it, remain.
     ///
     /// # Errors
     ///

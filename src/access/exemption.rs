@@ -61,7 +61,6 @@ enum Condition {
         /// The networks, or the error in the first invalid one.
         networks: Result<Networks<()>, String>,
     },
-    /// An exact path.
     Path(String),
     PathPrefix(String, PathPrefix),
     When(Box<When>),

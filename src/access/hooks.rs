@@ -4,8 +4,8 @@ use http::request::Parts;
 
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// The fraction of its usual capacity that a service has, as returned by a
-/// [capacity hook](crate::RateLimitLayerBuilder::capacity).
+/// The current capacity of a service, relative to its usual capacity, as returned by a [capacity
+/// hook](crate::RateLimitLayerBuilder::capacity).
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -13,7 +13,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// use tower_quota::Capacity;
 ///
 /// # run(async {
-/// // The task that watches the load writes to it.
+/// // Set by a task that monitors the load.
 /// let load = Arc::new(AtomicU8::new(50));
 /// let seen = Arc::clone(&load);
 /// let quarter = Capacity::reduced_to(25)?;
@@ -63,7 +63,7 @@ impl Capacity {
 
     /// Reduces all quotas, burst capacities and queues to `percent` percent, but at least to one unit.
     ///
-    /// Used units remain used. Clients see the reduced policies, and rejections have status 503 and the problem type
+    /// Used units still count. Clients see the reduced policies, and rejections have status 503 and the problem type
     /// `temporary-reduced-capacity`.
     ///
     /// ```
@@ -132,7 +132,7 @@ pub struct AbnormalUsage {
 }
 
 impl AbnormalUsage {
-    /// Creates a value without a wait and without violated policies.
+    /// Creates a value without `Retry-After` and without violated policies.
     pub const fn new() -> Self {
         Self {
             retry_after: None,
@@ -178,7 +178,6 @@ impl AbnormalUsage {
         self
     }
 
-    /// The violated policies and the wait.
     pub(crate) fn into_parts(self) -> (Vec<Cow<'static, str>>, Option<Duration>) {
         (self.violated, self.retry_after)
     }

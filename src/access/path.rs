@@ -16,7 +16,7 @@ impl PathPrefix {
     }
 }
 
-/// Returns `true` if a configured path can be that of a request and has the same meaning for every server.
+/// Returns `true` if a request can have the configured path, and every server interprets the path in the same way.
 pub(super) fn is_sound(path: &str) -> bool {
     // Parsing removes everything that is not part of the path.
     let parsed = path
