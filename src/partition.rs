@@ -40,8 +40,8 @@ pub struct PartitionKey(SmallVec<[u8; 48]>);
 impl PartitionKey {
     /// Creates a key with one part: the `kind` of the value, and the `value` that identifies the caller.
     ///
-    /// Both can be any bytes of any length. Long values are read once and cost nothing else. A kind with the same name
-    /// as one of this crate's ([`address`, `text`, …](ToPartitionKey)) is still a different kind.
+    /// Both can be any bytes of any length: stores see only the digest, whose size is constant. A kind with the same
+    /// name as one of this crate's ([`address`, `text`, …](ToPartitionKey)) is still a different kind.
     ///
     /// Keys from [`key::header`](crate::key::header) have the header's name as their kind, and a value set by the
     /// client. Use another kind for authenticated users: otherwise, a client could use another user's quota.
@@ -164,8 +164,8 @@ impl fmt::Debug for PartitionKey {
 ///
 /// Implement it for your own type, with a kind of your choice, and pass the type to
 /// [`key::extension`](crate::key::extension). Strings, numbers (`i32`, `i64`, `u32`, `u64`, `u128`) and addresses
-/// already implement it, with reserved kinds. In [readable keys](crate::LimiterBuilder::readable_keys), these are
-/// `text`, `number` (`negative` below zero) and `address`. Equal numbers of different types are the same caller.
+/// implement it with reserved kinds. In [readable keys](crate::LimiterBuilder::readable_keys), these are `text`,
+/// `number` (`negative` below zero) and `address`. Equal numbers of different types are the same caller.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, ToPartitionKey};
@@ -276,12 +276,12 @@ impl PartitionId {
     /// Returns the partition key that clients see (`pk`), if a policy [shows
     /// it](crate::QuotaPolicy::show_partition_key).
     ///
-    /// The value is a digest of the digest, which is of no use in the store: the first twelve bytes that BLAKE3
-    /// derives from [`to_bytes`](Self::to_bytes) with the context `tower-quota 2026-11-21 partition key in a field`. A
-    /// client that knows the scope and the format of its key can compute it before a request, to find out which of its
-    /// requests share a quota. For the same reason, others can identify the caller by trying candidates. A
-    /// [`digest_key`](crate::LimiterBuilder::digest_key) prevents both. Set one if keys are derived from data that
-    /// others could guess, such as addresses, names or user numbers.
+    /// The value is derived from the digest, and cannot be used to find the partition in the store: the first twelve
+    /// bytes that BLAKE3 derives from [`to_bytes`](Self::to_bytes) with the context
+    /// `tower-quota 2026-11-21 partition key in a field`. A client that knows the scope and the format of its key can
+    /// compute it before a request, to find out which of its requests share a quota. For the same reason, others can
+    /// identify the caller by trying candidates. A [`digest_key`](crate::LimiterBuilder::digest_key) prevents both. Set
+    /// one if keys are derived from data that others could guess, such as addresses, names or user numbers.
     ///
     /// ```
     /// use tower_quota::{PartitionKey, Scope};
@@ -337,7 +337,7 @@ impl FromStr for PartitionId {
 
 /// The namespace of limits, such as `"api"`: a caller has separate quotas in each scope.
 ///
-/// A layer creates its own from [`scope`](crate::RateLimitLayerBuilder::scope). Create one to use a store without a
+/// A layer creates its scope from [`scope`](crate::RateLimitLayerBuilder::scope). Create one to use a store without a
 /// layer, or to find a layer's quotas from outside. Reuse it, because creating a scope takes longer than using it.
 ///
 /// ```
@@ -364,7 +364,7 @@ impl Scope {
 
     /// Creates a scope whose digests can be computed only with `key`.
     pub fn with_digest_key(name: &str, key: &[u8; 32]) -> Self {
-        // Not hashed together, because a key could pass for the beginning of a name.
+        // Name and key are not hashed together, because a key could be mistaken for the beginning of a name.
         let Self(scope) = Self::new(name);
         Self(*blake3::keyed_hash(key, &scope).as_bytes())
     }
@@ -374,9 +374,9 @@ impl Scope {
     /// The digest is the first half of keyed BLAKE3 over the parts of the key. Each part is encoded as the length of
     /// its kind (eight bytes, little-endian), the kind, the length of its value and the value. The kinds reserved for
     /// this crate are `address`, `given back`, `host`, `negative`, `no key`, `number`, `route` and `text`. If a custom
-    /// kind has such a name, with or without leading equals signs, it is encoded with one more leading equals sign.
-    /// The key of the hash is derived from the scope's name with the context
-    /// `tower-quota 2026-11-21 partition digest of a scope`, and hashed with the digest key if there is one.
+    /// kind has such a name, with or without leading equals signs, it is encoded with one more leading equals sign. The
+    /// hash key is derived from the scope's name with the context `tower-quota 2026-11-21 partition digest of a scope`.
+    /// With a digest key, the hash key is replaced by its BLAKE3 hash, keyed with the digest key.
     pub fn partition(&self, key: &PartitionKey) -> PartitionId {
         let hash = blake3::keyed_hash(&self.0, &key.0);
         PartitionId(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))

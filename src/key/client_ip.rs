@@ -31,9 +31,10 @@ use crate::{
 /// - with the feature `tonic`, `tonic::transport::server::TcpConnectInfo`, which tonic's server sets with and without
 ///   TLS.
 ///
-/// Requests without any of them, for example from a Unix socket, have no key, regardless of their header fields.
+/// Requests without any of these extensions, for example from a Unix socket, have no key, regardless of their header
+/// fields.
 ///
-/// Behind a load balancer or gateway, that machine is the peer of every connection, so all clients would share one
+/// Behind a load balancer or gateway, the peer of every connection is that machine, so all clients would share one
 /// quota. Declare such machines as [trusted proxies](ClientIp::trusted_proxies), together with the field that they
 /// write. [`docs::proxies`] contains the settings for nginx, Envoy, AWS and Cloudflare.
 ///
@@ -92,7 +93,6 @@ pub fn client_ip() -> ClientIp {
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     field: ForwardingField,
-    /// The name of `field`.
     name: HeaderName,
     /// The networks, or the first error in the settings.
     proxies: Result<Vec<IpNet>, String>,
@@ -165,7 +165,7 @@ pub enum ForwardingField {
 }
 
 impl ClientIp {
-    /// Trusts these machines to report the client in `field`. A second call replaces the first.
+    /// Trusts the proxies in `networks` to report the client in `field`. A second call replaces the first.
     ///
     /// Networks are written as `"10.0.0.0/8"`, single machines as an address. Without networks, the field is ignored.
     /// The hops are walked from the nearest one, at the right end of the last field line, towards the client. A client
@@ -203,16 +203,16 @@ impl ClientIp {
     /// # Security
     ///
     /// **Clients can make themselves unknown** if a proxy appends to their `Forwarded` field on the same line, because
-    /// an unterminated quote swallows what the proxy writes. No part of such a line can be trusted. With
+    /// an unterminated quote swallows the element that the proxy writes. No part of such a line can be trusted. With
     /// [`MissingKey::Share`](crate::MissingKey::Share), the default, all unknown clients share one quota: they neither
-    /// gain one nor affect known clients. With [`MissingKey::Reject`](crate::MissingKey::Reject), they are rejected.
-    /// With [`MissingKey::Allow`](crate::MissingKey::Allow), they pass uncounted, so do not use it there. To prevent
-    /// this, let proxies replace a client's `Forwarded` field instead of appending to it.
+    /// gain a quota nor affect known clients. With [`MissingKey::Reject`](crate::MissingKey::Reject), they are
+    /// rejected. With [`MissingKey::Allow`](crate::MissingKey::Allow), they pass uncounted, so do not use it behind
+    /// such a proxy. To prevent this, let proxies replace a client's `Forwarded` field instead of appending to it.
     ///
     /// **Trust as little as possible.** Any sender in a trusted network can choose the address that is counted, and so
-    /// get a fresh quota for each request or use up another client's quota. List the proxies, not a network that they
-    /// share with other machines. Every proxy must append to the field or replace it; one that forwards it unchanged
-    /// lets every client choose.
+    /// get a fresh quota for each request or exhaust another client's quota. List the proxies, not a network that they
+    /// share with other machines. Every proxy must append to the field or replace it; a proxy that forwards the field
+    /// unchanged lets clients choose their address.
     ///
     /// # Examples
     ///
@@ -239,7 +239,7 @@ impl ClientIp {
         self
     }
 
-    /// Trusts every peer as a proxy, in addition to the trusted networks.
+    /// Trusts every peer of a connection as a proxy, not only those in the trusted networks.
     ///
     /// Use this only if nothing but a proxy can reach the service, and the proxy's address is not known up front: with
     /// a sidecar, a network policy or a firewall. Otherwise, every client can choose its address and so its quota.
@@ -446,7 +446,7 @@ impl ClientIp {
         Some((client, !self.trusts(client) || hops.next().is_none()))
     }
 
-    /// The misconfiguration that a request reveals: an undeclared proxy, or one that writes another field.
+    /// The misconfiguration that a request reveals: an undeclared proxy, or a proxy that writes another field.
     fn finding(&self, request: &Parts) -> Option<Finding> {
         let Some(peer) = peer::address(&request.extensions) else {
             return Some(Finding::NoPeerAddress);

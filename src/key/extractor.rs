@@ -12,7 +12,7 @@ use crate::{
     partition::{PartitionKey, ToPartitionKey},
 };
 
-/// Extracts the partition key of a request: whose quota it uses.
+/// Extracts the partition key of a request, which identifies the caller.
 ///
 /// The extractors of this crate are created by the functions of this [module](crate::key), and can be combined with
 /// [`or_else`](Self::or_else) and [`and`](Self::and). Implement this trait for other keys.
@@ -26,7 +26,7 @@ use crate::{
 ///
 /// impl KeyExtractor for Tenant {
 ///     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
-///         // HTTP/2 has it in the URI.
+///         // HTTP/2 sends the host in the URI.
 ///         let host = match request.uri.host() {
 ///             Some(host) => host,
 ///             None => request.headers.get("host")?.to_str().ok()?,
@@ -76,10 +76,10 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
     /// Returns `true` if keys may be made from addresses. Default: `false`.
     ///
-    /// Extractors that wrap another one should forward the call. Addresses are few enough to find the one behind a
-    /// digest by trying all of them. So [`build`](crate::RateLimitLayerBuilder::build) logs a warning if a policy
-    /// [shows](crate::QuotaPolicy::show_partition_key) such a key without a
-    /// [digest key](crate::LimiterBuilder::digest_key).
+    /// Extractors that wrap another one should forward the call. There are so few addresses that the address behind a
+    /// digest can be found by trying all of them. So [`build`](crate::RateLimitLayerBuilder::build) logs a warning if a
+    /// policy [shows](crate::QuotaPolicy::show_partition_key) such a key without a [digest
+    /// key](crate::LimiterBuilder::digest_key).
     ///
     /// ```
     /// use std::net::IpAddr;
@@ -121,7 +121,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
     /// Combines both keys, for example for a quota per user *and* route.
     ///
-    /// Requests without one of them have no key.
+    /// Requests that lack either key have no key.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -143,11 +143,11 @@ pub trait KeyExtractor: Send + Sync + 'static {
     }
 }
 
-/// Extracts a value of type `T` from the request's extensions, where an outer layer, usually authentication, inserted
-/// it.
+/// Extracts a value of type `T` from the request's extensions.
 ///
-/// The layer that inserts it must be *outside* the rate limit layer, and must have verified the value: if the quota is
-/// charged to an unverified name, clients can use up the quotas of others. Requests without such a value have no key.
+/// A layer *outside* the rate limit layer, usually authentication, must insert the value after verifying it. If quotas
+/// are charged to unverified names, clients can exhaust the quotas of others. Requests without such a value have
+/// no key.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -174,7 +174,7 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> impl KeyExtract
 /// Extracts a key with a closure, which is called for every request and must not block.
 ///
 /// If clients can choose the value freely, as with the path, they get as many partitions as they want, each with a full
-/// quota. Only use values of which there are few.
+/// quota. Use only values from a small, fixed set.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

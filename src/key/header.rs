@@ -59,7 +59,7 @@ pub fn header(name: impl AsRef<str>) -> Header {
 #[derive(Clone, Debug)]
 pub struct Header {
     name: Result<HeaderName, String>,
-    /// Its keys without their values.
+    /// The keys of this extractor, without their values.
     kind: PartitionKey,
     even_if_forwarded: bool,
 }
@@ -89,7 +89,7 @@ impl Header {
     /// Returns the key of requests with this value, for [`Limiter::caller`](crate::Limiter::caller) and
     /// [access lists](crate::AccessList).
     ///
-    /// A plain string, such as `"alice"`, is a different key.
+    /// The key of a plain string, such as `"alice"`, is different.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -4,13 +4,13 @@ use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 
 /// Extracts the axum route of the request, such as `/users/{id}`, including prefixes of outer routers.
 ///
-/// Requires the feature `axum`. Combine it with the caller's key for a quota per caller and route. Unlike paths, of
-/// which clients can invent any number, there are only as many keys as routes. The methods of a route share its key;
-/// separate them with [`from_fn`](crate::key::from_fn) if necessary.
+/// Requires the feature `axum`. Combine it with the caller's key for a quota per caller and route. Clients can invent
+/// any number of paths, but there are only as many keys as routes. The methods of a route share its key; separate them
+/// with [`from_fn`](crate::key::from_fn) if necessary.
 ///
-/// The route is available to layers of a `Router` or a `MethodRouter`, but not to layers around a whole `Router`, and
-/// not for requests that match no route. Such requests have no key. `Router::route_layer` is not called for unmatched
-/// requests.
+/// The route is available to layers of a `Router` or a `MethodRouter`, but not to layers around a whole `Router`.
+/// Requests without an available route, including those that match no route, have no key. `Router::route_layer` is not
+/// called for unmatched requests.
 ///
 /// ```
 /// use axum::{Router, routing::get};

@@ -37,7 +37,8 @@ pub(super) fn with_last_port(text: &[u8]) -> Option<IpAddr> {
 }
 
 /// Converts IPv4-mapped addresses, and those with the well-known prefix of translators (64:ff9b::/96, RFC 6052), to
-/// IPv4. Otherwise, an IPv4 client would be another one behind a translator, and all of them would share one /64.
+/// IPv4. Otherwise, an IPv4 client behind a translator would count as another client, and all such clients would share
+/// one /64.
 pub(crate) fn canonical(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {

@@ -26,8 +26,8 @@ pub(super) fn hops(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
         .chain((count > MAX_HOPS).then_some(None))
 }
 
-/// The number of elements, and the last of them: element `i` at `i % MAX_HOPS`. `None` if the line is too long, or if a
-/// quoted string is not terminated.
+/// The number of elements, and the last `MAX_HOPS` of them: element `i` at `i % MAX_HOPS`. `None` if the line is too
+/// long, or if a quoted string is not terminated.
 fn last_elements(line: &[u8]) -> Option<([&[u8]; MAX_HOPS], usize)> {
     if line.len() > MAX_LINE {
         return None;

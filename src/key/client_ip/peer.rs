@@ -7,8 +7,9 @@ use tonic::transport::server::TcpConnectInfo;
 /// The peer address of the connection, a request extension for hyper servers to set.
 ///
 /// Set it on each request of a connection, to the address returned by `accept()`. With axum's `ConnectInfo` or with
-/// tonic, this is not necessary. `PeerAddress` takes precedence over theirs, so it can also contain the address from a
-/// PROXY protocol header. The address is trusted unconditionally: never take it from a header field.
+/// tonic, this is not necessary. `PeerAddress` takes precedence over the addresses set by axum and tonic, so it can
+/// also contain the address from a PROXY protocol header. The address is trusted unconditionally: never take it from a
+/// header field.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -29,8 +30,8 @@ pub(super) fn address(extensions: &Extensions) -> Option<SocketAddr> {
     let peer = extensions.get().map(|PeerAddress(address)| *address);
     #[cfg(feature = "axum")]
     let peer = peer.or_else(|| extensions.get().map(|axum::extract::ConnectInfo(address)| *address));
-    // With TLS, tonic's server sets this one in addition to `TlsConnectInfo`, which would require another feature of
-    // tonic.
+    // With TLS, tonic's server sets `TcpConnectInfo` in addition to `TlsConnectInfo`, which would require another
+    // feature of tonic.
     #[cfg(feature = "tonic")]
     let peer = peer.or_else(|| extensions.get::<TcpConnectInfo>()?.remote_addr());
     peer
