@@ -27,8 +27,9 @@ pub(crate) trait CircuitTelemetry: fmt::Debug + Send + Sync {
 /// with each failed probe.
 ///
 /// A broken connection fails all calls in flight on it, but counts as one failure, because the next call may reach the
-/// store. An error response counts once per call. So does a missed deadline, unless the store has completed another
-/// call since this one was admitted: then something else was slow, probably this process.
+/// store. An error response counts once per call. A missed deadline counts once per call, too, unless the store has
+/// completed another call since the late call was admitted. In that case, the store is healthy, and probably this
+/// process was slow.
 #[derive(Debug, Clone)]
 pub(crate) struct Breaker(Arc<Circuit>);
 
@@ -81,12 +82,12 @@ pub enum CircuitState {
 /// The next probe call.
 #[derive(Debug, Default)]
 struct Trial {
-    /// The time at which the circuit opened, and the last error. `None` while it is closed.
+    /// The time at which the circuit opened, and the last error. `None` while the circuit is closed.
     opened: Option<(Timestamp, StoreError)>,
     at: Timestamp,
     pause: Duration,
     is_running: bool,
-    /// No other probe starts before this time while one is running.
+    /// While a probe is running, no other probe starts before this time.
     ends: Timestamp,
 }
 
@@ -112,7 +113,7 @@ impl Breaker {
     const ANSWERS: u32 = 8;
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-    /// A probe that takes longer does not prevent another one, because its task may be gone.
+    /// After this time, another probe can start, because the task of the first probe may be gone.
     const LONGEST_TRIAL: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(clock: Clock, log: Arc<dyn CircuitTelemetry>) -> Self {

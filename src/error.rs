@@ -189,9 +189,9 @@ pub struct StoreError {
 ///
 /// After five consecutive errors of the kinds [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) or
 /// [`Unreachable`](Self::Unreachable), the circuit opens, and the store is not called for a while. A timeout counts
-/// only if the store has completed no other call since this one began. Otherwise, the store is healthy, and the process
-/// or the network was slow. [`Failed`](Self::Failed) resets the count, like any other response.
-/// [`Overloaded`](Self::Overloaded) does not affect it.
+/// only if no other call has completed since the late call began. Otherwise, the store is healthy, and the process or
+/// the network was slow. [`Failed`](Self::Failed) resets the count, like any other response.
+/// [`Overloaded`](Self::Overloaded) does not affect the count.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
@@ -240,9 +240,9 @@ pub struct StoreError {
 pub enum StoreErrorKind {
     /// The circuit breaker is open, so the store was not called.
     CircuitOpen,
-    /// The store was not called because more requests wait than it can decide in time, or than
-    /// [may wait](crate::LimiterBuilder::max_waiting), or the process was too busy to read the response. Does not open
-    /// the circuit, because the server may be healthy.
+    /// The store was not called because too many requests wait: more than it can decide in time, or more than
+    /// [`max_waiting`](crate::LimiterBuilder::max_waiting). Also returned if the process was too busy to read the
+    /// response. Does not open the circuit, because the server may be healthy.
     Overloaded,
     /// The store responded, but without a decision, for example because of a script error or a missing permission. Does
     /// not open the circuit, because the next call may succeed.
@@ -252,8 +252,8 @@ pub enum StoreErrorKind {
     /// The store responded that it is not operational, for example because it is read-only or loading.
     Unavailable,
     /// The store has no memory for another charge (`OOM` from Redis). Callers whose quota is exhausted are still
-    /// rejected, so this kind does not open the circuit. [`fallback`](crate::LimiterBuilder::fallback) describes what
-    /// decides instead.
+    /// rejected, so this kind does not open the circuit. See [`fallback`](crate::LimiterBuilder::fallback) for the
+    /// store that decides instead.
     OutOfMemory,
     /// The store could not be reached, the connection broke, or it delivered a reply to a different call.
     Unreachable,

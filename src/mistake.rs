@@ -75,7 +75,7 @@ pub(crate) enum Finding {
     OtherForwardingField { field: &'static str, named: String },
 }
 
-/// A part of the key that was looked up in a request.
+/// A part of a key, such as a header or an extension, and whether the request contains it.
 #[derive(Debug)]
 pub(crate) struct KeyPart {
     pub(crate) name: String,
