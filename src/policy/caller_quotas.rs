@@ -3,7 +3,7 @@ use std::{borrow::Cow, sync::Arc};
 use super::{CalendarPeriod, CalendarWindow, QuotaPolicy, set::PolicySet};
 use crate::clock::Timestamp;
 
-/// Individual quotas for a caller, such as contractual ones, which replace those of its tier.
+/// Individual quotas of a caller, for example by contract, which replace the quotas of its tier.
 ///
 /// Authentication inserts them into the request's extensions, or the source of tiers returns them in a
 /// [`ResolvedTier`](crate::ResolvedTier). Outside HTTP, pass them to [`Caller::quotas`](crate::Caller::quotas). Each

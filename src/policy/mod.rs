@@ -84,8 +84,8 @@ pub enum QuotaUnit {
 }
 
 impl QuotaUnit {
-    /// The unit's name in the registry of the draft. `RateLimit-Policy` omits policies without one, because clients
-    /// would take them for limits on requests.
+    /// The unit's name in the registry of the draft. `RateLimit-Policy` omits policies without a name, because
+    /// clients would interpret them as limits on requests.
     pub(crate) fn registered(self) -> Option<Unit> {
         match self {
             Self::ConcurrentRequests => Some(Unit::ConcurrentRequests),

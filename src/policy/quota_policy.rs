@@ -389,10 +389,10 @@ impl QuotaPolicy {
     /// bytes can overdraw the policy by at most its capacity, and later requests wait until the debt is repaid. A
     /// request of unknown size is forwarded if at least one byte remains.
     ///
-    /// At most the first 1 MiB of a response with a known length is charged before the response is sent. All other
-    /// response bytes are charged afterwards, in steps of about 1 MiB. Charging never delays a response. Bytes that
-    /// were charged in advance stay charged if the client disconnects early. A response to `HEAD` counts as one byte,
-    /// whatever its `Content-Length`.
+    /// At most the first 1 MiB of a response with a known length is charged before the response is sent, and stays
+    /// charged if the client disconnects early. All other response bytes are charged after they were sent, in steps of
+    /// about 1 MiB. Charging never delays a response. A response to `HEAD` counts as one byte, even with a
+    /// `Content-Length`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -429,7 +429,7 @@ impl QuotaPolicy {
     ///
     /// `unit` has 1 to 24 printable ASCII characters. The `RateLimit` field shows the remaining units.
     /// `RateLimit-Policy` omits the policy, because draft-11 allows `qu` to name only registered units, and clients
-    /// would take a policy without `qu` for a limit on requests. Dialects without policy names omit such policies
+    /// would interpret a policy without `qu` as a limit on requests. Dialects without policy names omit such policies
     /// entirely.
     ///
     /// ```
@@ -484,8 +484,8 @@ impl QuotaPolicy {
     /// the end of a quota.
     ///
     /// - **Upper bound.** Units are charged before they are spent, so a fixed window never exceeds its quota. In any
-    ///   time *t*, a token bucket admits at most its burst capacity plus the refill during *t* and the preceding
-    ///   lifetime, and at most capacity plus refill during *t* plus instances × `units`.
+    ///   interval *t*, a token bucket admits at most its burst capacity plus the refill during *t*, plus either the
+    ///   refill during one lifetime or instances × `units`, whichever is less.
     /// - **Units held by other instances.** An instance cannot spend the units that others hold or have requested: per
     ///   caller and lifetime, at most instances × `units`. Keep that far below the quota, for example at a tenth. A
     ///   caller whose requests are spread evenly over 20 instances gets at least 99 % of a fixed window.
@@ -497,7 +497,7 @@ impl QuotaPolicy {
     ///   requests per second, one call serves about 60 requests. Smaller batches need more calls. Requests wait if a
     ///   batch lasts for less than two round trips.
     /// - **Latency.** The [deadline](crate::LimiterBuilder::deadline) must allow three round trips: near the end of a
-    ///   quota, a request may need one to fetch a batch, one to be charged individually, and one more after a refund.
+    ///   quota, a request may fetch a batch, then be charged individually, and be charged again after a refund.
     ///   Requests also wait if a tenth of the window is less than four round trips, as for a window of one second and a
     ///   store 80 ms away.
     /// - **Remaining units.** Clients see the units that remained in the store when the batch was charged, minus what
@@ -687,7 +687,7 @@ impl QuotaPolicy {
         self
     }
 
-    /// Shows the partition key (`pk`), so that clients can tell which requests share a quota.
+    /// Shows the partition key (`pk`), so that clients can determine which requests share a quota.
     ///
     /// The value is [`PartitionId::shown_key`](crate::PartitionId::shown_key), a digest. Dialects without a partition
     /// key omit it.
