@@ -38,7 +38,6 @@ pub(crate) struct Selection {
 }
 
 impl Active {
-    /// The set at `percent` percent of its quotas.
     pub(crate) fn at_capacity(&self, set: Arc<QuotaSet>, percent: u8) -> Arc<QuotaSet> {
         set.at_capacity(percent, &self.config)
     }

@@ -198,8 +198,8 @@ fn named<'a>(policies: &'a [QuotaPolicy], name: &str) -> Option<&'a QuotaPolicy>
     policies.iter().find(|policy| policy.name() == name)
 }
 
-/// Removes the policy that `policy` replaces from `gone`. The unit must be equal; the same key and window are
-/// preferred.
+/// Removes the policy that `policy` replaces from `gone`. The unit must be equal; policies with the same key and
+/// window are preferred.
 fn take_replaced<'a>(gone: &mut Vec<&'a QuotaPolicy>, policy: &QuotaPolicy) -> Option<&'a QuotaPolicy> {
     let window = |policy: &QuotaPolicy| (policy.usual_window(), policy.algorithm());
     let same_unit = gone.iter().enumerate().filter(|(_, old)| old.unit() == policy.unit());

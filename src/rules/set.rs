@@ -231,7 +231,6 @@ impl QuotaSet {
         }
     }
 
-    /// Adds a layer at `position`.
     pub(super) fn with_layer(&self, position: usize, layer: &LayerView) -> Result<Self, ConfigError> {
         let view = SetView::new(&self.policies, layer)?;
         layer.check(&self.policies)?;
@@ -261,7 +260,6 @@ impl QuotaSet {
         self.policies.iter().map(Policy::policy)
     }
 
-    /// The policies at `percent` percent of their quotas.
     pub(super) fn at_capacity(self: Arc<Self>, percent: u8, config: &RulesConfig) -> Arc<Self> {
         let index = match percent {
             100.. => return self,

@@ -11,7 +11,6 @@ use crate::{
     sync::per_thread::PerThread,
 };
 
-/// Validated rules.
 #[derive(Debug)]
 pub(super) struct Sets {
     pub(super) rules: Rules,
@@ -37,7 +36,6 @@ impl Sets {
         Ok(Self { rules, tiers })
     }
 
-    /// This thread's copy.
     pub(super) fn tiers(&self) -> &[CheckedTier] {
         self.tiers.local(|tiers| {
             let apart = |set: &Arc<QuotaSet>| Arc::new(set.with_own_count());
