@@ -3,7 +3,7 @@
 //! [`RateLimitLayer`] wraps any Tower service. For each request, it extracts a [key], checks several windows (second,
 //! minute, day …) of that key in one atomic decision, and adds the remaining units as `RateLimit` and
 //! `RateLimit-Policy` fields. Requests above a limit are rejected with 429, `Retry-After` and
-//! `application/problem+json`. Counts are stored in this process ([`MemoryStore`]) or in a Redis shared by all
+//! `application/problem+json`. Counts are stored in this process ([`MemoryStore`]) or in a Redis server shared by all
 //! instances (`RedisStore`). If the store is unavailable, requests pass.
 //!
 //! ```toml
