@@ -11,7 +11,7 @@ use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
 /// The arrival time of a response and the duration of its exchange.
 ///
 /// If the response has no `Date`, dates in `Retry-After` and in fields of a [`Profile`] are compared with `received`.
-/// With [trusted dates](Caps::trust_dates), both values are compared with `Date`.
+/// With [trusted dates](Caps::trust_dates), the age of the response is computed from `received`, `elapsed` and `Date`.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -33,15 +33,15 @@ use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
 pub struct Exchange {
     /// The wall-clock time at which the head of the response arrived.
     pub received: SystemTime,
-    /// The time from sending the request until then, measured by a monotonic clock.
+    /// The time between sending the request and `received`, measured by a monotonic clock.
     pub elapsed: Duration,
 }
 
 /// The limits in one response: [`Hints`] that apply to this client, capped by [`Caps`].
 ///
-/// [`ClientLayer`](super::ClientLayer) inserts an `Advice` into the extensions of each response that has any of these
-/// fields. Use the type directly to build a client without Tower. Remaining units are not guaranteed: the server may
-/// still reject a request.
+/// [`ClientLayer`](super::ClientLayer) inserts an `Advice` that is not [empty](Self::is_empty) into the extensions of
+/// the response. Use the type directly to build a client without Tower. Remaining units are not guaranteed: the server
+/// may still reject a request.
 ///
 /// - Malformed fields are ignored individually. [`ignored`](Self::ignored) returns the errors.
 /// - `RateLimit` fields of cached responses are ignored. Their `Retry-After` is shortened by `Age`.
@@ -134,7 +134,7 @@ impl Advice {
         self.dialect
     }
 
-    /// Returns one error for each malformed field. These fields were ignored.
+    /// Returns one error for each malformed field that was ignored.
     pub fn ignored(&self) -> &[FieldError] {
         &self.ignored
     }
@@ -168,7 +168,7 @@ fn policy_of<'a>(limit: &LimitHint, policies: &'a [PolicyHint]) -> Option<&'a Po
 }
 
 struct Ages {
-    /// The time of the response by the server's clock, or else by the local clock.
+    /// The time of the response according to the server's clock, or without `Date`, the local clock.
     now: SystemTime,
     in_caches: Duration,
     on_the_way: Duration,

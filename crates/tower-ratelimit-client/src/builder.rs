@@ -123,9 +123,9 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Caps the waits and remaining units accepted from servers. Default: [`Caps::default`].
     ///
-    /// A request is sent after [`Caps::max_wait`], even if `Retry-After` or the window is longer, and regardless of the
-    /// [`queue_timeout`](Self::queue_timeout). The client sends at most [`Caps::max_units`] requests before the server
-    /// reports the remaining units again.
+    /// If `Retry-After` or the window is longer than [`Caps::max_wait`], the client sends a request after `max_wait`.
+    /// The [`queue_timeout`](Self::queue_timeout) still applies. The client sends at most [`Caps::max_units`] requests
+    /// before the server reports the remaining units again.
     ///
     /// ```
     /// use std::time::Duration;
@@ -233,8 +233,8 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Lengthens each wait by a random fraction of up to `percent` percent, 0 to 100. Default: 10.
     ///
-    /// Jitter prevents the clients of a server from returning simultaneously. All requests of this client that wait for
-    /// the same origin wait equally long. Waits do not exceed [`Caps::max_wait`].
+    /// Jitter spreads the requests that the clients of a server send after a wait. The requests of this client to one
+    /// origin share the same jitter. Waits do not exceed [`Caps::max_wait`].
     ///
     /// ```
     /// use http::{Request, Response};
@@ -413,8 +413,9 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// A request is retried after 429 with `Retry-After`, even if its method is not idempotent, because the server has
     /// not processed it. After 503 with `Retry-After`, it is retried only if its method is idempotent, because the
-    /// server may have started to process it. The response is dropped, and the request waits like any other. If it
-    /// cannot wait that long, or `clone_body` returned `None`, the response is returned.
+    /// server may have started to process it. The rejection is dropped, and the request is queued like any other. If
+    /// the wait would exceed the queue timeout, the queue is full, or `clone_body` returned `None`, the rejection is
+    /// returned.
     ///
     /// `clone_body` clones the request body, or returns `None` if it cannot be cloned. The closure is called before
     /// each attempt that can be followed by another.

@@ -5,8 +5,8 @@ use ratelimit_fields::MAX_INTEGER;
 
 /// Upper bounds on the values accepted from servers.
 ///
-/// A server can send any number, by mistake or on purpose. Values above a cap are reduced to it, so after a capped wait
-/// the client tries again, although the server imposed a longer one.
+/// A server can send any number, by mistake or on purpose. Values above a cap are reduced to the cap. After a capped
+/// wait, the client sends a request, although the server imposed a longer wait.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,9 +55,9 @@ impl Caps {
 
     /// Sets whether the `Date` of a response is compared with the local clock. Default: `false`.
     ///
-    /// If `true`, the transit time of a response is subtracted from its waits, and a response that is older than its
-    /// exchange is treated as a cached one. This requires clocks that agree to the second: if the local clock is ahead
-    /// of the server's, the `RateLimit` fields of that server are ignored.
+    /// If `true`, the transit time of a response is subtracted from its waits, and a response whose `Date` precedes the
+    /// request by more than a second is treated as a cached response. This requires clocks that agree to the second: if
+    /// the local clock is ahead of the server's, the `RateLimit` fields of that server are ignored.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};

@@ -60,7 +60,7 @@ pin_project! {
     pub(super) enum State<S: Service<Request<B>>, B> {
         Waiting {
             turn: Waiting,
-            // Not the service that was ready at `call`, because that one may hold a permit.
+            // A clone of the service that was ready at `call`, because the ready service may hold a permit.
             held: Option<(S, Request<B>)>,
         },
         Readying { held: Option<(S, Request<B>, Ticket)> },
@@ -103,7 +103,8 @@ impl<R> RequestContext<R> {
         self.origin.enter(&self.config, self.deadline)
     }
 
-    /// Returns `true` if the request should be retried after this response and can be in time.
+    /// Returns `true` if the request should be retried after this response, and the retry can be sent before the
+    /// deadline.
     fn repeats<T>(&self, method: &Method, response: &Response<T>, advice: &Advice) -> bool {
         advice.retry_after().is_some()
             && may_repeat(method, response.status())
@@ -216,7 +217,8 @@ where
                     again,
                 } => {
                     let response = ready!(future.poll(cx));
-                    // Taken even if the service has failed, because the request has ended even if the future is kept.
+                    // Taken even if the service has failed: the request has ended, although the caller may keep the
+                    // future.
                     let ticket = ticket.take().expect("polled after it was ready");
                     let again = again.take();
                     let mut response = response.map_err(ClientError::Inner)?;
@@ -243,7 +245,7 @@ where
     }
 }
 
-/// Inserts no empty advice, because most responses have none.
+/// Skips an empty `Advice`, because most responses have no fields.
 fn keep<T>(response: &mut Response<T>, advice: Advice) {
     if !advice.is_empty() {
         response.extensions_mut().insert(advice);

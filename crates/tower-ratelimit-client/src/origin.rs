@@ -153,7 +153,7 @@ impl ClientConfig {
     }
 }
 
-/// The place of a waiting request. Dropping it leaves the queue.
+/// The queue position of a waiting request. Dropping a `Place` removes the request from the queue.
 struct Place {
     origin: Arc<Origin>,
     config: Arc<ClientConfig>,

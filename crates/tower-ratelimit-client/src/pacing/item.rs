@@ -9,9 +9,10 @@ pub(super) struct Item {
     pub(super) name: Option<String>,
     pub(super) partition_key: Option<Vec<u8>>,
     pub(super) unit: Unit,
-    /// The server's quota, or else the most units that ever remained.
+    /// The server's quota, or if the server does not send it, the largest observed number of remaining units.
     quota: u64,
-    /// Requests that can still be sent before `until`, after those in flight. For other units, the server's last value.
+    /// Requests that can be sent before `until`, in addition to those in flight. For units other than requests, the
+    /// last value from the server.
     left: u64,
     /// Requests that were sent with `left` at 0 since the server last sent the limit.
     without: u64,
@@ -24,14 +25,14 @@ pub(super) struct Item {
     lowest: Lowest,
 }
 
-/// The responses since the last request was sent.
+/// The lowest value among the responses that arrived since the last request was sent.
 #[derive(Debug, Default)]
 struct Lowest {
     /// The number of the last request.
     last: u64,
     remaining: u64,
     answers: u64,
-    /// The request of the latest response, which counts once even if it contains the limit twice.
+    /// The request number of the latest response, so that a response with the same limit twice counts once.
     number: u64,
 }
 
@@ -71,7 +72,7 @@ impl Item {
     const SHORTEST_MEMORY: Duration = Duration::from_secs(10);
     const LONGEST_MEMORY: Duration = Duration::from_secs(60);
 
-    /// Returns `None` if the limit has no remaining units or its name is too long.
+    /// Returns `None` if the server does not send the remaining units, or if the name and partition key are too long.
     pub(super) fn new(limit: &Limit, answer: &Answer, now: Instant, until: Instant) -> Option<Self> {
         let remaining = limit.remaining?;
         let length = limit.name.as_ref().map_or(0, String::len) + limit.partition_key.as_ref().map_or(0, Vec::len);
@@ -101,8 +102,8 @@ impl Item {
         }
         let Some(remaining) = limit.remaining else { return };
         self.quota = limit.quota.unwrap_or_else(|| self.quota.max(remaining));
-        // A response is certainly newer only if its request was sent after the previous response had arrived. Other
-        // responses can lower `left`, but not raise it.
+        // A response is certainly newer only if its request was sent after the previous response had arrived. A
+        // response that may be older can lower `left`, but not raise it.
         let is_newer = answer.number > self.heard_at;
         if self.counts_requests() {
             self.hear_of_requests(remaining, answer, is_newer);
@@ -149,7 +150,7 @@ impl Item {
     }
 
     pub(super) fn give_back(&mut self, number: u64) {
-        // A value that the server has sent since then does not include this request.
+        // If a response has arrived since the request was acquired, `left` already excludes the request.
         if number > self.heard_at && self.counts_requests() {
             match self.without.checked_sub(1) {
                 Some(without) => self.without = without,
@@ -181,7 +182,7 @@ impl Item {
 
     /// Returns `true` if the requests in flight may hold all slots of this limit. A single request is always allowed.
     pub(super) fn is_full(&self, in_flight: u64) -> bool {
-        // The server may not have counted any of them when it sent the number of free slots.
+        // The server may have sent the number of free slots before it counted any of the requests in flight.
         self.unit == Unit::ConcurrentRequests && in_flight >= self.left.max(1)
     }
 

@@ -86,30 +86,30 @@ impl Strategy {
 
 /// The known limits of one server, from which the time of the next request is computed.
 ///
-/// Use `Pacing` to build a client without Tower. [`ClientLayer`](super::ClientLayer) has one for each origin and
-/// partition. `Pacing` neither reads a clock nor waits: acquire a permit, send the request or wait, and report the
+/// Use `Pacing` to build a client without Tower. [`ClientLayer`](super::ClientLayer) has one `Pacing` for each origin
+/// and partition. `Pacing` neither reads a clock nor waits: acquire a permit, send the request or wait, and report the
 /// outcome. `now` must come from one monotonic clock. With Tokio, use `tokio::time::Instant::now().into_std()`, which
 /// tests can pause.
 ///
 /// - Without known limits, no request waits.
 /// - After a response with `r` remaining units for `t` seconds, at most `r` requests are sent within `t`, until the
 ///   response to a later request reports more. This applies to each limit separately.
-/// - After `t`, the remaining units can still be used. Then requests are sent one at a time, until a response reports
-///   the remaining units.
+/// - Units that remain after `t` can still be used. Once none remain, requests are sent one at a time until a response
+///   reports the remaining units.
 /// - After a [rejection](Advice::retry_after), requests are also sent one at a time, until a response is not a
 ///   rejection.
 /// - [`Retry-After`](Advice::retry_after) takes precedence over `t` for all limits.
-/// - A limit that the server does not send again is forgotten after its window plus the same time again, at least 10
-///   and at most 60 seconds.
+/// - A limit that the server does not send again is forgotten some time after `t` has passed. This time is as long as
+///   `t`, but at least 10 and at most 60 seconds.
 ///
 /// If a limit counts requests, each request costs one unit. Other units delay requests as follows:
 ///
 /// - `content-bytes`: the size of the next request is unknown, so requests are sent while any bytes remain. If none
 ///   remain, nothing is sent within `t`, and then one request at a time.
-/// - `concurrent-requests`: at most as many requests are in flight as slots remained, because the server may not have
-///   counted any of them. A single request is always allowed. If no slots remain, nothing is sent within `t`, if the
-///   server sends `t`. The server releases a slot when the response body ends, which `Pacing` cannot observe: if bodies
-///   are long, limit the concurrency yourself.
+/// - `concurrent-requests`: at most `r` requests are in flight, because the server may not have counted any of them in
+///   `r`. A single request is always allowed. If no slots remain, nothing is sent within `t`, if the server sends `t`.
+///   The server releases a slot when the response body ends, which `Pacing` cannot observe: if bodies are long, limit
+///   the concurrency yourself.
 /// - Any other unit, such as the tokens of a [`Profile`](super::Profile): like `content-bytes`.
 ///
 /// At most 32 limits are tracked. A limit is ignored if its name and partition key together exceed 256 bytes.
@@ -155,11 +155,11 @@ pub struct Pacing {
     rejected_at: Option<u64>,
 }
 
-/// A request sent to learn the remaining units.
+/// A probe request, sent to learn the remaining units.
 #[derive(Debug)]
 struct Trial {
     number: u64,
-    /// After this time, another trial can be sent although this one has no response.
+    /// The time at which another probe may be sent, even if this probe has no response.
     expires_at: Instant,
 }
 
@@ -291,7 +291,7 @@ impl Wait {
 
 impl Pacing {
     const MAX_ITEMS: usize = 32;
-    /// The time for which a trial without a response blocks other requests.
+    /// The time for which a probe without a response delays other requests.
     const PATIENCE: Duration = Duration::from_secs(5);
 
     /// Creates a `Pacing` without known limits.
@@ -316,8 +316,8 @@ impl Pacing {
 
     /// Lengthens each wait by a random fraction of up to `percent` percent. Default: 0.
     ///
-    /// Jitter prevents all clients from returning at once. Values above 100 are treated as 100. Waits do not exceed
-    /// [`Caps::max_wait`].
+    /// Jitter spreads the requests that the clients of a server send after a wait. Values above 100 are treated as 100.
+    /// Waits do not exceed [`Caps::max_wait`].
     ///
     /// ```
     /// # use std::time::{Duration, Instant, SystemTime};
@@ -346,7 +346,7 @@ impl Pacing {
     /// Sets the partition key of the requests, as computed by the server. Default: none.
     ///
     /// If a response lists several partitions of one policy and `key` is one of them, only that partition delays
-    /// requests. Otherwise, all of them do.
+    /// requests. Otherwise, all partitions do.
     ///
     /// ```
     /// # use std::time::{Duration, Instant, SystemTime};
@@ -403,7 +403,7 @@ impl Pacing {
         }
         self.observe(&dispatch, advice, now);
         if let Some(until) = blocked_until {
-            // The fields specify the remaining units, and `Retry-After` the time that they must last.
+            // `RateLimit` specifies the remaining units, and `Retry-After` the time for which they must last.
             self.items.iter_mut().for_each(|item| item.end_at(until));
         }
         self.settle();
@@ -459,7 +459,7 @@ impl Pacing {
         let waits = self.in_force(now).map(|item| item.wait_until(now, self.low_percent()));
         let mut until = waits.max().unwrap_or(now);
         if until <= now && self.in_force(now).any(|item| item.is_full(self.in_flight())) {
-            // Wait for a response to one of them. If none arrives, the limit is forgotten.
+            // Wait for a response to one of the requests in flight. If none arrives, the limit is forgotten.
             until = now + Self::PATIENCE.min(self.caps.max_wait());
         }
         if until > now {
@@ -565,8 +565,8 @@ impl Pacing {
         self.items.push(item);
     }
 
-    /// If no request is in flight, the server has counted all of them, so the lowest value that it has sent since the
-    /// last request is exact.
+    /// Once no request is in flight, the server has counted all requests. The lowest value that it has sent since the
+    /// last request is then exact.
     fn settle(&mut self) {
         if self.in_flight() == 0 {
             let (last, answers) = (self.last, self.finished_since);
