@@ -18,9 +18,9 @@ use super::{
 
 /// A private key, which issues credentials and verifies tokens.
 ///
-/// The issuer and the origin use the same key. Anyone who has it can issue any number of credentials, so protect it
-/// like a TLS key. Clones share one copy of the secret, which is zeroed when the last clone is dropped. `Debug` shows
-/// only the profile and the key ID.
+/// The issuer and the origin use the same key. Anyone who has the key can issue any number of credentials, so protect
+/// it like a TLS key. Clones share one copy of the secret, which is zeroed when the last clone is dropped. `Debug`
+/// shows only the profile and the key ID.
 ///
 /// ```
 /// use arc_credentials::{IssuerKey, Profile};
@@ -57,7 +57,7 @@ impl IssuerKey {
     /// Deserializes a private key.
     ///
     /// The format consists of the fixed-width, big-endian scalars x0, x1, x2 and x0Blinding. The drafts do not define a
-    /// storage format; swift-crypto uses the same one.
+    /// storage format. swift-crypto uses the same format.
     ///
     /// # Errors
     ///

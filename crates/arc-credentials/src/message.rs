@@ -78,7 +78,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends a field with a length prefix of two bytes. [`TokenChallenge`](super::TokenChallenge) has no longer fields.
+/// Appends a field with a length prefix of two bytes. The fields of a [`TokenChallenge`](super::TokenChallenge) always
+/// fit.
 pub(super) fn put_field16(message: &mut Vec<u8>, field: &[u8]) {
     let length = u16::try_from(field.len()).unwrap_or(u16::MAX);
     message.extend_from_slice(&length.to_be_bytes());

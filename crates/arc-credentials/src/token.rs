@@ -6,7 +6,7 @@ use super::{
     message::{MessageError, Reader},
 };
 
-/// A token, which responds to a challenge: a presentation and the key and nonce that it claims.
+/// A token, which responds to a challenge: a presentation with its claimed key and nonce.
 ///
 /// Use this type to implement an origin or a client. A parsed token is not verified. The proof does not cover the
 /// fields other than the presentation, so use them only for lookups, not for decisions.

@@ -73,7 +73,7 @@ pub(super) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mu
             let reset = RateLimitReset::read(headers).ok()??;
             Some((remaining.get(), reset.get()))
         };
-        // Malformed items are not changed, nor is a limit with unknown remaining units.
+        // Malformed fields, and a limit with unknown remaining units, are not changed.
         let Some(closer) = read().and_then(|inner| own.closer_than(inner)) else {
             return;
         };

@@ -72,7 +72,7 @@ number_field! {
 }
 
 number_field! {
-    /// The `RateLimit-Reset` field: the seconds until the quota of that limit resets, from the creation of the
+    /// The `RateLimit-Reset` field: the seconds until the limit closest to exhaustion resets, from the creation of the
     /// response.
     ///
     /// ```

@@ -73,7 +73,7 @@ pub enum FieldErrorKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     Duplicate(u64),
-    /// The quota, and the other policy that has it.
+    /// The quota, and the other policy with the same quota.
     DuplicateOf(u64, Box<str>),
     Empty,
     ExtensionName(&'static str),

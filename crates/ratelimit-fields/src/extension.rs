@@ -39,7 +39,7 @@ const NO_FIELD: &str = "extension parameter";
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExtensionValue(pub(super) BareItem);
 
-// Without floating-point numbers: a decimal is an integer number of thousandths.
+// Values contain no floating-point numbers: a decimal is an integer number of thousandths.
 impl Eq for ExtensionValue {}
 
 impl ExtensionValue {

@@ -240,7 +240,7 @@ impl Hints {
         self.retry_after
     }
 
-    /// Returns one error for each malformed field. These fields were ignored.
+    /// Returns one error for each malformed field that was ignored.
     pub fn ignored(&self) -> &[FieldError] {
         &self.ignored
     }

@@ -39,7 +39,7 @@ number_value! {
 }
 
 number_value! {
-    /// The `X-RateLimit-Remaining` field: the remaining units of that limit.
+    /// The `X-RateLimit-Remaining` field: the remaining units of the limit closest to exhaustion.
     ///
     /// ```
     /// use ratelimit_fields::legacy::XRateLimitRemaining;
@@ -50,9 +50,9 @@ number_value! {
 }
 
 number_value! {
-    /// The `X-RateLimit-Reset` field: the time at which that limit resets.
+    /// The `X-RateLimit-Reset` field: the time at which the limit closest to exhaustion resets.
     ///
-    /// The two forms cannot be distinguished by their values.
+    /// The value is a number of seconds or a Unix time. Clients cannot detect the form from the value.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};

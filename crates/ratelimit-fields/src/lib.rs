@@ -10,7 +10,7 @@
 //! | parse or serialize the fields of one dialect | [`draft11`], [`in_between`], [`draft07`], [`draft06`], [`RetryAfter`] |
 //! | parse the body of a rejection | [`problem_types`]: the registered types |
 //! | support clients that only know `X-RateLimit-*` | [`legacy`]: serializes them; `tower-ratelimit-client` parses them |
-//! | add limits to a response that already has fields | [`merge_into`]: never makes it look more permissive |
+//! | add limits to a response that already has fields | [`merge_into`]: never makes the response look more permissive |
 //! | report a server's limits in every response | [`Prepared`]: serializes the policies once |
 //!
 //! ```
@@ -60,8 +60,8 @@
 //!
 //! This crate neither waits nor decides what to do. Clients must bound all values themselves: a server can send any
 //! number, and neither the remaining units nor the effective window is guaranteed. Pass only header sections to the
-//! functions, because these fields must not appear in trailers. Values are checked for whether they can be serialized,
-//! not for whether they make sense.
+//! functions, because these fields must not appear in trailers. The functions check that values can be serialized, not
+//! that they are meaningful.
 //!
 //! # What fields give away
 //!

@@ -1,4 +1,4 @@
-//! Fields beside those that another server has sent already.
+//! Merges an intermediary's fields into those of the service behind it.
 
 use std::time::SystemTime;
 
@@ -18,9 +18,9 @@ use super::{
     upstream,
 };
 
-/// The limits of an intermediary itself, in the dialect of [draft-11](super::draft11): see [`merge_into`].
+/// The fields of an intermediary, in the dialect of [draft-11](super::draft11): see [`merge_into`].
 ///
-/// Nothing, to begin with. Whether the numbers are true is up to you: show only limits that you enforce yourself.
+/// Empty by default. The values are not checked, so report only limits that the intermediary enforces.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -48,33 +48,34 @@ use super::{
 pub struct LayerFields {
     pub(super) rate_limit: Option<HeaderValue>,
     pub(super) rate_limit_policy: Option<HeaderValue>,
-    /// Policies that say the units of limits without being shown.
+    /// Policies that provide the units of the limits, but are not reported.
     pub(super) hidden_policy: Option<HeaderValue>,
     pub(super) retry_after: Option<RetryAfter>,
 }
 
 impl LayerFields {
-    /// No fields.
+    /// Creates an empty set of fields.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The remaining units of the intermediary's own limits: see [`merge_into`] for an example.
+    /// Sets the remaining units of the intermediary's limits. See [`merge_into`] for an example.
     #[must_use]
     pub fn with_rate_limit(mut self, field: &RateLimit) -> Self {
         self.rate_limit = Some(field.to_header_value());
         self
     }
 
-    /// The policies that the intermediary enforces.
+    /// Sets the policies that the intermediary enforces.
     #[must_use]
     pub fn with_rate_limit_policy(mut self, field: &RateLimitPolicy) -> Self {
         self.rate_limit_policy = Some(field.to_header_value());
         self
     }
 
-    /// Policies that are not shown and only say in which units the limits are. Without them, and without policies that
-    /// are shown, the unit is taken to be requests.
+    /// Sets policies that provide the units of the limits, but are not reported.
+    ///
+    /// A limit without a policy of the same name, reported or not, counts requests.
     ///
     /// ```
     /// use std::time::SystemTime;
@@ -87,7 +88,7 @@ impl LayerFields {
     ///     .with_rate_limit(&RateLimit::new([LimitItem::new("daily", 40)?])?)
     ///     .with_hidden_policy(&RateLimitPolicy::new([bytes])?);
     ///
-    /// // These are requests, which the lower number of bytes says nothing about.
+    /// // The inner limit counts requests, so it is not merged with the limit in bytes.
     /// let mut headers = HeaderMap::new();
     /// headers.insert("ratelimit", r#""daily";r=50"#.parse()?);
     /// merge_into(&mut headers, &own, SystemTime::now());
@@ -101,7 +102,7 @@ impl LayerFields {
         self
     }
 
-    /// The time that the client should wait.
+    /// Sets the time that the client should wait.
     #[must_use]
     pub fn with_retry_after(mut self, field: RetryAfter) -> Self {
         self.retry_after = Some(field);
@@ -109,23 +110,25 @@ impl LayerFields {
     }
 }
 
-/// Adds the fields of an intermediary to those that the service behind it has sent.
+/// Merges the fields of an intermediary into those of the service behind it.
 ///
-/// You want it in a gateway or proxy, or wherever one service limits what another one limits already. What the other
-/// service has said is never removed, and never made to look more permissive:
+/// Use this in a gateway or proxy, or in any service that limits requests to another rate-limited service. The fields
+/// of the inner service are never removed, and never made to look more permissive:
 ///
-/// - The lists are joined into one; items of other names stay as they are, with all their parameters.
-/// - Where both sides have an item with the same name, partition key and quota unit, one item is shown, with the lower
-///   numbers of units and the later reset (or the longer window). A reset or window that the other service has not sent
-///   is not added to its item. An item whose unit is not known is never altered: it is shown beside the own one. The
-///   unit of a limit is told by the policies of its side, and is requests where none has its name.
-/// - The dictionary of [draft-07](super::draft07) is written again as an item named `upstream`, since one field cannot
-///   have two dialects; its quota and its policies go with it to `RateLimit-Policy`. One that says nothing about the
-///   remaining units has no form in draft-11, and stays.
-/// - Any other field that is malformed, or in another dialect than draft-11, is neither altered nor added to: readers
-///   ignore it as a whole, and would ignore what is added. The same goes for a list that would get longer than readers
-///   accept.
-/// - `Retry-After` is only lengthened. `now` is what dates in it are compared with.
+/// - Both lists become one list. An inner item whose name the intermediary does not use is kept with all its
+///   parameters.
+/// - Two items with the same name, partition key and quota unit become one item. A limit has the lower remaining units
+///   and the later reset of the two; a policy has the lower quota and the longer window. If the inner item has no reset
+///   or window, none is added. An inner item with an unknown unit is not changed, and the intermediary's item is added
+///   after it. The unit of a limit comes from the policies of the same service: requests if no policy has the name of
+///   the limit.
+/// - A dictionary of [draft-07](super::draft07) is converted into an item named `upstream`, because a field cannot mix
+///   dialects. Its quota and policies are converted into items of `RateLimit-Policy`. A dictionary without remaining
+///   units cannot be expressed in draft-11, and is not changed.
+/// - Any other field that is malformed, or in a dialect other than draft-11, is not changed: clients ignore the whole
+///   field, and would ignore added items. A list that would exceed [`MAX_LENGTH`](super::MAX_LENGTH) or
+///   [`MAX_ITEMS`](super::MAX_ITEMS) is not changed either.
+/// - `Retry-After` is replaced only if the intermediary's wait is longer. Dates are compared with `now`.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -158,16 +161,16 @@ pub fn merge_into(headers: &mut HeaderMap, own: &LayerFields, now: SystemTime) {
     }
 }
 
-/// Merges the lists of a dialect with named items; `Retry-After` stays as it is. Own limits in a custom unit have no policy that
-/// shows it.
+/// Merges the lists of a dialect with named items, but not `Retry-After`. `is_custom` identifies limits in a custom
+/// unit, which no reported policy shows.
 pub(super) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields, is_custom: impl Fn(&str) -> bool) {
     let has_own_limits = own.rate_limit.is_some();
     let limits = own.rate_limit.and_then(|limits| show_alone(headers, RATELIMIT, limits));
-    // Own limits that are shown alone are no dictionary.
+    // If `RateLimit` now contains only own limits, there is no dictionary to convert.
     if limits.is_some() || (!has_own_limits && own.rate_limit_policy.is_some()) {
         upstream::name_limit::<D>(headers);
     }
-    // The units of limits are told by the policies, and those must not be joined yet.
+    // Limits are merged before policies, because the units come from the policies of each side.
     if let Some(limits) = limits {
         let own_policies = own.rate_limit_policy.iter().chain(&own.hidden_policy);
         let inner_units = UnitsByName::<D>::parse(headers.get_all(RATELIMIT_POLICY));
@@ -193,9 +196,9 @@ pub(super) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields, i
     }
 }
 
-/// The policies of draft-06, which are told apart by their quotas.
+/// Merges the policies of draft-06, which are distinguished only by their quotas.
 pub(super) fn merge_draft06_policies(headers: &mut HeaderMap, policies: HeaderValue) {
-    // Equal quotas are the same policy, so that none is lower.
+    // Policies with equal quotas are the same policy, so no quota is lowered.
     merge_policies(headers, policies, |inner: &draft06::PolicyItem, own| {
         inner.quota() == own.quota()
     });
@@ -215,7 +218,7 @@ fn merge_policies<T: Member>(headers: &mut HeaderMap, policies: HeaderValue, is_
     }
 }
 
-/// Shows the own list as it is, unless the service behind shows one: then the own one is returned.
+/// Inserts `own` if the field is absent, and otherwise returns it.
 fn show_alone(headers: &mut HeaderMap, name: HeaderName, own: HeaderValue) -> Option<HeaderValue> {
     match headers.try_entry(name) {
         Ok(Entry::Vacant(place)) => {
@@ -223,14 +226,13 @@ fn show_alone(headers: &mut HeaderMap, name: HeaderName, own: HeaderValue) -> Op
             None
         }
         Ok(Entry::Occupied(_)) => Some(own),
-        // The map is full to the brim.
+        // The map has reached its maximum size.
         Err(_) => None,
     }
 }
 
-/// Joins the lists. An item that is not altered is written as it was parsed. Items are the same if both are about one
-/// quota, as far as their text shows; of the parameters, the lower value of the first is shown, and the greater of the
-/// second.
+/// Merges `own` into the field. Unchanged items are serialized as parsed. If `is_same` returns `true` for two items,
+/// the merged item has the lower value of the first `tightened` parameter and the higher value of the second.
 fn merge_list<T: Member>(
     headers: &mut HeaderMap,
     name: HeaderName,
@@ -261,8 +263,8 @@ fn merge_list<T: Member>(
     }
 }
 
-/// Lowers one parameter and raises another to those of the own item. One that the other server has not sent stays
-/// absent: a limit without a reset does not come to reset.
+/// Lowers one parameter and raises another to the values of `own`. A parameter that `item` lacks is not added, because
+/// a limit without a reset must not seem to reset.
 fn tighten(item: &mut Item, own: &Item, (lowered, raised): (&KeyRef, &KeyRef)) -> bool {
     replace_if(item, own, lowered, |inner, own| own < inner) | replace_if(item, own, raised, |inner, own| own > inner)
 }
@@ -281,7 +283,7 @@ fn replace_if(item: &mut Item, own: &Item, key: &KeyRef, is_stricter: impl Fn(i6
     is_replaced
 }
 
-/// The units that the policies of one side are in; nothing if they cannot be read.
+/// The policies of one side, which provide the units of its limits. `None` if they cannot be parsed.
 struct UnitsByName<D: Named>(Option<Vec<PolicyItem<D>>>);
 
 impl<D: Named> UnitsByName<D> {
@@ -293,7 +295,7 @@ impl<D: Named> UnitsByName<D> {
         Self(List::parse(lines).ok().map(List::into_items))
     }
 
-    /// The unit of a limit: requests, where no policy says otherwise; nothing if it is not known.
+    /// Returns the unit of a limit: requests if no policy has the name, or `None` if the unit is unknown or ambiguous.
     fn of(&self, name: &str) -> Option<Unit> {
         let policies = self.0.as_ref()?.iter();
         let mut units = policies.filter(|policy| policy.name() == name).map(PolicyItem::unit);

@@ -81,7 +81,9 @@ impl<D: Named> LimitItem<D> {
         self
     }
 
-    /// The key of the partition that the quota is for. Every client can read it: it should not identify a person.
+    /// Sets the partition key.
+    ///
+    /// Every client can read the key, so it should not identify a person.
     #[must_use]
     pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
@@ -184,7 +186,9 @@ impl<D: Named> PolicyItem<D> {
         Ok(self)
     }
 
-    /// The key of the partition that the quota is for. Every client can read it: it should not identify a person.
+    /// Sets the partition key.
+    ///
+    /// Every client can read the key, so it should not identify a person.
     #[must_use]
     pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());

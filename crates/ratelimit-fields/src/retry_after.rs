@@ -46,7 +46,8 @@ const END_OF_DATES: u64 = 253_402_300_800;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RetryAfter {
-    // At least one of the two is set. If several lines contain both, their order depends on the current time.
+    // At least one of the two is set. If several lines contain both, it depends on the current time which of them is
+    // later.
     seconds: Option<u64>,
     /// In whole seconds, from 1970 to 9999.
     date: Option<SystemTime>,

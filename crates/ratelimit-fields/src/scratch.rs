@@ -13,7 +13,7 @@ pub(super) fn with_text<T>(write: impl FnOnce(&mut String) -> T) -> T {
     let result = write(&mut text);
     if text.capacity() <= KEPT {
         text.clear();
-        // Fails while the thread is ending.
+        // Fails while the thread-local storage is being destroyed.
         let _ = TEXT.try_with(|kept| kept.set(text));
     }
     result

@@ -85,8 +85,8 @@ impl<'a> ReportedLimit<'a> {
         self
     }
 
-    /// Replaces the reset with `Retry-After`. If that is earlier, reports no remaining units, because units for a
-    /// longer time would look like more.
+    /// Replaces the reset with `Retry-After`. If `Retry-After` is earlier, no remaining units are reported, because the
+    /// same units with an earlier reset would look like a higher limit.
     pub(super) fn resetting_after(self, seconds: u64) -> Self {
         let is_earlier = self.reset.is_some_and(|reset| seconds < reset);
         Self {

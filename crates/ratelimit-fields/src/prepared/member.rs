@@ -1,4 +1,4 @@
-//! The members of `RateLimit`, each up to its first number written once.
+//! Members of `RateLimit`. The part of each member up to its first number is serialized once.
 
 use sfv::ItemSerializer;
 
@@ -8,14 +8,13 @@ use super::{
     policy::PreparedPolicy,
 };
 
-/// The member of each policy, up to its first number.
 #[derive(Debug, Default)]
 pub(super) struct MemberStarts(Box<[MemberStart]>);
 
 #[derive(Debug)]
 struct MemberStart {
     policy: Box<str>,
-    /// `"minute";r=`
+    /// For example, `"minute";r=`.
     start: Box<str>,
     has_custom_unit: bool,
 }
@@ -40,7 +39,7 @@ impl MemberStarts {
             .any(|member| member.has_custom_unit && *member.policy == *policy)
     }
 
-    /// Appends a member to a list: `"minute";r=9;t=1`.
+    /// Appends a member such as `"minute";r=9;t=1` to a list.
     pub(super) fn push<R: LimitReport + ?Sized>(
         &self,
         dialect: Dialect,
@@ -54,7 +53,7 @@ impl MemberStarts {
         }
         match self.0.iter().find(|member| *member.policy == *limit.policy) {
             Some(member) => list.push_str(&member.start),
-            // Limits of other policies than those that were prepared may be reported.
+            // A report may contain limits of policies that were not prepared.
             None => match start(dialect, limit.policy) {
                 Ok(start) => list.push_str(&start),
                 Err(_) => return list.truncate(before),
@@ -73,7 +72,7 @@ impl MemberStarts {
     }
 }
 
-/// The beginning of a member, as the dialect's own type writes it.
+/// Returns the start of a member, as serialized by the type of the dialect.
 fn start(dialect: Dialect, name: &str) -> Result<Box<str>, FieldError> {
     let mut member = match dialect {
         Dialect::EditorsCopy => {

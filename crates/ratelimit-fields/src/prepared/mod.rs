@@ -27,7 +27,7 @@ use super::{
 ///
 /// [`write`](Self::write) adds the fields to a response, in one dialect. The fields are merged with those of an inner
 /// service, like [`merge_into`](super::merge_into), and follow the rules of each dialect: draft-06 and draft-07 report
-/// the limit closest to exhaustion, and if the response has `Retry-After`, the reset is the same time.
+/// the limit closest to exhaustion, and if the response has `Retry-After`, the reset equals it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -253,7 +253,7 @@ fn named_policies<D: Named>(policies: &[PreparedPolicy]) -> Result<Policies, Fie
         List::new(items).map(|field| field.to_header_value())
     };
     if shows_keys {
-        // If a key is longer than expected, the keys are omitted, not the policies.
+        // Fails if keys of the expected length do not fit. If longer keys do not fit later, only the keys are omitted.
         field(&|_| Some(vec![0; MAX_KEY_LENGTH]))?;
         let plain = field(&|_| None)?;
         return Ok(Policies::ByKey(Arc::new(move |key| {

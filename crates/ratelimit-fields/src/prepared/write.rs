@@ -1,5 +1,3 @@
-//! The fields of one response.
-
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderValue, Response};
@@ -27,11 +25,11 @@ struct ResetsInSeconds;
 struct ResetsAtUnixTime;
 
 impl Prepared {
-    /// Writes the fields of one response, merged with those that an inner service has sent, as
-    /// [`merge_into`](crate::merge_into) describes. `Retry-After` is left as it is.
+    /// Adds the fields to a response, merged with those of an inner service.
     ///
-    /// A limit whose name the dialect cannot express is left out. A list of more than [`MAX_ITEMS`] limits or [`MAX_LENGTH`] bytes is
-    /// left out as a whole, because readers would ignore it.
+    /// The rules are those of [`merge_into`](crate::merge_into). `Retry-After` is not changed. Limits whose names the
+    /// dialect cannot represent are omitted. A list of more than [`MAX_ITEMS`] limits or [`MAX_LENGTH`] bytes is
+    /// omitted as a whole, because clients would ignore it.
     pub fn write<B, R: LimitReport + ?Sized>(&self, response: &mut Response<B>, report: &R) {
         let dialect = match self.form {
             Form::Dialect(dialect) => dialect,
@@ -72,7 +70,8 @@ impl Prepared {
         }
     }
 
-    /// The list of limits, and the numbers of draft-06 beside it.
+    /// Returns the list of limits, and the numbers of draft-06 if [`with_draft06_limit`](Self::with_draft06_limit) adds
+    /// them.
     fn list_and_limit<R: LimitReport + ?Sized>(
         &self,
         dialect: Dialect,
@@ -92,13 +91,13 @@ impl Prepared {
         })
     }
 
-    /// `"burst";r=9;t=1, "daily";r=4999;t=86383`; nothing for a list without members, which must not be sent, and for one that
-    /// readers would ignore.
+    /// For example, `"burst";r=9;t=1, "daily";r=4999;t=86383`. Writes nothing if there are no limits, because an empty
+    /// list must not be sent, or if the list is too long for clients.
     fn write_list<R: LimitReport + ?Sized>(&self, dialect: Dialect, report: &R, field: &mut String) {
         let wait = report.retry_after().filter(|_| dialect == Dialect::EditorsCopy);
         let nearest = wait.and_then(|_| nearest_item(report));
         let mut items = 0;
-        // Not a `for` loop, which takes each step through all adapters of the iterator.
+        // Faster than a `for` loop, which would call `next` of each iterator adapter for each limit.
         report.limits().enumerate().for_each(|(index, mut limit)| {
             items = index + 1;
             if let Some(seconds) = wait.filter(|_| limit.is_violated || nearest == Some(index)) {
@@ -119,7 +118,7 @@ fn nearest_item<R: LimitReport + ?Sized>(report: &R) -> Option<usize> {
     nearest.map(|(index, _)| index)
 }
 
-/// The limit of dialects that have numbers for one only. Beside a `Retry-After`, its reset names the same moment.
+/// Returns the limit for dialects that report a single limit. With `Retry-After`, the reset equals it.
 fn number_limit<R: LimitReport + ?Sized>(report: &R) -> Option<ClosestLimit> {
     if report.is_overloaded() {
         return report.retry_after().map(ClosestLimit::of_nothing);
