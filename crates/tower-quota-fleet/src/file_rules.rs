@@ -19,9 +19,9 @@ use super::{
 /// Use this if rules are part of a deployment, or to avoid a dependency on Redis. The file contains a [`RulesDocument`]
 /// and is read about once per second. If its bytes change, so does its version, even if the number stays the same.
 ///
-/// To change the file, write a new one and rename it, so that no instance reads half of it; otherwise, an instance may
-/// reject the file and read it again. A missing file means that no rules are published. Anything but a regular file,
-/// such as a pipe, is an error.
+/// To change the file, write a new file and rename it. Otherwise, an instance may read and reject an incomplete file,
+/// until it reads the file again. A missing file means that no rules are published. Anything but a regular file, such
+/// as a pipe, is an error.
 ///
 /// ```
 /// use tower_quota_fleet::FileRules;

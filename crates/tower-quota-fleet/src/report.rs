@@ -26,7 +26,7 @@ pub struct InstanceReport {
     lost: bool,
 }
 
-/// Numbers are 0 for none.
+/// A number is 0 if there is no order or no list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 struct ReportedControls {
     switch: u64,

@@ -80,7 +80,7 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
 /// A snapshot of a [`RulesSource`].
 #[derive(Clone, Debug)]
 pub struct SourceState {
-    /// Read apart from the controls, so that the kill switch works while the version is malformed.
+    /// Read independently of the controls, so that the kill switch works while the version is malformed.
     pub(super) version: Result<Option<RulesVersion>, FleetError>,
     pub(super) controls: ControlHeads,
     /// True if a smaller number than before means that the source lost data.

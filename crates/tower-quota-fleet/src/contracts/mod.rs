@@ -23,10 +23,10 @@ use tower_quota::{
 
 const WRITE: &str = include_str!("write.lua");
 
-/// For writes.
+/// The timeout of writes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Requests wait for an entry, and can proceed without it.
+/// The timeout of reads. Short, because requests wait for an entry, but can proceed without one.
 const READ_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Approximate length of the stream: the last 100 seconds at 1,000 changes per second.
@@ -35,20 +35,20 @@ const CHANGES: usize = 100_000;
 /// Changes per read.
 const PAGE: usize = 10_000;
 
-/// Per caller.
+/// The maximum per caller.
 const TOP_UPS: usize = 100;
 
 const CONTRACT: &str = "contract";
 const TOP_UP: &str = "top-up:";
 
-/// A table in Redis of contracts: individual quotas for callers, which all instances apply within two seconds.
+/// A table of contracts in Redis: individual quotas for callers.
 ///
-/// Each caller with a contract has a separate entry, so that tables with millions of entries are possible and a change
-/// transfers only one of them. A [`TierLayer`](tower_quota::tier::TierLayer) reads an entry on a caller's first request
-/// and caches it; [`follow`](Self::follow) invalidates it when it changes. Quotas apply to policies that [allow
-/// them](tower_quota::QuotaPolicy::with_caller_quotas), within their bounds.
+/// All instances apply a change within two seconds. Each caller with a contract has a separate entry, so tables can
+/// have millions of entries, and a change transfers only one entry. A [`TierLayer`](tower_quota::tier::TierLayer) reads
+/// an entry on a caller's first request and caches it; [`follow`](Self::follow) invalidates it when it changes. Quotas
+/// apply to policies that [allow them](tower_quota::QuotaPolicy::with_caller_quotas), within their bounds.
 ///
-/// A table has its own connections, so that decisions do not wait behind it. Clones share them.
+/// A table has its own connections, so that decisions do not wait behind its commands. Clones share the connections.
 ///
 /// ```no_run
 /// use std::convert::Infallible;
@@ -107,8 +107,8 @@ const TOP_UP: &str = "top-up:";
 ///
 /// With [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last), a caller keeps its last known quotas
 /// for [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), then gets the quotas of its tier. A caller that is
-/// new to the instance gets the quotas of its tier after at most 300 ms. All instances share the counts, so while they
-/// know different quotas, a caller gets at most the largest of them.
+/// new to the instance gets the quotas of its tier after at most 300 ms. All instances share the counts. While
+/// instances know different quotas of a caller, the caller gets at most the largest of these quotas.
 ///
 /// The [`guide`](crate::guide#contracts-a-quota-for-each-customer) covers ACL users and the command-line interface.
 #[derive(Clone)]
@@ -318,7 +318,7 @@ impl Contracts {
             }
             written => written == 1,
         };
-        // Even for a duplicate, because the call that wrote it may have failed before announcing it.
+        // Also announces a duplicate, because the call that wrote the top-up may have failed before its announcement.
         self.announce(digest).await?;
         Ok(is_new)
     }

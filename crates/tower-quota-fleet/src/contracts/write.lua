@@ -1,12 +1,8 @@
--- Writes a field of an entry, deletes the fields that have ended, and lets the entry end with its last field.
--- KEYS[1]   the entry
--- ARGV[1]   the field
--- ARGV[2]   its JSON
--- ARGV[3]   1 if a field that exists is kept
--- ARGV[4]   the most top-ups of an entry
--- Returns 1, 0 if the field was kept, or -1 if the entry is full.
+-- Writes a field of an entry, deletes expired fields, and sets the entry to expire with its last field. KEYS[1] the
+-- entry ARGV[1] the field ARGV[2] the value of the field, as JSON ARGV[3] 1 to keep an existing field ARGV[4] the
+-- maximum number of top-ups per entry Returns 1, 0 if the field was kept, or -1 if the entry is full.
 
--- The second at which a field ends: a top-up says it itself, and a contract in its quotas.
+-- Returns the expiry of a field, in seconds since the Unix epoch: `until` of a top-up, or of a contract's quotas.
 local function end_of(json)
   local is_json, value = pcall(cjson.decode, json)
   if not is_json or type(value) ~= 'table' then return math.huge end
@@ -30,7 +26,7 @@ for index = 1, #all, 2 do
 end
 if ARGV[1] ~= 'contract' and top_ups >= tonumber(ARGV[4]) then return -1 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
--- Redis takes no later ends.
+-- Redis rejects a later expiry.
 if last < 9e12 then
   redis.call('EXPIREAT', KEYS[1], string.format('%.0f', last))
 else

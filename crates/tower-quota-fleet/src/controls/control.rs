@@ -216,8 +216,8 @@ fn not_listed() -> FleetError {
     FleetError::new(FleetErrorKind::NotListed, message)
 }
 
-/// The time exceeds all earlier numbers even after a loss of data, and `seen` does even if the server's clock was set
-/// back. A number far ahead of the time is ignored, as instances do.
+/// `now` exceeds all earlier numbers even if Redis has lost them. If the server's clock was set back, the result still
+/// exceeds `before` and `seen`. A `before` far ahead of `now` is ignored, because instances ignore it too.
 fn next_number(before: u64, now: u64, seen: u64) -> u64 {
     let before = if before > now + SwitchOrder::FAR { 0 } else { before };
     now.max(seen.saturating_add(1)).max(before + 1)

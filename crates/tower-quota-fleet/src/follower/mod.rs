@@ -24,7 +24,7 @@ use super::{controls::Controls, document::RulesDocument};
 /// source answers each call within 300 ms. The tasks stop when the last clone of the follower is dropped.
 ///
 /// Until the first version is read, the rules of the program apply; [`wait_for_rules`](Self::wait_for_rules) waits for
-/// it. While the source is unavailable, contains no rules, or contains a document that is
+/// the first version. While the source is unavailable, contains no rules, or contains a document that is
 /// [rejected](FollowerStatus::rejected), the last valid rules remain in effect. A version with a smaller number than
 /// before is applied like any other, because a failover can lose a publication.
 ///

@@ -30,7 +30,7 @@ struct Held {
     overlay: Option<AccessOverlay>,
     /// The document whose rules apply.
     rules: Option<Arc<RulesDocument>>,
-    /// The document with the largest number of all documents whose rules were applied.
+    /// The document with the largest version number among those whose rules were applied.
     best: Option<Arc<RulesDocument>>,
     /// The number and the switch of the newest document, even if its access list is invalid.
     switched: Option<(u64, bool)>,

@@ -61,7 +61,7 @@ impl FollowerStatus {
     }
 
     /// Returns why the last read of the kill switch or of the access list that applies without rules failed. The last
-    /// known ones remain in effect.
+    /// known switch and list remain in effect.
     pub fn controls_failure(&self) -> Option<&str> {
         self.controls_failure.as_deref()
     }

@@ -37,8 +37,8 @@ const SENDS: usize = 2;
 
 /// Publishes rules for all instances of a service.
 ///
-/// Use it in a deployment, or in a tool for on-call engineers such as the program `tower-quota-rules`. Instances only
-/// read rules; see [`RedisRules`].
+/// Use a publisher in a deployment, or in a tool for on-call engineers such as the program `tower-quota-rules`.
+/// Instances only read rules; see [`RedisRules`].
 ///
 /// Each publication creates a new version of the whole document. The document is validated as far as possible without a
 /// layer. It is written atomically, provided that the version on which it is based is still current, by number *and*
@@ -58,7 +58,7 @@ const SENDS: usize = 2;
 ///
 /// # Permissions
 ///
-/// A publisher needs its own ACL user. Use another one for operators who may only turn the switch and block clients.
+/// A publisher needs its own ACL user. Use another user for operators who may only turn the switch and block clients.
 /// The [`guide`](crate::guide) lists the permissions of both. The users of the stores and of the instances cannot
 /// change rules, and neither can requests.
 ///

@@ -1,5 +1,8 @@
--- KEYS: the reports of instances. ARGV: a report, the milliseconds after which reports are deleted, and the reports of the
--- same instance that may be there from before.
+-- Adds the report of an instance, and deletes its previous reports and outdated reports of all instances.
+-- KEYS[1]     the reports
+-- ARGV[1]     the report
+-- ARGV[2]     the age at which a report is deleted, in milliseconds
+-- ARGV[3..]   previous reports of the instance, which the set may contain
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 for index = 3, #ARGV do

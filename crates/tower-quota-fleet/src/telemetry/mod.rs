@@ -67,7 +67,7 @@ impl ContractsTelemetry {
     }
 }
 
-/// Logs an error if the task that holds it panics.
+/// Logs an error if the task that owns the alarm panics.
 pub(crate) struct PanicAlarm<'a>(&'a FleetTelemetry);
 
 impl FleetTelemetry {

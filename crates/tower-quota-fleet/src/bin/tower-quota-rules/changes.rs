@@ -82,7 +82,7 @@ pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> 
     Ok(report)
 }
 
-/// If nothing is published, waits for reports of instances that had read something.
+/// If nothing is published, Redis may have just lost the reports too, so waits until instances have reported again.
 async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<usize, Failure> {
     if matches!(publisher.current().await, Ok(None)) {
         until_reported().await;

@@ -73,7 +73,7 @@ pub(crate) enum Command {
     },
     Control {
         control: Control,
-        /// True if an operator must confirm it first.
+        /// True if an operator must confirm the change first.
         asks: bool,
     },
     Diff(Publication),
