@@ -25,7 +25,7 @@ use tower_quota::clock::Timestamp;
 /// let read = Directory::parse(directory.to_json().as_bytes())?;
 /// assert_eq!(read.request_uri(), "/arc/request");
 ///
-/// // The first key that has begun is the preferred one.
+/// // The preferred key is the first one whose period has begun.
 /// let preferred = |moment| read.preferred_key(Profile::P256, moment).map(|key| key.key_id());
 /// assert_eq!(preferred(Timestamp::from_micros(0)), Some(old.key_id()));
 /// assert_eq!(preferred(friday), Some(new.key_id()));

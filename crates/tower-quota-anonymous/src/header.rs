@@ -150,8 +150,8 @@ impl Challenge {
     ///
     /// # Errors
     ///
-    /// Returns an error if it is malformed or has an unknown token type. Some servers send these deliberately, so that
-    /// clients keep ignoring unknown challenges.
+    /// Returns an error if the token challenge is malformed or has an unknown token type. Some servers deliberately
+    /// send such challenges, so that clients keep ignoring unknown challenges.
     pub fn token_challenge(&self) -> Result<TokenChallenge, MessageError> {
         TokenChallenge::parse(&self.challenge)
     }

@@ -10,9 +10,10 @@ use tower_quota::clock::Timestamp;
 /// The keys of an issuer and its origins, with the period in which each key is issued.
 ///
 /// Several keys per profile are needed only during a rotation. The issuer lists a new key before its period begins, and
-/// issues with the old one until no client has an old [`Directory`]. Origins show the key whose period has begun most
+/// issues with the old key until no client has an old [`Directory`]. Origins show the key whose period has begun most
 /// recently, and switch at the start of a window: **a new key is a new allowance**, which in the middle of a window
-/// would be added to the old one. A credential is accepted until the origins get a set without its key.
+/// would be added to the allowance of the old key. A credential is accepted until the origins get a set without its
+/// key.
 ///
 /// To change keys without a restart, pass a set with the next key first to the origins
 /// ([`OriginLayer::replace_keys`](super::OriginLayer::replace_keys)), then to the issuer
@@ -159,7 +160,7 @@ impl KeySet {
         named.find(|scheduled| (scheduled.key.profile(), scheduled.key.key_id().truncated()) == (profile, truncated))
     }
 
-    /// Checks that readers can use a set that is older by up to `age`.
+    /// Checks the set for readers whose directory or challenge is up to `age` old.
     pub(super) fn check(&self, (reader, age): (&str, Duration)) -> Result<(), String> {
         if !(1..=Directory::MAX_KEYS).contains(&self.0.len()) {
             let (keys, most) = (self.0.len(), Directory::MAX_KEYS);
@@ -184,8 +185,8 @@ impl KeySet {
         Ok(())
     }
 
-    /// A key that was shown must work until all readers have the next one: the next key must have begun more than `age`
-    /// before this one ends.
+    /// A key must work until all readers have the next key, so the next key must begin more than `age` before this key
+    /// ends.
     fn ends_too_early(&self, index: usize, age: Duration) -> bool {
         let ending = &self.0[index];
         let successors = self.0.iter().filter(|next| next.key.profile() == ending.key.profile());

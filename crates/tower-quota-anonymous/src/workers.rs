@@ -111,9 +111,10 @@ impl Workers {
 
     /// Waits for a thread.
     ///
-    /// If the queue is full, a newcomer displaces the last waiter of the longest line, if that line is longer than its
-    /// own will be. Half of the queue is reserved for known groups. While they use less than that, they displace any
-    /// stranger, and strangers cannot displace them. Beyond that, strangers and known groups are treated alike.
+    /// If the queue is full, a newcomer displaces the last waiter of the longest line, if that line is longer than the
+    /// newcomer's own line would be. Half of the queue is reserved for known groups. While known groups use less than
+    /// this half, they displace any stranger, and strangers cannot displace them. Above this half, strangers and known
+    /// groups are treated alike.
     ///
     /// # Errors
     ///
@@ -177,7 +178,8 @@ impl Queue {
         if class == KNOWN && known < reserved {
             return Ok(STRANGERS);
         }
-        // A line that is shorter by only one would take the place back, so that no waiter would ever get a turn.
+        // The longest line must exceed the newcomer's line by at least two. Otherwise, the displaced waiter could
+        // displace the newcomer in turn, and no waiter would ever get a thread.
         let mut shortest = [length + 2; 2];
         if class == STRANGERS {
             shortest[KNOWN] = if known > reserved { length + 1 } else { usize::MAX };
@@ -219,7 +221,7 @@ impl Class {
         self.waiting += 1;
     }
 
-    /// The remaining line keeps this turn.
+    /// The next waiter of the group gets `next_turn`.
     fn pop(&mut self, next_turn: u64) -> Option<Waiter> {
         let (_, group) = self.turns.pop_first()?;
         let waiter = self.take(group, 0);

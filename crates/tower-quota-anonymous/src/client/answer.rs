@@ -74,7 +74,7 @@ impl TokenClientLayer {
             return Ok(reserved);
         }
         let mut issuing = Arc::clone(&question.state.issuing).lock_owned().await;
-        // Checked again, because another request may have fetched it.
+        // Checked again, because another request may have fetched a credential.
         if let Some(reserved) = self.reserve(question, key, name).await? {
             return Ok(reserved);
         }

@@ -82,7 +82,7 @@ impl TrustedIssuer {
     const MAX_WAIT: Duration = Duration::from_secs(600);
     /// For each request to the issuer.
     const DEADLINE: Duration = Duration::from_secs(10);
-    /// Origins can cause any number of credential requests.
+    /// Limits the credential requests that an origin can cause.
     const PER_HOUR: usize = 12;
     const PER_HOUR_OF_ALL: usize = 60;
 
@@ -114,8 +114,8 @@ impl TrustedIssuer {
     /// Required, unless [`any_origin`](Self::any_origin) is set. The name must equal the one that the origin was [built
     /// with](crate::OriginLayerBuilder::origin), ignoring case.
     ///
-    /// All clones of the layer together send at most 12 credential requests per hour for each origin. Further ones fail
-    /// with [`TokenClientError::Issuer`](super::TokenClientError::Issuer).
+    /// All clones of the layer together send at most 12 credential requests per hour for each origin. Further requests
+    /// fail with [`TokenClientError::Issuer`](super::TokenClientError::Issuer).
     #[must_use]
     pub fn origin(mut self, name: impl Into<String>) -> Self {
         let state = Arc::new(OriginState::new(Self::PER_HOUR));
@@ -128,8 +128,8 @@ impl TrustedIssuer {
     /// # Security
     ///
     /// All origins together can cause at most 60 credential requests per hour. **One hostile origin can exhaust this
-    /// budget**, and the issuer's ration of credentials, so that the others get no tokens. An origin can also observe
-    /// waits caused by challenges of other origins.
+    /// budget**, and the issuer's ration of credentials, so that the client gets no tokens for other origins. An origin
+    /// can also observe waits caused by challenges of other origins.
     #[must_use]
     pub fn any_origin(mut self) -> Self {
         self.any_origin = Some(Arc::new(OriginState::new(Self::PER_HOUR_OF_ALL)));
@@ -156,7 +156,7 @@ impl TrustedIssuer {
 
     /// Answers only challenges with this limit or without a limit.
     ///
-    /// Default: challenges can have any limit, but those without one are not answered.
+    /// Default: challenges can have any limit, but challenges without a limit are not answered.
     #[must_use]
     pub fn pin_limit(mut self, limit: u32) -> Self {
         self.pinned_limit = Some(limit);

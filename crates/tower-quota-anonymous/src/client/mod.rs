@@ -26,10 +26,10 @@ use tower_quota::clock::Clock;
 /// limit is reached. Place it around the service that sends requests. The request content must be `Clone`, because a
 /// challenged request is sent again with a token.
 ///
-/// After a challenge, the client sends further requests to that origin with a token at once. After a 401, it does so
-/// until the challenge ends, if that has a `max-age`. After a 429, it does so for the duration of `Retry-After`, or
-/// until the challenge ends if that is earlier or there is no `Retry-After`. Tokens are optional after a 429: when they
-/// are exhausted, requests are sent without one.
+/// After a challenge, the client sends further requests to that origin with a token at once. After a 401, the client
+/// does so until the challenge ends, if the challenge has a `max-age`. After a 429, the client does so for the duration
+/// of `Retry-After`, or until the challenge ends if that is earlier or there is no `Retry-After`. Tokens are optional
+/// after a 429: when the credential has no unused tokens, requests are sent without a token.
 ///
 /// ```
 /// use std::{convert::Infallible, time::Duration};

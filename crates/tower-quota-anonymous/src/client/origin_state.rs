@@ -35,7 +35,8 @@ struct State {
     failures: u32,
     /// Credential requests in the last hour.
     issued: VecDeque<Timestamp>,
-    /// When a key with an invalid response may be used again. Bounded by `issued`, because each entry took an issuance.
+    /// The time at which a key with an invalid response may be used again. The size is bounded, because each entry
+    /// follows a counted credential request.
     failed: BTreeMap<KeyId, Timestamp>,
 }
 

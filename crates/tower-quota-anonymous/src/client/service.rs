@@ -75,8 +75,8 @@ where
 
 /// The future of [`TokenClient`].
 ///
-/// If it is dropped, a token made for the request is lost, because the origin may have seen it. A credential that is
-/// being fetched is kept for the next request.
+/// If the future is dropped, a token made for the request is lost, because the origin may have seen it. A credential
+/// that is being fetched is kept for the next request.
 pub struct TokenClientFuture<R, E>(Sending<R, E>);
 
 type Sending<R, E> = Pin<Box<dyn Future<Output = Result<Response<R>, TokenClientError<E>>> + Send>>;

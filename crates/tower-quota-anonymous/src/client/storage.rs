@@ -119,7 +119,8 @@ pub trait CredentialStorage: Send + Sync + 'static {
     fn reserve(&self, credential: ContextName, context: ContextName, limit: u32)
     -> StorageFuture<'_, Option<Reserved>>;
 
-    /// Stores a new credential, and replaces one with this name. Nonces of the replaced credential can be deleted.
+    /// Stores a new credential, and replaces any credential with this name. Nonces of the replaced credential can be
+    /// deleted.
     fn save(&self, credential: ContextName, profile: Profile, bytes: &[u8]) -> StorageFuture<'_, ()>;
 }
 
@@ -194,7 +195,7 @@ struct State {
 struct Kept {
     bytes: Zeroizing<Vec<u8>>,
     used: HashMap<ContextName, UsedNonces>,
-    /// In all contexts together.
+    /// The number of used nonces, in all contexts together.
     nonces: u32,
     /// A sequence number.
     last_use: u64,
@@ -204,7 +205,7 @@ impl MemoryCredentials {
     /// Per credential, at four bytes each plus the overhead of the set.
     const MAX_NONCES: u32 = 1 << 20;
 
-    /// Creates a storage for `max_credentials` credentials with `max_contexts` contexts each, at least one of both.
+    /// Creates a storage for `max_credentials` credentials with `max_contexts` contexts each. 0 is treated as 1.
     ///
     /// The default storage of a client has room for 64 credentials with 4,096 contexts each.
     pub fn new(max_credentials: usize, max_contexts: usize) -> Self {

@@ -41,7 +41,7 @@ pub struct IssuerBuilder {
 impl Issuer {
     /// Returns a builder for an issuer with this policy, which decides who gets credentials.
     ///
-    /// The policy is required, because it is what ultimately limits clients.
+    /// The policy is required, because only the policy limits the number of credentials per client.
     pub fn builder(policy: impl IssuancePolicy) -> IssuerBuilder {
         IssuerBuilder {
             policy: Box::new(policy),
@@ -131,7 +131,7 @@ impl IssuerBuilder {
     }
 }
 
-/// Fails if it is the path of the directory.
+/// Fails for the path of the directory.
 fn path(request_uri: &str) -> Result<String, String> {
     let uri: Option<Uri> = request_uri.parse().ok();
     let path = uri.filter(|uri| uri.path().starts_with('/') && uri.query().is_none());

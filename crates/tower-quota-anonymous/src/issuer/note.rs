@@ -20,9 +20,9 @@ pub(super) struct Note {
 impl Note {
     const REPEATS: u64 = 3;
 
-    /// More than all repeats together, so that the note expires one window after the charge, even after late repeats.
-    /// With one less, twice the amount would be one more than the quota, for which the rejection cache predicts a
-    /// rejection and admits one repeat at a time.
+    /// The units of the charge's entry: more than all repeats together, so that a second charge is rejected until the
+    /// first entry expires, one window after the charge. With one unit less, two charges would exceed the quota by one
+    /// unit. The rejection cache would then predict rejections and admit only one repeat at a time.
     const FIRST: u64 = Self::REPEATS + 2;
 
     /// Clients may need longer for a retry than the shortest windows.

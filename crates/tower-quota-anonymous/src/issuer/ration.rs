@@ -42,7 +42,7 @@ async fn decide(layer: RateLimitLayer, request: IssuanceRequest) -> IssuanceDeci
         grant: Arc::default(),
     };
     let mut parts = request.into_parts();
-    // A limit around the issuer counts repeats, too.
+    // The permit belongs to a limit outside the issuer, which counts repeats, too.
     parts.extensions.remove::<WeakPermit>();
     parts.extensions.insert(WithPermit);
     // `Granting` is always ready.
@@ -66,13 +66,13 @@ async fn decide(layer: RateLimitLayer, request: IssuanceRequest) -> IssuanceDeci
     }
 }
 
-/// Only time is needed for the caller to pass again, so repeats are allowed.
+/// Returns `true` if the caller is admitted again after some time, in which case repeats are allowed.
 fn is_exhausted(decision: &Decision) -> bool {
     let is_closed = || decision.violated().any(|by| by.policy().quota() == 0);
     decision.outcome() == Outcome::Rejected && !is_closed()
 }
 
-/// The layer's own body, which is complete.
+/// Reads the body of the layer's rejection, which is complete, so reading it cannot fail.
 async fn rejected_by(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecision {
     let (mut parts, body) = response.into_parts();
     let content = collect(body, usize::MAX).await.unwrap_or_default();

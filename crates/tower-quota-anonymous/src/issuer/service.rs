@@ -24,7 +24,7 @@ use crate::{Directory, content::collect};
 
 /// The future of an [`Issuer`].
 ///
-/// Dropping it cancels the request, but does not refund charges of the [policy](super::IssuancePolicy). A
+/// Dropping the future cancels the request, but does not refund charges of the [policy](super::IssuancePolicy). A
 /// [`RateLimitLayer`](tower_quota::RateLimitLayer) still completes its decision, so that the request can be
 /// [repeated](super::IssuancePolicy#repeats).
 #[must_use = "a future does nothing until it is polled"]

@@ -4,8 +4,8 @@ use tower_quota::{PartitionKey, ToPartitionKey};
 
 /// Request extension that [`OriginLayer`](super::OriginLayer) inserts if the request has a valid, unspent token.
 ///
-/// Handlers and limits inside the origin use it to distinguish callers with tokens from others. The extension contains
-/// the issuer and the policy of the token, but nothing that identifies a client. As a
+/// Handlers and limits inside the origin use the extension to distinguish callers with tokens from others. The
+/// extension contains the issuer and the policy of the token, but nothing that identifies a client. As a
 /// [key](tower_quota::key::extension), it is the same for all callers with tokens of a policy, so that they share one
 /// limit.
 ///

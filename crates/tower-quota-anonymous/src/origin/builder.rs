@@ -161,8 +161,8 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// Sets the shared store of spent tags. Default: a separate one per process, so that N instances accept each token
-    /// N times.
+    /// Sets the shared store of spent tags. Default: a separate store per process, so that N instances accept each
+    /// token N times.
     ///
     /// Do not use a [`MemoryStore`](tower_quota::MemoryStore): at its limit it evicts partitions, and an evicted tag
     /// can be spent again. For the same reason, set `maxmemory-policy noeviction` in Redis.

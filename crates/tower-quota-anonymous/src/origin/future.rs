@@ -18,8 +18,8 @@ use crate::authorization::remove_token;
 pin_project! {
     /// The future of [`OriginService`](super::OriginService).
     ///
-    /// If it is dropped before the inner service is called, the token may already be spent, so the client must not use
-    /// it again.
+    /// If the future is dropped before the inner service is called, the token may already be spent, so the client must
+    /// not use it again.
     ///
     /// ```
     /// use http::{Request, Response};

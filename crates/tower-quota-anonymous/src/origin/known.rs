@@ -33,7 +33,7 @@ struct Generation {
 }
 
 impl KnownGroups {
-    /// In both periods together.
+    /// The maximum number of groups in both periods together.
     const MAX: usize = 65_536;
     const MAX_FAILURES: u8 = 3;
 

@@ -67,8 +67,8 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// Admits requests with a valid, unspent token, and counts callers without identifying them.
 ///
 /// Place this layer *outside* of a [`RateLimitLayer`](tower_quota::RateLimitLayer) that counts users or addresses. A
-/// request without a token is rejected with a challenge. If tokens are [optional](OriginLayerBuilder::optional), it is
-/// forwarded to the limits by user or address instead, and a challenge is added to their rejections.
+/// request without a token is rejected with a challenge. If tokens are [optional](OriginLayerBuilder::optional), the
+/// request is forwarded to the limits by user or address instead, and a challenge is added to their rejections.
 ///
 /// ```
 /// use std::time::Duration;

@@ -36,8 +36,8 @@ pub(super) enum Entry {
     Full,
 }
 
-/// A tag that this process has added and is spending in a store. Unless the outcome differs, including if the request
-/// is cancelled, the store is assumed to have the tag.
+/// A tag that this process has added and is spending in a store. The store is assumed to have the tag, even if the
+/// request is cancelled, unless `keep` or `release` is called.
 pub(super) struct Reservation {
     tags: Tags,
     tag: PartitionId,

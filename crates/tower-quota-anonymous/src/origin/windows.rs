@@ -9,7 +9,7 @@ use tower_quota::clock::Timestamp;
 pub(super) struct Windows {
     /// The challenge without contexts.
     template: TokenChallenge,
-    /// Derives the contexts; derived from the secret of the origin.
+    /// The key for deriving contexts, which is itself derived from the secret of the origin.
     redemption_key: [u8; 32],
     credential_key: [u8; 32],
     policy: Vec<u8>,
