@@ -14,13 +14,14 @@ pub(crate) struct Domain {
     pub(crate) limiter: Limiter,
     /// The scope of the limiter, so that [`Limiter::caller`] uses the same partition for a descriptor.
     scope: Scope,
-    /// Tiers with `None` are unlimited.
+    /// The names and policies of the tiers. A tier with `None` is unlimited.
     tiers: Vec<(String, Option<PolicySet>)>,
 }
 
 impl Domain {
     pub(crate) fn new(limiter: LimiterBuilder, name: &str, rules: &Rules) -> Result<Self, Box<dyn Error>> {
-        // Envoy reports no end of a request and no other units, and a queued request would exceed its timeout.
+        // Envoy reports neither the end of a request nor custom units, and a queued request would exceed Envoy's
+        // timeout.
         let is_queue = |policy: &QuotaPolicy| matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. });
         let mut policies = rules.all_policies().map(|(_, policy)| policy);
         if let Some(policy) = policies.find(|policy| policy.unit() != QuotaUnit::Requests || is_queue(policy)) {
@@ -39,7 +40,8 @@ impl Domain {
         })
     }
 
-    /// Returns the partition of each descriptor, or `None` for those without limits, and one plan for all of them.
+    /// Returns the partition of each descriptor, or `None` for a descriptor without limits, and one plan for all
+    /// descriptors.
     pub(crate) fn plan(&self, request: &RateLimitRequest) -> Result<(Vec<Option<PartitionId>>, Option<Plan>), Status> {
         let (mut partitions, mut plan) = (Vec::new(), None);
         let hits = u64::from(request.hits_addend.max(1));

@@ -101,7 +101,8 @@ fn status(partition: Option<PartitionId>, decision: Option<&Decision>, is_admitt
     }
 }
 
-/// The violated policy with the longest wait, or else the one with the fewest remaining units.
+/// Returns the violated policy with the longest wait. If no policy is violated, returns the policy with the fewest
+/// remaining units.
 fn tightest<'a>(allowances: impl Iterator<Item = Allowance<'a>>) -> Option<Allowance<'a>> {
     let visible = allowances.filter(|allowance| !allowance.policy().is_hidden());
     visible.min_by_key(|allowance| {
@@ -128,7 +129,7 @@ fn limit(policy: &QuotaPolicy) -> RateLimit {
     }
 }
 
-/// The fields of the tightest policy: policies of several descriptors can have the same name.
+/// Returns the fields of the tightest policy only, because policies of several descriptors can have the same name.
 fn headers(decision: &Decision) -> Vec<HeaderValue> {
     let fields = ResponseFields::draft11().tightest_only().to_headers(decision);
     let headers = fields.iter().map(|(name, value)| HeaderValue {

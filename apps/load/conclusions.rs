@@ -60,7 +60,7 @@ impl Conclusions<'_> {
         }
     }
 
-    /// With enough keys, includes their share of the hash tables.
+    /// With enough keys, the result includes the share of each key in the hash tables.
     fn bytes_per_user(&self) -> (f64, &'static str) {
         let Measured {
             empty,

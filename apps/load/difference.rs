@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::results::outputs::rounded;
 
-/// With fewer rounds, the range is no estimate of the noise.
+/// With fewer rounds, the range of the differences is not a usable estimate of the noise.
 pub(crate) const FEWEST_ROUNDS: usize = 5;
 
 /// The difference between two sides that were measured alternately.
@@ -44,7 +44,7 @@ impl Difference {
         added
     }
 
-    /// Returns the difference and its noise, or `None` if the noise is larger.
+    /// Returns the difference and its noise, or `None` if the noise exceeds the difference.
     pub(crate) fn measured(&self) -> Option<(f64, f64)> {
         let noise = self.noise?;
         (self.median.abs() > noise).then_some((self.median, noise))

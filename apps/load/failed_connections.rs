@@ -20,7 +20,7 @@ use tracing::{
 pub(crate) struct FailedConnections(Arc<AtomicU64>);
 
 impl FailedConnections {
-    /// Starts counting. Can be called once per process.
+    /// Starts counting. Fails on a second call in the same process.
     pub(crate) fn count() -> Result<Self, SetGlobalDefaultError> {
         let counter = Self::default();
         tracing::subscriber::set_global_default(counter.clone())?;

@@ -51,7 +51,6 @@ pub(crate) struct Slice {
     pub(crate) tally: Tally,
 }
 
-/// Formats a progress line.
 impl fmt::Display for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, tally } = self;
@@ -123,7 +122,7 @@ impl<'a> Load<'a> {
     pub(crate) fn watch(&mut self, until: Duration, step: Duration, mut seen: impl FnMut(&Slice)) -> Tally {
         let mut total = Tally::new();
         while self.watched < until {
-            // Up to the next full step, even if this one started late.
+            // Ends at the next full step, even if the current step started late.
             let steps = self.watched.as_millis() / step.as_millis() + 1;
             let end = until.min(step * steps as u32);
             thread::sleep(end.saturating_sub(self.start.elapsed()));
@@ -199,7 +198,6 @@ impl Pacer {
     }
 }
 
-/// Chooses the users who send requests.
 struct Senders {
     users: Users,
     random: Random,

@@ -24,8 +24,8 @@
 //!
 //! After a warm-up of one second, the bare service and the service with limits alternate in up to seven rounds. The
 //! latency of the bare service is the lateness of the generator. The difference of each percentile within a round is
-//! the latency added by the layer. If the rounds differ from each other by more than that, the report states this
-//! instead of a figure.
+//! the latency added by the layer. If the rounds differ from each other by more than this difference, the report states
+//! so instead of giving a figure.
 //!
 //! The report is written to stdout, and progress to stderr. `--json FILE` writes machine-readable results, and
 //! `--svg FILE` a chart.

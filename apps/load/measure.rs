@@ -82,7 +82,7 @@ pub(crate) struct Run {
     pub(crate) tally: Tally,
     /// The number of due requests.
     pub(crate) due: u64,
-    /// Requests with a response before the end, also included in the tally.
+    /// Requests with a response before the end of the load. The tally includes them.
     pub(crate) in_time: u64,
     /// The CPU time of this process, if the system reports it.
     pub(crate) processor_seconds: Option<f64>,
@@ -168,8 +168,8 @@ pub(crate) fn measure(
             spent.add(&before, &test.server.figures()?);
             Ok::<_, Box<dyn Error>>(run)
         };
-        // The sides take turns in going first. The last one is the side with limits, whose keys are examined
-        // afterwards.
+        // The two sides alternate in running first. In the last round, the side with limits runs last, because its keys
+        // are examined afterwards.
         let is_bare_first = (lengths.len() as u64 - number) % 2 == 1;
         let first = is_bare_first.then(|| bare(test));
         let limited = limited(test)?;

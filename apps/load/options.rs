@@ -1,5 +1,3 @@
-//! The options of the command line.
-
 use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 
 use super::results::outputs::{self, Outputs};

@@ -26,7 +26,7 @@ struct Part {
     name: &'static str,
     event: &'static str,
     happen: fn(&RedisServer),
-    /// `true` if the server responds again from then on.
+    /// `true` if the server responds again from this part on.
     is_back: bool,
     /// The last part takes the remaining time.
     sevenths: u64,

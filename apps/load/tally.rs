@@ -86,7 +86,7 @@ impl Tally {
         self.last_failed_open = self.last_failed_open.max(other.last_failed_open);
     }
 
-    /// The latencies of all requests, whatever their outcome.
+    /// The latencies of all requests, regardless of the outcome.
     pub(crate) fn latencies(&self) -> Latencies {
         let mut all = self.allowed.clone();
         all.add(&self.rejected);

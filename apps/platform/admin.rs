@@ -89,9 +89,10 @@ const GUESSES: &str = "guesses";
 /// Allows ten wrong tokens per hour and address. Every token is charged before `authorize` compares it, so that
 /// concurrent guesses are counted, too.
 ///
-/// After ten, requests from the address are rejected even with the right token, because accepting it would confirm a
-/// guess. Other addresses are not affected, nor are other clients of the same proxy if `TRUSTED_PROXIES` contains it.
-/// Each instance counts in memory, because administrators are needed most when Redis is down.
+/// After ten wrong tokens, requests from the address are rejected even with the right token, because accepting the
+/// token would confirm a guess. Other addresses are not affected, nor are other clients of the same proxy if
+/// `TRUSTED_PROXIES` contains it. Each instance counts in memory, because administrators are needed most when Redis is
+/// down.
 fn wrong_tokens(client_ip: ClientIp) -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder(MemoryStore::new())
         .scope("platform-admin")

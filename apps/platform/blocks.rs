@@ -56,7 +56,7 @@ pub(crate) struct Blocks {
 
 struct Blocked {
     client: Client,
-    /// `None` for blocks that an administrator must end.
+    /// `None` for a block without expiry, which an administrator must end.
     until: Option<Instant>,
 }
 

@@ -41,7 +41,7 @@ struct Minutes {
     minutes: [HashMap<Reason, Count>; MINUTES],
 }
 
-/// A caller and the policy that rejected it. No policy if the caller is blocked.
+/// A caller and the policy that rejected its request, or no policy if the caller is blocked.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Reason {
     caller: Caller,

@@ -18,8 +18,8 @@ impl ToPartitionKey for User {
     }
 }
 
-/// Replaces authentication and trusts any name. In production, verify a session or a token here, and reject invalid
-/// ones.
+/// Replaces authentication and trusts any name. In production, verify a session or a token here, and reject the request
+/// if the session or token is invalid.
 pub(crate) async fn authenticate(mut request: Request) -> Request {
     let name = request.headers().get("x-user-id").and_then(|name| name.to_str().ok());
     if let Some(name) = name.filter(|name| !name.is_empty()) {

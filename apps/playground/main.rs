@@ -153,8 +153,8 @@ impl Playground {
     }
 
     fn describe(&self) -> Value {
-        // Loaded before the setup: an old number makes a page request the state again, but a new number with an old
-        // setup would not.
+        // Loaded before the setup. With an old number and a new setup, a page requests the state again. With a new
+        // number and an old setup, the page would keep the old setup.
         let (version, stage) = (self.version.load(Relaxed), self.stage());
         json!({
             "version": version,

@@ -69,7 +69,6 @@ pub(crate) const DIALECTS: [Dialect; 7] = [
     },
 ];
 
-/// The failure mode of the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outage {
     Closed,
@@ -146,8 +145,8 @@ impl Setup {
         })
     }
 
-    /// If a configured policy has this algorithm, returns it with the settings of the policy, such as the length of a
-    /// queue.
+    /// Returns `algorithm` with the settings of a configured policy, such as the length of a queue, if a policy has
+    /// this algorithm.
     pub(crate) fn same_or(&self, algorithm: Algorithm) -> Algorithm {
         let mut own = self.policies.iter().map(QuotaPolicy::algorithm);
         own.find(|own| name_of(*own) == name_of(algorithm)).unwrap_or(algorithm)

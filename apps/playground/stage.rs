@@ -1,4 +1,5 @@
-//! The layers of a configuration: one that enforces it, and seven that apply each algorithm to the same requests.
+//! The layers of a configuration: an enforcing layer, and seven comparison layers, each with the same policies and one
+//! of the seven algorithms.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -25,7 +26,7 @@ const KEY: &str = "x-user-id";
 /// If the store takes longer, the page shows a gap.
 const PEEK: Duration = Duration::from_millis(50);
 
-/// The stores outlive configurations, so that used units remain used.
+/// The stores of all layers. They outlive configurations, so that used units remain used.
 #[derive(Clone, Debug)]
 pub(crate) struct Stores {
     pub(crate) main: RemovableStore,
@@ -78,13 +79,13 @@ impl Stage {
         })
     }
 
-    /// The errors of the seven layers, by index.
+    /// The errors of the seven comparison layers, by index.
     pub(crate) fn mistakes(&self) -> Vec<Option<&str>> {
         let errors = self.compared.iter();
         errors.map(|layer| layer.as_ref().err().map(String::as_str)).collect()
     }
 
-    /// Sends a request through each of the seven layers.
+    /// Sends a request through each of the seven comparison layers.
     pub(crate) fn compare(&self, caller: &str, tallies: &Arc<[Tally; ALGORITHMS.len()]>) {
         for (index, layer) in self.compared.iter().enumerate() {
             let (Ok(layer), Ok(request)) = (layer, Request::get("/").header(KEY, caller).body(())) else {

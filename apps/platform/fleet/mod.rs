@@ -135,8 +135,8 @@ impl Fleet {
 
     /// Rejects rules that this instance cannot apply, because such rules should not reach any instance.
     ///
-    /// Unchanged rules are not checked again, so that operators of an instance that rejects them can still disable the
-    /// limits, block clients and end a rollout.
+    /// Unchanged rules are not checked again. Operators of an instance that rejects the current rules can therefore
+    /// still disable the limits, block clients and end a rollout.
     fn check(&self, proposal: &Proposal) -> Result<(), Failure> {
         let (held, document) = (held(proposal), proposal.document());
         let rules = Some(document.rules()).filter(|rules| held.is_none_or(|held| held.rules() != *rules));

@@ -31,7 +31,7 @@ pub(super) async fn show(State(fleet): State<Fleet>) -> Result<Json<Value>, Fail
     let history = publisher.history().await.map_err(failure)?;
     let changes = publisher.changes().await.map_err(failure)?;
     let instances = fleet.rules.instances().await.map_err(super::unavailable)?;
-    // An instance that has just changed its version can have two reports for a short time. The later one is used.
+    // An instance that has just changed its version can have two reports for a short time. The later report is used.
     let named = |report: InstanceReport| (report.instance().to_owned(), report);
     let instances: BTreeMap<_, _> = instances.into_iter().map(named).collect();
     Ok(Json(json!({

@@ -60,7 +60,7 @@ function byPolicy(grown) {
   return sums;
 }
 
-/** Returns the series of the chart from the bottom: outcomes, and rejections by policy. If many policies reject, the others share the last shade. */
+/** Returns the series of the chart from the bottom: outcomes, and rejections by policy. If there are more policies than shades, the policies with the fewest rejections share the last shade. */
 export function series(grown) {
   const outcomes = byOutcome(grown);
   const policies = byPolicy(grown);

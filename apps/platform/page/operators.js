@@ -10,7 +10,7 @@ import { make, rows, showEmpty, spoken, write } from "./words.js";
 const SECOND = 1_000;
 const NOW = 10 * SECOND;
 const MINUTE = 60 * SECOND;
-/** Longer than the service waits for Redis, which is five seconds. */
+/** Longer than the five seconds for which the service waits for Redis. */
 const PATIENCE = 8 * SECOND;
 const MAX_ENTRIES = 50;
 const TIMES = [["600", "10 minutes"], ["3600", "1 hour"], ["86400", "1 day"], ["", "until an operator ends it"]];
@@ -61,7 +61,6 @@ function explain({ status, headers }, text) {
   return text.trim() || `The service has answered ${status}.`;
 }
 
-/** Returns the reason for a failure. */
 function reason(error) {
   if (error instanceof Failure) return error.message;
   return error.name === "TimeoutError" ? "The service did not answer. It may have done it all the same: look before you try again." : "The service cannot be reached.";
