@@ -63,7 +63,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 struct Phase {
-    /// The heading in the chart. Empty if the heading of the previous phase covers both.
+    /// The heading in the chart. Empty if the heading of the previous phase covers both phases.
     name: &'static str,
     from: u64,
     requests: u64,
@@ -212,7 +212,6 @@ const ROW: usize = 38;
 const PASSED: f64 = 772.0;
 const MOST: f64 = 858.0;
 
-/// Additional styles of this chart.
 const STYLE: &str = "\
 .passed { stroke: #2f81f7 }
 .rejected { stroke: #e5533d }

@@ -4,10 +4,10 @@
 //! cargo run --example grpc --features tonic
 //! ```
 //!
-//! The program contains server and client, and prints the results of the client. The API is the standard health
-//! service: `Check` is unary, and `Watch` is a server stream. A rejected call, and a stream that ends because its
-//! messages exceed a limit, have the status `RESOURCE_EXHAUSTED` with two details: `QuotaFailure` lists the exhausted
-//! policies, and `RetryInfo` contains the delay after which the same call passes.
+//! The program runs both the server and the client, and prints the results of the client. The API is the standard
+//! health service: `Check` is unary, and `Watch` is a server stream. A rejected call, and a stream that ends because
+//! its messages exceed a limit, have the status `RESOURCE_EXHAUSTED` with two details: `QuotaFailure` lists the
+//! exhausted policies, and `RetryInfo` contains the delay after which the same call passes.
 //!
 //! `PORT` sets the port. Default: a free one.
 

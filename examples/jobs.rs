@@ -1,11 +1,12 @@
-//! Background jobs: a worker takes as many emails as its provider allows, and a queue refunds those that were not sent.
+//! Background jobs: a worker sends as many emails as its provider allows, and a queue refunds emails that were not
+//! sent.
 //!
 //! ```sh
 //! cargo run --example jobs
 //! REDIS_URL=redis://127.0.0.1/ cargo run --example jobs
 //! ```
 //!
-//! With Redis, a second run within the hour continues with the used quota of the first.
+//! With Redis, a second run within an hour continues with the units that remain after the first run.
 
 use std::{convert::Infallible, env, error::Error, sync::Arc};
 
@@ -74,7 +75,7 @@ async fn accept(store: &Arc<dyn Store>) -> Result<Option<ChargeTime>, Box<dyn Er
     Ok(decision.and_then(Decision::decided_at).map(ChargeTime::At))
 }
 
-/// A worker takes as many emails as its provider allows, at most 20 per batch.
+/// A worker sends as many emails as its provider allows, at most 20 per batch.
 async fn work(store: &Arc<dyn Store>) -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::builder(Arc::clone(store))
         .scope("mails of the provider")

@@ -4,7 +4,8 @@
 //! cargo run --example llm_gateway --features axum
 //! ```
 //!
-//! The keys of this example are `alice` and `bob`. Get a streamed response, a complete one, and the remaining units:
+//! The keys of this example are `alice` and `bob`. Get a streamed response, a complete response, and the remaining
+//! units:
 //!
 //! ```sh
 //! ask() { curl -iN -H 'authorization: Bearer alice' http://127.0.0.1:3000/v1/chat/completions -d "$1"; }
@@ -16,7 +17,7 @@
 //! The first response contains `"tokens";r=1494`: the prompt of 6 tokens and a response of up to 500 were charged
 //! before the model was called. The second contains `"tokens";r=1977`, because it was complete before its fields were
 //! written. Send five requests at once (`ask … & ask … &`): two responses are generated concurrently, and the other
-//! requests are rejected. If you stop one with Ctrl-C, only the generated tokens are charged.
+//! requests are rejected. If you stop a request with Ctrl-C, only the generated tokens are charged.
 //!
 //! With `REDIS_URL`, the limits are in Redis and apply to all processes together. `PORT` sets the port; 0 selects a
 //! free one.
@@ -83,7 +84,7 @@ pub(crate) fn limits(limiter: LimiterBuilder) -> Result<RateLimitLayer, ConfigEr
         .build()?;
     RateLimitLayer::with_limiter(limiter)
         .key(key::extension::<User>())
-        // The estimate. The actual usage is reported at the end of the response.
+        // Returns the estimated cost. The actual cost is reported at the end of the response.
         .unit_cost("tokens", |request| {
             request.extensions.get().map_or(0, Prompt::most_tokens)
         })
@@ -154,7 +155,7 @@ impl Prompt {
     }
 }
 
-/// Estimates one token per four bytes. In production, use the model's tokenizer or such an estimate.
+/// Estimates one token per four bytes. In production, use the model's tokenizer or a similar estimate.
 fn tokens(text: &str) -> u64 {
     text.len().div_ceil(4) as u64
 }

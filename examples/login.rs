@@ -5,8 +5,8 @@
 //! cargo run --example login --features axum
 //! ```
 //!
-//! Send the right password of `alice`, then six wrong ones: the sixth is rejected, as is the right one for the next 15
-//! minutes. Other accounts can still log in from the same address, and alice from other addresses:
+//! Send the right password of `alice`, then six wrong passwords. The sixth is rejected, and for the next 15 minutes
+//! also the right password. Other accounts can still log in from the same address, and alice from other addresses:
 //!
 //! ```sh
 //! curl -i --json '{"account": "alice", "password": "correct horse"}' http://127.0.0.1:3000/login
@@ -131,8 +131,8 @@ fn failures(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
         .policy(QuotaPolicy::new("guesses", 5, QUARTER).with_lockout(QUARTER))
         // Against password spraying: one password for many accounts.
         .policy(QuotaPolicy::per_hour("address", 20).keyed_by("address"))
-        // IPv6 addresses are counted by /64. A /48, which is easy to obtain, contains 65,536 of them, so it gets the
-        // quota of only sixteen. An IPv4 address is a separate site.
+        // IPv6 addresses are counted by /64. A /48, which is easy to obtain, contains 65,536 such networks, so all of
+        // them together get the quota of only sixteen. An IPv4 address is a separate site.
         .policy(QuotaPolicy::per_hour("site", 16 * 20).keyed_by("site"))
         // A generous limit by account, against guesses from many addresses. A single address exhausts its own quota
         // much earlier. Hidden, because it would reveal to any client that the account is under attack.

@@ -1,4 +1,4 @@
-//! Redraws the charts in `docs/pictures` from the results in the same folder.
+//! Redraws the charts in `docs/pictures` from the results in that folder.
 //!
 //! ```sh
 //! cargo run --example pictures

@@ -31,8 +31,8 @@ use tower_quota::{
 async fn main() -> Result<(), Box<dyn Error>> {
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("quickstart")
-        // Clients can send any header. Use this one only behind a gateway that sets or removes it. If you authenticate
-        // users yourself, use `key::extension`, as in the example `tiers`.
+        // Clients can send any header. Use `x-user-id` only behind a gateway that sets or removes the field. If you
+        // authenticate users yourself, use `key::extension`, as in the example `tiers`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(QuotaPolicy::per_second("second", 3))
         .policy(QuotaPolicy::per_minute("minute", 5))

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! If you stop Redis, requests pass without `RateLimit` fields, and a warning is logged. After a restart, the limits
-//! apply again. The service can also be started before Redis: within a second it prints that requests may pass
-//! unlimited.
+//! apply again. The service can also be started before Redis. Within a second, the service then prints that requests
+//! may pass unlimited.
 //!
 //! `REDIS_URL` sets the URL of Redis (by default `redis://127.0.0.1/`), and `PORT` the port (0 selects a free one).
 
@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let limits = RateLimitLayer::builder(RedisStore::new(redis_url)?)
         // Processes with the same Redis and scope share the limits.
         .scope("redis example")
-        // Clients can send any header. Use this one only behind a gateway that sets or removes it.
+        // Clients can send any header. Use `x-user-id` only behind a gateway that sets or removes the field.
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(QuotaPolicy::per_second("second", 3))
         .policy(QuotaPolicy::per_minute("minute", 5))

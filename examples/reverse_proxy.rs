@@ -1,10 +1,11 @@
-//! A reverse proxy with limits, in front of a service that also sends `RateLimit` fields. Clients receive both.
+//! A reverse proxy with limits, in front of a service that also sends `RateLimit` fields. Clients receive the limits of
+//! both.
 //!
 //! ```sh
 //! cargo run --example reverse_proxy
 //! ```
 //!
-//! Get a response with the fields of both, then send requests until the proxy rejects one:
+//! Get a response with the limits of both services, then send requests until the proxy rejects one:
 //!
 //! ```sh
 //! curl -i http://127.0.0.1:3000/
@@ -82,8 +83,8 @@ fn proxy_limits() -> Result<RateLimitLayer, ConfigError> {
         .build()
 }
 
-/// The proxy is an ordinary service: rejected requests are not forwarded, and the limits of the upstream are merged
-/// with the proxy's own.
+/// The proxy is an ordinary service: rejected requests are not forwarded, and the fields of the upstream service are
+/// merged with the proxy's own fields.
 pub(crate) async fn serve(listener: TcpListener, limits: RateLimitLayer, proxy: Proxy) -> io::Result<()> {
     loop {
         let (stream, address) = listener.accept().await?;
@@ -138,7 +139,8 @@ impl Proxy {
         remove_hop_by_hop(headers);
         // The HTTP client adds the upstream's host.
         headers.remove(header::HOST);
-        // Added after removing the fields listed in `Connection`, because a client could list these.
+        // Added after removing the fields listed in `Connection`, because a client could list the forwarding fields
+        // there.
         tell_peer(headers, peer);
 
         match self.client.request(request).await {

@@ -41,7 +41,7 @@ impl SqliteStore {
     pub(crate) fn new(mut connection: Connection, clock: Clock) -> rusqlite::Result<Self> {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
-        // Shorter than the deadline of a limiter, so that the error mentions the lock.
+        // Shorter than the deadline of a limiter, so that the limiter reports the lock and not a timeout.
         connection.busy_timeout(Duration::from_millis(40))?;
         connection.execute_batch(SCHEMA)?;
         let (jobs, received) = mpsc::channel::<Job>();
@@ -49,7 +49,7 @@ impl SqliteStore {
         Ok(Self { jobs, clock })
     }
 
-    /// Runs whether or not the future is polled.
+    /// Runs `job` even if the future is not polled.
     fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,

@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         )
         .route("/items", get(|| async { "Some items.\n" }).layer(item_limits(store)?))
         .route("/health", get(|| async { "Fine.\n" }))
-        // The layer added last runs first, so the limits see the results of these two.
+        // The layer added last runs first, so the limits use the results of the two layers below.
         .layer(middleware::map_request(authenticate))
         .layer(middleware::map_request(show_peer));
 

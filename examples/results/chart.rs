@@ -273,7 +273,6 @@ fn notes(svg: &mut Svg, notes: &[String], mut y: f64) -> f64 {
     y - 9.0
 }
 
-/// A bar with a label.
 #[derive(Clone, Debug)]
 pub(crate) struct Bar {
     pub(crate) name: String,

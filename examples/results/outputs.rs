@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::pictures;
 
-/// The help text of these options.
 pub(crate) const USAGE: &str = "\
   --json FILE        the results for machines, also to FILE; - is stdout, in place of the text
   --svg FILE         a picture of the results, also to FILE; - is stdout, in place of the text

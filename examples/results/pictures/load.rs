@@ -8,7 +8,6 @@ use super::{
     Results,
 };
 
-/// Describes the settings.
 fn settings(results: &Results<'_>) -> Result<String, String> {
     let policies = results.entries("policies")?;
     let policies = policies.iter().map(|policy| {
