@@ -56,7 +56,6 @@ struct Waiter {
     turn: oneshot::Sender<Turn>,
 }
 
-/// The queue is full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Overloaded;
 

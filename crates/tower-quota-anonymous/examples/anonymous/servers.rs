@@ -27,7 +27,6 @@ pub(crate) struct Site {
     pub(crate) origins: [String; 2],
     /// The address of the store for spent tokens.
     pub(crate) store: String,
-    /// The keys of the issuer.
     pub(crate) keys: KeySet,
     servers: JoinSet<std::io::Result<()>>,
 }

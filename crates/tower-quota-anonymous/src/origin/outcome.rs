@@ -25,7 +25,6 @@ pub(super) enum TokenOutcome {
     Spent,
     /// The verifier is busy, and too many proofs of the network have failed.
     TooManyFailures(Option<Duration>),
-    /// Undecided.
     Unavailable,
 }
 

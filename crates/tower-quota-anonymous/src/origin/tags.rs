@@ -28,11 +28,8 @@ struct State {
 }
 
 pub(super) enum Entry {
-    /// The tag was added.
     New(Reservation),
-    /// The tag was known.
     Spent,
-    /// There is no room for the tag.
     Full,
 }
 

@@ -35,9 +35,7 @@ impl Report {
 pub(crate) enum Failure {
     /// Redis does not answer, or contains unreadable data.
     Broken(String),
-    /// The operator did not confirm.
     Unconfirmed,
-    /// Invalid arguments.
     Usage(String),
     /// Valid, but rejected because of its effects.
     Rejected(String),
