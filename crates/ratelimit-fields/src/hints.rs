@@ -70,8 +70,8 @@ fn begins_with_a_key(line: &[u8]) -> bool {
 /// at all. A server can send any number, so bound all values. [`retry_after`](Self::retry_after) takes precedence over
 /// the limits.
 ///
-/// A response can use two dialects, for example if a gateway adds its limit to the limit of the service behind it. Then
-/// both limits apply, and [`limits`](Self::limits) contains both.
+/// A response can use two dialects, for example if a gateway adds its limit to the limit of the service behind it. In
+/// this case, both limits apply, and [`limits`](Self::limits) contains both.
 ///
 /// Malformed fields are ignored as a whole; [`ignored`](Self::ignored) returns the errors. The `RateLimit` fields of a
 /// response with a positive `Age` are ignored as well, because a cache received them earlier, for another client.
@@ -203,9 +203,8 @@ impl Hints {
 
     /// Returns the limits of the response.
     ///
-    /// These are the items of `RateLimit` in order, at most [`MAX_ITEMS`](super::MAX_ITEMS), followed by the unnamed
-    /// limit of the draft-06 fields, unless it only repeats one of the items. Limits of several partitions can have the
-    /// same name.
+    /// The items of `RateLimit` come first, in order, at most [`MAX_ITEMS`](super::MAX_ITEMS). The unnamed limit of the
+    /// draft-06 fields follows, unless it only repeats an item. Limits of several partitions can have the same name.
     ///
     /// ```
     /// use http::HeaderMap;

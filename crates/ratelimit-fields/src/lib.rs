@@ -1,8 +1,8 @@
 //! Parses, serializes and merges the rate-limit header fields of HTTP responses.
 //!
-//! These are `RateLimit`, `RateLimit-Policy` and `Retry-After`. The layer of `tower-quota` sends them on its own. Use
-//! this crate directly in a client, in a gateway that merges an upstream service's fields into its own, in a test, or
-//! in another limiter. Its functions take and return [`http`] types.
+//! The fields are `RateLimit`, `RateLimit-Policy` and `Retry-After`. The layer of `tower-quota` sends them
+//! automatically. Use this crate directly in a client, in a gateway that merges an upstream service's fields into its
+//! own, in a test, or in another limiter. Its functions take and return [`http`] types.
 //!
 //! | task | API |
 //! |---|---|

@@ -95,8 +95,8 @@ impl RetryAfter {
 
     /// Parses the lines of a field.
     ///
-    /// Accepts all three formats of HTTP dates. Numbers above [`u64::MAX`] are reduced to it. If there are several
-    /// lines, such as one from a gateway and one from the service behind it, the longest wait is used.
+    /// Accepts all three formats of HTTP dates. Numbers above [`u64::MAX`] are reduced to `u64::MAX`. If there are
+    /// several lines, such as one from a gateway and one from the service behind it, the longest wait is used.
     ///
     /// # Errors
     ///

@@ -61,7 +61,7 @@ impl<'a> ReportedLimit<'a> {
         self
     }
 
-    /// Marks the limit as violated: it has rejected the request, and `Retry-After` applies to it.
+    /// Marks the limit as violated: the request exceeds the limit, and `Retry-After` applies to the limit.
     #[inline]
     #[must_use]
     pub const fn violated(mut self) -> Self {

@@ -27,7 +27,7 @@ use super::{
 ///
 /// [`write`](Self::write) adds the fields to a response, in one dialect. The fields are merged with those of an inner
 /// service, like [`merge_into`](super::merge_into), and follow the rules of each dialect: draft-06 and draft-07 report
-/// the limit closest to exhaustion, and if the response has `Retry-After`, the reset equals it.
+/// the limit closest to exhaustion, and if the response has `Retry-After`, the reset equals `Retry-After`.
 ///
 /// ```
 /// use std::time::Duration;

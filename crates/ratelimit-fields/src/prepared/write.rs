@@ -118,7 +118,8 @@ fn nearest_item<R: LimitReport + ?Sized>(report: &R) -> Option<usize> {
     nearest.map(|(index, _)| index)
 }
 
-/// Returns the limit for dialects that report a single limit. With `Retry-After`, the reset equals it.
+/// Returns the limit for dialects that report a single limit. If the response has `Retry-After`, the reset equals
+/// `Retry-After`.
 fn number_limit<R: LimitReport + ?Sized>(report: &R) -> Option<ClosestLimit> {
     if report.is_overloaded() {
         return report.retry_after().map(ClosestLimit::of_nothing);
