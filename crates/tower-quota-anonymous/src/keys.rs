@@ -128,8 +128,8 @@ impl KeySet {
             })
     }
 
-    /// Returns at most one key per profile for a window that begins at `start`. Among keys that have not ended, this is
-    /// the one that has begun last, or if none has begun, the one that begins first.
+    /// Returns at most one key per profile for a window that begins at `start`. Among keys whose period has not ended,
+    /// returns the key whose period has begun last. If no period has begun, returns the key whose period begins first.
     pub(super) fn shown(&self, start: Timestamp) -> impl Iterator<Item = &IssuerKey> {
         let rank = move |scheduled: &&Scheduled| {
             let begins = scheduled.not_before.unwrap_or_default();

@@ -111,8 +111,8 @@ impl TrustedIssuer {
 
     /// Answers challenges of this origin: its host, with a port unless it is the default port.
     ///
-    /// Required, unless [`any_origin`](Self::any_origin) is set. The name must equal the one that the origin was [built
-    /// with](crate::OriginLayerBuilder::origin), ignoring case.
+    /// Required, unless [`any_origin`](Self::any_origin) is set. The name must equal the name with which the origin was
+    /// [built](crate::OriginLayerBuilder::origin), ignoring case.
     ///
     /// All clones of the layer together send at most 12 credential requests per hour for each origin. Further requests
     /// fail with [`TokenClientError::Issuer`](super::TokenClientError::Issuer).

@@ -95,8 +95,8 @@ use tower_quota::clock::Clock;
 /// failed requests and invalid responses. At most 12 credential requests per hour are sent for each origin, or 60 in
 /// total if the issuer is configured for [any origin](TrustedIssuer::any_origin).
 ///
-/// If origins also send `Retry-After`, put a `ClientLayer` *outside* of this layer. Inside, it would delay requests
-/// that already have a token.
+/// If origins also send `Retry-After`, put a `ClientLayer` *outside* of this layer. Inside, the `ClientLayer` would
+/// delay requests that already have a token.
 ///
 /// # Security
 ///

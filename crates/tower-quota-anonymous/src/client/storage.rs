@@ -164,7 +164,7 @@ impl Error for StorageError {
 /// Stores credentials in the memory of this process: the default of a [`TokenClientLayer`](super::TokenClientLayer).
 ///
 /// The storage is bounded, and evicts the least recently used credential. A credential that was used in too many
-/// contexts is evicted with all of them. Clients then request another credential.
+/// contexts is evicted with all of its contexts. Clients then request another credential.
 ///
 /// ```
 /// use tower_quota_anonymous::{ContextName, CredentialStorage, MemoryCredentials, Profile};

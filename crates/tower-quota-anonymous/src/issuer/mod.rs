@@ -22,8 +22,8 @@ use tower_quota::clock::Clock;
 
 /// An issuer of anonymous credentials: a Tower service that serves the directory and credential requests.
 ///
-/// Implements RFC 9578, section 4, and draft-yun-privacypass-arc-00, "Issuance". The origins that accept its tokens
-/// need the same [`IssuerKey`](super::IssuerKey)s. Mount the service at both paths:
+/// Implements RFC 9578, section 4, and draft-yun-privacypass-arc-00, "Issuance". The origins that accept tokens of its
+/// credentials need the same [`IssuerKey`](super::IssuerKey)s. Mount the service at both paths:
 ///
 /// ```
 /// use axum::Router;

@@ -52,7 +52,7 @@ use tower_quota::Permit;
 /// - A repeat occupies a place in the issuer's queue. A repeat needs no slot of a [concurrency
 ///   limit](tower_quota::QuotaPolicy::concurrent), and releases an acquired one before the credential is computed. A
 ///   repeat that gets 503 because the queue is full does not count. Responses to repeats have no `RateLimit` fields.
-/// - Concurrency limits alone are not a ration, and no note is written for them.
+/// - Concurrency limits alone are not a ration, and no note is written for a request that only they count.
 ///
 /// A second response contains no additional tokens: see [lost answers](crate::guide#lost-answers). A function can
 /// implement repeats with [`digest`](IssuanceRequest::digest).

@@ -6,8 +6,8 @@ use tower_quota::{PartitionKey, ToPartitionKey};
 ///
 /// Handlers and limits inside the origin use the extension to distinguish callers with tokens from others. The
 /// extension contains the issuer and the policy of the token, but nothing that identifies a client. As a
-/// [key](tower_quota::key::extension), it is the same for all callers with tokens of a policy, so that they share one
-/// limit.
+/// [key](tower_quota::key::extension), the extension is the same for all callers with tokens of a policy, so that these
+/// callers share one limit.
 ///
 /// ```
 /// use tower_quota::{Exemption, MemoryStore, QuotaPolicy, RateLimitLayer};

@@ -266,15 +266,15 @@ impl OriginLayerBuilder {
     }
 
     /// Disables reserved places for addresses whose tokens were accepted recently. Default: up to half of the queue and
-    /// of the turns is reserved for these addresses if forged tokens from many addresses fill it.
+    /// of the turns is reserved for these addresses if forged tokens from many addresses fill the queue.
     ///
     /// An address is reserved a place if a token from it was accepted in the current or previous period, until three
     /// proofs in a row fail. A period is one window, but at least a minute and at most an hour.
     ///
     /// This process keeps at most 65,536 of these addresses in memory. Addresses are stored as hashes with a random key
     /// per period, without times, tokens or counts, and are neither logged nor exported. Even so, a client that sends
-    /// forged tokens from the same address during a flood can detect that a token from it was accepted recently,
-    /// because its proofs are verified and others are not.
+    /// forged tokens from the same address during a flood can detect that a token from this address was accepted
+    /// recently, because its proofs are verified and others are not.
     pub fn without_reserved_places(mut self) -> Self {
         self.reserves_places = false;
         self
