@@ -15,7 +15,7 @@ use tower_quota::ConfigError;
 /// An order that switches the limits of a fleet on or off, as set by a [`Control`].
 ///
 /// An order takes precedence over [`RulesDocument::is_switched_off`](super::RulesDocument::is_switched_off). Instances
-/// end it at [`until`](Self::until) by their own clocks, even if Redis is unreachable or has lost it.
+/// end the order at [`until`](Self::until) by their own clocks, even if Redis is unreachable or has lost the order.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct SwitchOrder {
     number: u64,

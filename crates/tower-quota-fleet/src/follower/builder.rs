@@ -67,8 +67,8 @@ impl RulesFollowerBuilder {
     /// fleet's switch applies. Use the file for incidents in which Redis is slow, which also delays the fleet's switch.
     ///
     /// The file is read about once per second, and takes effect when it changes, so a later call of
-    /// [`enable`](RulesHandle::enable) overrides it. If the file cannot be read within half a second, is not a regular
-    /// file or contains something else, the switch stays as it is and a warning is logged.
+    /// [`enable`](RulesHandle::enable) overrides the file. If the file cannot be read within half a second, is not a
+    /// regular file or contains something else, the switch stays as it is and a warning is logged.
     pub fn override_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.override_file = Some(path.into());
         self

@@ -365,8 +365,8 @@ impl Shared {
         self.change_status(|status| status.rejected = Some((version, error)));
     }
 
-    /// Called if the source returns to the current version after another one was rejected, whose switch and access list
-    /// still apply.
+    /// Called if the source returns to the current version after another version was rejected. The switch and access
+    /// list of the rejected version still apply until then.
     pub(super) fn is_current(&self) {
         let mut held = lock(&self.held);
         if let Some(document) = held.rules.clone() {

@@ -35,7 +35,7 @@ impl RulesPublisher {
 
     /// Changes the kill switch or the access list of all instances, and returns both.
     ///
-    /// Concurrent changes by other publishers are kept: the change is retried on top of them.
+    /// Concurrent changes by other publishers are kept: the change is retried on the result of these changes.
     ///
     /// # Errors
     ///

@@ -41,9 +41,9 @@ const SENDS: usize = 2;
 /// Instances only read rules; see [`RedisRules`].
 ///
 /// Each publication creates a new version of the whole document. The document is validated as far as possible without a
-/// layer. It is written atomically, provided that the version on which it is based is still current, by number *and*
-/// digest. Otherwise, publishing fails with [`Conflict`](FleetErrorKind::Conflict). Publications without changes are
-/// not written. The documents of the last 16 versions are kept.
+/// layer. The document is written atomically, provided that the version on which it is based is still current, by
+/// number *and* digest. Otherwise, publishing fails with [`Conflict`](FleetErrorKind::Conflict). Publications without
+/// changes are not written. The documents of the last 16 versions are kept.
 ///
 /// A [`Control`](super::Control) changes the kill switch or the access list, which have their own keys. A control
 /// requires no published rules, works on a Redis that has lost all data, and never conflicts with a publication.

@@ -64,7 +64,7 @@ impl Publication {
     /// have expired.
     ///
     /// If the current version is itself a rollback, publishing fails with [`FleetErrorKind::AfterRollBack`], because
-    /// the previous version is the one that was just rolled back.
+    /// the previous version is the version that was just rolled back.
     pub fn roll_back() -> Self {
         Self::new(Edit::RollBack { to: None })
     }
