@@ -412,9 +412,9 @@ impl<R> ClientLayerBuilder<R> {
     /// Retries each rejected request up to `count` times, 0 to 10. Default: 0.
     ///
     /// A request is retried after 429 with `Retry-After`, even if its method is not idempotent, because the server has
-    /// not processed it. After 503 with `Retry-After`, it is retried only if its method is idempotent, because the
-    /// server may have started to process it. The rejection is dropped, and the request is queued like any other. If
-    /// the wait would exceed the queue timeout, the queue is full, or `clone_body` returned `None`, the rejection is
+    /// not processed it. After 503 with `Retry-After`, a request is retried only if its method is idempotent, because
+    /// the server may have started to process it. The rejection is dropped, and the request is queued like any other.
+    /// If the wait would exceed the queue timeout, the queue is full, or `clone_body` returned `None`, the rejection is
     /// returned.
     ///
     /// `clone_body` clones the request body, or returns `None` if it cannot be cloned. The closure is called before

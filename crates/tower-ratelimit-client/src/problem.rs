@@ -87,7 +87,7 @@ impl Problem {
 
     /// Returns the names of the violated policies, as in `RateLimit` and `RateLimit-Policy`.
     ///
-    /// Empty if the server does not send them.
+    /// Returns an empty slice if the server does not send the names.
     pub fn violated_policies(&self) -> &[String] {
         &self.violated_policies
     }
