@@ -1,6 +1,6 @@
 //! Memory of Redis and of this process for many concurrent callers with one request each.
 //!
-//! Unlike the other modes, this one uses a closed loop, because it does not measure latency.
+//! Unlike the other modes, this mode uses a closed loop, because it does not measure latency.
 
 use std::{
     error::Error,

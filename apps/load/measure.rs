@@ -82,7 +82,7 @@ pub(crate) struct Run {
     pub(crate) tally: Tally,
     /// The number of due requests.
     pub(crate) due: u64,
-    /// Requests with a response before the end of the load. The tally includes them.
+    /// Requests with a response before the end of the load. The tally includes these requests.
     pub(crate) in_time: u64,
     /// The CPU time of this process, if the system reports it.
     pub(crate) processor_seconds: Option<f64>,

@@ -154,7 +154,7 @@ impl Minutes {
 struct Minute<'a>(&'a mut HashMap<Reason, Count>);
 
 impl Minute<'_> {
-    /// The Space-Saving algorithm: a new caller replaces the one with the smallest count and inherits this count.
+    /// The Space-Saving algorithm: a new caller replaces the caller with the smallest count and inherits this count.
     fn count(self, reason: Reason, now: Instant) {
         if let Some(count) = self.0.get_mut(&reason) {
             count.rejections += 1;

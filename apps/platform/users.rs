@@ -32,7 +32,8 @@ pub(crate) async fn authenticate(mut request: Request) -> Request {
 /// Returns the client address for limits, blocks and wrong tokens, according to `TRUSTED_PROXIES` and
 /// `FORWARDING_FIELD`.
 ///
-/// An untrusted proxy counts as one client: ten wrong tokens through it lock out all administrators behind it.
+/// An untrusted proxy counts as one client: ten wrong tokens through this proxy lock out all administrators behind the
+/// proxy.
 pub(crate) fn client_ip(variable: impl Fn(&str) -> Option<String>) -> Result<ClientIp, String> {
     let set = |name| variable(name).filter(|value| !value.trim().is_empty());
     let proxies = set("TRUSTED_PROXIES");

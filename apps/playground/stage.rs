@@ -48,8 +48,8 @@ pub(crate) struct Stage {
 impl Stage {
     /// # Errors
     ///
-    /// Returns an error if the configuration is invalid. An algorithm that does not support these policies is shown
-    /// with its error.
+    /// Returns an error if the configuration is invalid. The page shows an algorithm that does not support these
+    /// policies with an error.
     pub(crate) fn new(setup: Setup, stores: Stores) -> Result<Self, ConfigError> {
         let limiter = Limiter::builder(stores.main.clone());
         let limiter = match setup.outage {
