@@ -214,7 +214,7 @@ impl PatientClient {
         }
     }
 
-    /// Reads `count` messages. If a stream ends with a rejection, the client opens another one.
+    /// Reads `count` messages. If a stream ends with a rejection, the client opens another stream.
     pub(crate) async fn watch(&mut self, mut count: usize, mut read: impl FnMut(ServingStatus)) -> Result<(), Status> {
         while count > 0 {
             if let Err(status) = self.read(&mut count, &mut read).await {

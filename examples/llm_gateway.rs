@@ -15,9 +15,9 @@
 //! ```
 //!
 //! The first response contains `"tokens";r=1494`: the prompt of 6 tokens and a response of up to 500 were charged
-//! before the model was called. The second contains `"tokens";r=1977`, because it was complete before its fields were
-//! written. Send five requests at once (`ask … & ask … &`): two responses are generated concurrently, and the other
-//! requests are rejected. If you stop a request with Ctrl-C, only the generated tokens are charged.
+//! before the model was called. The second response contains `"tokens";r=1977`, because it was complete before its
+//! fields were written. Send five requests at once (`ask … & ask … &`): two responses are generated concurrently, and
+//! the other requests are rejected. If you stop a request with Ctrl-C, only the generated tokens are charged.
 //!
 //! With `REDIS_URL`, the limits are in Redis and apply to all processes together. `PORT` sets the port; 0 selects a
 //! free one.

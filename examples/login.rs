@@ -160,7 +160,7 @@ async fn read_login(request: Request) -> Result<Request, StatusCode> {
 async fn log_in(Extension(login): Extension<Login>) -> (StatusCode, &'static str) {
     match login.is_right() {
         true => (StatusCode::OK, "Welcome!\n"),
-        // The same response as for a nonexistent account.
+        // This response is the same as for a nonexistent account.
         false => (StatusCode::UNAUTHORIZED, "The account or the password is wrong.\n"),
     }
 }

@@ -39,7 +39,8 @@ use tower_quota::{
 
 /// The maximum length of a message in bytes.
 const MAX_MESSAGE: usize = 16 * 1_024;
-/// The server pings a client after this idle time, and disconnects it if it does not respond within the same time.
+/// The server pings a client after this idle time, and disconnects the client if no response arrives within the same
+/// time.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The timeout of the close handshake.
 const FAREWELL: Duration = Duration::from_secs(5);
