@@ -87,7 +87,7 @@
 //!     }
 //! }
 //!
-//! /// The user whose password the request has.
+//! /// Returns the user if the password is correct.
 //! fn verified(request: &Request) -> Option<User> {
 //!     let field = |name| request.headers().get(name)?.to_str().ok();
 //!     (field("x-password")? == "secret").then_some(User(field("x-user")?.to_owned()))
@@ -283,9 +283,10 @@
 //! closed](crate::FailureMode::Closed).
 //!
 //! Refund on success only, not "unless the status is 401": that would also refund attempts that an inner layer rejects,
-//! and the client could continue indefinitely. As a consequence, errors of the service count as attempts, too. For
-//! those, or if the status does not show success (a redirect, or a gRPC response, whose status is always 200), let the
-//! handler add [`ActualCost(0)`](crate::ActualCost) to the responses that should not count.
+//! and the client could continue indefinitely. As a consequence, requests that fail because of an error of the service
+//! count as attempts, too. For such errors, or if the status does not show success (a redirect, or a gRPC response,
+//! whose status is always 200), let the handler add [`ActualCost(0)`](crate::ActualCost) to the responses that should
+//! not count.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -338,9 +339,9 @@
 //! lockout by name alone would let any client lock out any user for 15 minutes at a time. If the charge of a correct
 //! password starts a lockout, the refund ends it.
 //!
-//! The drawback is that guesses for one name from many addresses are not counted together. Stop these without rejecting
-//! the owner, for example with a second factor, or with an [`AccessList`](crate::AccessList) that blocks the addresses.
-//! Also limit each address alone, because an attacker can try one password for many names. The [next
+//! The drawback is that guesses for one name from many addresses are not counted together. Stop such attacks without
+//! rejecting the owner, for example with a second factor, or with an [`AccessList`](crate::AccessList) that blocks the
+//! addresses. Also limit each address alone, because an attacker can try one password for many names. The [next
 //! program](#logins-with-the-account-in-a-json-body) has all three limits.
 //!
 //! ```
@@ -396,12 +397,12 @@
 //! | limit | why |
 //! |---|---|
 //! | 5 failures by account *and* address, then [locked out](crate::QuotaPolicy::with_lockout) for 15 minutes | strict, because it locks out only the attacker: the owner can log in from any other address |
-//! | 20 an hour by address | one password, tried for many accounts. IPv6 addresses are limited per /64 |
-//! | 320 an hour by site, the /48 of an IPv6 address | a /48 is easy to get and contains 65,536 networks of size /64: without this limit, it allows 1.3 million guesses an hour; with it, as many as sixteen addresses. If a hundred homes of one provider share a /48, each has three failures an hour. An IPv4 address is its own site, and reaches its limit of 20 first |
+//! | 20 an hour by address | guesses of one password for many accounts. IPv6 addresses are limited per /64 |
+//! | 320 an hour by site, the /48 of an IPv6 address | a /48 is easy to get and contains 65,536 networks of size /64: without this limit, an attacker with a /48 has 1.3 million guesses an hour; with this limit, 320, as many as sixteen addresses. If a hundred homes of one provider share a /48, each home has three failures an hour. An IPv4 address is its own site, and reaches the address limit first |
 //! | 200 an hour by account | guesses from many addresses. The limit is ten times the address limit, so that a single attacker cannot lock the owner out. The policy is [hidden](crate::QuotaPolicy::hidden), so that responses do not reveal that the account is under attack |
 //!
 //! All four are checked in one decision: a login that any of them rejects is charged to none. A lockout by account
-//! alone, however long, lets any client lock out any user. If even the account limit is a risk, make it a
+//! alone, however long, lets any client lock out any user. If even the account limit is a risk, make this policy a
 //! [`shadow`](crate::QuotaPolicy::shadow), let the handler extract the [`Decision`](crate::Decision), and require a
 //! second factor while [`shadow_violated`](crate::Decision::shadow_violated) contains the policy.
 //!
@@ -495,12 +496,12 @@
 //!   estimate into the extensions, and passes the bytes on, so that the handler need not parse them again. The
 //!   middleware also reads the bodies of requests that the limits then reject, so put it *inside* authentication, keep
 //!   the bound small, and set a timeout.
-//! - The response stream keeps the [`Permit`](crate::Permit) of its request, and reports the amount at its end. If it
-//!   reports in `drop`, this includes clients that cancel the response. If only the last message of the model contains
-//!   the amount, report it there: a response that is cancelled earlier costs its estimate.
+//! - The response stream keeps the [`Permit`](crate::Permit) of its request, and reports the amount at its end. A
+//!   report in `drop` also covers responses that the client cancels. If only the last message of the model contains the
+//!   amount, report the amount when this message arrives: a response that is cancelled earlier costs its estimate.
 //!
-//! If the estimate is too low, it overdraws the policy, and later requests are rejected until the debt is repaid. If it
-//! is too high, fewer responses run concurrently than the remaining tokens would allow.
+//! If the estimate is too low, it overdraws the policy, and later requests are rejected until the debt is repaid. If
+//! the estimate is too high, fewer responses run concurrently than the remaining tokens would allow.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -610,9 +611,9 @@
 //!
 //! # In an app of axum
 //!
-//! A layer and an [`AccessList`](crate::AccessList) are cheap to clone and can be part of the application state, where
-//! routes find their layer and handlers the list to change. `route_layer` applies a layer to the routes added before
-//! it, and does not count requests for unknown paths.
+//! A layer and an [`AccessList`](crate::AccessList) are cheap to clone and can be part of the application state: the
+//! router takes the layer from the state, and handlers change the list. `route_layer` applies a layer to the routes
+//! added before it, and does not count requests for unknown paths.
 //!
 //! With the feature `axum`, [`key::matched_path`](crate::key) limits each route separately, a handler can take a
 //! [`Decision`](crate::Decision) as an argument, and `respond_with_axum` rejects with any type that axum converts to a
@@ -678,15 +679,15 @@
 //!
 //! # Shutdown
 //!
-//! A response is sent before its refund or the release of its slot has reached Redis. If the process exits at that
-//! moment, callers stay overcharged, and slots stay occupied until their leases expire.
+//! A response is sent before its refund or the release of its slot has reached Redis. If the process exits before that,
+//! callers stay overcharged, and slots stay occupied until their leases expire.
 //! [`Limiter::flush`](crate::Limiter::flush) waits for settlements in flight and refunds prefetched units. The order
 //! is: readiness off, graceful shutdown of the server, flush, exit. All steps must complete within the 30 seconds that
 //! Kubernetes allows by default:
 //!
 //! | step | at most | why |
 //! |---|---|---|
-//! | readiness off, but continue to serve | 5 s | load balancers send requests until they notice |
+//! | readiness off, but continue to serve | 5 s | load balancers keep sending requests until they notice |
 //! | graceful shutdown | 15 s | requests end, and settle their costs |
 //! | flush | 5 s | settlements reach Redis; on timeout, the error contains the number of remaining settlements |
 //!

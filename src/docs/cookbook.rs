@@ -37,7 +37,7 @@
 //!
 //! let app: Router = Router::new()
 //!     .route("/search", get(|| async { "found" }).layer(per_minute("search", 10)?))
-//!     // Reading and writing the same resource.
+//!     // Separate quotas for reading and for writing.
 //!     .route(
 //!         "/items",
 //!         get(|| async { "items" })
@@ -149,8 +149,8 @@
 //! the query runs, charge the estimate, and correct the charge when the actual cost is known. A middleware outside the
 //! limits reads the body once, up to a bound, and the handler extracts the query from the extensions.
 //!
-//! A query whose cost exceeds the capacity of the policy would always be rejected. Return an error that explains this
-//! instead of 429.
+//! A query whose cost exceeds the capacity of the policy would always be rejected with 429. Return an error that
+//! explains the reason instead.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -166,7 +166,7 @@
 //!     cost: u64,
 //! }
 //!
-//! /// Counts one point per pair of braces. Yours should use the schema, and multiply by the `first` of lists.
+//! /// Counts one point per pair of braces. Use the schema in production, and multiply by the `first` of lists.
 //! fn estimate(text: &str) -> u64 {
 //!     text.matches('{').count() as u64
 //! }
@@ -213,7 +213,7 @@
 //! # WebSocket messages
 //!
 //! A layer processes the request that opens a connection, but not the messages. A [`Limiter`](crate::Limiter) limits
-//! the messages, with its own deadline, circuit breaker and metrics. Keep a [`Caller`](crate::Caller) for each
+//! the messages, with a separate deadline, circuit breaker and metrics. Keep a [`Caller`](crate::Caller) for each
 //! connection.
 //!
 //! Clients slightly over the limit are slowed down: the server stops reading, and TCP backpressure does the rest.
@@ -227,7 +227,7 @@
 //! use futures_util::{Stream, StreamExt, stream};
 //! use tower_quota::{Caller, Limiter, MemoryStore, QuotaPolicy};
 //!
-//! /// Handles the messages of a connection. Returns the close code if it has to end.
+//! /// Handles the messages of a connection. Returns the close code if the server must close it.
 //! async fn serve(
 //!     mut messages: impl Stream<Item = String> + Unpin,
 //!     user: Caller,
@@ -302,7 +302,7 @@
 //! machines share the quota.
 //!
 //! If the store makes no decision, work is admitted uncounted by default. If uncounted mails could violate a contract,
-//! reject them with [`FailureMode::Closed`](crate::FailureMode::Closed), because jobs can be retried later.
+//! use [`FailureMode::Closed`](crate::FailureMode::Closed): the jobs are then rejected, and can be retried later.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
