@@ -1,4 +1,4 @@
-//! Pages of documentation, without any code.
+//! Documentation pages.
 
 #[doc = include_str!("../docs/alerts.md")]
 pub mod alerts {}
