@@ -335,9 +335,9 @@
 //! attempts of their own address on this name, and no other user's quota.
 //!
 //! [`with_lockout`](crate::QuotaPolicy::with_lockout) locks an attacker out for longer than the window: after the third
-//! wrong password below, that address cannot try this name for 15 minutes. This makes the key even more important: a
-//! lockout by name alone would let any client lock out any user for 15 minutes at a time. If the charge of a correct
-//! password starts a lockout, the refund ends it.
+//! wrong password below, that address cannot try this name for 15 minutes. With a lockout, the choice of the key is
+//! even more important: a lockout by name alone would let any client lock out any user for 15 minutes at a time. If the
+//! charge of a correct password starts a lockout, the refund ends it.
 //!
 //! The drawback is that guesses for one name from many addresses are not counted together. Stop such attacks without
 //! rejecting the owner, for example with a second factor, or with an [`AccessList`](crate::AccessList) that blocks the
