@@ -293,6 +293,50 @@ fn a_narrow_window_needs_no_sideways_scrolling() {
     visit.end();
 }
 
+#[test]
+fn a_laptop_shows_the_response_beside_the_traffic() {
+    let mut visit = Visit::with(1_280, 720);
+    let page = &mut visit.page;
+    // A rejection is the longest response.
+    ask_until_rejected(page);
+    let bottom = page.eval("document.querySelector('#response').getBoundingClientRect().bottom");
+    assert!(bottom.as_f64().unwrap() < 720.0, "{bottom}");
+    assert_eq!(page.eval("scrollY"), 0);
+    let cut = page.eval("document.querySelector('.wide').scrollWidth - document.querySelector('.wide').clientWidth");
+    assert_eq!(cut, 0);
+    page.screenshot("laptop");
+    // The narrowest window with three columns.
+    for width in [1_169, 1_280] {
+        page.resize(width, 720);
+        let is_beside = "document.querySelector('#traffic').getBoundingClientRect().top
+            === document.querySelector('#answers').getBoundingClientRect().top";
+        page.wait_for(&format!("innerWidth === {width} && {is_beside}"));
+        let needed = page.eval("document.documentElement.scrollWidth");
+        assert!(needed.as_u64().unwrap() <= u64::from(width), "{needed} of {width}");
+    }
+    visit.end();
+}
+
+#[test]
+fn a_phone_shows_the_traffic_the_response_and_then_the_settings() {
+    let mut visit = Visit::with(390, 844);
+    let page = &mut visit.page;
+    page.click("#one");
+    page.wait_for_text("#response", "200 OK");
+    let tops = page
+        .eval("['traffic', 'response', 'setup'].map((id) => document.getElementById(id).getBoundingClientRect().top)");
+    let tops: Vec<_> = tops
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|top| top.as_f64().unwrap())
+        .collect();
+    assert!(tops.is_sorted(), "{tops:?}");
+    let width = page.eval("document.documentElement.scrollWidth");
+    assert!(width.as_u64().unwrap() <= 390, "{width}");
+    visit.end();
+}
+
 /// Asks again and again until the last response is a rejection: of ten requests at once, any may be answered last.
 fn ask_until_rejected(page: &mut Browser) {
     page.wait_for(
