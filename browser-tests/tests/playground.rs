@@ -294,6 +294,28 @@ fn a_narrow_window_needs_no_sideways_scrolling() {
 }
 
 #[test]
+fn the_page_says_what_to_click_and_an_example_moves_until_then() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    assert!(page.text("header p").starts_with("Click "));
+    assert_eq!(page.text("header strong"), page.text("#ten"));
+    let moves = "document.getAnimations().some(({ animationName }) => animationName === 'example')";
+    page.wait_for(moves);
+    page.screenshot("start");
+    page.prefer("prefers-reduced-motion", "reduce");
+    page.wait_for(&format!("!{moves}"));
+    page.prefer("prefers-reduced-motion", "no-preference");
+    page.wait_for(moves);
+    // The example sends no request.
+    let legend = page.text("#legend");
+    assert!(legend.starts_with("0 passed"), "{legend}");
+    page.click("#ten");
+    page.wait_for("document.querySelector('#example').hidden");
+    assert_eq!(page.eval(moves), false);
+    visit.end();
+}
+
+#[test]
 fn a_laptop_shows_the_response_beside_the_traffic() {
     let mut visit = Visit::with(1_280, 720);
     let page = &mut visit.page;

@@ -312,6 +312,7 @@ function showNumbers(tick, capacities) {
   const sum = history.sum((bin) => bin.all);
   const shown = OUTCOMES.filter(([name], index) => index < 3 || sum[name] > 0);
   const texts = shown.map(([name, text]) => `${sum[name]} ${text}`);
+  at("example").hidden ||= Object.values(sum).some((count) => count > 0);
   const legend = at("legend");
   if (legend.childElementCount !== shown.length) {
     legend.replaceChildren(...shown.map(([name]) => {
