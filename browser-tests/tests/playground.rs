@@ -375,17 +375,28 @@ fn rejected_are(count: u32) -> String {
 fn text_can_be_read_in_light_and_in_dark() {
     let mut visit = Visit::start();
     let page = &mut visit.page;
+    assert_readable(page, "before a request");
+    page.click("#one");
+    page.wait_for_text("#response .status-good", "200 OK");
+    assert_readable(page, "after a request that passed");
     page.set("#rate", "3");
     page.set("#from", "2");
     page.wait_for_text("#response", "429");
     page.wait_for(&rejected_are(8));
+    assert_readable(page, "after rejections");
     for scheme in ["light", "dark"] {
         page.prefer("prefers-color-scheme", scheme);
-        let low = page.eval(LOW_CONTRASTS);
-        assert!(low.as_array().unwrap().is_empty(), "{scheme}: {low:#}");
         page.screenshot(scheme);
     }
     visit.end();
+}
+
+fn assert_readable(page: &mut Browser, when: &str) {
+    for scheme in ["light", "dark"] {
+        page.prefer("prefers-color-scheme", scheme);
+        let low = page.eval(LOW_CONTRASTS);
+        assert!(low.as_array().unwrap().is_empty(), "{scheme}, {when}: {low:#}");
+    }
 }
 
 #[test]
