@@ -1,6 +1,7 @@
 //! A load at a constant rate, from several callers in turn.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -26,11 +27,21 @@ const MOST_DUE: f64 = 50.0;
 pub(crate) struct Load {
     client: Client,
     order: Mutex<Order>,
-    last: Mutex<Option<(String, Exchange)>>,
+    /// By caller.
+    last: Mutex<HashMap<String, Last>>,
+    numbered: AtomicU64,
     sent: AtomicU64,
     /// Not sent, because too many requests were in flight.
     skipped: AtomicU64,
     broken: AtomicU64,
+}
+
+/// The answered request of a caller with the highest number.
+#[derive(Debug)]
+struct Last {
+    number: u64,
+    /// `None` after it was sent to the pages.
+    exchange: Option<Exchange>,
 }
 
 /// The load requested by the page.
@@ -46,6 +57,7 @@ impl Load {
             client,
             order: Mutex::default(),
             last: Mutex::default(),
+            numbered: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             broken: AtomicU64::new(0),
@@ -92,10 +104,11 @@ impl Load {
     /// Does not wait for the response.
     pub(crate) fn send(self: &Arc<Self>, caller: String) {
         let load = Arc::clone(self);
+        let number = self.numbered.fetch_add(1, Relaxed);
         tokio::spawn(async move {
             let count = match load.client.send(&caller).await {
                 Some(Ok(exchange)) => {
-                    *load.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((caller, exchange));
+                    load.keep(caller, number, exchange);
                     &load.sent
                 }
                 Some(Err(_)) => &load.broken,
@@ -103,6 +116,15 @@ impl Load {
             };
             count.fetch_add(1, Relaxed);
         });
+    }
+
+    /// Drops the exchange if a later request of the caller was answered before.
+    fn keep(&self, caller: String, number: u64, exchange: Exchange) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.get(&caller).is_none_or(|last| last.number < number) {
+            let exchange = Some(exchange);
+            last.insert(caller, Last { number, exchange });
+        }
     }
 
     /// Returns the settings, and the counts since the last call.
@@ -117,11 +139,13 @@ impl Load {
         })
     }
 
-    /// Returns the last exchange, if there was one since the last call.
-    pub(crate) fn take_last(&self) -> Option<Value> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).take();
-        last.map(|(caller, exchange)| {
-            json!({ "caller": caller, "request": exchange.request, "response": exchange.response })
-        })
+    /// Returns the last exchange of each caller that had a new one since the last call.
+    pub(crate) fn take_last(&self) -> Value {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = last.iter_mut().filter_map(|(caller, last)| {
+            let Exchange { request, response } = last.exchange.take()?;
+            Some((caller.clone(), json!({ "request": request, "response": response })))
+        });
+        Value::Object(new.collect())
     }
 }

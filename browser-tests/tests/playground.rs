@@ -156,6 +156,31 @@ fn requests_wait_in_a_queue_and_are_seen_to_wait() {
 }
 
 #[test]
+fn a_slow_response_does_not_replace_that_of_a_later_request() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.set("[name=algorithm]", "leaky-bucket-queue");
+    // One request in 4 seconds.
+    page.set("[name=window]", "20");
+    page.set("[name=max_waiting]", "1");
+    page.wait_for_text("#program", "LeakyBucketQueue { max_waiting: 1 }");
+    page.wait_for_text(METER, "2 of 2 left");
+    page.click("#one");
+    page.wait_for_text("#response", "200 OK");
+    page.click("#one");
+    page.wait_for_text("#legend", "1 waiting now");
+    page.click("#one");
+    page.wait_for_text("#response", "429");
+    page.wait_for_text("#legend", "2 passed");
+    page.wait_for_text("#legend", "0 waiting now");
+    // Some ticks later, the slow response has arrived as well.
+    page.eval("new Promise((done) => setTimeout(done, 500))");
+    let response = page.text("#response");
+    assert!(response.contains("429"), "{response}");
+    visit.end();
+}
+
+#[test]
 fn the_same_requests_are_counted_under_each_algorithm() {
     let mut visit = Visit::start();
     let page = &mut visit.page;

@@ -230,10 +230,11 @@ function hear(tick) {
   }
   if ((version === null || tick.version > version) && !isAsking) load();
   history.push(tick);
-  if (tick.last?.caller === caller) {
-    const seconds = retryAfter(tick.last.response);
+  const exchange = tick.last[caller];
+  if (exchange !== undefined) {
+    const seconds = retryAfter(exchange.response);
     retry = seconds === null ? null : { until: performance.now() + seconds * 1_000, seconds };
-    last = tick.last;
+    last = { caller, ...exchange };
     if (!isHeld) showResponse();
   }
   showStore(tick.is_available);
