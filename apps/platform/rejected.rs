@@ -24,8 +24,8 @@ const PLACES: usize = 200;
 const MINUTES: usize = 5;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The number of callers in the page.
-const SHOWN: usize = 10;
+/// The number of callers that the page can search.
+const SENT: usize = 100;
 
 /// Longer names are truncated.
 const MAX_NAME: usize = 120;
@@ -127,7 +127,7 @@ impl Rejected {
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_by_key(|(_, sum)| Reverse(*sum));
-        let shown = sums.into_iter().take(SHOWN).map(|(reason, (rejections, last))| {
+        let sent = sums.into_iter().take(SENT).map(|(reason, (rejections, last))| {
             json!({
                 "caller": reason.caller,
                 "policy": reason.policy,
@@ -135,7 +135,7 @@ impl Rejected {
                 "seconds": now.duration_since(last).as_secs(),
             })
         });
-        shown.collect()
+        sent.collect()
     }
 }
 

@@ -340,6 +340,38 @@ fn a_caller_is_looked_up_reset_given_units_back_and_blocked_for_a_time() {
 }
 
 #[test]
+fn the_list_of_rejected_callers_has_a_filter_that_lasts() {
+    let mut visit = Visit::start();
+    for user in ["alice", "bob"] {
+        assert_eq!(visit.send(user, 22), 20);
+        visit.page.wait_for_text("#rejected", user);
+    }
+    visit.page.set("#rejected-filter", "ALI");
+    visit
+        .page
+        .wait_for("document.querySelector('#rejected tbody').rows.length === 1");
+    for user in ["alice", "bob"] {
+        assert_eq!(visit.send(user, 3), 0);
+    }
+    // The list refreshes.
+    visit.page.wait_for_text("#rejected", "day\t5\t");
+    let shown = visit.page.text("#rejected");
+    assert!(shown.contains("alice") && !shown.contains("bob"), "{shown}");
+    visit.page.screenshot("operators-filter");
+
+    visit.page.set("#rejected-filter", "carol");
+    visit
+        .page
+        .wait_for_text("#rejected", "No rejected caller matches the filter.");
+    // By the policy.
+    visit.page.set("#rejected-filter", "day");
+    for user in ["alice", "bob"] {
+        visit.page.wait_for_text("#rejected", user);
+    }
+    visit.end();
+}
+
+#[test]
 fn names_of_callers_are_shown_as_text_whatever_is_in_them() {
     let mut visit = Visit::start();
     let names = [

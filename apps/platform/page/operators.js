@@ -13,6 +13,7 @@ const MINUTE = 60 * SECOND;
 /** Longer than the five seconds for which the service waits for Redis. */
 const PATIENCE = 8 * SECOND;
 const MAX_ENTRIES = 50;
+const MAX_REJECTED = 10;
 const TIMES = [["600", "10 minutes"], ["3600", "1 hour"], ["86400", "1 day"], ["", "until an operator ends it"]];
 
 const SCOPES = [["all", "on all instances"], ["here", "only on this instance"]];
@@ -202,6 +203,7 @@ function signOut(text = "") {
   draft = { number: null, text: "" };
   at("draft").value = "";
   at("name").value = "";
+  at("rejected-filter").value = "";
   at("edit").open = false;
   if (at("confirm").open) at("confirm").close("cancel");
   at("sign-in").hidden = false;
@@ -453,10 +455,16 @@ function showLegend({ sums }) {
 /** A hovered or focused list is not reordered. */
 const isHeld = (table) => table.matches(":hover") || table.contains(document.activeElement);
 
+/** The filter of the displayed rows. */
+let filtered = "";
+
 function showRejected() {
   const table = at("rejected");
-  if (isHeld(table) && table.tBodies[0].rows.length > 0) return;
-  rows(table.tBodies[0], state.rejected, ({ caller, policy }) => JSON.stringify([caller, policy]), ({ caller }) => {
+  const filter = at("rejected-filter").value.trim().toLowerCase();
+  if (filter === filtered && isHeld(table) && table.tBodies[0].rows.length > 0) return;
+  filtered = filter;
+  const matching = state.rejected.filter(({ caller, policy }) => `${nameOf(caller)}\n${policy ?? "blocked"}`.toLowerCase().includes(filter));
+  rows(table.tBodies[0], matching.slice(0, MAX_REJECTED), ({ caller, policy }) => JSON.stringify([caller, policy]), ({ caller }) => {
     const button = make("button", { type: "button", textContent: nameOf(caller), title: "Look this caller up" });
     button.addEventListener("click", () => {
       at("kind").value = kindOf(caller);
@@ -472,7 +480,7 @@ function showRejected() {
     write(row.cells[2], rejections.toLocaleString("en"));
     write(row.cells[3], seconds < 2 ? "now" : `${spoken(seconds)} ago`);
   });
-  showEmpty(table, "Nobody was rejected in the last five minutes.");
+  showEmpty(table, state.rejected.length > 0 ? "No rejected caller matches the filter." : "Nobody was rejected in the last five minutes.");
 }
 
 function showBlocks() {
@@ -847,6 +855,7 @@ at("sign-in").addEventListener("submit", signIn);
 at("sign-out").addEventListener("click", () => signOut());
 at("switch").addEventListener("click", turn);
 for (const position of ["off", "on", "fleet"]) at(`own-${position}`).addEventListener("click", () => turnOwn(position));
+at("rejected-filter").addEventListener("input", redraw);
 at("look-up").addEventListener("submit", (event) => {
   event.preventDefault();
   lookUp();

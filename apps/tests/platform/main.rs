@@ -803,7 +803,7 @@ async fn the_callers_that_are_rejected_most_are_found_among_many_and_forgotten_a
         }
     }
     let most = rejected.most();
-    assert_eq!(most.as_array().unwrap().len(), 10);
+    assert_eq!(most.as_array().unwrap().len(), 100);
     assert_eq!(most[0]["caller"], json!({"user": "heavy"}));
     let found = most[0]["rejections"].as_u64().unwrap();
     // A lower bound: for a while, others had its place.
