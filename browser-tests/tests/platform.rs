@@ -196,6 +196,9 @@ fn the_switch_asks_first_and_cancels_by_default() {
     visit.page.click("#switch");
     visit.confirm("Switch the limits of this instance off?");
     visit.page.wait_for_text("#alerts", "The limits are switched off.");
+    visit
+        .page
+        .wait_for("document.querySelector('#alerts a').href.endsWith('#limits-are-switched-off')");
     visit.page.wait_for_text("#tile-limits", "OFF");
     visit
         .page
@@ -204,6 +207,7 @@ fn the_switch_asks_first_and_cancels_by_default() {
     visit.page.screenshot("operators-off");
     visit.page.click("#switch");
     visit.page.wait_for_text("#alerts", "The limits are on");
+    visit.page.wait_for("document.querySelector('#alerts a').hidden");
     assert_eq!(visit.send("dave", 2), 0);
     visit.end();
 }
@@ -457,6 +461,18 @@ fn the_page_begins_with_the_minutes_before_it_was_opened() {
     visit.end();
 }
 
+/// There is one alert. Its text changes every second, and its link keeps the focus.
+fn assert_links_to(page: &mut Browser, section: &str) {
+    let links =
+        "[...document.querySelectorAll('#alerts a')].map((link) => [link.href, link.target, link.checkVisibility()])";
+    let url = format!("https://docs.rs/tower-quota/latest/tower_quota/docs/alerts/#{section}");
+    assert_eq!(page.eval(links), serde_json::json!([[url, "_blank", true]]));
+    page.eval("void document.querySelector('#alerts a').focus()");
+    let before = page.text("#alerts");
+    page.wait_for(&format!("document.querySelector('#alerts').innerText !== {before:?}"));
+    assert_eq!(page.eval("document.activeElement.href"), url);
+}
+
 #[test]
 fn an_outage_of_redis_is_said_with_its_reason_and_so_is_its_end() {
     let mut visit = Visit::start();
@@ -475,6 +491,7 @@ fn an_outage_of_redis_is_said_with_its_reason_and_so_is_its_end() {
     }
     visit.page.wait_for_text("#alerts", "Connection refused");
     visit.page.wait_for_text("#tile-circuit", "OPEN");
+    assert_links_to(&mut visit.page, "the-store-is-unavailable");
     visit.page.set("#name", "dave");
     visit.page.click("#look-up button");
     visit.page.wait_for_text("#caller-said", "Redis did not answer");

@@ -122,6 +122,20 @@ fn the_page_has_a_section_for_each_alert() {
     assert_eq!(sections, alerts);
 }
 
+/// The operators' page links its alerts to these sections.
+#[test]
+fn the_operators_page_links_to_sections_that_exist() {
+    let sections: BTreeSet<_> = loaded().into_iter().map(|(_, alert)| alert.section).collect();
+    let scripts = ["fleet", "operators"].map(|name| read(&format!("apps/platform/page/{name}.js")));
+    let scripts = scripts.join("\n");
+    let links: Vec<_> = scripts.split("runbook(\"").skip(1).collect();
+    assert!(links.len() > 10, "{links:?}");
+    for link in links {
+        let (section, _) = link.split_once('"').unwrap();
+        assert!(sections.contains(section), "{section}");
+    }
+}
+
 /// `make ops-test` has promtool run them.
 #[test]
 fn each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_is_silent() {

@@ -1,6 +1,6 @@
 // The rules of the fleet: published versions, their authors, and the instances that run them.
 
-import { make, rows, showEmpty, spoken, when, write } from "./words.js";
+import { make, rows, runbook, showEmpty, spoken, when, write } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 
@@ -26,36 +26,36 @@ export function described({ number, author, time }) {
   return `Version ${number}, by ${author === "" ? "an unknown author" : author}, ${when(time)}`;
 }
 
-/** Returns the alerts about the fleet, each with a kind, a title and a text. `known` is the last known state of the fleet, or `null`. */
+/** Returns the alerts about the fleet, each with a kind, a title, a text and, for problems, a link. `known` is the last known state of the fleet, or `null`. */
 export function alertsOf(state, known, silence) {
   const { fleet } = state;
   const alerts = [];
   const published = known?.published ?? null;
   if (fleet.failure !== null || silence !== null) {
-    alerts.push(["", "The rules of the fleet cannot be read.", `This instance goes on with ${runs(fleet)}. This page does not know what is published now, which instances run it, or who is blocked on all instances${known === null ? "" : `: it shows the answer of ${known.heard}`}. You can change nothing for all instances until Redis answers; "Only this instance" and blocks "only on this instance" work. ${fleet.failure ?? silence}`]);
+    alerts.push(["", "The rules of the fleet cannot be read.", `This instance goes on with ${runs(fleet)}. This page does not know what is published now, which instances run it, or who is blocked on all instances${known === null ? "" : `: it shows the answer of ${known.heard}`}. You can change nothing for all instances until Redis answers; "Only this instance" and blocks "only on this instance" work. ${fleet.failure ?? silence}`, runbook("rules-are-not-followed")]);
   }
   if (fleet.is_overridden) {
     const own = state.is_on ? "on" : "off";
-    alerts.push(["", `This instance overrides the fleet: its own switch is ${own}.`, `What you switch for all instances does not reach it, until you choose "As the fleet" under "Only this instance".`]);
+    alerts.push(["", `This instance overrides the fleet: its own switch is ${own}.`, `What you switch for all instances does not reach it, until you choose "As the fleet" under "Only this instance".`, runbook("switches-differ")]);
   }
   if (fleet.rejected !== null) {
-    alerts.push(["", `This instance rejects version ${fleet.rejected.number}.`, `It goes on with ${runs(fleet)}. The reason: ${fleet.rejected.message}. The switch and the blocks of version ${fleet.rejected.number} hold all the same. Roll back, or publish rules that this instance can carry out.`]);
+    alerts.push(["", `This instance rejects version ${fleet.rejected.number}.`, `It goes on with ${runs(fleet)}. The reason: ${fleet.rejected.message}. The switch and the blocks of version ${fleet.rejected.number} hold all the same. Roll back, or publish rules that this instance can carry out.`, runbook("rules-are-rejected")]);
   }
-  if (known?.problem) alerts.push(["", "What is published cannot be read.", known.problem]);
+  if (known?.problem) alerts.push(["", "What is published cannot be read.", known.problem, runbook("rules-are-rejected")]);
   if (known !== null && silence === null && published === null && !known.problem) {
     const lost = known.instances.filter(({ number }) => number !== null);
     alerts.push(lost.length === 0
       ? ["note", "Nothing is published yet.", 'Each instance limits by the rules of its own file. The switch and blocks for all instances work. Publish rules for all instances under "Change the rules".']
-      : ["", "Redis has lost the rules.", `${lost.length} instances still enforce version ${Math.max(...lost.map(({ number }) => number))}. Fetch the document of one of them (/admin/document), and publish it again: tower-quota-rules restore FILE.`]);
+      : ["", "Redis has lost the rules.", `${lost.length} instances still enforce version ${Math.max(...lost.map(({ number }) => number))}. Fetch the document of one of them (/admin/document), and publish it again: tower-quota-rules restore FILE.`, runbook("rules-are-lost")]);
   }
   if (fleet.lost.length > 0) {
-    alerts.push(["", "Redis lost something that this instance enforces.", `${fleet.lost.join("; ")}. It stays in force here. See "When Redis loses its data" in the guide of the fleet.`]);
+    alerts.push(["", "Redis lost something that this instance enforces.", `${fleet.lost.join("; ")}. It stays in force here. See "When Redis loses its data" in the guide of the fleet.`, runbook("rules-are-lost")]);
   }
   if (fleet.controls_failure !== null) {
-    alerts.push(["", "This instance does not obey the switch of all instances.", `${fleet.controls_failure}. Only "Only this instance" works here.`]);
+    alerts.push(["", "This instance does not obey the switch of all instances.", `${fleet.controls_failure}. Only "Only this instance" works here.`, runbook("the-switch-is-not-read")]);
   }
   const others = (known?.instances ?? []).filter((instance) => hasProblem(instance) && !isHere(state, instance.name));
-  if (silence === null && others.length > 0) alerts.push(["", `${others.length} of the other instances ${others.length === 1 ? "does" : "do"} not follow.`, `See "Instances": ${others.map(problemOf).join("; ")}.`]);
+  if (silence === null && others.length > 0) alerts.push(["", `${others.length} of the other instances ${others.length === 1 ? "does" : "do"} not follow.`, `See "Instances": ${others.map(problemOf).join("; ")}.`, runbook("instances-differ")]);
   return alerts;
 }
 

@@ -5,7 +5,7 @@ import { byOutcome, describe, drawDecisions, drawLatency, series, short, swatch,
 import { alertsOf, blocksOf, described, isFleetOff, orderOf, showChanges, showFleet, showVersions } from "./fleet.js";
 import { History, MINUTES, quantile, read } from "./history.js";
 import { differences } from "./rules.js";
-import { make, rows, showEmpty, spoken, write } from "./words.js";
+import { make, rows, runbook, showEmpty, spoken, write } from "./words.js";
 
 const SECOND = 1_000;
 const NOW = 10 * SECOND;
@@ -322,20 +322,20 @@ function showAlerts() {
   const uncounted = rate(sums, seconds, (name) => name === "failed_open");
   const failed = rate(sums, seconds, (name) => name === "failed_closed");
   const alerts = [];
-  const add = (kind, title, text) => alerts.push([kind, title, text]);
+  const add = (kind, title, text, link) => alerts.push([kind, title, text, link]);
   if (silence !== null) add("", "Old numbers.", `${silence} The last answer came ${spoken((performance.now() - heard) / SECOND)} ago.`);
   if (isMixed) add("", "More than one instance answers.", "Something between this page and the service spreads your requests. Numbers jump, and a change reaches any of them. Open the page of one instance, by its own address.");
   if (isFleet()) alerts.push(...alertsOf(state, fleet, fleetSilence));
   const isUnknown = isFleet() && (fleet === null || fleetSilence !== null);
-  if (isOff() && isFleet()) add("", `The limits ${isUnknown ? "were" : "are"} switched off on all instances${isUnknown ? " when Redis last answered" : ""}.`, `All requests pass uncounted, except on an instance whose own switch is on; only blocked clients are rejected. ${orderOf(fleet)?.text ?? `${described(fleet.published)}, says so.`}`);
-  else if (!state.is_on) add("", "The limits are switched off.", `All requests to this instance pass uncounted; only blocked clients are rejected. ${others(isUnknown)}`);
+  if (isOff() && isFleet()) add("", `The limits ${isUnknown ? "were" : "are"} switched off on all instances${isUnknown ? " when Redis last answered" : ""}.`, `All requests pass uncounted, except on an instance whose own switch is on; only blocked clients are rejected. ${orderOf(fleet)?.text ?? `${described(fleet.published)}, says so.`}`, runbook("limits-are-switched-off"));
+  else if (!state.is_on) add("", "The limits are switched off.", `All requests to this instance pass uncounted; only blocked clients are rejected. ${others(isUnknown)}`, runbook("limits-are-switched-off"));
   if (state.circuit?.is_open) {
     const what = failed > 0 ? "Requests get 503" : "Requests pass uncounted";
-    add("", `The circuit to Redis is open, for ${spoken(state.circuit.seconds)}.`, `${what}. The last error: ${state.circuit.error}. While requests come, the service tries again by itself, some times a second. Is Redis up? Do other instances say the same? If only this one does, look at the network between.`);
+    add("", `The circuit to Redis is open, for ${spoken(state.circuit.seconds)}.`, `${what}. The last error: ${state.circuit.error}. While requests come, the service tries again by itself, some times a second. Is Redis up? Do other instances say the same? If only this one does, look at the network between.`, runbook("the-store-is-unavailable"));
   } else if (uncounted + failed > 0) {
     const undecided = [...sums].map(([key, count]) => [read(key), count]).filter(([{ outcome }]) => outcome === "undecided");
     const reasons = undecided.map(([{ policy }, count]) => `${policy} ${short(count / seconds)}/s`).join(", ");
-    add("", "Limits leak.", `${short(uncounted + failed)} requests a second are not decided, although Redis is asked${reasons === "" ? "" : `: ${reasons}`}.`);
+    add("", "Limits leak.", `${short(uncounted + failed)} requests a second are not decided, although Redis is asked${reasons === "" ? "" : `: ${reasons}`}.`, runbook("limits-leak"));
   }
   const trial = trialOf();
   if (trial !== null) add("note", "New rules are tried", `on ${trial.percent} % of the callers.`);
@@ -351,7 +351,21 @@ function showAlerts() {
   const problems = alerts.filter(([kind]) => kind === "").map(([, title]) => title);
   at("problems").hidden = problems.length === 0;
   write(at("problems"), problems.join(" "));
-  at("alerts").replaceChildren(...alerts.map(([kind, title, text]) => make("p", { className: kind }, make("strong", { textContent: title }), ` ${text}`)));
+  while (at("alerts").childElementCount > alerts.length) at("alerts").lastElementChild.remove();
+  alerts.forEach(showAlert);
+}
+
+/** Displays an alert in its place. The element is reused, because texts change every second, and the link may have the focus. */
+function showAlert([kind, title, text, link], index) {
+  const alert = at("alerts").children[index] ?? make("p", {}, make("strong"), make("span"), make("a", { textContent: "What to do", target: "_blank", rel: "noreferrer" }));
+  const [shownTitle, shownText, anchor] = alert.children;
+  alert.className = kind;
+  write(shownTitle, title);
+  write(shownText, ` ${text} `);
+  anchor.hidden = link === undefined;
+  anchor.href = link ?? "";
+  anchor.setAttribute("aria-label", `What to do: ${title}`);
+  if (!alert.isConnected) at("alerts").append(alert);
 }
 
 /** Describes the switches of the other instances, if known. */

@@ -20,6 +20,9 @@ export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Returns the URL of a section of the documentation of alerts. */
+export const runbook = (section) => `https://docs.rs/tower-quota/latest/tower_quota/docs/alerts/#${section}`;
+
 export function make(name, properties = {}, ...children) {
   const element = Object.assign(document.createElement(name), properties);
   element.append(...children);
