@@ -42,6 +42,7 @@ fn files() -> Router {
         .route("/charts.js", get(|| shared::script(include_str!("page/charts.js"))))
         .route("/rules.js", get(|| shared::script(include_str!("page/rules.js"))))
         .route("/fleet.js", get(|| shared::script(include_str!("page/fleet.js"))))
+        .route("/network.js", get(|| shared::script(include_str!("page/network.js"))))
         .route("/words.js", get(|| shared::script(include_str!("page/words.js"))))
         .layer(middleware::map_response(protect))
 }

@@ -344,6 +344,57 @@ fn a_caller_is_looked_up_reset_given_units_back_and_blocked_for_a_time() {
 }
 
 #[test]
+fn an_invalid_network_is_refused_before_the_dialog_opens() {
+    let mut visit = Visit::start();
+    let invalid = [
+        "300.1.1.1",
+        "203.0.113",
+        "203.0.113.0/33",
+        "203.0.113.0/",
+        "2001:db8::/129",
+        "1::2::3",
+        "example.org",
+    ];
+    for network in invalid {
+        visit.page.set("#network", network);
+        visit.page.click("#block-network button");
+        visit.page.wait_for_text(
+            "#blocked-said",
+            &format!("{network} is neither an IP address nor a network"),
+        );
+        assert_eq!(visit.page.eval("document.querySelector('#confirm').open"), false);
+    }
+    visit.page.screenshot("operators-network");
+    for network in ["203.0.113.7", "203.0.113.0/24", "2001:db8::/64", "::ffff:203.0.113.7"] {
+        visit.page.set("#network", network);
+        visit.page.click("#block-network button");
+        visit.page.wait_for("document.querySelector('#confirm').open");
+        visit
+            .page
+            .wait_for_text("#confirm-title", &format!("Block network {network}?"));
+        assert_eq!(visit.page.text("#blocked-said"), "");
+        visit.page.click("#confirm-no");
+        visit.page.wait_for("!document.querySelector('#confirm').open");
+    }
+    visit.end();
+}
+
+#[test]
+fn the_service_validates_networks_and_a_user_may_have_the_name_of_one() {
+    let mut visit = Visit::start();
+    visit.page.set("#network", "203.0.113.7/24");
+    visit.page.click("#block-network button");
+    visit.confirm("Block network 203.0.113.7/24?");
+    visit.page.wait_for_text("#blocked-said", "203.0.113.0/24");
+    visit.page.set("#network-kind", "user");
+    visit.page.set("#network", "300.1.1.1");
+    visit.page.click("#block-network button");
+    visit.confirm("Block user 300.1.1.1?");
+    visit.page.wait_for_text("#blocks", "user 300.1.1.1");
+    visit.end_with(&["/admin/block"]);
+}
+
+#[test]
 fn the_list_of_rejected_callers_has_a_filter_that_lasts() {
     let mut visit = Visit::start();
     for user in ["alice", "bob"] {

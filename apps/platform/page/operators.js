@@ -4,6 +4,7 @@ import { onFrame } from "./canvas.js";
 import { byOutcome, describe, drawDecisions, drawLatency, series, short, swatch, time } from "./charts.js";
 import { alertsOf, blocksOf, described, isFleetOff, orderOf, showChanges, showFleet, showVersions } from "./fleet.js";
 import { History, MINUTES, quantile, read } from "./history.js";
+import { isNetwork } from "./network.js";
 import { differences } from "./rules.js";
 import { make, rows, runbook, showEmpty, spoken, write } from "./words.js";
 
@@ -686,6 +687,13 @@ async function blockClient(event) {
   event.preventDefault();
   const [client, times] = [{ [at("network-kind").value]: at("network").value.trim() }, at("network-time")];
   const isOwn = isFleet() && at("network-scope").value === "here";
+  const isRefused = client.network !== undefined && !isNetwork(client.network);
+  at("blocked-said").className = isRefused ? "said is-error" : "said";
+  at("blocked-said").textContent = isRefused ? `${client.network} is neither an IP address nor a network such as 203.0.113.0/24.` : "";
+  if (isRefused) {
+    at("network").select();
+    return;
+  }
   if (!(await sure(client, times, isOwn))) return;
   if (await act("blocked-said", `${nameOfClient(client)} blocked ${where(isOwn)} ${until(times)}`, () => blocked(client, times.value, isOwn))) at("network").value = "";
 }

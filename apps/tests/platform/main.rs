@@ -880,7 +880,7 @@ async fn the_operators_page_is_of_this_service_alone() {
         assert!(!own.contains(forbidden), "{forbidden}");
     }
     let styles = ["base.css", "operators.css"];
-    let scripts = ["canvas", "operators", "history", "charts", "rules", "fleet", "words"];
+    let scripts = "canvas operators history charts rules fleet network words".split(' ');
     let files = styles
         .map(str::to_owned)
         .into_iter()
