@@ -1,5 +1,3 @@
-//! Quota kept in this process.
-
 mod shard;
 
 use std::{fmt, sync::Arc};
@@ -15,31 +13,35 @@ use crate::{
     sync::sharded::Sharded,
 };
 
-/// Keeps quota in this process: the embedded default, exact and without a server.
+/// A store that keeps quota in this process, without a server.
 ///
-/// You want it for a service with one instance, for tests, and as the fallback of a
-/// `RedisStore`. It does *not* share anything with other processes: N instances admit N times the quota.
+/// Use this for a service with one instance, for tests, and as the fallback of a `RedisStore`. Processes do *not* share
+/// their counts: N instances admit N times the quota.
 ///
-/// Clones share their state. Memory is bounded by a hard cap on the number of partitions, by default 262 144, about
-/// 38 MB with up to three policies; a [sliding window log](crate::Algorithm::SlidingWindowLog) comes on top, with about 32
-/// bytes for each request in its window. There is no background task: each new partition removes up to two that have
-/// expired, which means that all of their quota is there again.
+/// Clones share their state. The maximum number of partitions bounds the memory. The default of 262,144 partitions
+/// takes about 38 MB with up to three policies; a [sliding window log](crate::Algorithm::SlidingWindowLog) takes about
+/// 32 bytes more for each request in its window. There is no background task: each new partition removes up to two
+/// expired partitions, whose quota is completely restored.
 ///
 /// # Floods of new keys
 ///
-/// At the cap, a new partition replaces the one of least worth in a random sample of eight, or of up to 32 while all of
-/// them are worth more than the new one. The replaced partition is *evicted*: it starts with a full quota.
+/// When the store is full, a new partition replaces the partition with the lowest priority in a random sample of eight.
+/// While every partition in the sample has a higher priority than the new one, the sample grows, up to 32. The replaced
+/// partition is *evicted*: if its caller returns, the quota is full.
 ///
-/// The worth of a partition is the largest used share among its policies, in steps of an eighth of the quota. Policies in
-/// shadow mode do not count, and a partition for which the store has decided only once counts half. Of equal shares the one that
-/// is used for longer is worth more. Partitions that hold slots of a limit of concurrent requests are worth most.
+/// The priority of a partition is the largest used share of its policies, in steps of an eighth of the quota. Shadow
+/// policies are ignored, and the share is halved if the store has made only one decision about the partition. If two
+/// shares are equal, the partition that takes longer to refill has the higher priority. Partitions that hold slots of a
+/// concurrency limit have the highest priority.
 ///
-/// So a caller who was rejected, and of whose quota more than half is still used, is not evicted by keys that send one
-/// request each, however many: not by longer windows, nor by smaller quotas, nor by costs that clients choose. For this,
-/// such callers may fill half of the cap; beyond, some are evicted by chance. A flood that sends several requests for
-/// each key evicts callers of whose quota a smaller share is used than of its own keys; to evict those who are exhausted
-/// it has to use more than seven eighths of a quota for each of as many keys as the cap allows. A partition for which the
-/// store has decided only once may be evicted by any flood, with that one request.
+/// A flood of keys with one request each therefore does not evict a caller that was rejected and still has more than
+/// half of its quota in use. The number of keys, the length of windows, the size of quotas and the costs that clients
+/// choose make no difference. This applies as long as such callers fill at most half of the store; if they fill more,
+/// some of them may be evicted.
+///
+/// A flood with several requests per key evicts callers with a smaller used share than the keys of the flood. To evict
+/// callers with an exhausted quota, the flood must use more than seven eighths of a quota for each key, and enough keys
+/// to fill the store. A partition with a single decision can be evicted by any flood.
 ///
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -65,9 +67,10 @@ use crate::{
 ///
 /// # Cost
 ///
-/// A decision takes a mutex of one of up to 64 shards for well under a microsecond and never waits for anything else.
+/// A decision locks one of up to 64 shards for well under a microsecond, and does not wait for anything else. A plan
+/// with several partitions locks the shards of all its partitions.
 ///
-/// It never fails, and never hangs: no [`FailureMode`](crate::FailureMode) and no deadline comes into play.
+/// Calls never fail or time out, so [`FailureMode`](crate::FailureMode) and deadlines do not apply to this store.
 ///
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -81,7 +84,7 @@ use crate::{
 /// assert_eq!(send(&store).await?.outcome(), Outcome::Allowed);
 /// assert_eq!(store.partitions(), 1);
 ///
-/// // A clone shares everything, another store nothing.
+/// // Clones share their counts; separate stores do not.
 /// assert_eq!(send(&store.clone()).await?.outcome(), Outcome::Rejected);
 /// assert_eq!(send(&MemoryStore::new()).await?.outcome(), Outcome::Allowed);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -98,17 +101,16 @@ struct Shards {
 impl MemoryStore {
     const DEFAULT_MAX_PARTITIONS: usize = 1 << 18;
 
-    /// A store with the default settings: at most 262 144 partitions, and the system clock.
+    /// Creates a store with the default settings: at most 262,144 partitions, and the system clock.
     pub fn new() -> Self {
         Self::on(Clock::system())
     }
 
-    /// A store with the default cap.
     pub(crate) fn on(clock: Clock) -> Self {
         Self::of(Self::DEFAULT_MAX_PARTITIONS, clock)
     }
 
-    /// A store with settings of your own.
+    /// Creates a builder for a store with custom settings.
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder {
             max_partitions: Self::DEFAULT_MAX_PARTITIONS,
@@ -123,7 +125,7 @@ impl MemoryStore {
         }))
     }
 
-    /// The number of partitions that the store keeps at this moment, idle ones included.
+    /// Returns the number of stored partitions, including expired partitions that were not removed yet.
     pub fn partitions(&self) -> usize {
         self.0.shards.lock_each().map(|shard| shard.len()).sum()
     }
@@ -131,7 +133,7 @@ impl MemoryStore {
 
 impl Shards {
     fn acquire(&self, plan: Plan) -> Measurement {
-        // The holder of a slot is in this process, and gives it back.
+        // Leases do not expire, because the holders are in this process and release their slots.
         let lease = plan.takes_slots().then(|| Lease {
             id: LeaseId::unique(),
             until: u64::MAX,
@@ -142,7 +144,7 @@ impl Shards {
         let acquire = |part: PartPlan<'_>, reads: &mut Reads| {
             let mut shard = self.shards.lock(part.partition());
             shard.begin_call();
-            // Read under the lock, so that the decisions of a partition see time in order.
+            // Read under the lock, so that time does not go backwards between decisions about a partition.
             let now = self.clock.now();
             let found = shard.acquire(now, part, Step::Charge(lease), reads);
             (found.moment, found.fits)
@@ -151,10 +153,9 @@ impl Shards {
         measurement.unwrap_or_else(|plan| self.acquire_all_parts(plan, lease))
     }
 
-    /// Decides for several partitions at once: all are asked, and charged if all of them fit.
     fn acquire_all_parts(&self, plan: Plan, lease: Option<Lease>) -> Measurement {
         let mut indexes: Vec<usize> = plan.parts().map(|part| self.shards.index(part.partition())).collect();
-        // Every task takes several locks in this order, so that no two wait for each other.
+        // Shards are locked in ascending order, so that concurrent calls cannot deadlock.
         indexes.sort_unstable();
         indexes.dedup();
         let shards = indexes.into_iter().map(|index| (index, self.shards.lock_at(index)));
@@ -213,7 +214,7 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// Settings of a [`MemoryStore`]. All have a default.
+/// Settings of a [`MemoryStore`]. All settings have defaults.
 ///
 /// ```
 /// use tower_quota::MemoryStore;
@@ -240,11 +241,11 @@ pub struct MemoryStoreBuilder {
 }
 
 impl MemoryStoreBuilder {
-    /// The most partitions that are kept, at least 1. Default: 262 144.
+    /// Sets the maximum number of partitions, at least 1. Default: 262,144.
     ///
-    /// The cap is divided among the shards, so a store may begin to evict partitions a little before it is full. An
-    /// evicted partition starts with a full quota; [`tower_quota_evictions_total`](crate::telemetry) counts them. Which
-    /// ones are evicted, [`MemoryStore`] says.
+    /// The maximum is divided among the shards, so evictions may start before the store has this number of partitions.
+    /// The metric [`tower_quota_evictions_total`](crate::telemetry) counts evictions. See [`MemoryStore`] for the
+    /// choice of the evicted partition.
     ///
     /// ```
     /// use tower_quota::MemoryStore;
@@ -258,20 +259,20 @@ impl MemoryStoreBuilder {
         self
     }
 
-    /// The clock that the store reads. Default: [`Clock::system`].
+    /// Sets the clock. Default: [`Clock::system`].
     ///
-    /// With a manual one a test does not wait for quota to come back: see the example of [`clock`](crate::clock).
+    /// With a manual clock, tests need not wait for quota to refill: see the example of [`clock`](crate::clock).
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The store.
+    /// Builds the store.
     ///
     /// # Errors
     ///
-    /// If the cap is 0.
+    /// Returns an error if the maximum number of partitions is 0.
     pub fn build(self) -> Result<MemoryStore, ConfigError> {
         if self.max_partitions == 0 {
             let message = "memory store: max_partitions 0 is below 1";
@@ -335,7 +336,7 @@ mod tests {
         }
     }
 
-    /// L21: a partition is cleared away by those that come later, and no task is needed for it.
+    /// L21: new partitions remove expired partitions, without a background task.
     #[test]
     fn idle_partitions_make_room_for_new_ones() {
         let (clock, store) = store(100_000);
@@ -349,7 +350,6 @@ mod tests {
         assert!(store.partitions() < 1_500, "{}", store.partitions());
     }
 
-    /// A flood must not wash away those who have used the most.
     #[test]
     fn a_full_shard_evicts_those_of_whose_quota_the_least_is_used() {
         let (_, store) = store(100);

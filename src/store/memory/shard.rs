@@ -1,5 +1,3 @@
-//! One part of the partitions, under one lock.
-
 use crate::{
     clock::Timestamp,
     decision::{PartPlan, PartSettlement, Reads},
@@ -11,7 +9,7 @@ use crate::{
 
 pub(super) struct Shard {
     partitions: BoundedMap<PartitionState>,
-    /// The number of the call that has the lock.
+    /// The number of the current call. New states derive their birth and log entries from it.
     call: u32,
 }
 
@@ -23,7 +21,7 @@ impl Shard {
         }
     }
 
-    /// Each call has a number of its own; it is 0 for what no call has begun.
+    /// Skips 0, which means that no call has created a state.
     pub(super) fn begin_call(&mut self) {
         self.call = self.call.wrapping_add(1).max(1);
     }
@@ -32,7 +30,7 @@ impl Shard {
         self.partitions.len()
     }
 
-    /// Carries out a step of a decision. Appends what was used before to `reads`.
+    /// Appends the usage before this step to `reads`.
     pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, step: Step, reads: &mut Reads) -> Found {
         let call = self.call;
         if let Some(state) = self.find(plan) {
@@ -44,7 +42,7 @@ impl Shard {
         found
     }
 
-    /// A request has come for the partition, or is only read.
+    /// Only a charge marks the partition as visited, so that a peek does not raise its eviction priority.
     #[inline]
     fn find(&mut self, plan: PartPlan<'_>) -> Option<&mut PartitionState> {
         if plan.is_charged() {
@@ -70,8 +68,7 @@ impl Shard {
         }
     }
 
-    /// Keeps a partition that was not found unless it is like one never seen. If there is no room, it replaces one of which the least
-    /// is used.
+    /// Discards an empty state, which is equivalent to an unknown partition.
     fn keep(&mut self, now: Timestamp, partition: PartitionId, state: PartitionState) {
         if !state.is_empty(now) {
             let is_expired = |state: &PartitionState| state.is_empty(now);
