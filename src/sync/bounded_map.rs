@@ -1,37 +1,35 @@
-//! A map with a hard bound on its size, and without a background task.
-
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 
 use crate::{partition::PartitionId, sync::random::Sequence};
 
-/// Entries about partitions, at most so many.
+/// A map of partitions with a maximum size, and without a background task.
 ///
-/// Each new entry removes up to two that have expired. If there is no room, it evicts the one of least worth in a sample
-/// of eight from all parts of the map; if each of these is worth more than the new one, the sample grows up to 32. The
-/// sample is random, so that entries that came one after the other do not compete with each other alone, and no client
-/// can tell which entry is next.
+/// Each new entry removes up to two expired entries. If the map is full, a new entry evicts the entry of the lowest
+/// worth in a sample of eight, one from each eighth of the map. While every entry in the sample is worth more than the
+/// new one, the sample grows, up to 32. The sample is random, so that consecutive entries compete with entries from the
+/// whole map, and clients cannot predict the next eviction.
 ///
-/// The map knows which entries were [visited](Self::visit) after they were made. A flood of new keys makes entries
-/// without visits, so their worth is to depend on that.
+/// The map records which entries were [visited](Self::visit) after their insertion. Worth should depend on visits,
+/// because entries of a flood of new keys have none.
 pub(crate) struct BoundedMap<V> {
     entries: IndexMap<PartitionId, V, RandomState>,
-    /// True for each visited entry, by its index. Beside the entries, because in them it would take eight bytes.
+    /// By index. A separate list, because a flag in each entry would take eight bytes.
     visited: Vec<bool>,
     cap: usize,
-    /// Index at which the next search for expired entries begins; it wraps around.
+    /// The index at which the next search for expired entries starts.
     hand: usize,
     random: Sequence,
-    /// Told when an entry is evicted that had not expired.
+    /// Called after the eviction of an entry that had not expired.
     evicted: fn(),
 }
 
 impl<V> BoundedMap<V> {
-    /// Number of entries that each insertion checks for expiry.
+    /// The number of entries that each insertion checks for expiry.
     const SWEEP: usize = 2;
-    /// Number of entries that are sampled for eviction when the map is full.
+    /// The minimum size of the sample for an eviction.
     const CANDIDATES: usize = 8;
-    /// Maximum size of that sample.
+    /// The maximum size of the sample.
     const MAX_CANDIDATES: usize = 32;
 
     pub(crate) fn new(cap: usize, evicted: fn()) -> Self {
@@ -49,7 +47,7 @@ impl<V> BoundedMap<V> {
         self.entries.len()
     }
 
-    /// The entry of a partition that a request has come for again.
+    /// Returns the entry of a partition and marks it as visited.
     #[inline]
     pub(crate) fn visit(&mut self, partition: PartitionId) -> Option<&mut V> {
         let (index, _, value) = self.entries.get_full_mut(&partition)?;
@@ -57,7 +55,7 @@ impl<V> BoundedMap<V> {
         Some(value)
     }
 
-    /// The entry of a partition, to be completed or corrected.
+    /// Unlike [`visit`](Self::visit), does not mark the entry as visited.
     #[inline]
     pub(crate) fn get_mut(&mut self, partition: PartitionId) -> Option<&mut V> {
         self.entries.get_mut(&partition)
@@ -84,8 +82,7 @@ impl<V> BoundedMap<V> {
         self.visited.clear();
     }
 
-    /// The entry of a partition; a new one, made by `new`, finds room. The second argument of `worth` says whether the
-    /// entry was visited.
+    /// The second argument of `worth` is `true` if the entry was visited.
     pub(crate) fn get_or_insert_with<W: Ord>(
         &mut self,
         partition: PartitionId,
@@ -100,7 +97,7 @@ impl<V> BoundedMap<V> {
         &mut self.entries[index]
     }
 
-    /// Finds room for the entry of a partition that has none, and returns its index.
+    /// Inserts an entry for a partition that has none, and returns the index of the entry.
     pub(crate) fn insert<W: Ord>(
         &mut self,
         partition: PartitionId,
@@ -117,7 +114,8 @@ impl<V> BoundedMap<V> {
         self.entries.insert_full(partition, value).0
     }
 
-    /// By doubling, but never beyond the cap: a map that grows by itself would end with nearly twice the memory.
+    /// Doubles the capacity, up to the maximum. The growth policy of the collections could exceed the maximum and waste
+    /// nearly half of the memory.
     fn grow(&mut self) {
         let len = self.entries.len();
         if len == self.entries.capacity() {
@@ -141,7 +139,7 @@ impl<V> BoundedMap<V> {
         }
     }
 
-    /// Makes room for an entry of this worth.
+    /// Evicts an entry to make room for a new entry of the worth `new`.
     fn evict<W: Ord>(&mut self, new: &W, is_expired: impl Fn(&V) -> bool, worth: impl Fn(&V, bool) -> W) {
         let mut victim: Option<(W, usize)> = None;
         for number in 0..Self::MAX_CANDIDATES {
@@ -163,7 +161,7 @@ impl<V> BoundedMap<V> {
         }
     }
 
-    /// Any entry of one of the eight parts of the map; of a map that is that small, each entry in turn.
+    /// Returns a random index in one eighth of the map. In a map of at most eight entries, returns each index in turn.
     fn candidate(&mut self, part: usize) -> usize {
         match self.entries.len() {
             len @ ..=Self::CANDIDATES => part % len.max(1),
@@ -181,7 +179,7 @@ mod tests {
 
     thread_local!(static EVICTIONS: Cell<usize> = const { Cell::new(0) });
 
-    /// A map from numbers to what they are worth; what is worth nothing has expired.
+    /// Maps numbers to their worth. Entries of worth 0 have expired.
     struct Numbers(BoundedMap<u64>);
 
     impl Numbers {
@@ -206,7 +204,7 @@ mod tests {
         Scope::new("numbers").partition(&PartitionKey::new("number", number.to_be_bytes()))
     }
 
-    /// As many as half of all, and next to each other.
+    /// Half of the entries, which are adjacent in the map.
     #[test]
     fn entries_that_are_worth_more_survive_a_flood() {
         let mut map = Numbers::new(1_000);
@@ -238,7 +236,7 @@ mod tests {
         }
     }
 
-    /// A new caller has just been served, and gets a place: rejected for good, it could never be counted.
+    /// The request of a new caller was just admitted. Without an entry, the caller would never be limited.
     #[test]
     fn a_new_entry_finds_room_even_among_those_that_are_worth_more() {
         let mut map = Numbers::new(100);

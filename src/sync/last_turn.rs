@@ -1,4 +1,4 @@
-//! A deadline for store calls that does not blame the store for delays of this process.
+//! A deadline for store calls that distinguishes delays of this process from delays of the store.
 
 use std::{
     borrow::Cow,
@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// A longer timer delay means that the process is overloaded.
+/// The process counts as overloaded if a timer fires later than this.
 pub(crate) const LATE_TIMER: Duration = Duration::from_millis(5);
 
 /// The maximum extension of a deadline in an overloaded process.
@@ -47,12 +47,12 @@ impl Late {
     }
 }
 
-/// Returns the result of a call if it completes by the deadline. At the deadline, the store first reads what has
-/// arrived (`catch_up`, `None` if there is nothing to read).
+/// Returns the result of a call if it completes by the deadline. At the deadline, `catch_up` first sends queued calls
+/// and reads the replies that have arrived; it returns `None` for a store that needs no such call.
 ///
-/// In an overloaded process, which late timers show, the call may not have been written yet, or other tasks may still
-/// be passing on the reply. The call then continues while the store sends or receives data. Otherwise, requests would
-/// pass uncounted under the very load that the limit should stop.
+/// In an overloaded process, which is detected by late timers, the call may not have been written yet, or other tasks
+/// may still be passing on the reply. The call then continues while the store sends or receives data. Otherwise,
+/// requests would pass uncounted under the very load that the limit should stop.
 pub(crate) async fn within<T, C: Future<Output = bool>>(
     deadline: Instant,
     call: impl Future<Output = T>,

@@ -3,8 +3,8 @@ use std::{
     sync::{MutexGuard, PoisonError},
 };
 
-/// A mutex without poisoning, for code that keeps its value valid at each step: a panic under the lock comes from
-/// outside, and later users can continue.
+/// A mutex without poisoning, for values that are valid after every statement under the lock. A panic of a
+/// user-supplied closure therefore leaves a valid value behind.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 

@@ -1,8 +1,7 @@
-//! Reference counts that are not shared between threads.
+//! Copies of a shared value per group of threads (*lane*), to avoid contention on its reference count.
 //!
 //! A contended reference count costs about 50 ns per update, as much as an in-memory decision. Values that each request
-//! references, such as its policies and the layer, therefore have one copy per lane, and each thread clones the copy of
-//! its lane.
+//! clones, such as its policies and the layer, therefore have one copy per lane.
 
 use std::{
     ops::Deref,
@@ -12,7 +11,7 @@ use std::{
     },
 };
 
-/// More lanes than most processors have threads, because short-lived threads take numbers, too, and busy threads should
+/// More lanes than most processors have threads: short-lived threads use up numbers, too, and two busy threads should
 /// not share a lane.
 const LANES: usize = 32;
 
@@ -22,7 +21,7 @@ fn number() -> usize {
 
     thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
 
-    // A thread that is ending has no number, but may still drop requests.
+    // The number is destroyed when a thread ends, but its other destructors may still drop requests.
     NUMBER.try_with(|number| *number).unwrap_or_default()
 }
 
@@ -54,8 +53,8 @@ impl<T> PerThread<T> {
     }
 }
 
-/// A value that shares no cache line with another one, in particular with the reference count before it. Processors
-/// fetch 64-byte lines in pairs.
+/// A value in separate cache lines, which it shares neither with other values nor with the reference count of its
+/// `Arc`. Aligned to 128 bytes, because processors fetch 64-byte lines in pairs.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
@@ -75,7 +74,7 @@ impl<T: AsRef<[u8]>> AsRef<[u8]> for CachePadded<T> {
     }
 }
 
-/// A reference to a shared value, whose clones are counted in one lane.
+/// A reference to a shared value. Its reference count is used by one lane only.
 pub(crate) type PerThreadRef<T> = Arc<CachePadded<Arc<T>>>;
 
 /// A shared value, with a reference per lane.
@@ -87,7 +86,7 @@ impl<T> Shared<T> {
         Self(Arc::new(PerThread::new(Arc::new(CachePadded(Arc::new(value))))))
     }
 
-    /// Returns a reference that is counted in this thread's lane.
+    /// Returns a reference that uses the reference count of this thread's lane.
     #[inline]
     pub(crate) fn local(&self) -> PerThreadRef<T> {
         let reference = self.0.local(|first| Arc::new(CachePadded(Arc::clone(first))));
@@ -125,7 +124,7 @@ mod tests {
     fn each_lane_has_a_copy_of_its_own_which_its_threads_keep() {
         let per_thread = PerThread::new(Arc::new(7));
         let here = || Arc::as_ptr(per_thread.local(|first| Arc::new(**first))).addr();
-        // Threads of other tests take numbers, too, so two of these may share a lane.
+        // Threads of other tests use up numbers, too, so two of these threads may share a lane.
         let copies: Vec<(usize, [usize; 2])> = thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
                 .map(|_| scope.spawn(|| (number() % LANES, [here(), here()])))

@@ -1,4 +1,4 @@
-//! Random numbers that need not be secret: pauses, waits, candidates for eviction.
+//! Random numbers that need not be secret, such as pauses and eviction candidates.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -7,7 +7,7 @@ pub(crate) fn number() -> u32 {
     long_number() as u32
 }
 
-/// Returns a random number. Two of them are equal with probability 2⁻⁶⁴.
+/// Returns a random number of 64 bits.
 pub(crate) fn long_number() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
@@ -55,8 +55,8 @@ mod tests {
         }
     }
 
-    /// Tests a property with random inputs. A failing property prints the start of its `Sequence`, which reproduces the
-    /// input.
+    /// Tests a property with random inputs. If a property fails, the seed of its `Sequence` is printed, which
+    /// reproduces the input.
     pub(crate) fn for_many(cases: usize, property: impl Fn(&mut Sequence)) {
         struct Start(u64);
 

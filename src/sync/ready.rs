@@ -2,7 +2,7 @@
 
 use std::mem;
 
-/// Takes the service that was polled ready, and replaces it with a clone, which need not be ready.
+/// Takes the service that was polled ready, and leaves a clone, which was not polled.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
     let clone = service.clone();
     mem::replace(service, clone)

@@ -4,7 +4,7 @@ use foldhash::fast::RandomState;
 
 use crate::{partition::PartitionId, sync::mutex::Mutex};
 
-/// Up to 64 shards, each with its own lock and a part of the partitions.
+/// Distributes partitions among up to 64 shards, each with its own lock.
 ///
 /// Partitions are assigned to shards by a randomly keyed hash, so that clients cannot choose keys that collide in one
 /// shard.
@@ -14,9 +14,9 @@ pub(crate) struct Sharded<V> {
 }
 
 impl<V> Sharded<V> {
-    /// Divides a maximum number of partitions among the shards, and creates each with its part.
+    /// Divides `cap` partitions evenly among the shards. `shard` creates a shard for its number of partitions.
     ///
-    /// A small maximum has few shards, because hashing distributes partitions unevenly among small parts.
+    /// A small `cap` has few shards, because hashing distributes partitions unevenly among small shards.
     pub(crate) fn new(cap: usize, shard: impl Fn(usize) -> V) -> Self {
         let count = (cap / 1024).clamp(1, 64).next_power_of_two();
         Self {
@@ -44,7 +44,7 @@ impl<V> Sharded<V> {
         self.shards[index].lock()
     }
 
-    /// Returns the hash of a partition. Its lower half does not influence the choice of the shard.
+    /// Returns the hash of a partition. The choice of the shard does not use the lower 32 bits.
     #[inline]
     pub(crate) fn hash(&self, partition: PartitionId) -> u64 {
         self.hasher.hash_one(partition)
