@@ -1,4 +1,4 @@
-//! Quota stores: in process memory, or in a Redis shared by several instances.
+//! Quota stores: the [`Store`] trait, and stores in this process and in Redis.
 
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
@@ -21,7 +21,7 @@ use crate::{
     error::StoreError,
 };
 
-/// A quota store. Decides a whole [`Plan`] atomically: charges every policy or none.
+/// A quota store, which decides each [`Plan`] atomically: it charges all policies or none.
 ///
 /// The crate provides [`MemoryStore`](crate::MemoryStore) for one process and `RedisStore` for many. Implement the
 /// trait to wrap another store, for example to count calls, inject faults or route partitions to different servers. To
@@ -33,14 +33,15 @@ use crate::{
 /// several servers should also implement [`traits`](Self::traits), [`catch_up`](Self::catch_up), [`flush`](Self::flush)
 /// and [`ready`](Self::ready).
 ///
-/// An error is not a rejection: nothing was decided, and the layer applies its [`FailureMode`](crate::FailureMode).
-/// Stores need no timeouts, because the layer drops calls that exceed its deadline.
+/// An error is not a rejection: the store has made no decision, and the layer applies its
+/// [`FailureMode`](crate::FailureMode). Stores need no timeouts, because the layer drops calls that exceed its
+/// deadline.
 ///
 /// ```
 /// use tower_quota::{Measurement, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
 /// # use tower_quota::{PolicySet, PartitionKey, QuotaPolicy, Scope};
 ///
-/// /// Fails for one partition in sixteen, to test how a service reacts.
+/// /// Fails for one partition in sixteen, to test how a service handles store errors.
 /// #[derive(Debug)]
 /// struct Flaky(MemoryStore);
 ///
@@ -82,9 +83,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Implementations must not decide before the future is first polled, unless they return a completed future: the
     /// age of a [cached](crate::LimiterBuilder::rejection_cache) rejection is measured from that poll.
     ///
-    /// If the future is dropped before it completes, the charge may or may not have been made, and it is never retried.
-    /// The layer drops the future when its deadline expires, but not when a request is cancelled: a task then completes
-    /// the call, and its charge is [not refunded](crate::ResponseFuture).
+    /// If the future is dropped before it completes, the charge may or may not have been made, and the call is never
+    /// retried. The layer drops the future when its deadline expires. If a request is cancelled, a task completes the
+    /// call instead, and the charge is [not refunded](crate::ResponseFuture).
     ///
     /// Without the layer, there is no deadline and no circuit breaker: the caller must handle errors and calls that
     /// never complete.
@@ -110,7 +111,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Like [`acquire`](Self::acquire), but returns the decision that follows from the [`Measurement`].
     ///
-    /// Use this without a layer.
+    /// Use this to limit work without a layer.
     ///
     /// ```
     /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -136,10 +137,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// are, and slots are released when their lease expires. See [`Settlement`] for an example.
     ///
     /// The change must take effect before every later [`acquire`](Self::acquire) or [`reset`](Self::reset) of the same
-    /// partition on this store or its clones, because a client may send its next request as soon as it has received its
-    /// response. To keep this order, a decision may wait for pending settlements, but only until the layer's deadline.
-    /// The time of a settlement is the time of the call, however long it is queued. Where the order cannot be
-    /// guaranteed (see [`RedisStore`](crate::RedisStore)), a request may be rejected although its units were just
+    /// partition on this store or its clones, because a client may send its next request as soon as the response has
+    /// arrived. To keep this order, a decision may wait for pending settlements, but only until the layer's deadline.
+    /// The time of a settlement is the time of the call, even if the settlement is queued. Where the order cannot be
+    /// guaranteed (see [`RedisStore`](crate::RedisStore)), a request may be rejected although enough units were just
     /// refunded.
     ///
     /// Layers cache the rejections of remote stores. A layer takes its own settlements into account immediately, but
@@ -210,13 +211,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.decide(plan.asked())
     }
 
-    /// Sends queued calls and reads all replies that have arrived. Resolves to `true` if more replies may follow soon.
+    /// Sends queued calls and reads the replies that have arrived. Resolves to `true` if more replies may arrive soon.
     ///
     /// The layer calls this when the deadline of a decision expires. In an overloaded process, the call may not have
     /// been written yet, or its reply may be unread. `true` means that bytes were sent or received during this call or
-    /// shortly before. While late timers show that the process is overloaded and the future resolves to `true`, the
-    /// layer calls this again, and the decision waits for up to 1 s more. Otherwise, the layer calls it once, which
-    /// takes microseconds. A store that wraps another forwards the call.
+    /// shortly before. Late timers show that the process is overloaded. While they do and the future resolves to
+    /// `true`, the layer repeats the call, and the decision waits for up to 1 s more. Otherwise, the layer makes a
+    /// single call, which takes microseconds. A store that wraps another forwards the call.
     ///
     /// Default: resolves to `false` immediately, because there is nothing to send or read.
     ///
@@ -226,7 +227,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// use tokio::sync::Notify;
     /// use tower_quota::{Decision, Measurement, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimitLayer, Store, StoreFuture, key};
     ///
-    /// /// A store whose replies have arrived, but are not read before `catch_up`.
+    /// /// A store that does not read its replies before `catch_up`.
     /// #[derive(Debug)]
     /// struct Unread(MemoryStore, Arc<Notify>);
     ///
@@ -263,7 +264,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// # }));
     /// # let request = http::Request::get("/").header("x-user-id", "alice").body(())?;
     /// # let response = service.oneshot(request).await?;
-    /// // … and a request whose deadline expires before its decision was read
+    /// // … and send a request. Its deadline expires before its decision is read.
     /// assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(Outcome::Allowed));
     /// # Ok(()) });
     /// ```
@@ -285,14 +286,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// prefetched. Settlements made during the call are awaited, too. The store remains usable, and the call can be
     /// repeated. A `timeout` of zero only checks for pending settlements.
     ///
-    /// Default: completes immediately, which is correct for a store whose `settle` takes effect before it returns. A
-    /// store that wraps another forwards the call, and a store with several servers flushes them concurrently.
+    /// Default: completes immediately, which is correct if `settle` takes effect before it returns. A store that wraps
+    /// another forwards the call, and a store with several servers flushes them concurrently.
     ///
     /// # Errors
     ///
     /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if settlements are still pending after `timeout`, and
-    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements failed since the last flush. The message has
-    /// the number of both. Without a Tokio runtime, the call does not wait.
+    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements failed since the last flush. The message
+    /// contains both numbers. Without a Tokio runtime, the call does not wait.
     ///
     /// # Examples
     ///

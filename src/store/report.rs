@@ -31,14 +31,14 @@ impl StoreReport {
         self
     }
 
-    /// Records the time that a decision took. The report keeps the longest recorded time.
+    /// Records the duration of a decision. If called again, the longest duration is kept.
     #[must_use]
     pub fn with_decision_time(mut self, time: Duration) -> Self {
         self.decision_time = self.decision_time.max(Some(time));
         self
     }
 
-    /// Returns the time of the fastest decision on the slowest server, if it was measured.
+    /// Returns the duration of the fastest decision on the slowest server, if the store has measured it.
     pub fn decision_time(&self) -> Option<Duration> {
         self.decision_time
     }

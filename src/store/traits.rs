@@ -7,7 +7,7 @@
 /// use tower_quota::{Measurement, MemoryStore, Plan, Store, StoreFuture, StoreTraits};
 /// # use tower_quota::Settlement;
 ///
-/// /// One store per region, for the callers that live there.
+/// /// One store per region.
 /// #[derive(Debug)]
 /// struct Regions([Arc<dyn Store>; 2]);
 ///
@@ -40,17 +40,18 @@ pub struct StoreTraits {
 impl StoreTraits {
     /// Declares that the store has a circuit breaker per server.
     ///
-    /// Limiters then add none around the whole store, because it would also reject calls to servers that respond.
+    /// Limiters then add no circuit breaker of their own, because a breaker for the whole store would also reject calls
+    /// to servers that respond.
     #[must_use]
     pub const fn with_own_breakers(mut self) -> Self {
         self.has_own_breakers = true;
         self
     }
 
-    /// Sets a number that identifies the quota kept by the store within this process.
+    /// Sets a number that identifies the counts of the store within this process.
     ///
-    /// Stores that share their quota, such as clones or two handles to the same server, must have the same number, and
-    /// stores with different quota must have different numbers. The number is only used to detect
+    /// Stores that share their counts, such as clones or two handles to the same server, must have the same number; all
+    /// other stores must have different numbers. The number is only used to detect
     /// [misconfigurations](crate::docs::mistakes) and to report the scope that fills a store. Default: none.
     #[must_use]
     pub const fn with_identity(mut self, identity: u64) -> Self {
@@ -58,7 +59,7 @@ impl StoreTraits {
         self
     }
 
-    /// Declares that only tests use the store.
+    /// Declares that the store is only used by tests.
     ///
     /// Layers on it put their [`Decision`](crate::Decision) into every response, as with
     /// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response), so that the assertions of
@@ -74,12 +75,12 @@ impl StoreTraits {
         self.has_own_breakers
     }
 
-    /// Returns the number shared by stores of the same quota, if one was set.
+    /// Returns the number set by [`with_identity`](Self::with_identity), if any.
     pub const fn identity(self) -> Option<u64> {
         self.identity
     }
 
-    /// Returns `true` if only tests use the store.
+    /// Returns `true` if the store is only used by tests.
     pub const fn is_for_tests(self) -> bool {
         self.is_for_tests
     }

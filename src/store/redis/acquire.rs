@@ -1,4 +1,4 @@
-//! Decisions, with a call each, or a call per cluster slot.
+//! Makes decisions: in a shared call, in a separate call, or in one call per cluster slot.
 
 use std::{
     future::{Future, poll_fn},
@@ -20,8 +20,8 @@ use crate::{
 };
 
 impl Engine {
-    /// Waiting for a shared call takes a few bytes, and a separate call about a thousand, which are only allocated when
-    /// needed.
+    /// The future of a separate call has about a thousand bytes, and is therefore boxed. A decision that waits for a
+    /// shared call needs only a few.
     pub(super) async fn acquire(self: Arc<Self>, plan: Plan) -> Result<Measurement, StoreError> {
         if self.server.order.is_before(&plan) {
             return self.acquire_unshared(plan).await;
@@ -92,7 +92,8 @@ impl Engine {
         self.server.topology.route(key, lane).await
     }
 
-    /// Calls one group after another. If one rejects, fails or is cancelled, earlier charges are refunded.
+    /// Calls one group after another. If a call rejects, fails or is cancelled, the charges of earlier calls are
+    /// refunded.
     async fn acquire_group_by_group(
         &self,
         plan: &Plan,
@@ -166,7 +167,7 @@ impl Drop for Granted<'_> {
     }
 }
 
-/// The slots of a call without a reply. A cancelled call may have acquired them, so they are released by their lease.
+/// The slots of a call that has no reply yet. A cancelled call may have acquired them, so they are released on drop.
 struct PendingSlots<'a> {
     store: &'a Engine,
     slots: Option<(LeaseId, Keys)>,
@@ -211,8 +212,8 @@ mod tests {
         policy::{PolicySet, QuotaPolicy},
     };
 
-    /// Regression test: the future had 5 KiB, was copied to the heap for each decision, and exceeded the size classes
-    /// of allocators.
+    /// Regression test: the future had 5 KiB, which were copied to the heap for each decision, and which allocators
+    /// handle slowly.
     #[tokio::test]
     async fn a_decision_that_may_share_a_call_waits_in_less_than_a_kibibyte() {
         let store = RedisStore::new("redis://127.0.0.1:1/").unwrap();

@@ -85,7 +85,7 @@ pub struct RedisStoreBuilder {
 enum Servers {
     Single,
     Cluster,
-    /// The primary of the sentinels' service with this name.
+    /// The primary of the service with this name, as reported by sentinels.
     Primary(String),
 }
 
@@ -323,16 +323,16 @@ impl RedisStoreBuilder {
 
     /// Opens connections with a custom function, for tunnels and other setups.
     ///
-    /// Use this for what [`connection_info_with`](Self::connection_info_with) and `tls_config` cannot configure. The
-    /// store calls `connect` before it opens or replaces a connection, with the address of the server, of the cluster
-    /// node or of the primary reported by a sentinel, and with the user, password, database and TLS setting of the URL.
-    /// The function may change all of them. An error, a panic, or a call longer than
-    /// [`connection_timeout`](Self::connection_timeout) counts as a failed attempt. The next request, limited by a
-    /// circuit breaker, and a background task try again. Connections to sentinels do not use it.
+    /// Use this if [`connection_info_with`](Self::connection_info_with) and `tls_config` are not sufficient. The store
+    /// calls `connect` before it opens or replaces a connection, with the address of the server, of the cluster node or
+    /// of the primary reported by a sentinel, and with the user, password, database and TLS setting of the URL. The
+    /// function may change all of them. An error, a panic, or a call longer than
+    /// [`connection_timeout`](Self::connection_timeout) counts as a failed attempt. Further attempts are made by a
+    /// background task and by requests, which a circuit breaker limits. Connections to sentinels do not use it.
     ///
-    /// The store cannot observe the socket of such a connection. A closed connection is only noticed when a call fails,
-    /// and the call is not retried, because it may have been sent. If the server closes idle connections, set its
-    /// `timeout` to 0. Replies are validated as usual.
+    /// The store cannot observe the socket of such a connection. A closed connection is only detected when a call
+    /// fails, and the call is not retried, because it may have been sent. If the server closes idle connections, set
+    /// its `timeout` to 0. Replies are validated as usual.
     ///
     /// Connections opened with [`AsyncConnectionConfig`](crate::redis::AsyncConnectionConfig) should have no response
     /// timeout, because the layer's deadline limits the wait of each request.
@@ -378,7 +378,8 @@ impl RedisStoreBuilder {
 
     /// Sets the TLS setting, user, password and database of the primary behind sentinels.
     ///
-    /// The host and port of the URL are ignored. Default: `redis://primary/`, without any of these.
+    /// The host and port of the URL are ignored. Default: `redis://primary/`, which has no TLS, user or password, and
+    /// database 0.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -402,8 +403,8 @@ impl RedisStoreBuilder {
     /// Use this if the URL leads to a proxy that distributes keys among several servers, such as Envoy, Twemproxy and
     /// the proxies of hosted services. Such proxies send a script to the server of its first key. The keys of one
     /// partition have the same hash tag, `{…}`, which the proxy must respect. A plan with several partitions is then
-    /// not atomic, as in a [cluster](RedisStore#cluster), where this is automatic. A plan with one partition is still
-    /// one call.
+    /// not atomic, as in a [cluster](RedisStore#cluster). A plan with one partition is still one call. Clusters need no
+    /// setting.
     ///
     /// Without this setting, the proxy may reject a plan with several partitions, or count its charges on servers where
     /// later calls do not find them.
@@ -429,7 +430,7 @@ impl RedisStoreBuilder {
 
     /// Polls each server with `INFO` on connecting and about once a minute, for its memory and evictions.
     ///
-    /// Use this to be warned before Redis is full and when it evicts keys, because both let callers exceed their
+    /// Use this for warnings before Redis is full, and when Redis evicts keys. In both cases, callers can exceed their
     /// limits. The results are exposed as [metrics](crate::telemetry) and events, and include the keys of other
     /// programs. Each poll opens a separate connection. An ACL user needs `+info`. If the server rejects the command,
     /// polling stops after one event, and decisions are not affected. Default: `false`.
@@ -464,11 +465,12 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Sets the lease time of slots, after which the slots of a crashed instance are released, from 1 s to 24 h.
+    /// Sets the lease time of slots, from 1 s to 24 h. The slots of a crashed instance are released after this time.
     /// Default: 30 s.
     ///
     /// Instances renew their leases in batches, three times per lease time. An instance that cannot reach Redis for
-    /// longer loses its slots. After reconnecting, it acquires them again, even if the limit has been reached since.
+    /// longer than the lease time loses its slots. After reconnecting, the instance acquires the slots again, even if
+    /// this exceeds the limit.
     #[must_use]
     pub fn lease_time(mut self, lease_time: Duration) -> Self {
         self.lease_time = lease_time;
@@ -479,9 +481,10 @@ impl RedisStoreBuilder {
     /// 1 min.
     ///
     /// Fixed and sliding windows of all callers end at the same time, and expiring a million keys at once blocks Redis
-    /// for seconds; `benches/README.md` has measurements. The delay therefore spreads the expiry. The delay never
-    /// exceeds the remaining lifetime of the key when it was written, and the counts of ended windows are ignored. Keys
-    /// of token and leaky buckets, logs and slots have no delay, because they expire at different times anyway.
+    /// for seconds; `benches/README.md` has measurements. The delay spreads the expiry. It has no effect on decisions,
+    /// because the counts of ended windows are ignored, and is at most the remaining lifetime of the key at the time of
+    /// the write. Keys of token and leaky buckets, logs and slots have no delay, because they expire at different times
+    /// anyway.
     ///
     /// Use a longer delay for daily windows with several million callers, and a shorter one if memory is scarce: for
     /// windows of a few seconds, the delay at most doubles the lifetime of keys. Instances with different delays can
@@ -495,7 +498,7 @@ impl RedisStoreBuilder {
     /// Sets a clock that replaces the clock of the Redis server, for tests. Default: the server's clock.
     ///
     /// Do not use this in production: instances whose clocks differ do not share limits correctly. Keys still expire by
-    /// the server's clock, so keys may be gone if `clock` does not advance for longer than a window.
+    /// the server's clock: if `clock` does not advance for longer than a window, its counts may be lost.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -522,7 +525,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Builds the store. No connection needs to succeed.
+    /// Builds the store, without waiting for a connection.
     ///
     /// # Errors
     ///
@@ -608,7 +611,7 @@ impl RedisStoreBuilder {
         })
     }
 
-    /// Depends on servers and key prefix, but not on credentials.
+    /// Depends on the servers and the key prefix, but not on credentials.
     fn identity(&self) -> u64 {
         let urls = self.urls.iter().chain(&self.primary_url);
         let infos = urls.filter_map(|url| connection_info(url).ok());

@@ -18,7 +18,6 @@ pub(super) struct Engine {
     pub(super) shared_calls: SharedCalls,
 }
 
-/// A background job.
 pub(super) enum Job {
     /// Releases slots that may have been acquired. Sent on the connection of the acquiring call, in order to arrive
     /// after it.

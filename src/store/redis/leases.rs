@@ -7,7 +7,7 @@ use crate::{lease::LeaseId, sync::mutex::Mutex};
 pub(super) struct Leases(Mutex<HashMap<LeaseId, Keys>>);
 
 impl Leases {
-    /// Adds `keys` to those of the lease. Shadow policies may grant no slot, so there may be nothing to release.
+    /// `keys` is empty if only shadow policies had a concurrency limit, and none of them granted a slot.
     pub(super) fn hold(&self, lease: LeaseId, keys: Keys) {
         if !keys.is_empty() {
             self.0.lock().entry(lease).or_default().extend(keys);
@@ -42,7 +42,7 @@ mod tests {
         assert!(leases.0.lock().is_empty());
     }
 
-    /// Beyond the limit of a shadow policy, requests pass without a slot.
+    /// Requests that exceed the limit of a shadow policy pass without a slot.
     #[test]
     fn nothing_is_kept_of_a_request_that_holds_no_slot() {
         let leases = Leases::default();

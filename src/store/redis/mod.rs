@@ -27,9 +27,9 @@ use crate::{
     error::{StoreError, StoreErrorKind},
 };
 
-/// A store that keeps quota in Redis, so that any number of instances share one limit.
+/// A store that keeps quota in Redis, so that any number of instances share their limits.
 ///
-/// Each decision is one call of one Lua script, which reads, checks and charges all windows of a caller atomically, by
+/// Each decision is one call of a Lua script, which reads, checks and charges all policies of a caller atomically, by
 /// the server's clock. The state of a caller is one key, plus one for each sliding window log and concurrency limit.
 /// Keys expire when their state no longer affects decisions. The store keeps at most 78 policies per caller and scope,
 /// and evicts the least recently charged.
@@ -40,17 +40,18 @@ use crate::{
 /// [calls](RedisStoreBuilder::decisions_per_call). Creating a store does not wait for a connection, so services start
 /// while Redis is unavailable. Clones share the connections.
 ///
-/// The store notices immediately when a connection ends, and replaces it in the background; while the server rejects
-/// connections, at most a few times per second. An [`acquire`](Store::acquire) moves to another connection if its own
-/// ended before any of its bytes were written. A call that was sent and has no reply is never retried, because it may
-/// have been executed. Replies contain the number of their call: if bytes of replies are lost, the connection is
-/// closed, and no call receives the decision of another one. The store has no timeouts; the layer adds a deadline, a
-/// circuit breaker and a [`FailureMode`](crate::FailureMode).
+/// The store detects immediately when a connection ends, and replaces it in the background. While the server rejects
+/// connections, there are at most a few attempts per second. An [`acquire`](Store::acquire) moves to another connection
+/// if its own ended before any of its bytes were written. A call that was sent and has no reply is never retried,
+/// because it may have been executed. Replies contain the number of their call: if bytes of replies are lost, the
+/// connection is closed, and no call receives the decision of another one. The store has no timeouts; the layer adds a
+/// deadline, a circuit breaker and a [`FailureMode`](crate::FailureMode).
 ///
 /// A [settlement](Store::settle) takes effect before any later decision of this store and its clones about the same
-/// partition: both are sent on one connection, and no decision waits for an acknowledgement. The order may be lost if,
-/// while the settlement is in flight, its connection ends, its cluster slot moves (`MOVED`, `ASK`), a failover happens,
-/// or the server forgets its scripts. Settlements of other stores are visible once the server has received them.
+/// partition: both are sent on one connection, and no decision waits for an acknowledgement. The order may be lost if
+/// one of these events occurs while the settlement is in flight: its connection ends, its cluster slot moves (`MOVED`,
+/// `ASK`), a failover, or the server loses its scripts. Settlements of other stores are visible once the server has
+/// received them.
 ///
 /// ```
 /// use tower_quota::{RedisStore, Store, StoreErrorKind};
@@ -62,7 +63,7 @@ use crate::{
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// # let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
 /// # tokio_test::block_on(async {
-/// // Nothing listens on this port, which the first decision finds out.
+/// // No server listens on this port, so the first decision fails.
 /// let store = RedisStore::new("redis://127.0.0.1:1/")?;
 /// assert_eq!(store.decide(plan).await.unwrap_err().kind(), StoreErrorKind::Unreachable);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -80,11 +81,11 @@ use crate::{
 ///
 /// All state of a partition is in one slot, so a decision about one partition is one atomic call, as on a single
 /// server. **For a plan with several partitions**, such as user and address, the slots are called one after another, in
-/// the plan's order. If one call rejects, fails or is cancelled, earlier charges are refunded in the background. This
-/// is the only exception to "all or nothing":
+/// the plan's order. If one call rejects, fails or is cancelled, earlier charges are refunded in the background. Such
+/// plans are the only exception to "all or nothing":
 ///
-/// - For the duration of a call or two, other requests see charges that will be refunded, and may be rejected because
-///   of them.
+/// - For the duration of one or two calls, charges that will be refunded still count, so other requests may be rejected
+///   because of them.
 /// - A charge that cannot be refunded because its node is lost stays until its window restores it. Slots of concurrency
 ///   limits are released when their lease expires.
 /// - A rejection contains no information about the partitions that were not called.
@@ -94,28 +95,30 @@ use crate::{
 /// Put the policy that rejects most often first. A plan that charges nothing calls all slots concurrently.
 ///
 /// If a node does not respond, only the callers in its slots are affected: each node has its own circuit breaker, which
-/// opens after five consecutive failures. Until then, requests wait for the node up to their deadline. Afterwards, only
-/// one probe call every 50 to 500 ms waits. The layer's circuit breaker stays closed. A call is sent to another node if
-/// the reply proves that it was not executed: `MOVED`, and `LOADING` or `READONLY` if another node owns the slot now.
+/// opens after five consecutive failures. Until then, requests wait for the node up to their deadline. While the
+/// circuit is open, requests fail immediately, except for one probe call every 50 to 500 ms. The layer's circuit
+/// breaker stays closed. A call is sent to another node if the reply proves that it was not executed: `MOVED`, and
+/// `LOADING` or `READONLY` if another node owns the slot now.
 ///
-/// While a slot is migrated (`MIGRATING`), counts move with the keys, and decisions, settlements, renewed and released
-/// slots, and resets continue: the old node replies `ASK` for a key that it does not have, and the call is sent to the
-/// importing node, preceded by `ASKING`. The exception are partitions with several keys, which have a sliding window
-/// log or a concurrency limit. A call needs all keys of its partition on one node, and the importing node replies
-/// `TRYAGAIN` until they have arrived. The call is retried after 3 to 96 ms, within the layer's deadline and for at
-/// most 2 s. If one of the keys does not exist, retries continue until the whole slot has moved. Requests without a
-/// decision pass uncounted, or as the [`FailureMode`](crate::FailureMode) specifies.
+/// While a slot is migrated (`MIGRATING`), counts move with the keys, and all calls continue to work: the old node
+/// replies `ASK` for a key that has already moved, and the store repeats the call on the importing node, preceded by
+/// `ASKING`. Partitions with several keys, which have a sliding window log or a concurrency limit, are an exception. A
+/// call needs all keys of its partition on one node, and nodes reply `TRYAGAIN` while the keys are split between two
+/// nodes. The call is retried after 3 to 96 ms, within the layer's deadline and for at most 2 s. If one of the keys
+/// does not exist, retries continue until the whole slot has moved. The [`FailureMode`](crate::FailureMode) applies to
+/// requests without a decision; by default, they pass uncounted.
 ///
-/// With `cluster-require-full-coverage yes`, the default of Redis, all nodes reject calls if one slot is lost; set it
-/// to `no`. The clocks of the nodes may differ. An ACL user also needs `CLUSTER|SLOTS` and `ASKING`.
+/// With `cluster-require-full-coverage yes`, the default of Redis, all nodes reject calls if a single slot has no
+/// owner; set the option to `no`. The clocks of the nodes may differ. An ACL user also needs `CLUSTER|SLOTS` and
+/// `ASKING`.
 ///
 /// # Sentinel
 ///
 /// For each new connection, the store queries all sentinels concurrently and connects to the first reported address
 /// whose server confirms with `ROLE` that it is the primary. If a connection breaks or its server turns out to be a
 /// replica (`READONLY`), all connections to that server are closed. The store therefore follows failovers
-/// automatically, as long as one sentinel responds. A call that reached the old primary as a replica is retried once on
-/// the new one.
+/// automatically, as long as one sentinel responds. If the old primary rejects a call because it is a replica now, the
+/// call is retried once on the new primary.
 ///
 /// An ACL user also needs `ROLE`; without it, replicas are only detected by `READONLY`.
 ///
@@ -144,7 +147,7 @@ impl RedisStore {
     /// Use this to keep other data in the same Redis, with the same login, TLS and failover. In a cluster, the command
     /// is sent to the node that owns the slot of `key`, and all keys of the command must be in that slot; elsewhere,
     /// `key` is ignored. For replies larger than some kilobytes, create a separate store, because decisions on the same
-    /// connection wait until they have arrived.
+    /// connection wait until the whole reply has arrived.
     ///
     /// The connections are shared, so the command must neither block (`BLPOP`, `WAIT`) nor change the state of its
     /// connection (`SELECT`, `MULTI`, `SUBSCRIBE`, `HELLO`).
@@ -226,7 +229,7 @@ impl Store for RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // // The URL contains the password, and the connections contain the URL.
+        // The URL contains the password, and the connections contain the URL.
         f.debug_struct("RedisStore")
             .field("key_prefix", &self.0.server.keyspace.0)
             .finish_non_exhaustive()

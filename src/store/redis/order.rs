@@ -1,12 +1,12 @@
 //! Unacknowledged settlements, and the order of later decisions after them.
 //!
-//! A client may send its next request as soon as it has received its response, and must then see its refunds.
-//! Settlements, and decisions about partitions with pending settlements, therefore use one connection per server, on
-//! which the server executes calls in the order in which they are sent. No call waits for an acknowledgement: a
-//! decision that finds unsent settlements sends them first.
+//! A client may send its next request as soon as the response has arrived, and the decision must then include the
+//! refunds. Settlements, and decisions about partitions with pending settlements, therefore use one connection per
+//! server, on which the server executes calls in the order in which they are sent. No call waits for an
+//! acknowledgement: a decision that finds unsent settlements sends them first.
 //!
-//! The order is lost for calls that the server executes late: calls that are repeated because their connection ended,
-//! their slot moved, or the server did not know the script.
+//! A repeated call loses its order. Calls are repeated if their connection ended, their slot moved, or the server did
+//! not know the script.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -20,7 +20,7 @@ use crate::{
     sync::random,
 };
 
-/// Decisions per server. Connections are used in turn, so connections beyond this number are not tested.
+/// Decisions per server. Each decision uses the next connection, so connections beyond this number are not tested.
 const DECISIONS: u64 = 8;
 
 /// Redis 4 rejects scripts that write after reading the time.
@@ -30,7 +30,7 @@ impl Engine {
     pub(super) async fn ready(&self) -> Result<StoreReport, StoreError> {
         let mut report = StoreReport::new();
         let (scope, policies) = (Scope::new("tower-quota ready"), policies());
-        // Enough random keys to include a slot of each node of a cluster, which has 16,384 slots.
+        // Enough random keys to hit each node of a cluster, which has 16,384 slots.
         let plans = (0..200_000).filter_map(|_| {
             let key = PartitionKey::new("server", random::long_number().to_be_bytes());
             let plan = Plan::new(policies.clone(), scope.partition(&key), 1);
@@ -143,8 +143,8 @@ impl Engine {
         }
     }
 
-    /// Each decision must see the previous charges, whichever connection it uses. Returns the shortest time of a
-    /// decision.
+    /// Checks that each decision includes the charges of the previous decisions, on all connections. Returns the
+    /// duration of the fastest decision.
     async fn check_decisions(&self, plan: &Plan) -> Result<Duration, StoreError> {
         let mut fastest = Duration::MAX;
         let mut made = MadeDecisions {
@@ -170,7 +170,7 @@ impl Engine {
     }
 }
 
-/// Unrefunded decisions. Without a refund, the store would renew the leases of their slots until the process exits.
+/// Decisions to refund on drop. Otherwise, the store would renew the leases of their slots until the process exits.
 struct MadeDecisions<'a> {
     store: &'a Engine,
     decisions: Vec<Decision>,
@@ -191,7 +191,8 @@ fn code_of(error: &StoreError) -> Option<&str> {
 
 const QUOTA: u64 = 1_000;
 
-/// All commands of the scripts, in forms that create no key: a user without `DEL` could not delete it.
+/// All commands that the scripts use, with arguments that never create a key, because a user without permission for
+/// `DEL` could not delete the key.
 const COMMANDS: [&str; 17] = [
     "TIME",
     "GET KEY",
@@ -212,7 +213,7 @@ const COMMANDS: [&str; 17] = [
     "EVALSHA 0 1 KEY",
 ];
 
-/// A policy of each kind. The remaining units of the first one show the number of decisions.
+/// A policy of each kind. The remaining units of the first policy show the number of decisions.
 fn policies() -> PolicySet {
     let day = |name, algorithm| QuotaPolicy::per_day(name, QUOTA).with_algorithm(algorithm);
     let policies = [

@@ -11,7 +11,7 @@ use crate::{
 /// The servers, and the state shared by all calls to them.
 pub(super) struct Server {
     pub(super) topology: Topology,
-    /// Equal for all stores with these servers and this key prefix.
+    /// The same for all stores with these servers and this key prefix.
     pub(super) identity: u64,
     pub(super) keyspace: Keyspace,
     pub(super) clock: Option<Clock>,
@@ -19,11 +19,11 @@ pub(super) struct Server {
     pub(super) texts: Texts,
     pub(super) lease_time: Duration,
     pub(super) leases: Leases,
-    /// Unacknowledged settlements.
     pub(super) order: Order,
     /// True while leases are renewed.
     pub(super) renewing: watch::Sender<bool>,
-    /// Has a receiver for each pending settlement, and counts the lost ones since the last flush.
+    /// Has a receiver for each pending settlement. The value is the number of settlements that were lost since the last
+    /// flush.
     pub(super) settling: watch::Sender<u64>,
     pub(super) unsettled: UnsettledTelemetry,
     /// In microseconds. Until then, decisions do not share calls.

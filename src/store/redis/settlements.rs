@@ -45,7 +45,7 @@ const BATCH: usize = 256;
 /// The maximum number of leases per renewal call.
 const RENEWED_TOGETHER: usize = 512;
 
-/// The timeout of a call. Requests do not wait for it, but subsequent calls do.
+/// The timeout of a call. Requests do not wait for the call, but renewals do.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 impl Engine {
@@ -173,19 +173,19 @@ impl Server {
             Poll::Pending => sending.await,
         };
         drop(unacknowledged);
-        // Usually, no request waits for it.
+        // The receiver is usually dropped, because requests do not wait for settlements.
         let _ = unsent.done.send(self.settled(settled));
         Ok(())
     }
 
-    /// Like `send_next`, but for a decision, which only waits until the settlement is written.
+    /// Like `send_next`, but only waits until the settlement is written.
     async fn write_next(self: &Arc<Self>, partition: PartitionId, key: &Key) {
         let is_written = Arc::new(AtomicBool::new(false));
         let sending = Arc::clone(self).send_next(partition, key.clone(), Arc::clone(&is_written));
         let mut sending = Box::pin(sending);
         let is_over = poll_fn(|cx| match sending.as_mut().poll(cx) {
             Poll::Pending if is_written.load(Ordering::Relaxed) => Poll::Ready(false),
-            // If there is no connection, the decision fails in the same way.
+            // An error is ignored: if there is no connection, the decision fails, too.
             sent => sent.map(|_| true),
         });
         if !is_over.await {
@@ -225,8 +225,8 @@ impl Server {
         }
     }
 
-    /// Renews all leases, including those that the server has lost. A lease that is released during the renewal is
-    /// removed afterwards; a lease whose release is pending is no longer in `leases`.
+    /// Renews all leases, including leases that the server has lost. Leases with a pending release are no longer in
+    /// `leases`. If a lease is released during the renewal, its release is sent afterwards.
     async fn renew(self: &Arc<Self>) {
         self.renewing.send_replace(true);
         let _over = Renewing(self);

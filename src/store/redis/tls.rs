@@ -6,11 +6,11 @@ use super::RedisStoreBuilder;
 impl RedisStoreBuilder {
     /// Sets the TLS configuration for connections with `rediss:` URLs, including those to sentinels.
     ///
-    /// Use this for client certificates and custom roots. Client certificates rotate without a restart if
-    /// `client_auth_cert_resolver` returns the current one, because it is called in each handshake. Resumed TLS
-    /// sessions keep their old certificate, so disable resumption. Open connections keep theirs, too. URLs with
-    /// `#insecure` ignore this configuration. Default: the root certificates of the system, without a client
-    /// certificate. Needs the feature `redis-rustls`.
+    /// Use this for client certificates and custom roots. To rotate client certificates without a restart, let
+    /// `client_auth_cert_resolver` return the current certificate; rustls calls the resolver in each handshake. Disable
+    /// session resumption, because resumed sessions keep the old certificate. Open connections also keep the old
+    /// certificate. URLs with `#insecure` ignore this configuration. Default: the root certificates of the system,
+    /// without a client certificate. Needs the feature `redis-rustls`.
     ///
     /// ```
     /// use std::sync::Arc;

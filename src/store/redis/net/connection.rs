@@ -1,4 +1,4 @@
-//! A connection shared by all requests, and its health as seen by its calls.
+//! A connection shared by all requests. Its health is derived from its calls.
 
 use std::sync::{
     Arc, OnceLock, Weak,
@@ -21,10 +21,9 @@ pub(crate) struct SharedConnection {
     health: Arc<Health>,
 }
 
-/// Called when a connection must not be used any further, possibly more than once.
+/// Called when a connection becomes unusable, possibly more than once.
 pub(crate) type OnLoss = Box<dyn Fn() + Send + Sync>;
 
-/// The health of one connection, as seen by its calls.
 #[derive(Default)]
 pub(crate) struct Health {
     is_broken: AtomicBool,
@@ -46,7 +45,7 @@ impl Health {
     /// closing the connection.
     const MISSES: u32 = 3;
 
-    /// A younger connection leads to the same server as a new one, unless sentinels report the address.
+    /// Replacing a connection younger than this would lead to the same server, unless sentinels report the address.
     const YOUNG_MICROS: u64 = 500_000;
 
     fn is_worth_keeping(&self) -> bool {
@@ -54,7 +53,7 @@ impl Health {
     }
 
     fn answered(&self) {
-        // Concurrent increments may be lost, but the value changes anyway.
+        // A concurrent increment may be lost, which is harmless because the value still changes.
         let answers = self.answers.load(Ordering::Relaxed);
         self.answers.store(answers.wrapping_add(1), Ordering::Relaxed);
         if self.missed.load(Ordering::Relaxed) != 0 {
@@ -129,7 +128,7 @@ impl<'a> PendingReply<'a> {
 
 impl Drop for PendingReply<'_> {
     fn drop(&mut self) {
-        // If the connection answered other calls, it is alive, and the call or this process was slow.
+        // If other calls received replies in the meantime, the connection works, and the call or this process was slow.
         let has_answered_others = self.health.answers.load(Ordering::Relaxed) != self.answers;
         if !self.is_answered
             && !has_answered_others
@@ -163,20 +162,18 @@ impl SharedConnection {
         &self.health.loading[script as usize]
     }
 
-    /// Uses the connection for calls about a slot that is being imported by this node, which then accepts keys that
-    /// have arrived and new keys.
+    /// Precedes each call with `ASKING`, so that the node executes calls about a slot that it is importing.
     pub(crate) fn asking(mut self) -> Self {
         self.is_asking = true;
         self
     }
 
-    /// Returns `other`, for the same calls as `self`.
+    /// Returns `other`, preceding its calls with `ASKING` if `self` does.
     pub(crate) fn replaced_by(&self, mut other: Self) -> Self {
         other.is_asking = self.is_asking;
         other
     }
 
-    /// Registers a function to call when the connection must not be used any further.
     pub(crate) fn when_it_is_lost(&self, on_loss: OnLoss) {
         let _ = self.health.on_loss.set(on_loss);
         if let Some(wire) = &self.health.wire {
@@ -193,8 +190,8 @@ impl SharedConnection {
         Arc::downgrade(&self.health)
     }
 
-    /// Closes the connection because a reply belonged to another call: bytes were lost, and further replies may also be
-    /// mismatched.
+    /// Closes the connection after a reply that belongs to another call: bytes were lost, and further replies may be
+    /// mismatched, too.
     pub(crate) fn mismatched(&self) -> RedisError {
         self.health.broken();
         self.connection.end();
@@ -215,8 +212,8 @@ impl SharedConnection {
         let Err(error) = reply else {
             return reply.map_err(Unanswered::Failed);
         };
-        // A server that was demoted keeps its connections open, and all of them are useless. The same name may resolve
-        // to a primary soon, but opening a connection per rejected request is too expensive.
+        // A demoted server keeps its connections open, but they are useless. A new connection to the same name may lead
+        // to the new primary, but opening a connection per rejected request would be too expensive.
         let is_replica = code(&error) == Some("READONLY") && !health.is_worth_keeping();
         if is_replica || error.is_unrecoverable_error() || error.is_io_error() {
             health.broken();
@@ -259,8 +256,8 @@ pub(crate) fn code(error: &RedisError) -> Option<&str> {
     inside_script.or_else(|| error.code())
 }
 
-/// Converts the error of a failed connection attempt, so that it opens the circuit: immediate retries would only cost
-/// time.
+/// Converts the error of a failed connection attempt. The result always counts against the circuit breaker, because
+/// immediate retries would only cost time.
 pub(super) fn connection_error(error: RedisError) -> StoreError {
     let error = store_error(error);
     if error.opens_circuit() {

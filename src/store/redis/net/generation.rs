@@ -1,4 +1,4 @@
-//! Groups connections to the same primary, in order to drop them together.
+//! Groups the connections to the same primary, so that they are dropped together.
 
 use std::sync::{
     Arc,
@@ -15,8 +15,8 @@ pub(crate) struct Named {
     pub(crate) epoch: u64,
 }
 
-/// The generations of the connections of one pool. After a failover, connections to the old primary must not be used,
-/// so the end of one connection ends its whole generation.
+/// The generations of the connections of one pool. After a failover, no connection to the old primary may be used, so
+/// the end of one connection ends its whole generation.
 #[derive(Clone, Default)]
 pub(crate) struct Generations(Arc<State>);
 
@@ -33,7 +33,7 @@ pub(crate) struct Generation {
 }
 
 impl Generations {
-    /// Returns the generation of a connection before it is opened.
+    /// Returns the generation for a connection that is about to be opened.
     pub(crate) fn current(&self) -> Generation {
         Generation {
             all: self.clone(),
@@ -47,7 +47,7 @@ impl Generation {
         self.all.0.is_over(self.number)
     }
 
-    /// Ends this generation, but no newer one.
+    /// Does not end a newer generation.
     pub(crate) fn end(&self) {
         let mut primary = self.all.0.primary.lock();
         if !self.is_over() {

@@ -20,7 +20,7 @@ use crate::{
 /// The maximum pause. Half of it is random, so that instances that were started together do not poll together.
 const PAUSE: Duration = Duration::from_secs(80);
 
-/// Long, because the server may be busy with decisions.
+/// The timeout of a poll. Long, because the server may be busy with decisions.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl PoolState {
@@ -70,7 +70,7 @@ async fn poll(state: Weak<PoolState>, telemetry: ServerTelemetry) {
     }
 }
 
-/// A missing permission, or a proxy without the command.
+/// The user has no permission, or a proxy does not support the command.
 fn is_refusal(error: &RedisError) -> bool {
     !error.is_io_error() && matches!(code(error), Some("NOPERM" | "ERR"))
 }
@@ -85,7 +85,7 @@ async fn ask(connection: &mut SharedConnection) -> Result<ServerInfo, RedisError
     Ok(parse(&text))
 }
 
-/// The facts from `INFO`. Missing values are empty.
+/// Settings and state from `INFO`. Missing values are empty.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ServerFacts {
     pub(crate) version: String,

@@ -1,4 +1,4 @@
-//! Uploads a script that the server does not know, once.
+//! Uploads a script that the server does not know, in one call instead of in all calls in flight.
 //!
 //! After a restart or a flush, all calls in flight fail with `NOSCRIPT`. The first of them sends the script in full;
 //! the others wait for it, and then call the script by its hash again.
@@ -23,22 +23,22 @@ pub(crate) struct LoadPermit<'a> {
 }
 
 impl LoadPermit<'_> {
-    /// The server has replied to the upload.
+    /// Records that the server has replied to the upload.
     pub(crate) fn loaded(self) {
         self.loading.count.fetch_add(1, Ordering::Release);
     }
 }
 
 impl Loading {
-    /// The server has executed the script.
+    /// Records that the server has executed the script.
     pub(crate) fn known(&self) {
         if !self.is_known.load(Ordering::Relaxed) {
             self.is_known.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Returns `true` to the first ordered call, which must send the script in full, because a retry would lose its
-    /// order.
+    /// Returns `true` for the first ordered call, which must send the script in full: if the call had to be repeated
+    /// after `NOSCRIPT`, it would lose its order.
     pub(crate) fn is_to_be_sent(&self) -> bool {
         !self.is_known.swap(true, Ordering::Relaxed)
     }
@@ -47,8 +47,9 @@ impl Loading {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Returns a permit, unless the script was uploaded since `seen`, or is being uploaded, which this waits for.
-    /// `anyway` forces a permit for the last try, because a proxy may lead one connection to several servers.
+    /// Returns a permit unless another call has uploaded the script since the count was `seen`. Waits for an upload in
+    /// progress. `anyway` forces a permit for the last try, because a proxy may distribute the calls of one connection
+    /// among several servers.
     pub(crate) async fn begin(&self, seen: u64, anyway: bool) -> Option<LoadPermit<'_>> {
         let turn = self.turn.try_lock();
         let is_first = turn.is_ok() && self.count() == seen;

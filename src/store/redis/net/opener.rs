@@ -26,7 +26,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// The write queue of one connection. Further requests wait for capacity, within their deadline.
+/// The maximum number of queued writes per connection. Further requests wait for capacity, within their deadline.
 const WRITE_QUEUE: usize = 4096;
 
 type ByProgram<T> = Pin<Box<dyn Future<Output = Result<T, RedisError>> + Send>>;
@@ -37,8 +37,8 @@ pub(crate) type Connect = Arc<dyn Fn(ConnectionInfo) -> ByProgram<MultiplexedCon
 /// A custom function that computes the user, password and address of a new connection.
 pub(crate) type Prepare = Arc<dyn Fn(ConnectionInfo) -> ByProgram<ConnectionInfo> + Send + Sync>;
 
-/// The `TCP_USER_TIMEOUT`. Longer than any layer's deadline, because a server that hangs with full buffers acknowledges
-/// nothing either, but may continue within the deadline.
+/// The `TCP_USER_TIMEOUT`. Longer than any layer's deadline: a stopped server with full buffers acknowledges nothing,
+/// either, but may resume within the deadline.
 const UNACKNOWLEDGED: Duration = Plan::LONGEST_DEADLINE.saturating_add(Duration::from_secs(15));
 
 #[derive(Clone)]
@@ -68,7 +68,8 @@ impl OpenConnection {
             .map_err(without_user)
     }
 
-    /// `ASKING` applies to the next command only, so both are written together: no other call may come in between.
+    /// `ASKING` only applies to the next command, so both are written together. Otherwise, another call could be
+    /// written in between.
     pub(crate) async fn send_after_asking(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let mut both = ::redis::pipe();
         both.cmd("ASKING").add_command(command.clone());
@@ -98,7 +99,6 @@ pub(crate) struct Opener {
     pub(crate) prepare: Option<Prepare>,
     pub(crate) connect: Option<Connect>,
     pub(crate) tls: TlsSettings,
-    /// True if servers are polled for their memory and evictions.
     pub(crate) polls_info: bool,
 }
 
@@ -120,7 +120,7 @@ impl Opener {
         }
     }
 
-    /// Opens a connection without the custom function.
+    /// Opens a connection without the custom functions.
     pub(crate) async fn by_itself(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
         let too_late = |_| Err((ErrorKind::Io, "no connection could be opened in time").into());
         let opening = first_of_two(to, &self.tls, self.timeout / 4);
@@ -128,8 +128,7 @@ impl Opener {
         opened.map_err(without_user)
     }
 
-    /// Runs in a separate task, because a panic would end the pool's task, which would count the attempt as pending
-    /// forever.
+    /// Runs in a separate task: a panic in the pool's task would leave the attempt pending forever.
     async fn by_program<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> ByProgram<T> + Send + 'static,
@@ -144,8 +143,8 @@ impl Opener {
     }
 }
 
-/// Starts a second attempt after `pause` and returns the first result. Otherwise, a packet lost while connecting would
-/// cost the whole timeout.
+/// Starts a second attempt after `pause`, and returns the result of the first attempt that completes. Otherwise, a
+/// packet lost while connecting would cost the whole timeout.
 async fn first_of_two(to: ConnectionInfo, tls: &TlsSettings, pause: Duration) -> Result<OpenConnection, RedisError> {
     let mut first = pin!(watched(to.clone(), tls));
     if let Ok(ended) = timeout(pause, &mut first).await {
@@ -182,8 +181,8 @@ async fn watched(to: ConnectionInfo, tls: &TlsSettings) -> Result<OpenConnection
     })
 }
 
-/// Removes the user name, which Redis 7 and newer include in the error and which is as confidential as the password.
-/// Older servers write `this user`.
+/// Removes the user name, which is as confidential as the password. Redis 7 and newer include it in errors; older
+/// servers write `this user`.
 fn without_user(error: RedisError) -> RedisError {
     let parts = error.detail().and_then(|detail| {
         let (before, rest) = detail.split_once("User ")?;
@@ -229,8 +228,8 @@ fn misunderstood(url: &str, cause: RedisError) -> ConfigError {
     config_error(message).with_source(cause)
 }
 
-/// Returns a URL for error messages, without user, password and parameters. An invalid port may be a password without a
-/// host.
+/// Returns a URL for error messages, without user, password and parameters. An invalid port is removed, too, because it
+/// may be a password if the host is missing.
 fn without_secrets(url: &str) -> String {
     let (scheme, rest) = url.find("://").map_or(("", url), |end| url.split_at(end + 3));
     let (rest, parameters) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
@@ -258,7 +257,7 @@ fn check_tls(_: &ConnectionInfo) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// rustls panics at the first connection if it has no provider or several.
+/// Checked here, because rustls panics at the first connection if there is no crypto provider or more than one.
 #[cfg(feature = "redis-rustls")]
 fn check_tls(info: &ConnectionInfo) -> Result<(), ConfigError> {
     let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
@@ -348,7 +347,7 @@ mod tests {
         assert!(info.tcp_settings().nodelay());
     }
 
-    /// This test program installs no rustls provider, with and without the TLS feature.
+    /// This test program installs no rustls crypto provider.
     #[test]
     fn tls_that_is_not_set_up_is_an_error_and_not_a_panic() {
         let error = error_of("rediss://127.0.0.1/");

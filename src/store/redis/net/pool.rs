@@ -30,12 +30,11 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Connections to one server, or to the current primary.
 pub(crate) struct Pool(Arc<PoolState>);
 
-/// Shared by the tasks that open connections and those that use them.
 pub(super) struct PoolState {
     pub(super) manager: Manager,
     pub(super) count: u32,
-    /// `None` before the first use, because opening connections needs a runtime, and after a runtime has ended during
-    /// connection attempts.
+    /// `None` before the first use, because opening connections needs a runtime. Reset to `None` if a runtime ends
+    /// during connection attempts.
     pool: Mutex<Option<bb8::Pool<Manager>>>,
     opened: Mutex<Vec<Weak<Health>>>,
     pub(super) is_refilling: AtomicBool,
@@ -65,9 +64,9 @@ impl fmt::Display for Endpoint {
 
 #[derive(Clone, Copy)]
 pub(crate) enum Lane {
-    /// All connections in turn.
+    /// The next connection, in rotation.
     Any,
-    /// A fixed connection until it breaks, so that the server executes calls in order.
+    /// Always the same connection until it breaks, so that the server executes calls in order.
     Ordered,
 }
 
@@ -110,7 +109,7 @@ impl Pool {
 
     /// Sends a call. If the connection ended before any byte was written, sends the call on another one.
     pub(crate) async fn send(&self, mut connection: SharedConnection, call: &Call) -> Result<Reply, RedisError> {
-        // All connections may have ended together, and then the first new one.
+        // All connections may have ended together, and the first new one as well.
         let mut others = self.0.count + 1;
         loop {
             match call.send(&mut connection).await {
@@ -151,7 +150,7 @@ impl PoolState {
         }
         let new = pool.insert(self.new_pool()).clone();
         drop(pool);
-        // If the runtime ends, the refill task ends together with the attempts that the pool has just started.
+        // If the runtime ends, the refill task is dropped and discards the pool, whose attempts have ended, too.
         self.refill(FIRST_PAUSE);
         new
     }
@@ -160,11 +159,11 @@ impl PoolState {
         bb8::Pool::builder()
             .max_size(self.count)
             .min_idle(self.count)
-            // In turn, to distribute the load evenly.
+            // Connections are used in rotation, to distribute the load evenly.
             .queue_strategy(QueueStrategy::Fifo)
             .connection_timeout(self.manager.opener.timeout)
-            // A single attempt per request without a connection, limited by a circuit breaker, and the attempts of
-            // `refill`.
+            // A request without a connection makes a single attempt, which a circuit breaker limits. `refill` makes
+            // further attempts.
             .retry_connection(false)
             .test_on_check_out(true)
             // Connections do not age, and without lifetimes the pool needs no maintenance task.
@@ -173,11 +172,11 @@ impl PoolState {
             .build_unchecked(self.manager.clone())
     }
 
-    /// Replaces the pool at the next use. bb8 counts attempts until they end, and would wait forever for attempts of an
-    /// ended runtime.
+    /// Discards the pool, so that the next use creates a new one. bb8 would wait forever for the attempts of a runtime
+    /// that has ended.
     pub(super) fn forget_attempts(&self) {
         let old = self.pool.lock().take();
-        // Dropped outside the lock, because its connections report their end.
+        // Dropped outside the lock, because its connections call back when they end.
         drop(old);
     }
 
@@ -191,7 +190,7 @@ impl PoolState {
         }
         let new = self.get().await?;
         let mut ordered = self.ordered.lock();
-        // A concurrent call may have been faster.
+        // A concurrent call may have replaced the connection in the meantime.
         let ordered = match &*ordered {
             Some(known) if !known.is_broken() => known,
             _ => ordered.insert(new),
@@ -211,8 +210,8 @@ impl PoolState {
                     Err(RunError::TimedOut) => Err(failures.last()),
                 });
             }
-            // The pool does not fail requests when their attempt has failed. If another connection is open, the pool
-            // returns it soon.
+            // bb8 does not report failed attempts to waiting requests, so a request fails here, unless an open
+            // connection will soon be available.
             while failed.as_mut().poll(cx).is_ready() {
                 if pool.state().connections == 0 {
                     return Poll::Ready(Err(failures.last()));
@@ -225,7 +224,8 @@ impl PoolState {
     }
 
     /// Returns a connection for a call that was not written. The cause that ended other connections may also end a new
-    /// one while it opens, so a second one is opened, unless the server rejects connections.
+    /// connection while it opens. Therefore, this makes a second attempt, unless the server rejected the first one or
+    /// did not respond.
     async fn get_another(&self) -> Result<SharedConnection, RedisError> {
         let first = match self.get().await {
             Ok(connection) => return Ok(connection),
@@ -326,7 +326,8 @@ impl ManageConnection for Manager {
     }
 }
 
-/// A connection attempt. If it is dropped because its runtime ends, the pool must not wait for it.
+/// A connection attempt. If the attempt is dropped because its runtime ends, the pool is discarded, because it would
+/// wait for the attempt forever.
 struct Attempt<'a>(Option<&'a Weak<PoolState>>);
 
 impl Attempt<'_> {

@@ -8,10 +8,9 @@ use tokio::runtime::Handle;
 use super::pool::{FIRST_PAUSE, PoolState};
 use crate::breaker::jittered;
 
-/// Opens connections until the pool is full.
 pub(super) struct Refill {
     state: Weak<PoolState>,
-    /// `false` if dropped because the runtime ends.
+    /// `false` if the task was dropped because its runtime has ended.
     is_over: bool,
 }
 
@@ -34,7 +33,7 @@ impl Refill {
         let mut known = None;
         while let Some(state) = self.state.upgrade() {
             let failures = state.manager.failures.count();
-            // New connections may be closed immediately, so they are checked after a pause.
+            // The server may close new connections immediately, so they are checked after a pause.
             if known.is_some() && state.is_full() {
                 self.is_over = true;
                 drop(self);
@@ -46,7 +45,7 @@ impl Refill {
             }
             // Skipped if requests have tried since the last pause.
             if known.is_none_or(|known| known == failures) {
-                // Also removes connections that have ended.
+                // `get` also removes connections that have ended.
                 for _ in 0..state.count {
                     if state.get().await.is_err() {
                         if state.manager.failures.count() == failures {

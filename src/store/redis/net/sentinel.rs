@@ -20,17 +20,16 @@ use super::{
 
 pub(crate) struct Sentinels {
     pub(crate) sentinels: Vec<ConnectionInfo>,
-    /// The name of the service at the sentinels.
+    /// The name under which the sentinels monitor the primary.
     pub(crate) service: String,
     /// The user, password and TLS setting of the primary; sentinels report its address.
     pub(crate) primary: ConnectionInfo,
 }
 
-/// The result of one of the concurrent attempts.
 enum Step {
-    /// A sentinel reported an address.
+    /// The reply of a sentinel.
     Named(Result<Named, RedisError>),
-    /// A connection to this candidate was opened, and its role was checked.
+    /// The result of connecting to this candidate and checking its role.
     Connected(usize, Result<OpenConnection, RedisError>),
 }
 
@@ -47,8 +46,8 @@ struct Ready {
 }
 
 impl Candidates {
-    /// Returns the index of the candidate if it should be tried. A sentinel that reports an older epoch has missed the
-    /// last failover.
+    /// Returns the index of a candidate that should be tried. Ignores addresses with an older epoch, because their
+    /// sentinel has missed the last failover.
     fn add(&mut self, named: Named) -> Option<usize> {
         if self.0.iter().any(|other| other.epoch > named.epoch) {
             return None;
@@ -71,9 +70,9 @@ impl Sentinels {
     /// know a newer primary.
     const OTHERS: u32 = 10;
 
-    /// Connects to the primary. Queries all sentinels concurrently and tries each reported address once, so that a slow
-    /// sentinel does not delay calls for long, and a sentinel that missed a failover is ignored if another one reports
-    /// it.
+    /// Connects to the primary. Queries all sentinels concurrently and tries each reported address once. A slow
+    /// sentinel therefore delays calls only briefly, and a sentinel that has missed a failover is ignored if another
+    /// sentinel reports it.
     pub(crate) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<(OpenConnection, Named), RedisError> {
         let end = Instant::now() + opener.timeout;
         let mut steps = JoinSet::new();
@@ -127,7 +126,8 @@ impl Sentinels {
             command.arg(name).arg(&self.service);
             command
         };
-        // Queried before the address: after a failover in between, the address is newer than its epoch, never older.
+        // The epoch is queried first: if a failover happens between the two queries, the address is newer than the
+        // epoch, but never older.
         let epoch = connection.send(&command("MASTER")).await.map_or(0, epoch);
         let address = connection.send(&command("GET-MASTER-ADDR-BY-NAME")).await?;
         let address: Option<(String, u16)> = from_redis_value(address)?;
@@ -185,12 +185,12 @@ mod tests {
         assert_eq!(candidates.add(named("other", 1)), None);
         assert_eq!(candidates.add(named("new", 3)), None);
         assert!(candidates.is_newest(1));
-        // After a failover back to this address, which the first sentinel has missed.
+        // There was a failover back to this address, which the first sentinel has missed.
         assert_eq!(candidates.add(named("other", 4)), Some(2));
         assert!(!candidates.is_newest(1) && candidates.is_newest(2));
     }
 
-    /// Without epochs, any address may be the primary, and only `ROLE` distinguishes them.
+    /// Without epochs, any address may belong to the primary, and only `ROLE` shows which.
     #[test]
     fn without_epochs_each_address_is_tried() {
         let mut candidates = Candidates::default();

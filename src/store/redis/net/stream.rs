@@ -1,4 +1,4 @@
-//! Opens the byte stream of a connection, to which the `redis` crate gives no access.
+//! Opens the byte stream of a connection, because the `redis` crate does not expose its own stream.
 
 use std::{io, mem::MaybeUninit, net::SocketAddr};
 
@@ -13,7 +13,8 @@ use tokio::{
 };
 
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Returns `true` if the kernel reports that the peer has closed the stream. The runtime may not know it yet.
+    /// Returns `true` if the kernel reports that the peer has closed the stream, even if the runtime has not processed
+    /// the event yet.
     fn is_closed(&self) -> bool;
 }
 

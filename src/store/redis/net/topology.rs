@@ -54,7 +54,7 @@ impl Topology {
         self.route(call.key(), Lane::Any).await?.send(call).await
     }
 
-    /// Returns the parts of a plan that can share a call, ordered by their first part.
+    /// Groups the parts of a plan that can share a call. Groups are ordered by their first part.
     pub(crate) fn groups(&self, keyspace: &Keyspace, plan: &Plan) -> SmallVec<[PartNumbers; 2]> {
         let mut groups: SmallVec<[(u128, PartNumbers); 2]> = SmallVec::new();
         for (number, part) in plan.parts().enumerate() {
@@ -70,7 +70,7 @@ impl Topology {
     fn group(&self, keyspace: &Keyspace, part: PartPlan<'_>) -> u128 {
         match self {
             Self::Cluster(_) => u128::from(cluster::slot(&keyspace.partition(part))),
-            // A proxy may have its own sharding rules. Only keys with the same hash tag are guaranteed to share a
+            // The sharding rules of the proxy are unknown. Only keys with the same hash tag are known to share a
             // server.
             Self::Single { one_slot_per_call, .. } if *one_slot_per_call => {
                 u128::from_be_bytes(part.partition().to_bytes())
@@ -104,7 +104,7 @@ impl Route<'_> {
     pub(crate) async fn send(self, call: &Call) -> Result<Reply, StoreError> {
         match self {
             Self::Single(connection, pool) => match pool.send(connection, call).await {
-                // The old primary is a replica now. The script stopped at its first write.
+                // The old primary is a replica now. The script stopped at its first write, so it has charged nothing.
                 Err(error) if pool.follows_primary() && code(&error) == Some("READONLY") => {
                     let again = async {
                         let connection = pool.get(Lane::Any).await?;

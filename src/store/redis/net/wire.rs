@@ -29,7 +29,7 @@ type OnEnd = Box<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Wire {
     has_ended: AtomicBool,
-    /// The bytes that may have been written.
+    /// The number of bytes that may have been written.
     written: AtomicU64,
     /// The time of the last write or read, in microseconds.
     used_at: AtomicU64,
@@ -48,7 +48,7 @@ impl Wire {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// If the number has not changed, nothing was written in between.
+    /// If two calls return the same number, nothing was written in between.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
@@ -137,7 +137,8 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Before writing to a stream that was idle for this time, the kernel is queried for a close by the peer.
+    /// Before a write to a stream that was idle for this time, the kernel is queried whether the peer has closed the
+    /// stream.
     const IDLE_MICROS: u64 = 1_000;
 
     pub(crate) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Wire>) {
@@ -171,7 +172,7 @@ impl AsyncRead for Watched {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let wire = &*this.wire;
-        // Loaded first, because data that arrives during the read may be missed by it.
+        // Loaded before the read, which may miss data that arrives meanwhile.
         let is_awaited = wire.is_awaited.load(Ordering::SeqCst);
         let before = buffer.filled().len();
         let result = Pin::new(&mut this.stream).poll_read(cx, buffer);
@@ -186,7 +187,7 @@ impl AsyncRead for Watched {
                     wire.is_awaited.store(false, Ordering::SeqCst);
                     wire.caught_up.notify_waiters();
                 } else if wire.is_awaited.load(Ordering::SeqCst) {
-                    // A waiting task has registered in between, and did not find the waker.
+                    // A task has started to wait in the meantime, but found no waker.
                     cx.waker().wake_by_ref();
                 }
             }
@@ -213,7 +214,7 @@ impl AsyncWrite for Watched {
         let result = Pin::new(&mut this.stream).poll_write(cx, bytes);
         match &result {
             Poll::Ready(Ok(written)) => this.wire.has_written(*written, now),
-            // TLS may have sent a part.
+            // TLS may have sent some of the bytes.
             Poll::Ready(Err(_)) => {
                 this.wire.has_written(bytes.len(), now);
                 this.wire.end();

@@ -1,4 +1,4 @@
-//! The algorithms from the perspective of the scripts: arguments, readings and cost.
+//! The script format of the algorithms: arguments, readings, and the cost for the server.
 
 use crate::{
     algorithm::{
@@ -8,10 +8,10 @@ use crate::{
     policy::Policy,
 };
 
-/// The bytes of one charge, as unpacked by the scripts.
+/// The size of one charge in the arguments, in bytes.
 pub(super) const CHARGE: usize = 47;
 
-/// Special drains for algorithms that have none.
+/// Values of the field `drain` that identify algorithms other than buckets.
 const FIXED_WINDOW: f64 = -1.0;
 const SLIDING_LOG: f64 = -2.0;
 const CONCURRENCY: f64 = -3.0;
@@ -39,7 +39,7 @@ impl Numbers {
             Counter::SlidingLog(counter) => windowed(counter.0, SLIDING_LOG),
             Counter::Calendar(calendar) => (0, CALENDAR, calendar.limit, calendar.bound),
             Counter::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
-            // A bucket without capacity.
+            // Sent as a bucket without capacity.
             Counter::Closed(Closed) => (1, 1.0, 0, 0),
         };
         let is_bucket = drain > 0.0;
@@ -52,7 +52,7 @@ impl Numbers {
         }
     }
 
-    /// A lockout, which follows its policy and has the limit of that policy.
+    /// Lockouts follow their policy in the arguments and repeat its limit.
     pub(super) fn of_lockout(policy: &Policy, lockout: &Lockout) -> Self {
         Self {
             short: short(1),
@@ -76,7 +76,7 @@ impl Numbers {
     }
 }
 
-/// Returns how many numbers a reply contains for a counter.
+/// Returns the count of numbers that a reply contains for a counter.
 pub(super) fn width(counter: &Counter) -> usize {
     match counter {
         Counter::Bucket(_)
@@ -110,7 +110,8 @@ pub(super) fn reading(counter: &Counter, mut next: impl FnMut() -> Option<u64>) 
     })
 }
 
-/// Returns the work of a policy for the server, relative to a bucket. A log that rejects is searched.
+/// Returns the cost of a policy for the server, relative to a bucket. A log is expensive, because a rejection searches
+/// its entries.
 pub(super) fn work(policy: &Policy) -> usize {
     match policy.counter() {
         Counter::SlidingLog(_) => 8,

@@ -1,4 +1,4 @@
-//! The boundaries of calendar windows around the server's time, which are sent with a call.
+//! Calls contain the boundaries of calendar windows around the estimated time of the server.
 
 use std::sync::{
     Arc,
@@ -50,8 +50,8 @@ impl Calendars {
 #[derive(Clone)]
 pub(in super::super) struct ServerTime {
     clock: Clock,
-    /// The microseconds by which the servers are ahead of the clock. 0 until a call did not include the boundaries
-    /// around the server's time.
+    /// The microseconds by which the servers are ahead of the clock. Stays 0 until a call lacks the boundaries for the
+    /// server's time.
     ahead: Arc<AtomicI64>,
 }
 
@@ -74,7 +74,7 @@ impl ServerTime {
     }
 }
 
-/// The error for a server whose time is repeatedly outside of the windows sent for it.
+/// The error for a server whose time is repeatedly outside the windows in the call.
 pub(super) fn unsteady_clock(time: Timestamp) -> RedisError {
     let message = format!(
         "the clock of the server jumps over calendar windows between calls, now to {} s since 1970",

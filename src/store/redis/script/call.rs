@@ -17,13 +17,14 @@ use crate::{clock::Timestamp, sync::mutex::Mutex};
 /// The number of arguments before the calendar boundaries.
 pub(super) const BEFORE_BORDERS: usize = 6;
 
-/// A script call or command, whose keys are all on one server.
+/// A script call or a command. All keys are on the same server.
 pub(crate) struct Call {
     pub(super) keys: Keys,
     pub(super) body: Body,
     /// Set for calls that acquire slots.
     pub(crate) sent_on: Option<Arc<SentOn>>,
-    /// True if the server must execute later calls on the same connection afterwards, even with another script.
+    /// True if the server must execute this call before later calls on the same connection, even if those call another
+    /// script.
     pub(super) is_ordered: bool,
     /// Set for calls with calendar boundaries.
     pub(super) server_time: Option<ServerTime>,
@@ -83,7 +84,7 @@ impl Call {
         reply.ok_or_else(|| Unanswered::Failed(connection.mismatched()))
     }
 
-    /// Returns the time of a server that did nothing, because its time is in none of the windows sent with the call.
+    /// Returns the server's time if the server did nothing, because the windows in the call do not include this time.
     fn time_without_borders(&self, reply: &Reply) -> Option<Timestamp> {
         self.server_time.as_ref().and_then(|_| reply.only_time())
     }
@@ -113,7 +114,8 @@ impl Call {
         Err(Unanswered::Failed(unsteady_clock(time)))
     }
 
-    /// Calls the script by its hash, or in full if the server does not know it and has therefore done nothing.
+    /// Calls the script by its hash, and then in full if the server did not know the hash and has therefore executed
+    /// nothing.
     async fn run(
         &self,
         texts: &Texts,

@@ -25,7 +25,7 @@ pub(super) fn size_of(part: PartPlan<'_>) -> u8 {
 pub(super) struct Charges {
     bytes: Vec<u8>,
     calendars: Calendars,
-    /// True if only buckets in the narrow layout are charged, and no plan contains a partition twice.
+    /// True if all charges are to buckets in the narrow layout, and no plan contains a partition twice.
     are_usual: bool,
 }
 
@@ -38,7 +38,8 @@ impl Charges {
         }
     }
 
-    /// A plan that contains a partition twice needs the script that reads a partition again before writing.
+    /// If a plan contains a partition twice, the second charge must read what the first one wrote, which the fast
+    /// script does not support.
     pub(super) fn have_keys(&mut self, keys: &[Key]) {
         let mut others = keys.iter().enumerate();
         self.are_usual &= others.all(|(number, key)| !keys[..number].contains(key));
@@ -70,7 +71,8 @@ impl Charges {
                 numbers.limit = -numbers.limit;
             }
             let weight = match charge.policy().policy().is_closed() {
-                // At least one unit, even if the request costs nothing. Shadow policies are never charged.
+                // At least one unit, so that the policy also rejects requests of cost 0. Shadow policies reject
+                // nothing.
                 true => u64::from(!charge.is_shadow()),
                 false => charge.weight(),
             };

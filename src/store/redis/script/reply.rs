@@ -14,7 +14,7 @@ use crate::{
     sync::random,
 };
 
-/// The numbers of a reply that belong to a partition as a whole.
+/// The count of numbers in a reply that precede the readings of a partition's policies.
 const MOMENT: usize = 2;
 
 /// Replaces the birth in replies about a value of a newer release.
@@ -45,8 +45,8 @@ impl ExpectedReply {
         }
     }
 
-    /// Returns `None` if bytes are missing or the reply belongs to another call. A reply that only contains the time
-    /// means that the boundaries of the call do not match it.
+    /// Returns `None` if bytes are missing or the reply belongs to another call. If the server's time is outside the
+    /// boundaries of the call, the reply only contains this time.
     pub(super) fn read(&self, reply: Value) -> Option<Reply> {
         let Value::BulkString(bytes) = reply else {
             return None;
@@ -64,7 +64,7 @@ impl ExpectedReply {
 #[derive(Default)]
 pub(crate) struct Reply(Vec<u8>);
 
-/// Returns how many numbers the script returns for a plan.
+/// Returns the count of numbers in the reply to a plan.
 pub(super) fn width(plan: &Plan) -> usize {
     plan.parts().map(part_width).sum()
 }
@@ -92,8 +92,8 @@ pub(crate) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item
 }
 
 impl Reply {
-    /// Returns the time of the server if the reply contains nothing else, because the boundaries of the call do not
-    /// match it.
+    /// Returns the server's time if the reply contains nothing else, because this time is outside the boundaries of the
+    /// call.
     pub(super) fn only_time(&self) -> Option<Timestamp> {
         let numbers = self.numbers().ok()?;
         numbers.rest.is_empty().then_some(numbers.now)
@@ -142,7 +142,7 @@ impl Numbers<'_> {
         Ok(Measurement::of_readings(plan, moments, readings, lease))
     }
 
-    /// The script does not change values of a newer release, and has charged nothing.
+    /// Fails if a newer release has written the value: the script has then charged nothing.
     fn check_release(&self) -> Result<(), StoreError> {
         match self.rest {
             [_, birth, ..] if f64::from_le_bytes(*birth) == NEWER => Err(StoreError::new(
@@ -178,8 +178,8 @@ impl Numbers<'_> {
     }
 }
 
-/// The error for unreadable numbers in a valid reply, caused by the value of one partition. The connection and other
-/// partitions are not affected.
+/// The error for unexpected numbers in a complete reply. The cause is the value of one partition, so the connection
+/// stays open and other partitions are not affected.
 fn unreadable() -> StoreError {
     StoreError::new(StoreErrorKind::Failed, "the reply of the script is unreadable")
 }

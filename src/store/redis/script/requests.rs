@@ -54,7 +54,7 @@ impl Call {
     /// The maximum [work](Self::work) of a shared call, equal to one or two milliseconds of server time.
     pub(crate) const MOST_WORK: usize = 256;
 
-    /// Returns the work of a plan for the server, relative to a bucket.
+    /// Returns the cost of a plan for the server, relative to a bucket.
     pub(crate) fn work(plan: &Plan) -> usize {
         plan.policies().map(algorithms::work).sum()
     }
@@ -85,14 +85,14 @@ impl Call {
         Self::script(server, script, keys, SmallVec::from_iter(arguments), expected)
     }
 
-    /// Settles the charge of a decision to one partition. Uses one call per log that is refunded, because up to a
-    /// thousand later entries are renumbered.
+    /// Settles the charge of a decision to one partition. Uses one call per refunded log, because a refund renumbers up
+    /// to a thousand later entries.
     pub(crate) fn settle(server: &Server, settlement: PartSettlement<'_>) -> impl Iterator<Item = Self> {
         let logs = settlement.adjustments().filter(gives_back_to_log).count();
         (0..logs.max(1)).map(move |log| Self::settle_one_log(server, settlement, log))
     }
 
-    /// Settles everything else together with the first log.
+    /// The call for the first log also settles all other policies.
     fn settle_one_log(server: &Server, settlement: PartSettlement<'_>, log: usize) -> Self {
         let mut charges = Charges::with_capacity(1);
         let (charged_at, birth) = (settlement.charged_at.now, settlement.birth().map_or(-1.0, f64::from));

@@ -1,5 +1,6 @@
-  -- Levels of policies that only other instances have are updated by their own algorithm, and kept until they are
-  -- empty. The most recently charged levels come first; if there are too many, the last ones are dropped.
+  -- Levels of policies that the plan does not contain belong to other instances. Each is updated by its algorithm and
+  -- kept until it is empty. The most recently charged levels come first; if there are too many, the last ones are
+  -- dropped.
   if header + known * size < last then
     local own = count
     for position = header + 1, last, size do

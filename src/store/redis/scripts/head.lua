@@ -1,5 +1,5 @@
--- Decides plans one after another, each of them completely or not at all, or settles the charge of a plan to one
--- partition.
+-- Decides plans one after another, charging each of them completely or not at all, or settles the charge of a plan to
+-- one partition.
 --
 -- KEYS      the partition and a key for each log and each concurrency limit, in the order of the policies; then the
 --           same for each further partition
@@ -11,7 +11,7 @@
 -- ARGV[3]   to settle: the time of the charge, its birth (negative if unknown), and the number that a refund needs for
 --           each policy; empty to decide
 -- ARGV[4]   the time in microseconds, for tests; otherwise, the server's time is used. Keys then live for an additional
---           hour, because the server's time continues while a test clock stands still
+--           hour, because the server's time continues while a test clock is stopped
 -- ARGV[5]   a byte per partition with the number of its policies, if there are several partitions
 -- ARGV[6]   a byte per plan with the number of its partitions, if there are several plans. A plan with several
 --           partitions is processed twice: first to check that all charges fit, and then to make them
@@ -28,8 +28,8 @@
 -- of src/algorithm. The reply begins with the first half of the call number and ends with the second, to detect lost
 -- bytes and replies to other calls.
 --
--- The time of a partition stands still while the server's time is behind it by a few seconds at most, so that a clock
--- step does not grant quota twice. Values from further in the future are treated as written now.
+-- The time of a partition is frozen while the server's time is behind it by a few seconds at most, so that a clock step
+-- does not grant quota twice. Values from further in the future are treated as written now.
 --
 -- A value consists of a byte for its layout, the time of its levels, its birth, and the levels: policy ID, weight of a
 -- unit, used weight, drain per microsecond. The birth identifies the lifetime of the value: earlier charges are not
@@ -46,8 +46,8 @@
 -- Older instances write layouts without a birth, whose narrow variants have weights of four bytes, and cannot read
 -- other layouts. A value in an old layout keeps it until it expires.
 --
--- The arithmetic is that of src/algorithm: integers below 2^53, in the same order. There are no functions, because
--- creating them in each call would take as long as the rest of the script.
+-- The arithmetic is that of src/algorithm: integers below 2^53, in the same order. The script defines no functions,
+-- because creating them in each call would take as long as the rest of the script.
 local read, pack, sub, ceil = struct.unpack, struct.pack, string.sub, math.ceil
 local CHARGE, NUMBER_SIZE, NARROW_MAX = 47, 8, 4294967295
 local charges, lease, receipt, clock, part_sizes, plans = unpack(ARGV)

@@ -3,8 +3,8 @@
 //! The Lua source of an algorithm is next to its Rust file. Its sections have headings of the form `--- name`: *charge*
 //! decides a charge, *carry* updates a level whose policy only exists in another instance, *left* computes the
 //! remaining units of a policy, and *borders* checks the calendar boundaries of a call before anything else. All
-//! deciding scripts contain all *carry* sections, so that they never depend on each other; a lockout is carried like a
-//! bucket. Comments and indentation are stripped.
+//! deciding scripts contain all *carry* sections, so that each script can update the levels of any policy. A lockout is
+//! carried like a bucket. Comments and indentation are stripped.
 
 mod text;
 
@@ -46,7 +46,7 @@ const USUAL_BUCKETS: u8 = 4;
 /// The default maximum delay, in milliseconds, of the expiry of windows after they have ended.
 pub(crate) const EXPIRY_JITTER: u64 = 60_000;
 
-/// The scripts. All deciding scripts make the same decisions, but at different cost for the server.
+/// The scripts. All deciding scripts return the same decisions, but have different costs for the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Script {
     /// Decides and settles plans that only have buckets in the narrow layout.
@@ -71,7 +71,6 @@ impl Script {
 
 pub(crate) type Texts = Arc<[Text; Script::COUNT]>;
 
-/// Replaces the maximum expiry delay.
 pub(crate) fn with_expiry_jitter(source: &str, jitter: u64) -> String {
     let setting = |jitter| format!("EXPIRY_JITTER = {jitter}\n");
     source.replace(&setting(EXPIRY_JITTER), &setting(jitter))
@@ -112,7 +111,7 @@ fn decision(first: &str, pieces: &[&str], questions: &str) -> String {
         &with_section(WRITE, "write", &all("write")),
         TAIL,
     ];
-    // A lockout repeats a check of the sliding counter.
+    // The lockout needs the same check as the sliding counter.
     let mut source = source.concat().replace("@over\n", section(SLIDING_COUNTER, "over"));
     if !questions.is_empty() {
         let [before, after] = ["before what is left", "after what is left"].map(|name| section(questions, name));

@@ -1,4 +1,4 @@
--- Decisions that charge a part of a plan or nothing. Each section is inserted into another file.
+-- Decides partial plans and peeks. Each section is inserted into another file.
 --
 -- ARGV[6]   '?' only returns the decision and the usage. Otherwise, the number of wanted units, and for each policy the
 --           charge per unit, or 0 for a fixed charge: as many units as possible are charged, but at least one. The plan

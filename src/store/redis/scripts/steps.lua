@@ -6,9 +6,9 @@ local NARROW, WIDE, NARROW_MIXED, WIDE_MIXED = 1, 2, 3, 4
 local WITH_BIRTH = 4
 -- Layouts up to this number belong to this release or newer ones.
 local LAST_LAYOUT = 31
--- The maximum time in microseconds for which the time of a partition stands still.
+-- The maximum time in microseconds for which the time of a partition is frozen.
 local MAX_CLOCK_STEP = 5000000
--- Special drains of other algorithms.
+-- Values of the drain that identify algorithms other than buckets.
 local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY, SLIDING_COUNTER, CALENDAR, LOCKOUT = -1, -2, -3, -4, -5, -6
 -- The kinds of levels.
 local BUCKET, WINDOW, COUNTER, DATED = 0, 1, 2, 3
@@ -17,10 +17,11 @@ local EXACT, floor, frexp, ldexp = 9007199254740992, math.floor, math.frexp, mat
 local MAGNITUDE = 4
 -- Exceeds every count that charges can reach.
 local MOST_COUNT = 2251799813685248
--- In microseconds: after the parameters of a bucket have changed, its debt may last at least twice this time.
+-- In microseconds. If the parameters of a bucket have changed, late charges can build up a debt of at least twice this
+-- time.
 local SHORTEST_DEBT = 86400000000
--- All entries of a log or all leases may expire at once, so each charge removes a limited number of them. A call also
--- moves a limited number of log entries from the future to now. Later calls continue.
+-- All entries of a log, or all leases, may expire at the same time. Each charge therefore removes a limited number of
+-- them, and each call moves a limited number of log entries from the future to now. Later calls continue.
 local MOST_CLEARED, movable = 100, 1000
 -- In milliseconds.
 local EXPIRY_JITTER = 60000

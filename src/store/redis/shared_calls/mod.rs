@@ -1,14 +1,15 @@
 //! Calls shared by concurrent decisions.
 //!
-//! Three limits, none of which is a setting:
+//! Three limits apply, which cannot be configured:
 //!
 //! - **The wait for further decisions.** A call is sent immediately while few calls are in flight, or as soon as it is
-//!   full. Otherwise, it waits until a call returns, which takes less than a millisecond on a close server, but at most
-//!   for [`PATIENCE`](queue::PATIENCE), so that a decision never waits for another round trip to a distant server.
+//!   full. Otherwise, it waits until a call returns, which takes less than a millisecond if the server is near, but at
+//!   most for [`PATIENCE`](queue::PATIENCE), so that a decision never waits for an additional round trip to a distant
+//!   server.
 //! - **The calls in flight.** Their maximum increases by one for each `PATIENCE` of the shortest round trip. Additional
 //!   calls would only be queued by the server.
-//! - **The queue.** Above the throughput of the server, all decisions would eventually wait for longer than their
-//!   deadline, and the server would work for nothing. Decisions that cannot be made in time are therefore rejected (see
+//! - **The queue.** Above the throughput of the server, all decisions would eventually miss their deadlines, and the
+//!   server would make them in vain. Decisions that cannot be made in time are therefore rejected (see
 //!   [`RoundTrips`](crate::round_trips::RoundTrips)), so that the others are made.
 
 mod queue;
@@ -48,13 +49,13 @@ use crate::{
 /// The maximum number of queued decisions. Beyond it, the store is overloaded, and further calls would make it worse.
 const QUEUE: usize = 65_536;
 
-/// The time without shared calls after the server rejected one: if the state of one caller is the cause, only its
-/// decisions fail.
+/// For this time after a failed shared call, decisions are called separately: if the state of one caller is the cause,
+/// only the decisions about this caller fail.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Combines concurrent decisions into shared calls.
 ///
-/// Under low load, decisions are called separately, because sharing needs another task and gains nothing.
+/// Under low load, decisions are called separately, because sharing needs another task and has no benefit.
 pub(super) struct SharedCalls {
     bounds: Bounds,
     under_way: Arc<AtomicUsize>,
@@ -127,8 +128,8 @@ impl SharedCalls {
                 Err(TrySendError::Closed(waiting)) => waiting,
             };
         }
-        // There is no task, or it is ending, or its runtime has ended. If another thread starts one concurrently, the
-        // replaced task ends after its work.
+        // No task is running. If another thread starts a task at the same time, the replaced task ends after its queued
+        // work.
         let Ok(runtime) = Handle::try_current() else {
             return Some(waiting.plan);
         };
@@ -142,7 +143,6 @@ impl SharedCalls {
         sent.err().map(|unsent| unsent.into_inner().plan)
     }
 
-    /// Waits until all queued decisions are in a call, or until only the server delays them.
     pub(super) async fn catch_up(&self) {
         let queue = self.queue.load_full();
         if let Some(queue) = queue {

@@ -23,8 +23,8 @@ use crate::{
     sync::last_turn::LATE_TIMER,
 };
 
-/// Calls in flight per connection before further decisions wait for a shared call. Without waiting, there would be
-/// nothing to combine, and with only one call, the server would wait for this process.
+/// Decisions wait for a shared call if this number of calls per connection is in flight. Without waiting, there would
+/// be nothing to combine. With a single call in flight, the server would be idle while this process handles the reply.
 const CALLS_PER_CONNECTION: usize = 2;
 
 /// The maximum number of calls in flight per connection, for any round trip.
@@ -33,10 +33,10 @@ const MOST_CALLS_PER_CONNECTION: usize = 32;
 /// The maximum time that a call waits for further decisions. Tokio's timers add up to a millisecond.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// Up to this duration, a wait is not caused by the queue.
+/// Shorter waits are not attributed to the queue.
 const USUAL_WAIT: Duration = Duration::from_millis(5);
 
-/// The time for which a process counts as busy after a late timer, equal to a few turns of its tasks.
+/// A process counts as busy for this time after a late timer. The time is long enough for all tasks to run a few times.
 const BUSY_PROCESS: Duration = Duration::from_millis(250);
 
 /// Longer round trips are ignored, because the server was stopped.
@@ -54,7 +54,7 @@ pub(super) type Acquired = Result<Measurement, StoreError>;
 pub(super) struct Bounds {
     /// Decisions per call.
     pub(super) decisions: usize,
-    /// Calls in flight before further decisions wait for a shared call.
+    /// The number of calls in flight from which decisions wait for a shared call.
     pub(super) calls: usize,
     /// The maximum number of calls in flight.
     most_calls: usize,
@@ -167,7 +167,7 @@ where
         calls.turn(is_full).await;
         fill(&mut waiting, &mut queue, &calls).await;
         progress.taken(&waiting);
-        // Includes cancelled decisions, because requested charges are always made.
+        // Includes cancelled decisions, because cancelled requests are charged.
         while !waiting.is_empty() {
             calls.start(call.clone(), next_call(&mut waiting, bounds.decisions));
         }
@@ -187,7 +187,8 @@ struct Calls {
 }
 
 impl Calls {
-    /// The task creates the future of the call in its final place, because passing it on would copy it ten times.
+    /// `call` creates the future inside the spawned task, because passing the future as an argument would copy it ten
+    /// times.
     fn start<C>(&mut self, call: impl FnOnce(Vec<QueuedPlan>) -> C + Send + 'static, plans: Vec<QueuedPlan>)
     where
         C: Future<Output = ()> + Send,
@@ -201,8 +202,9 @@ impl Calls {
 
     /// Waits until another call may start. A call that is not full waits for further decisions.
     ///
-    /// In an overloaded process, replies are unread for longer than the server needs for them. The number of calls in
-    /// flight is then unrelated to the server, and waiting for one of them costs a turn of all tasks.
+    /// In an overloaded process, replies stay unread for longer than the response time of the server. The number of
+    /// calls in flight then does not reflect the load of the server, and waiting for a call would cost a turn of all
+    /// tasks.
     async fn turn(&mut self, is_full: bool) {
         while let Some(ended) = self.in_flight.try_join_next() {
             self.ended(ended);
@@ -220,7 +222,7 @@ impl Calls {
         self.progress.awaits_server.store(false, Ordering::Release);
     }
 
-    /// Returns the maximum number of calls in flight for the distance of the server.
+    /// Returns the maximum number of calls in flight, depending on the round trip to the server.
     fn most(&self) -> usize {
         let Bounds { calls, most_calls, .. } = self.bounds;
         if self.is_process_busy() {
@@ -232,8 +234,8 @@ impl Calls {
         })
     }
 
-    /// Waits for up to `PATIENCE` until a call returns. Returns the waiting time if none has returned, unless the
-    /// process was too busy.
+    /// Waits for up to `PATIENCE` until a call returns. Returns the waiting time if no call has returned and the
+    /// process was not busy.
     async fn wait_for_one(&mut self) -> Option<Duration> {
         let since = Instant::now();
         let returned = timeout(PATIENCE, self.in_flight.join_next()).await;
@@ -279,7 +281,7 @@ impl Calls {
     }
 }
 
-/// Takes the decisions for one call: all of them, unless they would block the server for too long.
+/// Takes as many decisions as one call may contain without blocking the server for too long.
 fn next_call(waiting: &mut Vec<QueuedPlan>, capacity: usize) -> Vec<QueuedPlan> {
     let mut work = 0;
     let is_too_much = |waiting: &QueuedPlan| {
@@ -287,7 +289,7 @@ fn next_call(waiting: &mut Vec<QueuedPlan>, capacity: usize) -> Vec<QueuedPlan> 
         work > Call::MOST_WORK
     };
     let count = waiting.iter().position(is_too_much).unwrap_or(waiting.len());
-    // A single decision may exceed the limit.
+    // At least one decision is taken, even if it exceeds the limit alone.
     let mut rest = waiting.split_off(count.max(1));
     rest.reserve(capacity);
     std::mem::replace(waiting, rest)
@@ -458,7 +460,7 @@ mod tests {
         join_all(asked).await.into_iter().map(Result::unwrap).collect()
     }
 
-    /// About 1,700 per second: one or two per millisecond, with occasional bursts.
+    /// About 1,700 decisions per second: one or two per millisecond, with occasional bursts.
     fn usual(milli: u64) -> usize {
         1 + usize::from(milli.is_multiple_of(2)) + if milli.is_multiple_of(100) { 20 } else { 0 }
     }
@@ -482,7 +484,7 @@ mod tests {
                 "{to} ms"
             );
             assert!(longest <= millis(to + 5), "{to} ms: {longest:?}");
-            // One per millisecond.
+            // At most one call per millisecond.
             assert!(server.calls() <= 1_000, "{to} ms: {} calls", server.calls());
             let distance = usize::try_from(to).unwrap();
             assert!(

@@ -31,13 +31,13 @@ use crate::{
     telemetry,
 };
 
-/// The number of nodes that are queried concurrently; the first answer wins.
+/// The number of nodes that are queried concurrently; the first map is used.
 const ASKED: usize = 3;
 
 pub(super) struct Directory {
     settings: Settings,
     map: ArcSwapOption<SlotMap>,
-    /// Limits the time for which requests wait for the first map.
+    /// Opens if no map can be loaded, so that requests fail immediately instead of waiting for the first map.
     first_map: Breaker,
     schedule: Mutex<Schedule>,
     is_looking: AtomicBool,
@@ -71,7 +71,6 @@ impl Directory {
         directory
     }
 
-    /// Returns the map if it is known, without waiting.
     pub(super) fn known_map(&self) -> Guard<Option<Arc<SlotMap>>> {
         self.map.load()
     }
@@ -84,7 +83,6 @@ impl Directory {
         }
     }
 
-    /// Records that a slot has moved to the node with this address.
     pub(super) fn moved(&self, slot: u16, address: Address) -> Arc<Node> {
         self.with_node(address, |map, node| map.assign(slot, slot, node))
     }
@@ -182,7 +180,7 @@ impl Directory {
         }
     }
 
-    /// Queries responsive nodes over open connections, and opens new ones only if none answers.
+    /// Queries responsive nodes of the current map first, and the seeds only if no node answers.
     async fn ask(self: &Arc<Self>) -> Result<Vec<Range>, StoreError> {
         let believed = self.map.load_full().map_or_else(Vec::new, |map| {
             let believed = map.nodes().iter().filter(|node| node.is_believed());
@@ -239,7 +237,7 @@ impl Directory {
 /// Ends a query even if the runtime ends first.
 struct Looking {
     directory: Arc<Directory>,
-    /// `false` if dropped because the runtime ends.
+    /// `false` if the task was dropped because its runtime has ended.
     is_over: bool,
 }
 
@@ -255,7 +253,7 @@ impl Drop for Looking {
     fn drop(&mut self) {
         let directory = &*self.directory;
         if !self.is_over {
-            // The nodes were not queried, so another runtime can query them immediately.
+            // The query was not completed, so another runtime can start one immediately.
             directory.schedule.lock().next = Timestamp::default();
         }
         directory.is_looking.store(false, Ordering::Release);
@@ -263,8 +261,8 @@ impl Drop for Looking {
     }
 }
 
-/// Returns the first map, or the last error. The other attempts continue, because cancelling them would look like calls
-/// without a reply.
+/// Returns the first map, or the last error. The other queries continue: cancelled queries would count as calls without
+/// a reply.
 async fn first(mut asked: JoinSet<Result<Vec<Range>, StoreError>>) -> Result<Vec<Range>, StoreError> {
     let mut last = no_answer();
     while let Some(answer) = asked.join_next().await {

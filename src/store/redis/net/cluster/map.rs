@@ -13,7 +13,7 @@ pub(super) struct SlotMap {
 }
 
 impl SlotMap {
-    /// Redis recommends at most about 1,000 nodes.
+    /// Well above the maximum of about 1,000 nodes that Redis recommends.
     const MOST_NODES: usize = 4_096;
 
     pub(super) fn new() -> Self {

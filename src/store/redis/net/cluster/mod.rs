@@ -7,10 +7,10 @@
 //!   A node that hangs stops the requests to all others ([#2092](https://github.com/redis-rs/redis-rs/issues/2092);
 //!   since then, only reconnects run in the background),
 //! - a cancelled request stays in the queue of the client's only task,
-//! - a request whose node is unavailable tries other nodes in turn, and fails after too many connections that have
+//! - a request whose node is unavailable tries other nodes one after another, and fails if too many connections have
 //!   ended ([#2277](https://github.com/redis-rs/redis-rs/issues/2277)).
 //!
-//! Here, a lost node only affects the callers in its slots, and cancelled calls are removed.
+//! In this implementation, a lost node only affects the callers in its slots, and cancelled calls leave no queue entry.
 
 mod directory;
 mod map;
@@ -97,8 +97,7 @@ impl Cluster {
         node.connect(lane).await.inspect_err(|_| self.0.refresh())
     }
 
-    /// Sends a call, and sends it again if the reply or a newer map points to another node. A redirected call was not
-    /// executed.
+    /// Sends a call, and repeats it on another node if the reply proves that it was not executed.
     pub(super) async fn send(&self, mut connection: NodeConnection, call: &Call) -> Result<Reply, StoreError> {
         let (slot, mut redirections) = (slot(call.key()), Redirections::default());
         loop {

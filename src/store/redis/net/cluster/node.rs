@@ -27,7 +27,6 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Creates a node with the connection settings of the seeds.
     pub(super) fn new(settings: &Settings, address: Address) -> Self {
         let like = &settings.seeds[0];
         let info = like.clone().set_addr(at(like.addr(), address.clone()));
@@ -77,7 +76,6 @@ pub(crate) struct NodeConnection {
 }
 
 impl NodeConnection {
-    /// Uses the connection for a slot that is being imported by this node.
     pub(super) fn asking(mut self) -> Self {
         self.connection = self.connection.asking();
         self
@@ -140,7 +138,7 @@ impl Drop for NodeAttempt {
 #[derive(Debug)]
 pub(super) struct NodeTelemetry {
     address: String,
-    /// Set while the circuit is open. Dropping the node, because it has left the cluster, decrements the gauge.
+    /// Set while the circuit is open. If the node leaves the cluster and is dropped, this decrements the gauge.
     lost: Mutex<Option<LostNode>>,
 }
 
@@ -168,7 +166,7 @@ impl CircuitTelemetry for NodeTelemetry {
 mod tests {
     use super::*;
 
-    /// Drops a call without a reply, long after its start.
+    /// Drops an attempt without a reply, as if it had started long ago.
     fn give_up(mut attempt: NodeAttempt) {
         attempt.since = Timestamp::default();
     }

@@ -1,4 +1,4 @@
-//! Redirections of calls that a node did not execute, and their limits.
+//! Redirections of calls that a node did not execute.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,14 +12,14 @@ pub(super) enum Redirection {
     Owner(Arc<Node>),
     /// The slot is being imported by this node, and the old node does not have the key.
     Asking(Arc<Node>),
-    /// Only some of the call's keys have been moved. Once all have, one node has all of them.
+    /// Only some of the call's keys have moved. Retry when all of them are on one node.
     Later,
 }
 
 /// Counts the redirections and waits of a call.
 ///
-/// The caller's deadline limits the call. The limits here, about 2 s, apply to calls without a deadline and to nodes
-/// that redirect to each other.
+/// Stops after about 2 s, for calls without a deadline and for nodes that redirect to each other. Otherwise, the
+/// caller's deadline limits the retries.
 #[derive(Default)]
 pub(super) struct Redirections {
     followed: u8,

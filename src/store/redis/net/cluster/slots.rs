@@ -2,7 +2,7 @@ use ::redis::Value;
 
 pub(super) const SLOTS: usize = 16_384;
 
-/// Returns the slot of a key. Only the hash tag between the first braces counts, if there is one.
+/// Returns the slot of a key: the hash of the tag between the first braces, or of the whole key if it has no tag.
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -34,8 +34,7 @@ pub(super) struct Range {
     pub(super) address: Address,
 }
 
-/// Parses the reply to `CLUSTER SLOTS`. A node that does not know its own name gets the name of `host`, which was
-/// queried.
+/// Parses the reply to `CLUSTER SLOTS`. Replaces an unspecified address by `host`, the address that was queried.
 pub(super) fn read(reply: &Value, host: &str) -> Vec<Range> {
     let Value::Array(ranges) = reply else {
         return Vec::new();
