@@ -44,7 +44,7 @@ pub struct Allowance<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Known<'a> {
     Rejection(ChargeRejection),
-    /// `charged` is the current weight: the charge, and units that were used since.
+    /// `charged` is the current weight: the charge, plus the units used since.
     Measured {
         measured: MeasuredCharge<'a>,
         charged: u64,
@@ -71,8 +71,8 @@ impl<'a> Allowance<'a> {
     ///
     /// 0 above the quota of a policy with an [overage](QuotaPolicy::with_overage), and during a
     /// [lockout](QuotaPolicy::with_lockout). Also 0 in a [cached](crate::Decision::is_cached) rejection with a
-    /// [wait](Self::retry_after): fewer units remain than the request costs, and other requests may have used those
-    /// since.
+    /// [wait](Self::retry_after): fewer units remain than the request costs, and other requests may have used them in
+    /// the meantime.
     pub fn remaining(&self) -> u64 {
         self.left().0
     }
@@ -80,8 +80,8 @@ impl<'a> Allowance<'a> {
     /// Returns the effective window: a time over which the caller can spread the remaining units.
     ///
     /// - For a violated policy, this is the wait until the request passes.
-    /// - If no unit remains, it is the wait for the next unit, which comes after the end of a
-    ///   [lockout](QuotaPolicy::with_lockout).
+    /// - If no unit remains, it is the time until the next unit is available and a [lockout](QuotaPolicy::with_lockout)
+    ///   has ended.
     /// - Otherwise, for a bucket, it is the time in which the remaining units refill. A client that spends `remaining`
     ///   units in this time never exceeds the rate.
     /// - Otherwise, for a window, it is the time until the window ends or its oldest unit expires, extended if
@@ -123,7 +123,8 @@ impl<'a> Allowance<'a> {
         }
     }
 
-    /// Returns `true` if this policy rejects the request, or would if it were not a [shadow](QuotaPolicy::shadow).
+    /// Returns `true` if this policy rejects the request, or would reject it if it were not a
+    /// [shadow](QuotaPolicy::shadow).
     pub fn is_violated(&self) -> bool {
         match self.known {
             Known::Rejection(_) => true,
@@ -136,17 +137,17 @@ impl<'a> Allowance<'a> {
     /// Exact to the microsecond; for a concurrency limit, an estimate of 1 s. `None` if the policy does not reject the
     /// request, or can never admit it because it costs more than the capacity or the quota is 0.
     ///
-    /// In a [cached](crate::Decision::is_cached) rejection by a
-    /// [sliding window log](crate::Algorithm::SlidingWindowLog), the wait can be too long, up to a whole window, if the
-    /// request costs more than the one that the store rejected.
+    /// In a [cached](crate::Decision::is_cached) rejection by a [sliding window
+    /// log](crate::Algorithm::SlidingWindowLog), the wait can be too long, by up to a whole window, if the request
+    /// costs more than the request that the store rejected.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait().map(Duration::from_micros)
     }
 
     /// Returns when this policy admits an identical request, if no other request comes first.
     ///
-    /// Unlike [`retry_after`](Self::retry_after), this distinguishes requests that are never admitted from those that
-    /// are not rejected.
+    /// Unlike [`retry_after`](Self::retry_after), this distinguishes requests that are never admitted from requests
+    /// that are not rejected.
     pub fn availability(&self) -> Availability {
         match self.retry_after() {
             _ if !self.is_violated() => Availability::Now,
@@ -159,8 +160,8 @@ impl<'a> Allowance<'a> {
     /// Returns the time until the policy is full again, if no other request comes first.
     ///
     /// Exact to the microsecond. A full policy has all of its units and no [lockout](QuotaPolicy::with_lockout). Use
-    /// this to display when the whole quota is restored, or to retain a record for as long as it differs from a new
-    /// one. Clients need not wait that long: see [`effective_window`](Self::effective_window).
+    /// this to display when the whole quota is restored, or to delete a stored record once it equals an unused record.
+    /// Clients need not wait that long: see [`effective_window`](Self::effective_window).
     ///
     /// `None` if nothing is used, for concurrency limits, whose slots are released when their requests end, and in a
     /// [cached](crate::Decision::is_cached) rejection.
@@ -206,7 +207,7 @@ impl<'a> Allowance<'a> {
         }
     }
 
-    /// For a calendar, the current window.
+    /// For a calendar policy, returns the length of the current window.
     pub(crate) fn window(&self) -> Option<Duration> {
         let Known::Measured { measured, .. } = self.known else {
             return self.policy().usual_window();

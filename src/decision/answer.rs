@@ -12,25 +12,24 @@ use crate::{
 pub(super) struct Answer {
     /// One per charge, in plan order.
     pub(super) read: Reads,
-    /// The time at which each partition was read, in plan order.
+    /// The time of each partition's reading, in plan order.
     pub(super) moments: Moments,
-    /// The holder of the acquired slots, if the plan was allowed.
+    /// Identifies the holder of the acquired slots, if the plan was allowed.
     pub(super) lease: Option<LeaseId>,
     pub(super) is_allowed: bool,
-    /// The right to settle the charge, once.
+    /// True until the charge is settled.
     pub(super) receipt: AtomicBool,
     /// The current costs, after changes of the charge.
     pub(super) charged: Costs,
     /// Units used after the store responded.
     pub(super) used_since: u64,
-    /// Set if no store was called.
+    /// Empty if a store was called.
     pub(super) rejections: ChargeRejections,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
     pub(crate) reading: PolicyReading,
-    /// Decided by the store.
     pub(crate) fits: bool,
 }
 

@@ -5,9 +5,9 @@ pub(crate) struct Costs {
     pub(crate) requests: u64,
     pub(crate) request_bytes: u64,
     pub(crate) response_bytes: u64,
-    /// 1 for a request that is counted, which costs at least one byte.
+    /// The minimum number of bytes: 1, or 0 for a request that is not counted.
     pub(crate) counted: u32,
-    /// 1 for a request that acquires a slot of each concurrency limit.
+    /// The slots to acquire of each concurrency limit: 1 or 0.
     pub(crate) slots: u32,
     pub(crate) units: UnitCosts,
 }

@@ -13,12 +13,11 @@ use crate::{
     lease::LeaseId,
 };
 
-/// The result of [`Store::acquire`](crate::Store::acquire): the readings for a [`Plan`], and the charges that were
-/// made.
+/// The result of [`Store::acquire`](crate::Store::acquire): the readings for a [`Plan`] and its charges.
 ///
 /// The store decides whether the plan fits, and charges it in the same step. Everything reported to clients is derived
-/// from the measurement; [`decide`](Self::decide) converts it to a [`Decision`](crate::Decision). Stores that wrap
-/// another store can use it to inspect charges.
+/// from the measurement; [`decide`](Self::decide) converts it to a [`Decision`](crate::Decision). A store that wraps
+/// another store can inspect the charges.
 ///
 /// A measurement cannot be cloned, because it holds the only receipt of the charge, which a
 /// [settlement](crate::Settlement) uses once. If a measurement is dropped, the charge stays as it is.
@@ -32,7 +31,7 @@ use crate::{
 ///
 /// let measurement = store.acquire(Plan::new(policies, alice, 2)).await?;
 /// assert!(measurement.is_allowed());
-/// // The trial rejects nothing, and is not charged beyond its quota.
+/// // The shadow policy rejects nothing, and is not charged beyond its quota.
 /// let charged: Vec<_> = measurement
 ///     .charges()
 ///     .map(|measured| (measured.charge().policy().policy().name(), measured.is_charged()))
@@ -52,10 +51,9 @@ impl Measurement {
         Self::answered(plan, lease, is_allowed)
     }
 
-    /// For a plan of one partition. `acquire` writes the readings in place, and returns their time and whether the plan
-    /// is allowed.
+    /// `acquire` writes the readings in place, and returns their time and `true` if the plan is allowed.
     ///
-    /// Returns a plan of several partitions as the error.
+    /// A plan of several partitions is returned as the error.
     #[inline]
     pub(crate) fn of_only_part(
         mut plan: Plan,
@@ -71,7 +69,7 @@ impl Measurement {
         Ok(Self::answered(plan, lease, is_allowed))
     }
 
-    /// Here, the readings determine which charges fit.
+    /// Computes from the readings which charges fit.
     pub(crate) fn of_readings(
         mut plan: Plan,
         moments: Moments,
@@ -116,7 +114,7 @@ impl Measurement {
     }
 
     /// Derives the measurement of another plan with the same policies, at the same time, after a charge of
-    /// `units_before`. More may have been used since, at an unknown time.
+    /// `units_before`. In the meantime, `used_since` further units were used, at an unknown time.
     pub(super) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Self {
         let readings = self.charges().map(|measured| {
             let limit = measured.charge.policy().limit();
@@ -135,8 +133,8 @@ impl Measurement {
 
     /// Returns `true` if the plan fits.
     ///
-    /// Then all charges are made, except for [shadow](crate::QuotaPolicy::shadow) policies whose charge does not fit.
-    /// Otherwise, nothing is charged. A [peek](crate::Store::peek) never charges.
+    /// If so, the store has made all charges, except for [shadow](crate::QuotaPolicy::shadow) policies whose charge
+    /// does not fit. Otherwise, nothing is charged. A [peek](crate::Store::peek) never charges.
     #[inline]
     pub fn is_allowed(&self) -> bool {
         self.answer().is_allowed
@@ -170,7 +168,7 @@ impl Measurement {
         })
     }
 
-    /// The number of charged partitions of which nothing was used before, disregarding slots.
+    /// Returns the number of charged partitions that were unused before. Ignores slots.
     pub(crate) fn new_partitions(&self) -> usize {
         if !self.is_allowed() || !self.plan().is_charged() {
             return 0;

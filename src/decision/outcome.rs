@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct Cached(Plan);
 
 impl Cached {
-    /// `now` is the store's time if it is known.
+    /// `now` is the store's time, if it is known.
     pub(crate) fn new(mut plan: Plan, rejections: ChargeRejections, now: Timestamp) -> Self {
         let answer = &mut plan.0.answer;
         answer.rejections = rejections;
@@ -28,7 +28,7 @@ impl Cached {
         Self(plan)
     }
 
-    /// Rejected by a closed policy, without calling a store.
+    /// Creates a rejection by closed policies.
     pub(crate) fn closed(plan: Plan, now: Timestamp) -> Self {
         let rejections = plan.charges();
         let nothing = ChargeRejection::Never {
@@ -56,13 +56,13 @@ impl Clone for Cached {
 }
 
 enum Source {
-    /// The wait comes from the application.
+    /// With a wait that the application has set.
     NoStore(Option<Duration>),
     Cached(Cached),
     Store(Measurement),
 }
 
-/// Clones have no receipt, because a charge is settled once.
+/// Clones have no receipt, because a charge can be settled only once.
 impl Clone for Source {
     fn clone(&self) -> Self {
         match self {
@@ -95,7 +95,7 @@ impl Clone for Source {
 /// #     .key(key::header("x-user-id"))
 /// #     .policy(QuotaPolicy::per_hour("hour", 1))
 /// #     .build()?;
-/// // One request an hour:
+/// // With one request per hour:
 /// assert_eq!(log_line(&send(&layer, Request::get("/")).await), None);
 /// assert_eq!(log_line(&send(&layer, Request::get("/")).await).as_deref(), Some("rejected by hour"));
 /// # Ok(()) });
@@ -145,7 +145,7 @@ pub struct Decision {
 ///     assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(outcome));
 ///     assert_eq!(response.status().is_success(), outcome.is_admitted());
 /// }
-/// // The others depend on the failure mode.
+/// // The outcomes of failed store calls depend on the failure mode.
 /// assert!(Outcome::FailedOpen.is_admitted() && !Outcome::FailedClosed.is_admitted());
 /// # Ok(()) });
 /// ```
@@ -164,7 +164,7 @@ pub enum Outcome {
     FailedClosed,
     /// Rejected: the service has no capacity at the moment.
     Overloaded,
-    /// Rejected: at least one policy had too little quota left. Nothing was charged.
+    /// Rejected: at least one policy had too few remaining units. Nothing was charged.
     Rejected,
     /// Rejected: the request has no key, and the layer rejects such requests.
     MissingKey,
@@ -230,13 +230,13 @@ impl Decision {
         }
     }
 
-    /// Policies that are not reducible reject at any capacity.
+    /// A rejection by a policy that is not reducible is not due to the capacity.
     pub(crate) fn set_reduced_capacity(&mut self) {
         let is_lowered = self.violated().all(|allowance| allowance.policy().is_reducible());
         self.is_reduced = is_lowered;
     }
 
-    /// Returns `true` if the policies were reduced because the service has [less capacity](crate::Capacity) than usual.
+    /// Returns `true` if a [reduced capacity](crate::Capacity) of the service reduced the policies.
     pub fn is_capacity_reduced(&self) -> bool {
         self.is_reduced
     }
@@ -272,11 +272,11 @@ impl Decision {
         }
     }
 
-    /// Returns the plan that was decided: the policies, partitions and costs.
+    /// Returns the plan, with its policies, partitions and costs.
     ///
     /// `None` if the request was admitted or rejected without evaluating policies, or if no store returned a decision.
     /// Unlike [`allowances`](Self::allowances), the plan is complete in a [cached](Self::is_cached) rejection too. Use
-    /// it to list all partitions of a request.
+    /// this to list all partitions of a request.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -310,7 +310,7 @@ impl Decision {
         Some(charge.partition())
     }
 
-    /// The fallback also settles the charges of this decision.
+    /// Marks the decision as made by the fallback, which then also settles its charges.
     pub(crate) fn made_by_fallback(mut self) -> Self {
         self.by_fallback = true;
         self
@@ -318,8 +318,8 @@ impl Decision {
 
     /// Returns `true` if the [fallback](crate::LimiterBuilder::fallback) decided instead of the store.
     ///
-    /// This includes the in-process store that decides while the store is
-    /// [out of memory](crate::StoreErrorKind::OutOfMemory). Other instances do not see its charges.
+    /// The fallback can also be the in-process store that decides while the store is [out of
+    /// memory](crate::StoreErrorKind::OutOfMemory). Charges to an in-process store are not visible to other instances.
     pub fn is_by_fallback(&self) -> bool {
         self.by_fallback
     }
@@ -365,7 +365,7 @@ impl Decision {
     /// # run(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// // One leaves per minute, and ten may wait.
+    /// // One request leaves per minute, and up to ten wait.
     /// let queue = Algorithm::LeakyBucketQueue { max_waiting: 10 };
     /// let policies = PolicySet::new([QuotaPolicy::per_minute("even", 1).with_algorithm(queue)])?;
     /// let plan = Plan::new(policies, alice, 1);
@@ -396,10 +396,10 @@ impl Decision {
 
     /// Returns when an identical request would be admitted, if no other request comes first.
     ///
-    /// Durations count from this decision. Shadow policies admit everything. A
-    /// [leaky-bucket queue](crate::Algorithm::LeakyBucketQueue) admits a request once its queue has room, where the
-    /// request then waits. Without a measurement from a store, an admitted request has `Now`, and a rejected one its
-    /// [`retry_after`](Self::retry_after), or `Never` without one.
+    /// Durations count from this decision. Shadow policies admit everything. A [leaky-bucket
+    /// queue](crate::Algorithm::LeakyBucketQueue) admits a request once its queue has room, where the request then
+    /// waits. If no store made the decision, this is `Now` for an admitted request. For a rejected request, it is
+    /// `After` with [`retry_after`](Self::retry_after), or `Never` if there is no wait.
     pub fn availability(&self) -> Availability {
         let waits = self.violated().map(|allowance| allowance.availability());
         match (waits.reduce(Availability::later), self.retry_after()) {
@@ -410,8 +410,7 @@ impl Decision {
         }
     }
 
-    /// Returns the granted request cost: the cost of the plan, or less for a
-    /// [partial plan](crate::Plan::allow_partial).
+    /// Returns the granted units: the cost of the plan, or less for a [partial plan](crate::Plan::allow_partial).
     ///
     /// 0 if nothing was granted.
     pub fn granted(&self) -> u64 {
@@ -421,14 +420,14 @@ impl Decision {
 
     /// Returns the store's time of the decision, or `None` if no store made it.
     ///
-    /// If several servers decided, this is the latest time. A later [refund](crate::Refund) can pass it as the time of
-    /// the charge.
+    /// If several servers decided, this is the latest time. Use it as the time of the charge in a later
+    /// [refund](crate::Refund).
     pub fn decided_at(&self) -> Option<Timestamp> {
         let moments = self.measurement()?.moments().iter();
         moments.map(|moment| moment.now).max()
     }
 
-    /// Returns one allowance per policy, in the order of configuration, grouped by key.
+    /// Returns one allowance per policy, grouped by key, in the order of configuration.
     ///
     /// Empty if no store returned a decision. A [cached](Self::is_cached) rejection has only the policies that reject
     /// the request.
@@ -459,7 +458,7 @@ impl Decision {
                 Some(Allowance { charge, known })
             })
         });
-        // Faster than a chain of flattened iterators, and used for the fields of each response.
+        // Faster than a chain of flattened iterators, which matters because each response with fields uses this.
         iter::from_fn(move || match &mut measured {
             Some(measured) => measured.next(),
             None => cached.as_mut()?.next(),
@@ -488,7 +487,7 @@ impl Decision {
     ///
     /// This is the longest wait of all violated policies, or the wait that the application set when it rejected the
     /// request. `None` if the request was not rejected, was rejected without a wait (for example, by an access list),
-    /// or can never pass because its cost exceeds a capacity or a quota is 0.
+    /// or can never pass because its cost exceeds the capacity of a policy or a quota is 0.
     ///
     /// The wait is an estimate of 1 s for concurrency limits, whose slots can be released at any time, and for a layer
     /// that fails closed, whose circuit breaker probes the store within that time.
@@ -522,7 +521,7 @@ mod tests {
     use super::*;
     use crate::decision::{Read, plan::Exchange};
 
-    /// A decision is moved several times per request, and stores keep one reading per policy and call.
+    /// A decision is moved several times per request, and a call allocates one reading per policy.
     #[test]
     fn a_reading_and_a_decision_are_small() {
         let sizes = [size_of::<Read>(), size_of::<Exchange>(), size_of::<Decision>()];

@@ -8,15 +8,14 @@ use crate::{
 impl Plan {
     /// Makes the cost an upper limit: the store charges as many units as remain in all policies.
     ///
-    /// The store grants at least one unit and at most the cost, in one atomic step. An example is a batch worker that
-    /// takes as many jobs as its quota allows. The grant acquires one slot of each
-    /// [concurrency limit](crate::QuotaPolicy::concurrent), independent of its size, and bytes of content are charged
-    /// as planned.
+    /// The store grants at least one unit and at most the cost, in one atomic step. A batch worker can use this to take
+    /// as many jobs as its quota allows. The grant acquires one slot of each [concurrency
+    /// limit](crate::QuotaPolicy::concurrent), independent of its size, and content bytes are charged as planned.
     ///
-    /// If no unit remains, the plan is rejected, and [`retry_after`](crate::Decision::retry_after) is the time until
-    /// one unit is admitted. [Shadow](crate::QuotaPolicy::shadow) policies do not reduce a grant: a plan of shadow
-    /// policies is granted in full. Granted decisions are settled like any other, at the cost
-    /// [`Decision::granted`](crate::Decision::granted).
+    /// If less than one unit remains in any enforced policy, the plan is rejected, and
+    /// [`retry_after`](crate::Decision::retry_after) is the time until one unit is admitted.
+    /// [Shadow](crate::QuotaPolicy::shadow) policies do not reduce a grant: a plan of shadow policies is granted in
+    /// full. To settle the decision, use [`Decision::granted`](crate::Decision::granted) as the estimated cost.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -37,8 +36,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Fails if the plan has several partitions, which may be on several servers, or if none of its policies counts
-    /// requests.
+    /// Returns an error if the plan has several partitions, which may be on several servers, or if none of its policies
+    /// counts requests.
     pub fn allow_partial(self) -> Result<Self, ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
         if self.only_part().is_none() {
@@ -52,12 +51,12 @@ impl Plan {
         Ok(self.in_mode(mode))
     }
 
-    /// The plan to read first. Divisible units cost nothing here.
+    /// Returns the plan to read first, in which divisible units cost nothing.
     pub(crate) fn without_parts(&self) -> Self {
         self.costing(0)
     }
 
-    /// The plan to charge after these readings: as many units as fit, or one if none does.
+    /// Returns the plan to charge after these readings: for as many units as fit, or for one unit if none fits.
     pub(crate) fn granting(self, readings: impl IntoIterator<Item = PolicyReading>, moment: Moment) -> Self {
         let asked_for = self.costs().requests;
         let (mut granted, mut fits) = (asked_for, true);

@@ -9,7 +9,7 @@ use crate::{
     policy::{BatchTerms, Policy, PolicySet, UnitId},
 };
 
-/// The input of a store: the policies that apply to a request, their partitions, and the cost.
+/// The input of a store: the policies that apply to a request, their partitions, and the costs.
 ///
 /// A plan is atomic: a store charges either all of its policies or none, even across [several partitions](Self::and).
 /// Plans are independent of HTTP.
@@ -34,7 +34,8 @@ use crate::{
 /// ```
 pub struct Plan(pub(super) Box<Exchange>);
 
-/// Boxed at construction, because plans are moved often and copying one takes as long as some of the arithmetic.
+/// Boxed in `Plan`, because plans are moved often, and moving this much memory would take as long as some of the
+/// arithmetic.
 pub(super) struct Exchange {
     pub(super) question: Question,
     /// Empty until a store responds.
@@ -74,7 +75,7 @@ pub(crate) struct PartPlan<'a> {
 }
 
 impl Plan {
-    /// A request waits at most this long for its decision.
+    /// The maximum time for which a request waits for its decision.
     pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 
     /// Creates a plan for one partition, with a cost of `cost` units.
@@ -96,7 +97,7 @@ impl Plan {
     ///     (0, Outcome::Allowed, [5, 1]),
     ///     (6, Outcome::Rejected, [5, 1]),
     ///     (2, Outcome::Allowed, [3, 0]),
-    ///     (1, Outcome::Rejected, [3, 0]), // the slot is taken
+    ///     (1, Outcome::Rejected, [3, 0]), // the slot is held
     ///     (0, Outcome::Allowed, [3, 0]),
     /// ] {
     ///     let decision = store.decide(Plan::new(policies.clone(), alice, cost)).await?;
@@ -156,7 +157,7 @@ impl Plan {
     /// };
     ///
     /// assert_eq!(store.decide(plan("alice")).await?.outcome(), Outcome::Allowed);
-    /// // Too little is left for all, so bob is not charged either.
+    /// // Only one unit remains in `all`, so bob is not charged, either.
     /// assert_eq!(store.decide(plan("bob")).await?.outcome(), Outcome::Rejected);
     /// let left: Vec<u64> = store.peek(plan("bob")).await?.allowances().map(|a| a.remaining()).collect();
     /// assert_eq!(left, [2, 1]);
@@ -187,7 +188,7 @@ impl Plan {
         self
     }
 
-    /// Sets the bytes of request and response content, as far as they are known before the request is processed.
+    /// Sets the number of request and response content bytes, as far as known before the request is processed.
     ///
     /// In a plan of cost 0, this has no effect.
     ///
@@ -254,7 +255,7 @@ impl Plan {
         self
     }
 
-    /// Returns the partition to charge, the first one if there are several.
+    /// Returns the partition to charge, or the first partition if there are several.
     #[inline]
     pub fn partition(&self) -> PartitionId {
         self.question().parts[0].partition
@@ -281,9 +282,9 @@ impl Plan {
         self
     }
 
-    /// Returns how long a decision is useful, if that is known.
+    /// Returns the time within which a decision is needed, if it is known.
     ///
-    /// A store can skip calls that would complete too late.
+    /// A store need not make calls that would complete later.
     pub fn deadline(&self) -> Option<Duration> {
         self.question().deadline
     }
@@ -297,7 +298,7 @@ impl Plan {
         part.label.as_deref()
     }
 
-    /// `None` if there are several parts.
+    /// Returns `None` if there are several parts.
     #[inline]
     pub(crate) fn only_part(&self) -> Option<PartPlan<'_>> {
         self.question().only_part()
@@ -313,13 +314,12 @@ impl Plan {
         self.question().costs
     }
 
-    /// False for a read-only plan. Policies with quota 0 are never charged.
+    /// Returns `false` for a read-only plan, and if nothing is charged. Policies with quota 0 are never charged.
     #[inline]
     pub(crate) fn is_charged(&self) -> bool {
         self.question().is_charged()
     }
 
-    /// Regardless of the policies.
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {
         self.question().is_read_only()
@@ -345,7 +345,7 @@ impl Plan {
             && self.is_charged()
     }
 
-    /// No store can admit the plan, because a policy has quota 0.
+    /// Returns `true` if no store can admit the plan, because a policy has quota 0.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.question()
@@ -354,7 +354,7 @@ impl Plan {
             .any(|part| part.policies.traits().is_closed)
     }
 
-    /// `None` if units cannot be prefetched for this plan.
+    /// Returns `None` if units cannot be prefetched for this plan.
     #[inline]
     pub(crate) fn batch_terms(&self) -> Option<BatchTerms> {
         match &*self.question().parts {
@@ -492,7 +492,7 @@ impl Part {
     #[inline]
     fn is_charged(&self, costs: &Costs) -> bool {
         let mut policies = self.policies.iter();
-        // The first condition is true for nearly every plan, and cheaper.
+        // The first condition is cheaper, and true for nearly every plan.
         costs.requests > 0 && self.policies.traits().counts_requests
             || policies.any(|policy| self.charge(policy, costs).weight() > 0)
     }
@@ -518,7 +518,7 @@ impl<'a> PartPlan<'a> {
         &self.part.policies
     }
 
-    /// Also true if only another partition is charged.
+    /// Returns `true` even if only another partition of the plan is charged.
     #[inline]
     pub(crate) fn is_charged(self) -> bool {
         self.question.is_charged()
@@ -579,7 +579,7 @@ impl<'a> Charge<'a> {
         self.cost
     }
 
-    /// The cost in the numbers of the policy's algorithm.
+    /// Returns the cost as a weight of the policy's algorithm.
     #[inline]
     pub(crate) fn weight(&self) -> u64 {
         self.policy.counter().weigh(self.cost)

@@ -21,8 +21,8 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChargeTime {
-    /// At this time of the store, see [`Decision::decided_at`](crate::Decision::decided_at). Units of past windows are
-    /// not refunded.
+    /// At this time by the store's clock: see [`Decision::decided_at`](crate::Decision::decided_at). Units of past
+    /// windows are not refunded.
     At(Timestamp),
     /// Now. Units that were charged in an earlier window are credited to the current one.
     Now,
@@ -31,8 +31,8 @@ pub enum ChargeTime {
 impl Settlement {
     /// Refunds the cost of a plan without the decision that charged it.
     ///
-    /// Use this if another process learns that a job was not carried out, and knows only the caller and the amount. If
-    /// the decision is available, [`Settlement::new`] and [`Settlement::refund_all`] are exact.
+    /// Use this if a job was charged by another process and was not carried out, so that only the caller and the amount
+    /// are known. If the decision is available, use [`Settlement::new`] or [`Settlement::refund_all`], which are exact.
     ///
     /// The plan specifies the partitions, policies and units; a policy that counts bytes is refunded at least one byte,
     /// the minimum charge. No policy is raised above its capacity. With [`ChargeTime::At`]:
@@ -40,8 +40,8 @@ impl Settlement {
     /// - A fixed window refunds only charges of the current window. A sliding window counter also refunds charges of
     ///   the previous window, to that window.
     /// - A token bucket refunds at most its capacity minus the units refilled since the charge.
-    /// - A sliding window log removes units from its entries up to that time, the newest first. Entries with a thousand
-    ///   newer ones are not refunded.
+    /// - A sliding window log removes units from its entries up to that time, the newest first. Entries followed by a
+    ///   thousand or more newer entries are not refunded.
     /// - Charges that are at least one window old are not refunded.
     ///
     /// Leaky buckets are not refunded, because other requests have queued behind the charge, and neither are
@@ -72,7 +72,7 @@ impl Settlement {
         Self::refund_of(plan, &costs, charged)
     }
 
-    /// Without the minimum charge of one byte.
+    /// Does not refund the minimum charge of one byte.
     pub(crate) fn refund_of_units(plan: Plan, charged: ChargeTime) -> Self {
         let costs = Costs {
             counted: 0,
@@ -86,7 +86,7 @@ impl Settlement {
         let deltas = plan.charges_for(costs).map(|charge| {
             let counter = charge.policy().counter();
             Delta {
-                // Only the holder of a slot releases it.
+                // Slots are only released by their holders.
                 weight: match counter.form() != Form::Slots && counter.is_refundable(false) {
                     // Weights are at most 2⁵³.
                     true => -(charge.weight() as i64),

@@ -15,18 +15,18 @@ use crate::{
 
 /// A change to the charge of a [`Decision`], for [`Store::settle`](crate::Store::settle).
 ///
-/// The layer settles its decisions automatically. If you use a store directly, every allowed decision can be settled,
-/// and must be settled if it holds a slot of a [concurrency limit](crate::QuotaPolicy::concurrent).
+/// The layer settles its decisions automatically. Programs that use a store directly can settle every allowed decision,
+/// and must settle decisions that hold a slot of a [concurrency limit](crate::QuotaPolicy::concurrent).
 ///
 /// A decision can be settled once: further settlements are [empty](Self::is_empty) and change nothing. Clones of a
-/// decision, and decisions that a layer inserts into extensions, have empty settlements too; the layer settles the
-/// original. If a settlement is dropped or the store fails to apply it, the charge stays as it is.
+/// decision, and decisions that a layer inserts into extensions, have empty settlements, too; only the original can be
+/// settled. If a settlement is dropped or the store fails to apply it, the charge stays as it is.
 ///
-/// A late charge is never rejected, but it overdraws a policy by at most its capacity, however much usage is reported.
-/// If the policy has changed since the decision, the settlement applies its own difference and nothing else: units
-/// charged under a larger quota stay charged, and the larger quota bounds the debt. Stores do not keep the larger quota
-/// for logs and for buckets that differ only in capacity; the quota at the time of the decision then bounds the debt. A
-/// late charge to a [calendar](crate::QuotaPolicy::per_calendar) window that has ended is dropped.
+/// A late charge is never rejected, but it overdraws a policy by at most its capacity, even if a larger cost is
+/// reported. If the policy has changed since the decision, only the difference of the settlement is applied: units
+/// charged under a larger quota stay charged, and the larger quota bounds the debt. Stores do not store the larger
+/// quota for logs and for buckets that differ only in capacity; for these, the quota at the time of the decision bounds
+/// the debt. A late charge to a [calendar](crate::QuotaPolicy::per_calendar) window that has ended is dropped.
 ///
 /// After a [reset](crate::Store::reset) or a loss of data, earlier charges are not refunded, because that would add
 /// quota for later requests. Late charges still apply.
@@ -44,7 +44,7 @@ use crate::{
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5), QuotaPolicy::concurrent("at once", 1)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 ///
-/// // Five recipients were announced, but there were two.
+/// // The estimate was five recipients, but there were only two.
 /// let decision = store.decide(Plan::new(policies.clone(), alice, 5)).await?;
 /// store.settle(Settlement::new(&decision, 2)).await?;
 ///
@@ -61,7 +61,7 @@ pub struct Settlement(Option<Change>);
 pub(super) struct Change {
     pub(super) plan: Plan,
     pub(super) moments: Moments,
-    /// False if only the time of the charge is known.
+    /// False for a refund without the decision, for which only the time of the charge is known.
     pub(super) is_known: bool,
     pub(super) lease: Option<LeaseId>,
     /// One per charge, in plan order.
@@ -98,9 +98,9 @@ impl Settlement {
         Self::finish(decision, actual)
     }
 
-    /// Like [`new`](Self::new), with actual amounts in [custom units](crate::QuotaPolicy::with_unit).
+    /// Like [`new`](Self::new), but with actual amounts in [custom units](crate::QuotaPolicy::with_unit).
     ///
-    /// Units that are not named keep their charge.
+    /// The charges of all other custom units are unchanged.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -109,7 +109,7 @@ impl Settlement {
     /// # let alice = Scope::new("models").partition(&PartitionKey::new("user", "alice"));
     /// let policies = PolicySet::new([QuotaPolicy::per_hour("tokens", 1_000).with_unit("tokens")])?;
     /// let decision = store.decide(Plan::new(policies.clone(), alice, 1).with_units("tokens", 900)).await?;
-    /// // The answer was shorter than expected.
+    /// // The answer was shorter than estimated.
     /// store.settle(Settlement::with_units(&decision, 1, [("tokens", 250)])).await?;
     ///
     /// let decision = store.peek(Plan::new(policies, alice, 1)).await?;
@@ -150,7 +150,7 @@ impl Settlement {
     ///
     /// let decision = store.decide(Plan::new(policies, alice, 6)).await?;
     /// assert_eq!(decision.allowances().next().map(|mails| mails.remaining()), Some(5));
-    /// // This one was rejected, so there is nothing to refund.
+    /// // The second plan was rejected, so there is nothing to refund.
     /// assert!(Settlement::refund_all(&decision).is_empty());
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
@@ -159,13 +159,13 @@ impl Settlement {
         Self::of(decision, Costs::NOTHING, Free::All)
     }
 
-    /// The request was not carried out, except for `actual`.
+    /// For a request that was not carried out, except for `actual`.
     pub(crate) fn unserved(decision: &Decision, actual: Costs) -> Self {
         Self::of(decision, actual, Free::All)
     }
 
-    /// The request was cancelled before it was forwarded: the charge is kept, and its slots are released. Its announced
-    /// bytes were never sent.
+    /// For a request that was cancelled before it was forwarded: its slots are released, and its announced bytes, which
+    /// were not sent, are refunded. All other units stay charged.
     pub(crate) fn cancelled(decision: &Decision) -> Self {
         let asked_for = Costs {
             request_bytes: 0,
@@ -174,7 +174,7 @@ impl Settlement {
         Self::finish(decision, asked_for)
     }
 
-    /// The request continues, at a cost that differs from the charge.
+    /// For a request in progress whose cost differs from the charge.
     pub(crate) fn change(decision: &Decision, actual: Costs) -> Self {
         Self::of(decision, actual, Free::Nothing)
     }
@@ -187,7 +187,7 @@ impl Settlement {
         Self(change)
     }
 
-    /// Empty if nothing was charged, nothing changes, or the request was already settled.
+    /// The settlement is empty if nothing was charged, nothing changes, or the request was already settled.
     fn of(decision: &Decision, actual: Costs, free: Free) -> Self {
         let measurement = match free {
             Free::Nothing => decision.receipt(),
@@ -198,13 +198,13 @@ impl Settlement {
 
     /// Returns `true` if there is nothing to settle.
     ///
-    /// That is the case if nothing was charged, the decision was already settled or is a clone, or the cost equals the
-    /// charge and no slot is held.
+    /// This is the case if nothing was charged, if the decision was already settled or is a clone, or if the cost
+    /// equals the charge and no slot is held.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Returns the partition to settle, the first one if there are several. `None` if the settlement is empty.
+    /// Returns the partition to settle, or the first partition if there are several. `None` if the settlement is empty.
     pub fn partition(&self) -> Option<PartitionId> {
         Some(self.0.as_ref()?.plan.partition())
     }
@@ -214,13 +214,13 @@ impl Settlement {
         self.0.iter().flat_map(|change| change.plan.partitions())
     }
 
-    /// Released slots do not count.
+    /// Returns the partitions of refunded policies, without those that only release slots.
     pub(crate) fn refunded(&self) -> SmallVec<[PartitionId; 1]> {
         let parts = self.parts().filter(PartSettlement::gives_back);
         parts.map(|part| part.part.partition()).collect()
     }
 
-    /// Unlike a charge, these changes need not be atomic.
+    /// Unlike charges, settlements of several partitions need not be atomic.
     pub(crate) fn parts(&self) -> impl Iterator<Item = PartSettlement<'_>> {
         self.0.iter().flat_map(|change| {
             let mut deltas = &*change.deltas;
@@ -257,7 +257,7 @@ impl<'a> PartSettlement<'a> {
         self.adjustments().any(|change| !change.is_slot() && change.delta < 0)
     }
 
-    /// The birth of the charged state, if it is known; see [`Moment::birth`].
+    /// Returns the birth of the charged state, if it is known. See [`Moment::birth`].
     pub(crate) fn birth(&self) -> Option<u32> {
         self.is_known.then_some(self.charged_at.birth)
     }
@@ -292,7 +292,7 @@ impl Change {
         let charges = plan.charges_for(&from).zip(plan.charges_for(&to));
         let deltas = charges.zip(measurement.charges()).map(|((from, to), measured)| {
             let counter = from.policy().counter();
-            // Costs are subtracted before they are weighed, because a weight stops at 2⁵³.
+            // Costs are subtracted before the conversion to weights, which are capped at 2⁵³.
             let difference = counter.weigh(to.cost().abs_diff(from.cost())) as i64;
             let weight = if to.cost() < from.cost() {
                 -difference
