@@ -48,7 +48,7 @@ impl<'a> TierName<'a> {
 
 pub(crate) struct Limits {
     pub(super) limiter: Limiter,
-    /// The position of the layer in the sets of its limiter.
+    /// The position of this layer's prepared costs and fields in the limiter's policy sets.
     pub(super) view: ViewClaim,
     pub(super) screening: Screening,
     pub(super) keys: Extractors,
@@ -64,12 +64,12 @@ pub(crate) struct Limits {
 
 pub(super) enum Admission {
     Call(Admitted),
-    /// The inner service is called after this delay.
+    /// Calls the inner service after this delay.
     Queue(Duration, Admitted),
     Reject(Response<Bytes>),
 }
 
-/// `charge` is the part of the charge that may still change.
+/// `charge` is `None` if the cost can no longer change.
 #[derive(Debug)]
 pub(super) struct Admitted {
     pub(super) decision: Decision,
@@ -91,8 +91,8 @@ impl Limits {
         (deciding, selection)
     }
 
-    /// The error is the decision for a request that needs no store. Screening order: access list, kill switch,
-    /// exemptions, hooks of the application.
+    /// Returns the decision as the error if the request needs no store call. Requests are screened in this order:
+    /// access list, kill switch, exemptions, closures of the application.
     fn question(&self, request: &Parts) -> (Result<Plan, Decision>, Selection) {
         let at_once = |outcome, wait| Err(Decision::without_policies(outcome, wait));
         let limiter = &*self.limiter.0;
@@ -131,7 +131,7 @@ impl Limits {
         (question, selection)
     }
 
-    /// `partition` matters only during a rollout.
+    /// `partition` is only used during a rollout.
     fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
         let (selection, name) = self.choose(active, request, partition);
         if name == TierName::Missing && self.tiers.has_not_asked(request) {
@@ -143,7 +143,7 @@ impl Limits {
         selection
     }
 
-    /// Does not log events.
+    /// Unlike `select`, logs no events, because `explain` calls this as well.
     pub(super) fn choose<'a>(
         &self,
         active: &Active,
@@ -164,8 +164,8 @@ impl Limits {
         (selection, name)
     }
 
-    /// Checks one of the first requests for mistakes in the order of layers, and in how the screening finds addresses.
-    /// Keys are checked where they are extracted.
+    /// Checks the first requests for a wrong order of layers and for wrong address settings of the screening. Keys are
+    /// checked when they are extracted.
     pub(super) fn watch(&self, request: &mut Parts) {
         if self.log.is_watching() {
             let passed = request.extensions.get_or_insert_default::<PassedLayers>();
@@ -194,7 +194,7 @@ impl Limits {
             self.log.tier_passed(tier.is_read());
         }
         let admitted = self.admit(decision, selection.set, request);
-        // Without an open charge, a failing service could not refund the request after the delay.
+        // Without an open charge, the charge could not be refunded if the service fails during the delay.
         let delay = admitted.charge.as_ref().map(|_| admitted.decision.delay());
         match delay.unwrap_or_default() {
             Duration::ZERO => Admission::Call(admitted),
@@ -209,7 +209,7 @@ impl Limits {
         self.limiter.scope()
     }
 
-    /// `announced` returns the bytes of the request.
+    /// `announced` returns the number of request bytes, if known.
     pub(super) fn with_units(
         &self,
         plan: Plan,
@@ -225,7 +225,7 @@ impl Limits {
         }
     }
 
-    /// Logs an event for content of unknown length that no layer counts.
+    /// Returns the announced length. Logs an event if the length is unknown and no layer counts the bytes.
     fn watched_bytes(&self, request: &Parts) -> Option<u64> {
         let length = announced_bytes(request);
         let has_content = !request.method.is_safe() || request.headers.contains_key(header::TRANSFER_ENCODING);
@@ -235,7 +235,7 @@ impl Limits {
         length
     }
 
-    /// Keeps the charge open if it may still change.
+    /// Keeps the charge open if its cost may still change.
     fn admit(&self, decision: Decision, policies: Option<Arc<QuotaSet>>, request: &mut Parts) -> Admitted {
         if self.decision_in_request {
             request.extensions.insert(Decision::clone(&decision));

@@ -38,8 +38,8 @@ impl Limits {
         response
     }
 
-    /// A rejection by an inner layer refunds no requests. Otherwise, a client over an inner limit would never exhaust
-    /// this one, and could keep the layers in between busy forever.
+    /// A rejection by an inner layer is not refunded. Otherwise, a client that exceeds the limit of an inner layer
+    /// would never exhaust the limit of this layer, and could load the layers in between forever.
     fn settle(
         &self,
         decision: &mut Decision,
@@ -68,7 +68,8 @@ impl Limits {
         decision.set_charged(charged);
     }
 
-    /// Without a decision in the response, the request was counted and allowed, or no limit applies.
+    /// By default, only unusual decisions are inserted: a response without a decision was allowed, or no limit applies
+    /// to it.
     pub(super) fn tell<B>(
         &self,
         decision: Decision,
@@ -79,9 +80,9 @@ impl Limits {
         let fields = policies.and_then(|set| set.view(self.view.position).fields.as_deref());
         self.view.fields().tell(&decision, fields, times, response);
         let is_usual = matches!(decision.outcome(), Outcome::Allowed | Outcome::Unlimited);
-        // An inner layer may have rejected a request that this one allowed.
+        // An inner layer may have rejected a request that this layer allowed.
         if (self.decision_in_response || !is_usual) && !is_rejected(response.extensions()) {
-            // Only this layer settles the charge; others can just read the decision.
+            // Others may read the decision, but only this layer settles the charge.
             let _ = decision.take_receipt();
             response.extensions_mut().insert(decision);
         }

@@ -19,12 +19,12 @@ pub(super) struct Extractor {
 
 #[derive(Default)]
 pub(super) struct ExtractorSettings {
-    /// `build()` requires exactly one.
+    /// `build()` requires exactly one key.
     pub(super) main: Vec<Extractor>,
     pub(super) named: Vec<(String, Extractor)>,
 }
 
-/// The named keys are in the order of the limiter.
+/// Named keys are in the order of the limiter's names.
 pub(super) struct Extractors {
     main: Extractor,
     named: Vec<Extractor>,
@@ -77,7 +77,7 @@ impl ExtractorSettings {
 }
 
 impl Extractors {
-    /// Keys of different types hardly ever lead to the same partition.
+    /// Used to compare layers: keys of different types rarely lead to the same partition.
     pub(super) fn type_of(&self, named: Option<usize>) -> &'static str {
         self.key(named).type_name
     }

@@ -57,10 +57,10 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decision {
     }
 }
 
-/// Extracts the permit of the request.
+/// Extracts the request's permit.
 ///
-/// If no layer has inserted one, because the request is not limited or was not counted, this is the default permit,
-/// which cannot be upgraded.
+/// If no layer has inserted a permit, because the request is not limited or was not counted, this is the default
+/// permit, which cannot be upgraded.
 ///
 /// ```
 /// use axum::{Router, routing::post};

@@ -14,7 +14,7 @@ pin_project! {
     /// The response body of [`RateLimit`](crate::RateLimit).
     ///
     /// Forwards the inner body frame by frame, including trailers and the size hint. If a policy counts bytes,
-    /// concurrent requests or custom units, the request is in progress until the body has ended or is dropped.
+    /// concurrent requests or custom units, the charge is settled when the body has ended or is dropped.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -53,7 +53,7 @@ pin_project! {
     #[derive(Debug)]
     enum Inner<B> {
         Passed { #[pin] body: B },
-        // The body of a rejection, or empty after the end of another body.
+        // The body of a rejection. Empty after any other body has ended.
         Whole { content: Option<Bytes> },
     }
 }
@@ -89,7 +89,8 @@ impl<B: Body<Data = Bytes>> Body for RateLimitBody<B> {
                     charge.response_bytes(data.map_or(0, Bytes::len));
                     let is_over = frame.is_none() || body.is_end_stream();
                     if is_over || matches!(frame, Some(Err(_))) {
-                        // Dropped first, because the stream of a handler may report usage when it is dropped.
+                        // Dropped before the charge is settled, because a handler's stream may report usage when it is
+                        // dropped.
                         this.inner.set(Inner::Whole { content: None });
                         if is_over {
                             charge.ended();

@@ -17,10 +17,10 @@ use crate::{limiter::OpenCharge, sync::mutex::Mutex};
 
 /// A layer that counts the bytes of request bodies as they are read.
 ///
-/// For policies that count the [content of requests](crate::Direction::Request). Add it *outside* the
+/// Use this for policies that count [request content](crate::Direction::Request). Add this layer *outside* the
 /// [`RateLimitLayer`](crate::RateLimitLayer), which cannot change the type of request bodies. Without this layer, a
 /// request is charged its `Content-Length`, or one byte if it has none. With this layer, a request is charged the bytes
-/// that were read, even if another length was announced.
+/// that are read, even if its `Content-Length` differs.
 ///
 /// The layer neither reads ahead nor delays requests. Bytes of a body that is never read are not counted, even if an
 /// inner layer rejects the request.
@@ -149,7 +149,7 @@ impl Reading {
             let mut listeners = reader.0.lock();
             listeners.is_over = true;
             let charges = std::mem::take(&mut listeners.charges);
-            // Dropping a charge may settle it, which must not happen under this lock.
+            // Dropped after the lock, because dropping a charge may settle it.
             drop(listeners);
             drop(charges);
         }

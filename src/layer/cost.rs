@@ -35,7 +35,7 @@ impl RequestCost {
         }
     }
 
-    /// `None` if a closure computes the cost.
+    /// Returns `None` if a closure computes the cost.
     pub(super) fn fixed(&self) -> Option<u64> {
         match self.expected {
             ExpectedCost::By(_) => None,
@@ -64,7 +64,6 @@ impl RequestCost {
         })
     }
 
-    /// [`ActualCost`] in the response takes precedence over the closure.
     pub(super) fn actual(&self, response: &response::Parts) -> Option<u64> {
         let told = response.extensions.get().map(|ActualCost(cost)| *cost);
         told.or_else(|| self.actual.as_ref()?(response))
@@ -73,13 +72,13 @@ impl RequestCost {
 
 /// The actual cost of a request, for policies that count requests.
 ///
-/// Handlers and layers insert it into the extensions of the response. The layer then charges or refunds the difference
-/// to the estimated cost. Use this if the cost is known only after the work, such as the complexity of a query or its
-/// number of rows.
+/// Handlers and layers insert this type into the extensions of the response. The layer then charges or refunds the
+/// difference to the estimated cost. Use this if the cost is only known afterwards, such as the number of rows that a
+/// query has returned.
 ///
-/// Takes precedence over [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost). All layers around the handler
-/// apply it, each to its own policies. The request is not rejected, even if a policy is overdrawn, by at most its
-/// capacity.
+/// Takes precedence over [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost). Each layer around the handler
+/// applies the cost to its own policies. The request is not rejected; instead, the cost can overdraw a policy by at
+/// most its capacity.
 ///
 /// ```
 /// use axum::{Extension, Router, routing::get};

@@ -11,7 +11,7 @@ use crate::{
     rules::Selection,
 };
 
-/// Explains a layer's decision on a request. See [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).
+/// An explanation of a layer's decision on a request. See [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).
 ///
 /// The text has one line per step. Its wording may change, so do not parse it.
 #[derive(Clone)]
@@ -24,9 +24,9 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Returns the outcome of a request that does not reach the store, or `None` if the policies decide.
+    /// Returns the outcome if it does not depend on the policies; otherwise, `None`.
     ///
-    /// Such a request is blocked or exempt, or has no key.
+    /// This is the case, for example, if the request is blocked, is exempt, or has no key.
     pub fn outcome(&self) -> Option<Outcome> {
         self.question.as_ref().err().copied()
     }
@@ -117,7 +117,7 @@ impl Limits {
         .collect()
     }
 
-    /// Each setting that needs the address finds it separately.
+    /// A list, because each setting that needs the client's address determines it separately.
     fn addresses(&self, request: &Parts) -> Vec<String> {
         let mut findings = Diagnostics {
             walks: Some(Vec::new()),

@@ -28,21 +28,22 @@ pin_project! {
     /// Dropping it cancels the request. The inner service is not called afterwards, **the request stays charged**, and
     /// its slots are released:
     ///
-    /// - Before the decision, a task waits for the store in its place, until the deadline. A request that the store
-    ///   admits is charged although it is not forwarded. Otherwise, clients could send requests without limit and reset
-    ///   each stream shortly afterwards. Announced bytes that were not sent are refunded.
+    /// - Before the decision, a task continues to wait for the store, until the deadline. If the store admits the
+    ///   request, it stays charged, although it is not forwarded. Otherwise, clients could send requests without limit
+    ///   by resetting each stream shortly afterwards. Bytes that were announced but not sent are refunded.
     /// - In the queue of a [leaky bucket](crate::Algorithm::LeakyBucketQueue), the request keeps its place.
-    /// - After that, only the transferred bytes are charged.
+    /// - After the inner service was called, only the transferred bytes are charged.
     ///
-    /// A future that was never polled has not called a remote store such as Redis, so nothing is charged. A store that
-    /// completes immediately, such as [`MemoryStore`](crate::MemoryStore), has charged the request in `call`.
+    /// If the future was never polled, a remote store such as Redis was not called, and nothing is charged. A store
+    /// that completes immediately, such as [`MemoryStore`](crate::MemoryStore), has already charged the request in
+    /// `call`.
     ///
     /// If the inner service fails while the request is queued, the whole charge is refunded.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// // One request per minute leaves, and one may wait.
+    /// // One request leaves per minute, and one may wait.
     /// let queue = Algorithm::LeakyBucketQueue { max_waiting: 1 };
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
@@ -74,12 +75,13 @@ pin_project! {
         Deciding {
             decision: PendingDecision,
             selection: Selection,
-            // The service that was ready at the call, and the request. Taken with the decision.
+            // The service that was polled ready, and the request. Taken when the decision is made.
             held: Option<(S, Parts, B)>,
         },
         Queued {
             sleep: Pin<Box<Sleep>>,
-            // A clone of the ready service, which may hold a permit that other requests need.
+            // A clone of the service. The ready service was dropped, because it may hold a permit that other requests
+            // need.
             held: Option<(S, Request<B>, Admitted)>,
         },
         Calling { #[pin] future: S::Future, admitted: Option<Admitted> },
@@ -152,7 +154,7 @@ where
                 // ## Calling => done
                 StateProjection::Calling { future, admitted } => {
                     let response = ready!(future.poll(cx));
-                    // Also taken on failure, because the request has ended even if the future is kept.
+                    // Taken on failure, too, so that the charge is settled now and not when the future is dropped.
                     let admitted = admitted.take().expect("polled after it was ready");
                     return Poll::Ready(response.map(|response| this.limits.answer(admitted, response)));
                 }

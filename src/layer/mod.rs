@@ -33,7 +33,7 @@ use crate::{limiter::Limiter, sync::per_thread::Shared};
 
 /// A layer that limits the requests of each caller. See the [crate documentation](crate) for a complete program.
 ///
-/// The type has no parameters, so it can be named in signatures. Clones share their limits.
+/// The type has no type parameters, so functions can return it. Clones share their limits.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -63,7 +63,7 @@ pub struct RateLimitLayer(Shared<Limits>);
 impl RateLimitLayer {
     /// Returns the limiter of this layer.
     ///
-    /// Use it for work that does not pass through the layer, for support tools, and to replace the
+    /// Use the limiter for work that does not pass through the layer, for support tools, and to replace the
     /// [rules](Limiter::rules) at run time.
     pub fn limiter(&self) -> &Limiter {
         &self.0.limiter
@@ -71,17 +71,17 @@ impl RateLimitLayer {
 
     /// Explains the layer's decision on a request, without charging it.
     ///
-    /// The explanation covers the client's address and the trusted proxies in front of it, the keys, the access rule or
-    /// exemption, the tier, and the policies. Use it to configure proxies, keys and tiers, in tests or on a page for
-    /// operators. The store is not called, except by [`with_remaining`](Explanation::with_remaining). Closures of the
-    /// application run as for a request: [keys](crate::key::from_fn), [tiers](crate::Tiers::from_fn),
+    /// The explanation contains the client's address and how it was determined, the keys, the access rule or exemption,
+    /// the tier, and the policies. Use it to configure proxies, keys and tiers, in tests or on a page for operators.
+    /// The store is not called, except by [`with_remaining`](Explanation::with_remaining). Closures of the application
+    /// are called as for a request: [keys](crate::key::from_fn), [tiers](crate::Tiers::from_fn),
     /// [costs](crate::RateLimitLayerBuilder::cost_by), [exemptions](crate::Exemption::when),
-    /// [capacity](crate::RateLimitLayerBuilder::capacity) and
-    /// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage).
+    /// [capacity](crate::RateLimitLayerBuilder::capacity) and [abnormal
+    /// usage](crate::RateLimitLayerBuilder::abnormal_usage).
     ///
-    /// The text contains the client's address, and digests instead of keys. Requests cannot enable explanations. With
-    /// the feature `tracing`, a `DEBUG` event of target `tower_quota::explain` explains at most one request per layer
-    /// every ten seconds.
+    /// The text contains the client's address, and digests instead of keys. A client cannot request an explanation.
+    /// With the feature `tracing`, a `DEBUG` event of target `tower_quota::explain` explains at most one request per
+    /// layer every ten seconds.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

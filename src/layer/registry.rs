@@ -1,5 +1,5 @@
-//! Layers of this process that share a scope and a store. Their policies must have the same numbers, and a request must
-//! not pass them twice.
+//! Detects misconfigured layers of this process that share a scope and a store: policies with the same name but
+//! different numbers, and requests that pass through two layers and are counted twice.
 
 use std::{
     collections::BTreeMap,
@@ -13,11 +13,10 @@ use crate::{limiter::Keys, partition::PartitionId, policy::Policy, rules::Polici
 /// The store, and a partition that is unique to the scope.
 pub(super) type Place = (u64, PartitionId);
 
-/// Lives as long as the layer.
 #[derive(Debug)]
 pub(super) struct RegisteredLayer {
     place: Option<Place>,
-    /// The address of the limiter. Layers that share it also share its rules.
+    /// The address of the limiter. Layers of the same limiter have the same rules.
     limiter: usize,
     keys: Vec<&'static str>,
     /// Sorted, so that equal policies compare as equal.
@@ -59,21 +58,21 @@ static NEIGHBOURS: Mutex<LayerRegistry> = Mutex::new(LayerRegistry {
 
 struct LayerRegistry {
     by_place: BTreeMap<Place, Neighbours>,
-    /// Dropped layers are removed at this number of places.
+    /// Dropped layers are removed when the map has this number of places.
     swept_at: usize,
 }
 
 #[derive(Default)]
 struct Neighbours {
     layers: Vec<Weak<RegisteredLayer>>,
-    /// A shared quota was reported.
+    /// True once a shared quota was reported.
     is_told: bool,
 }
 
 pub(super) enum Neighbourhood {
-    /// This policy has other numbers in another layer.
+    /// The policy of this name has different numbers in another layer.
     Differs(String),
-    /// Another limiter counts against the same quota of this policy, which was not reported before.
+    /// Another limiter uses the same counts for the policy of this name. Reported once.
     CountsTogether(String),
 }
 
@@ -122,14 +121,14 @@ impl RegisteredLayer {
         NEIGHBOURS.lock().add(self.place?, self)
     }
 
-    /// A policy whose counts both share, if their limiters differ.
+    /// Returns a policy whose counts are shared with a layer of another limiter.
     fn counts_with(&self, other: &Self) -> Option<String> {
         let is_shared = |policy: &&Numbers| other.policies.iter().any(|other| other.shares_units_with(policy));
         let shared = self.policies.iter().find(is_shared)?;
         (self.limiter != other.limiter).then(|| shared.name.clone())
     }
 
-    /// A policy that both have, with different numbers.
+    /// Returns a policy that has different numbers in the other layer.
     fn differs_from(&self, other: &Self) -> Option<String> {
         if self.limiter == other.limiter {
             return None;
@@ -145,7 +144,7 @@ impl RegisteredLayer {
         differing.map(|policy| policy.name.clone())
     }
 
-    /// A request that has passed `other` is charged for the same policies again.
+    /// Returns `true` if this layer charges the same policies again for a request that has passed through `other`.
     fn charges_again(self: &Arc<Self>, other: &Arc<Self>) -> bool {
         let has_same_keys = || self.limiter == other.limiter && self.keys == other.keys;
         let is_here = self.place.is_some() && self.place == other.place;
@@ -157,7 +156,7 @@ impl RegisteredLayer {
 pub(super) struct PassedLayers(Vec<Arc<RegisteredLayer>>);
 
 impl PassedLayers {
-    /// Returns `true` if `layer` charges the request again.
+    /// Returns `true` if the request has passed through a layer that charges the same policies.
     pub(super) fn note(&mut self, layer: &Arc<RegisteredLayer>) -> bool {
         let was_here = self.0.iter().any(|passed| layer.charges_again(passed));
         self.0.push(Arc::clone(layer));

@@ -34,14 +34,14 @@ use crate::{
 /// #     .policy(QuotaPolicy::per_hour("hour", 1))
 /// #     .build()?;
 /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
-/// // One request per hour:
+/// // With one request per hour:
 /// let mut service = layer.layer(inner);
 /// let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
 ///
 /// for status in [200, 429] {
 ///     assert_eq!(service.ready().await?.call(request()).await?.status(), status);
 /// }
-/// // Calls to the inner service are not limited, and its response has no fields.
+/// // Calls to the inner service are not limited, and their responses have no fields.
 /// let unlimited = service.into_inner().oneshot(request()).await?;
 /// assert_eq!(unlimited.status(), 200);
 /// assert!(unlimited.headers().is_empty());
@@ -99,7 +99,7 @@ where
                 let inner = ready.keep();
                 let state = State::judged(admission, inner, Request::from_parts(parts, body));
                 if !matches!(state, State::Calling { .. }) {
-                    // The ready service may hold a permit that others need; release it.
+                    // Dropping the ready service releases a permit that other requests may need.
                     drop(take_ready(inner));
                 }
                 state

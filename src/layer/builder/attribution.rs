@@ -5,8 +5,8 @@ use crate::{error::ConfigErrorKind, key::KeyExtractor, layer::attribution::Extra
 impl RateLimitLayerBuilder {
     /// Adds a key, for policies that are [keyed by](crate::QuotaPolicy::keyed_by) it.
     ///
-    /// Names must be unique and not empty. Each request is charged to several partitions in one decision, either to all
-    /// of them or to none. Requests without this key share one partition, unless
+    /// Names must be unique and not empty. Each request is charged to the partitions of all keys in one decision:
+    /// either to all of them or to none. Requests without this key share one partition, unless
     /// [`on_missing_key`](Self::on_missing_key) is set. A layer of a [limiter](crate::RateLimitLayer::with_limiter)
     /// must extract exactly the keys that the limiter [names](crate::LimiterBuilder::named_key).
     ///

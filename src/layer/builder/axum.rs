@@ -13,11 +13,12 @@ use crate::{response::rejection::Rejection, telemetry::StreamTelemetry};
 
 /// # Advanced: rejections from axum
 impl RateLimitLayerBuilder {
-    /// Sets the response to rejected requests, as any axum response, such as `Json`, `Html` or a status with a text.
+    /// Sets the response to rejected requests. `respond` returns any axum response, such as `Json`, `Html` or a status
+    /// with a text.
     ///
     /// Like [`respond_with`](Self::respond_with), this adds the fields afterwards. The body must be entirely in memory,
-    /// as the bodies of texts, `Html`, `Json` and bytes are. A stream is replaced by the default response, and a
-    /// `tracing` event reports the first one. Needs the feature `axum`.
+    /// like the bodies of texts, `Html`, `Json` and bytes. If the body is a stream, the default response is sent
+    /// instead; a `tracing` event reports the first such response. Needs the feature `axum`.
     ///
     /// ```
     /// use axum::{Router, response::{Html, IntoResponse}, routing::get};
@@ -66,7 +67,7 @@ impl RateLimitLayerBuilder {
     }
 }
 
-/// `None` for a body that is not available at once, or has several frames.
+/// Returns `None` for a body that is not immediately available or has several frames.
 fn in_memory(body: Body) -> Option<Bytes> {
     let mut body = pin!(body);
     let mut poll = || body.as_mut().poll_frame(&mut Context::from_waker(Waker::noop()));

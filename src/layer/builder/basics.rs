@@ -52,10 +52,9 @@ impl RateLimitLayerBuilder {
         self.limiter(ConfigErrorKind::Scope, "scope", |limiter| limiter.scope(scope))
     }
 
-    /// Sets the key of requests, which selects the quota to charge. See [`key`](crate::key). Required.
+    /// Sets the key of requests: each value of the key has a separate quota. See [`key`](crate::key). Required.
     ///
-    /// [`build`](Self::build) fails if the key is set twice, because the second key would silently replace the first
-    /// one.
+    /// [`build`](Self::build) fails if the key is set twice.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -76,8 +75,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Adds a policy. A request is admitted if it fits into all policies, and is charged to either all or none. Up to
-    /// 16.
+    /// Adds a policy. A request is admitted if all policies admit it; otherwise, no policy is charged. Maximum: 16.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -125,10 +123,9 @@ impl RateLimitLayerBuilder {
 
     /// Sets the response to rejected requests. Default: [`Rejection::to_response`].
     ///
-    /// The closure sets the status and the body. It runs on the request's task and must not block. `RateLimit`,
-    /// `RateLimit-Policy` and `Retry-After` are then added, unless the response has a later `Retry-After`. A
-    /// `Cache-Control` of the response is kept; without one, a response that caches may store by default because of its
-    /// status gets `no-store`.
+    /// The closure sets the status and the body. It runs on the request's task and must not block. The layer then adds
+    /// `RateLimit`, `RateLimit-Policy` and `Retry-After`; a later `Retry-After` of the response is kept. If the
+    /// response has no `Cache-Control` and caches may store its status by default, the layer adds `no-store`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -210,7 +207,7 @@ impl RateLimitLayerBuilder {
     }
 }
 
-/// Also warns about settings that are valid but probably unintended.
+/// Also logs warnings about settings that are valid but probably unintended.
 fn registered(limiter: &Limiter, keys: &Extractors, fields: &ResponseFields) -> Arc<RegisteredLayer> {
     let (inner, scope) = (&*limiter.0, limiter.scope());
     let store = inner.guard.store().traits().identity();
@@ -228,7 +225,8 @@ fn registered(limiter: &Limiter, keys: &Extractors, fields: &ResponseFields) -> 
     neighbour
 }
 
-/// The response of [`respond_with`](RateLimitLayerBuilder::respond_with): only `http::Response<bytes::Bytes>`.
+/// The response type of [`respond_with`](RateLimitLayerBuilder::respond_with), only implemented for
+/// `http::Response<bytes::Bytes>`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no response that `respond_with` can send",
     label = "the closure has to return `http::Response<bytes::Bytes>`",

@@ -1,4 +1,4 @@
-// First, so that the page of the builder begins with these methods.
+// This module is first, so that the builder's documentation begins with its methods.
 mod basics;
 
 mod attribution;
@@ -26,10 +26,10 @@ use crate::{
 /// The settings of a [`RateLimitLayer`](crate::RateLimitLayer).
 ///
 /// Most programs need seven methods. [`scope`](Self::scope), [`key`](Self::key), and [`policy`](Self::policy) or
-/// [`tiers`](Self::tiers) are required. [`failure_mode`](Self::failure_mode) and [`respond_with`](Self::respond_with)
-/// have defaults, and so have the methods under "Advanced". [`build`](Self::build) validates all settings, without
-/// calling the store. Deadlines, a fallback store, secrets and clocks are settings of the
-/// [limiter](crate::LimiterBuilder): see [`RateLimitLayer::with_limiter`], and `From` below.
+/// [`tiers`](Self::tiers) are required. [`failure_mode`](Self::failure_mode), [`respond_with`](Self::respond_with) and
+/// the methods under "Advanced" have defaults. [`build`](Self::build) validates all settings, without calling the
+/// store. Deadlines, a fallback store, secrets and clocks are settings of the [limiter](crate::LimiterBuilder): see
+/// [`RateLimitLayer::with_limiter`] and the `From` implementation below.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -48,7 +48,7 @@ use crate::{
 pub struct RateLimitLayerBuilder {
     source: Source,
     keys: ExtractorSettings,
-    /// `build()` allows at most one.
+    /// `build()` allows at most one source.
     tiers: Vec<TierSource>,
     responder: Responder,
     status: StatusCode,
@@ -62,7 +62,7 @@ pub struct RateLimitLayerBuilder {
 enum Source {
     Built(Limiter),
     Settings(Box<LimiterBuilder>),
-    /// A limiter setting was applied after the limiter was built.
+    /// A setting of the limiter was set, but the limiter is already built.
     Late(ConfigErrorKind, &'static str),
 }
 
@@ -74,12 +74,12 @@ impl RateLimitLayer {
         Limiter::builder(store).into()
     }
 
-    /// Creates a builder for a layer of `limiter`, which provides the scope, the rules and the fault tolerance.
+    /// Creates a builder for a layer that uses the scope, rules, store and fault tolerance of `limiter`.
     ///
     /// A [`key`](RateLimitLayerBuilder::key) is required. Use this for settings that only
-    /// [`LimiterBuilder`](crate::LimiterBuilder) has, and if several layers, or a layer and other work, share one set
-    /// of rules. Each layer has its own keys, costs, fields and rejections. Rules that are invalid for one of the
-    /// layers are rejected for all.
+    /// [`LimiterBuilder`](crate::LimiterBuilder) has, and to share one set of rules among several layers, or with work
+    /// that passes through no layer. Each layer has its own keys, costs, fields and rejections. New rules must be valid
+    /// for all layers of the limiter.
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
@@ -106,7 +106,8 @@ impl RateLimitLayer {
     }
 }
 
-/// Creates a builder for a layer whose limiter has these settings, for settings that only [`LimiterBuilder`] has.
+/// Creates a builder for a layer from the settings of a limiter. Use this for settings that only [`LimiterBuilder`]
+/// has.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -173,7 +174,8 @@ impl Source {
     }
 }
 
-/// Never implemented. Provides an error message if `build` was not called, because `Layer` is a foreign trait.
+/// Never implemented. Its `on_unimplemented` message appears if `build` was not called; the foreign trait `Layer`
+/// cannot have such a message.
 #[diagnostic::on_unimplemented(
     message = "a `RateLimitLayerBuilder` is no layer yet",
     label = "`.build()` is missing here",

@@ -13,7 +13,7 @@ impl RateLimitLayerBuilder {
 
     /// Sets the status of rejections due to an exhausted quota, from 400 to 599. Default: 429.
     ///
-    /// Other rejections have their own status: see [`Rejection::status`](crate::Rejection::status). If caches may store
+    /// For the status of other rejections, see [`Rejection::status`](crate::Rejection::status). If caches may store
     /// responses with this status by default, such as 404, rejections have `Cache-Control: no-store`.
     ///
     /// ```
@@ -40,10 +40,10 @@ impl RateLimitLayerBuilder {
     /// Inserts the [`Decision`](crate::Decision) into the extensions of each forwarded request.
     ///
     /// The inner service can use it to report the remaining quota. axum handlers can take a `Decision` as an argument.
-    /// If layers are nested, the decision of the innermost one is available. The remaining units are from the time of
-    /// the decision, even if the [actual cost](Self::actual_cost) differs.
+    /// If layers are nested, the decision of the innermost layer is available. The remaining units do not include later
+    /// changes by the [actual cost](Self::actual_cost).
     ///
-    /// Costs a copy of the decision per request: two allocations of about 600 bytes in total. Default: off.
+    /// Default: off. This copies the decision for each request, in two allocations of about 600 bytes in total.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -78,14 +78,14 @@ impl RateLimitLayerBuilder {
     /// Inserts the [`Decision`](crate::Decision) into the extensions of every response, for outer layers, logs and
     /// tests.
     ///
-    /// By default, only rejections and responses to requests that [failed open](crate::Outcome::FailedOpen) have it.
-    /// Layers on a store [for tests](crate::StoreTraits::for_tests) always insert it.
+    /// By default, only rejections and responses to requests that [failed open](crate::Outcome::FailedOpen) have the
+    /// decision. Layers with a store [for tests](crate::StoreTraits::for_tests) always insert it.
     ///
     /// If layers are nested, a rejection by an inner layer is kept; otherwise, the decision of the outermost layer with
-    /// this setting is available. The charge is from the time when the response begins, including the
-    /// [actual cost](Self::actual_cost).
+    /// this setting is available. The decision includes the [actual cost](Self::actual_cost), as far as it is known
+    /// when the response begins.
     ///
-    /// Usually costs three allocations per response, and keeps the decision's allocation of about 500 bytes alive.
+    /// This usually needs three allocations per response, and keeps about 500 bytes alive with the response.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -5,11 +5,11 @@ use crate::{error::ConfigErrorKind, layer::cost::ExpectedCost, policy::UnitName,
 
 /// # Advanced: policies and costs
 impl RateLimitLayerBuilder {
-    /// Adds policies or tiers from outside the program, such as a file.
+    /// Adds policies or tiers that are defined outside the program, for example in a file.
     ///
-    /// Rules are combined with [`policy`](Self::policy) and [`tiers`](Self::tiers): policies in call order, and tiers
-    /// of the rules first. Rules with tiers require `tiers`, which selects the tier of a request, and cannot be
-    /// combined with policies. A [`RulesHandle`](crate::RulesHandle) replaces all of them.
+    /// Rules are combined with [`policy`](Self::policy) and [`tiers`](Self::tiers): policies are in call order, and the
+    /// tiers of the rules come first. Rules with tiers require `tiers`, which selects the tier of a request, and cannot
+    /// be combined with policies. A [`RulesHandle`](crate::RulesHandle) replaces all policies and tiers.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -35,7 +35,7 @@ impl RateLimitLayerBuilder {
 
     /// Sets the cost of each request, for policies that count requests. Default: 1.
     ///
-    /// A request with cost 0 is not charged in any unit, unless its [`ActualCost`](crate::ActualCost) is above 0; its
+    /// A request with cost 0 is not charged in any unit, unless its [`ActualCost`](crate::ActualCost) is above 0. The
     /// response still has fields. [`build`](Self::build) and [new rules](crate::RulesHandle::replace) fail if the cost
     /// exceeds the capacity of a policy.
     ///
@@ -61,7 +61,7 @@ impl RateLimitLayerBuilder {
     /// Computes the cost of each request from its method, path, header fields and extensions. See [`cost`](Self::cost).
     ///
     /// The closure is called once per request, on its task, and must not block. A request that costs more than the
-    /// capacity of a policy is rejected without `Retry-After`; a `tracing` event reports the first one.
+    /// capacity of a policy is rejected without `Retry-After`; a `tracing` event reports the first such request.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -94,20 +94,20 @@ impl RateLimitLayerBuilder {
     /// Computes the cost of each request in a [custom unit](crate::QuotaPolicy::with_unit). Required for each custom
     /// unit.
     ///
-    /// The cost can be an estimate, such as the tokens of a prompt plus the longest answer. Report the actual amount to
-    /// the [permit](crate::WeakPermit) of the request to charge or refund the difference. All units are charged in one
-    /// decision, together with [`cost`](Self::cost). An amount of 0 is admitted unless the policy is overdrawn. An
-    /// amount above the capacity of the policy is rejected without `Retry-After`. A request with a `cost` of 0 is not
-    /// charged in any unit.
+    /// The cost can be an estimate, such as the tokens of a prompt plus the maximum length of the answer. To charge or
+    /// refund the difference, report the actual amount to the request's [permit](crate::WeakPermit). All units are
+    /// charged in one decision, together with [`cost`](Self::cost). An amount of 0 is admitted unless the policy is
+    /// overdrawn. An amount above the capacity of the policy is rejected without `Retry-After`. A request with a `cost`
+    /// of 0 is not charged in any unit.
     ///
-    /// The closure is called once per request with a policy that counts the unit, and must not block. The closure
-    /// cannot read the body. If the estimate depends on the body, let a middleware outside the layer read the body and
-    /// insert the estimate as an extension, as in the [guide](crate::guide#tokens).
+    /// The closure is called once per request, if a policy of the request counts the unit. It must not block and cannot
+    /// read the body. If the estimate depends on the body, let a middleware outside the layer read the body and insert
+    /// the estimate as an extension, as in the [guide](crate::guide#tokens).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// /// A value that a middleware has found in the body.
+    /// /// An estimate that a middleware has computed from the body.
     /// #[derive(Clone)]
     /// struct Estimate(u64);
     ///
@@ -145,16 +145,16 @@ impl RateLimitLayerBuilder {
     ///
     /// The difference is charged or refunded without delaying the response. The closure runs on the request's task and
     /// must not block. [`ActualCost`](crate::ActualCost) in the response takes precedence. To count only failed logins,
-    /// charge 1 and refund it on success, so that concurrent attempts cannot exceed the limit.
+    /// charge 1 unit and refund it on success. Concurrent attempts then cannot exceed the limit.
     ///
     /// The closure also runs for rejections by an inner [`RateLimitLayer`](crate::RateLimitLayer). By default,
-    /// rejections stay charged, so that a client over the inner limit also exhausts this one. A closure that refunds
-    /// statuses other than success, such as 5xx, should leave rejections charged, as in the second example: a rejection
-    /// has its [`Decision`](crate::Decision) in `response.extensions`, with an outcome that is not
+    /// rejections stay charged, so that a client that exceeds the inner limit also exhausts the limit of this layer. A
+    /// closure that refunds error statuses, such as 5xx, should leave rejections charged, as in the second example. A
+    /// rejection has a [`Decision`](crate::Decision) in `response.extensions` whose outcome is not
     /// [admitted](crate::Outcome::is_admitted). gRPC responses have status 200 even if the call has failed.
     ///
-    /// A refund adds only units that the policy has not refilled since, and is possible within one window after the
-    /// charge. Used places in a leaky bucket are not refunded.
+    /// Refunds do not include units that the policy has already refilled, and are possible within one window after the
+    /// charge. Leaky buckets are not refunded once the request has left the queue.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -178,7 +178,7 @@ impl RateLimitLayerBuilder {
     /// # Ok(()) });
     /// ```
     ///
-    /// Refunds of server errors, but not of inner rejections:
+    /// This example refunds server errors, but not rejections by the inner layer:
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

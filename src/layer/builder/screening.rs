@@ -10,16 +10,17 @@ use crate::{
 impl RateLimitLayerBuilder {
     /// Admits matching requests uncounted, for example health checks. Default: none.
     ///
-    /// Can be called up to 64 times; exemptions are tried in order until one matches. See [`Exemption`].
+    /// Can be called up to 64 times. The first matching exemption applies. See [`Exemption`].
     pub fn exempt(mut self, exemption: Exemption) -> Self {
         self.screening.exemptions.push(exemption);
         self
     }
 
-    /// Admits some clients uncounted and blocks others, by rules that can change at run time. See [`AccessList`].
+    /// Sets a list of clients that are blocked, or admitted uncounted. The list can change at run time. See
+    /// [`AccessList`].
     ///
     /// The list is checked first: blocked clients are rejected regardless of all other settings. [`build`](Self::build)
-    /// fails if two lists are set, because the rules of one would have no effect. Default: no list.
+    /// fails if two lists are set. Default: no list.
     pub fn access_list(self, list: AccessList) -> Self {
         self.limiter(ConfigErrorKind::AccessRules, "access list", |limiter| {
             limiter.access_list(list)
@@ -60,9 +61,10 @@ impl RateLimitLayerBuilder {
 
     /// Admits CORS preflight requests uncounted: `OPTIONS` with `Origin` and `Access-Control-Request-Method`.
     ///
-    /// Browsers send them automatically, often before each request. Use this if nothing outside the layer handles them.
-    /// [`fields::EXPOSED`](crate::fields::EXPOSED) lists the fields that scripts should be able to read. Default: they
-    /// are counted.
+    /// Browsers send preflight requests automatically, often before each request. Use this unless a CORS layer outside
+    /// this layer answers them. Let the CORS configuration expose the fields in
+    /// [`fields::EXPOSED`](crate::fields::EXPOSED), so that scripts can read them. Default: preflight requests are
+    /// counted.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -88,7 +90,7 @@ impl RateLimitLayerBuilder {
     /// Rejects requests that are part of abnormal usage, as classified by `detect`. Default: none.
     ///
     /// The closure is called once for each request that is neither blocked nor exempt, before the store is called, and
-    /// must not block. The layer itself classifies no requests as abnormal.
+    /// must not block. The layer has no detection of its own.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
