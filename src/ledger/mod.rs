@@ -1,13 +1,13 @@
-//! The state of partitions, for custom stores.
+//! The arithmetic of all algorithms, for custom stores.
 //!
-//! A [`Ledger`] provides the arithmetic of all algorithms, without storage. Use it to keep counts in a database for
-//! which this crate has no store. Pass the time, and the stored bytes of each partition of a plan; the ledger returns a
-//! [`Measurement`] and the bytes to store instead. A store wraps this in a transaction: read, compute, and write unless
-//! another writer was faster.
+//! A [`Ledger`] computes decisions, but stores nothing. Use it to keep counts in a database for which this crate has no
+//! store. Pass the time and the stored bytes of each partition of a plan; the ledger returns a [`Measurement`] and the
+//! new bytes. A store does this in a transaction: it reads the bytes, calls the ledger, and writes the new bytes unless
+//! another writer has changed them in the meantime.
 //!
-//! The bytes begin with a version. Bytes that no ledger has written, or that a newer version has written, are ignored.
-//! A ledger performs no I/O and never waits. Transactions are not checked: if two writers overwrite each other, charges
-//! are lost.
+//! The bytes begin with a version. The ledger ignores bytes that were written by a newer version or not by a ledger. A
+//! ledger performs no I/O and never waits. The ledger cannot detect a missing transaction: if two writers overwrite
+//! each other's bytes, charges are lost.
 //!
 //! The following store uses a key-value map with compare-and-set, and passes
 //! [`check_store`](crate::test_util::check_store) with all algorithms:
@@ -40,7 +40,7 @@ use crate::{
 pub struct Ledger {
     now: Timestamp,
     lease_time: Duration,
-    /// Identifies this call. States that begin with it derive their own numbers from it.
+    /// Identifies this call. New states derive their birth and the numbers of log entries from it.
     call: u32,
     pages: Vec<Page>,
 }
@@ -68,13 +68,13 @@ impl Ledger {
 
     /// Creates a ledger at the time `now`.
     ///
-    /// All instances that share the storage need the same clock, within some milliseconds, preferably the clock of the
-    /// database.
+    /// The clocks of all instances that share the storage must agree within some milliseconds. Preferably, use the
+    /// clock of the database.
     pub fn at(now: Timestamp) -> Self {
         Self {
             now,
             lease_time: Duration::from_secs(60),
-            // Half of all numbers, so that the entries that begin with it can count up.
+            // 31 bits, so that the numbers of log entries, which start at `call << 32`, cannot overflow.
             call: (random::number() >> 1).max(1),
             pages: Vec::new(),
         }
@@ -90,7 +90,8 @@ impl Ledger {
         self
     }
 
-    /// Opens a partition with its stored bytes, or `None`. Partitions that are not opened count as unused.
+    /// Adds a partition with its stored bytes, or `None` if there are none. Partitions that were not opened count as
+    /// unused.
     pub fn open(&mut self, partition: PartitionId, bytes: Option<&[u8]>) {
         self.pages.retain(|page| page.partition != partition);
         self.pages.push(Page {
@@ -100,7 +101,7 @@ impl Ledger {
         });
     }
 
-    /// Charges a plan if all of it fits, and nothing otherwise.
+    /// Decides a plan: charges all of it if it fits, and nothing otherwise.
     pub fn acquire(&mut self, plan: Plan) -> Measurement {
         let lease = plan.takes_slots().then(|| Lease {
             id: LeaseId::unique(),
@@ -152,7 +153,7 @@ impl Ledger {
     }
 }
 
-/// Reads all parts, then charges all if all of them fit. Each step appends its readings.
+/// Reads all parts, and then charges all of them if all fit. Each step appends its readings.
 pub(crate) fn acquire_all_parts(
     plan: Plan,
     lease: Option<Lease>,

@@ -3,8 +3,8 @@ use crate::{
     clock::Timestamp,
 };
 
-/// States of policies that the last charge of a partition did not have: of another tier, or of an older or newer
-/// configuration. These states drain by their own rules, and are kept until they are empty.
+/// States of policies that were not in the last charge of a partition, for example because of another tier or another
+/// version of the rules. Each state drains by its own rules and is kept until it is empty.
 #[derive(Clone, Debug)]
 pub(super) struct Others {
     pub(super) at: Timestamp,
@@ -20,7 +20,7 @@ pub(super) struct UnknownEntry {
 }
 
 impl UnknownEntry {
-    /// Removes the state of a policy from `states`, or creates one if the policy was never charged.
+    /// Removes and returns the state of a policy. Returns an unused state if there is none of the same algorithm.
     pub(super) fn taken(states: &mut Vec<Self>, id: u32, counter: &Counter) -> Self {
         let known = states.iter().position(|foreign| foreign.id == id);
         let known = known.map(|position| states.swap_remove(position));
@@ -33,7 +33,7 @@ impl UnknownEntry {
 }
 
 pub(super) struct Kept<'a> {
-    /// The time at which it was written.
+    /// The time at which the state was written.
     pub(super) at: Timestamp,
     pub(super) id: u32,
     pub(super) counter: &'a Counter,
@@ -49,7 +49,7 @@ impl Others {
         states.any(|foreign| foreign.counter.is_used(&foreign.state, last, now))
     }
 
-    /// All count as enforced, even if their policies were shadows.
+    /// All states count as enforced, because shadow mode is not stored.
     pub(super) fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
         self.states.iter().map(|foreign| Kept {
             at: self.at,
@@ -60,9 +60,9 @@ impl Others {
         })
     }
 
-    /// Moves numeric states to `now`, with the values that they had at the last charge.
+    /// Moves numeric states from the future to `now`, with the values that they had at the last charge.
     pub(super) fn rebase(&mut self, last: Timestamp, now: Timestamp) {
-        // Implicitly, these states have advanced until the last charge.
+        // States are advanced lazily, so they may be older than the last charge.
         let times = times(self.at, last);
         for UnknownEntry { counter, state, .. } in &mut self.states {
             counter.advance(state, times);

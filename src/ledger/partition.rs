@@ -37,11 +37,11 @@ pub(crate) struct Found {
     pub(crate) fits: bool,
 }
 
-/// A bucket that was written with other numbers than its policy has.
+/// A bucket whose level was written with other numbers than those of its policy.
 struct Change {
     id: u32,
     own: Bucket,
-    /// The bucket that wrote it.
+    /// The bucket with whose numbers the level was written.
     by: Bucket,
     /// The written level.
     written: u64,
@@ -49,7 +49,7 @@ struct Change {
     used: u64,
 }
 
-/// By policy number.
+/// With the position of each policy in the plan.
 type Changes = SmallVec<[(usize, Change); 1]>;
 
 impl Change {
@@ -57,12 +57,12 @@ impl Change {
         self.own.is_owed(self.written, &self.by)
     }
 
-    /// A level that the policy cannot represent is left as it is.
+    /// Levels that the policy cannot represent are not converted.
     fn is_brought_forward(&self) -> bool {
         !self.is_owed() && self.used < EXACT - 1
     }
 
-    /// Changes the reading so that it gives the wait of a caller whose debt exceeds the capacity.
+    /// Adjusts the reading so that the wait is correct for a debt above the capacity.
     fn price(&self, reading: &mut PolicyReading, charge: u64) {
         if let (Reading::Bucket(used), true) = (&mut reading.counted, self.is_owed()) {
             *used = self.own.owed_reading(*used, &self.by, charge);
@@ -73,19 +73,20 @@ impl Change {
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     Read,
-    /// Also charges the plan, if all of it fits; a lease then holds its slots. Otherwise like `Reject`.
+    /// Charges the plan if all of it fits, and then holds its slots with the lease. Otherwise, does the same as
+    /// `Reject`.
     Charge(Option<Lease>),
-    /// Brings the partition forward for a rejected plan, if the numbers of its policies have changed.
+    /// Converts the buckets of a rejected plan whose numbers have changed.
     Reject,
 }
 
-/// Entries of a log that begins with this call are numbered from here. No other log of the partition has these numbers.
+/// Returns the number of the first entry of a log that is created by this call. No other log of the partition has the
+/// same numbers.
 fn first_entry(call: u32) -> u64 {
     u64::from(call) << 32
 }
 
 impl PartitionState {
-    /// A partition that was never charged, for a plan with these policies.
     pub(crate) fn new(now: Timestamp, policies: &PolicySet) -> Self {
         Self {
             at: now,
@@ -102,7 +103,7 @@ impl PartitionState {
     }
 
     /// Appends the usage before the charge to `reads`, in place, because moving the readings takes as long as computing
-    /// them. States that begin with this charge take the number of the call.
+    /// them. `call` identifies the states that this charge creates.
     pub(crate) fn acquire(
         &mut self,
         clock: Timestamp,
@@ -137,7 +138,7 @@ impl PartitionState {
         found
     }
 
-    /// States that are empty are omitted.
+    /// Omits empty states.
     pub(crate) fn write(&self, bytes: &mut Writer) {
         let states = Others {
             at: self.at,
@@ -158,8 +159,8 @@ impl PartitionState {
         })
     }
 
-    /// Returns `true` if this step charges and the plan fits. The policies must equal the policies of the last charge,
-    /// which is the usual case.
+    /// Charges the plan if this is a charging step and the plan fits, and returns `true` if so. The states must belong
+    /// to the policies of the plan.
     #[inline]
     fn charge(&mut self, found: Found, reads: &[Read], plan: PartPlan<'_>, step: Step) -> bool {
         let (Step::Charge(lease), true) = (step, found.fits && plan.is_charged()) else {
@@ -217,7 +218,7 @@ impl PartitionState {
         Found { moment, fits: all_fit }
     }
 
-    /// The birth of the current states: this call, if nothing of them is used.
+    /// Returns the birth of the numeric states. If all are unused, they start a new lifetime with this call.
     #[inline]
     fn birth_at(&self, now: Timestamp, is_used: bool, call: u32) -> u32 {
         let is_used = is_used || self.others.as_ref().is_some_and(|others| others.count_anything(now));
@@ -278,7 +279,7 @@ impl PartitionState {
         }
     }
 
-    /// Gives buckets the rates of changed policies, so that a rejected caller gets the right wait.
+    /// Converts buckets to the rates of changed policies, so that the wait of a rejected caller is correct.
     fn bring_forward(&mut self, now: Timestamp, changed: &Changes) {
         if !changed.iter().any(|(_, change)| change.is_brought_forward()) {
             return;
@@ -292,7 +293,8 @@ impl PartitionState {
         self.scatter(now, states);
     }
 
-    /// The states of shadow policies that would have rejected. Such states keep their numbers, as after a rejection.
+    /// Returns the states of shadow policies that would have rejected the plan. These are not converted, as after a
+    /// rejection.
     fn kept_by_shadows(
         &self,
         now: Timestamp,
@@ -322,7 +324,7 @@ impl PartitionState {
         kept
     }
 
-    /// Replaces converted states.
+    /// Restores states that must not be converted.
     fn keep(&mut self, now: Timestamp, kept: Vec<UnknownEntry>) {
         let mut states = self.advanced(now);
         states.retain(|foreign| kept.iter().all(|kept| kept.id != foreign.id));
@@ -330,7 +332,7 @@ impl PartitionState {
         self.scatter(now, states);
     }
 
-    /// Keeps these states, each with its own numbers.
+    /// Replaces all states by `states`, each of which has its own numbers.
     fn scatter(&mut self, now: Timestamp, states: Vec<UnknownEntry>) {
         *self = Self {
             at: now,
@@ -341,7 +343,7 @@ impl PartitionState {
         };
     }
 
-    /// The buckets of these policies that were written with other numbers.
+    /// Returns the buckets of these policies whose levels were written with other numbers.
     fn changed(&self, now: Timestamp, policies: &PolicySet) -> Changes {
         let change = |(number, policy): (usize, &Policy)| {
             let Counter::Bucket(own) = *policy.counter() else {
@@ -364,8 +366,8 @@ impl PartitionState {
         policies.iter().enumerate().filter_map(change).collect()
     }
 
-    /// Keeps held slots, and logs of other policies. Redis cannot find these: each is a separate key, whose name is
-    /// derived from its policy.
+    /// Keeps held slots, and the logs of policies that are not in `policies`: a Redis store cannot find these logs,
+    /// because each is a separate key, whose name is derived from its policy.
     pub(crate) fn reset(&mut self, policies: &PolicySet) {
         let is_kept = |id: u32, counter: &Counter| match counter.form() {
             Form::Log => policies.iter().all(|policy| policy.log_id() != Some(id)),
@@ -382,7 +384,7 @@ impl PartitionState {
         }
     }
 
-    /// Converts the states to these policies, at `now`.
+    /// Returns the states converted to these policies, at `now`.
     fn with_policies(&self, now: Timestamp, policies: &PolicySet) -> Self {
         let mut foreign = self.advanced(now);
         let state_of = |entry: Entry<'_>| {
@@ -406,7 +408,7 @@ impl PartitionState {
         }
     }
 
-    /// The states of the last charge's policies and lockouts, then the others.
+    /// Returns the states of the last charge's policies and lockouts, followed by all others.
     fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
         let own = entries(&self.policies).zip(&self.states).map(|(entry, state)| Kept {
             at: self.at,
@@ -418,7 +420,7 @@ impl PartitionState {
         own.chain(self.others.iter().flat_map(|others| others.kept()))
     }
 
-    /// All states that are not empty, advanced to `now`.
+    /// Returns all states that are not empty, advanced to `now`.
     fn advanced(&self, now: Timestamp) -> Vec<UnknownEntry> {
         let advanced = self.kept().map(|kept| {
             let mut state = kept.state.clone();
@@ -432,8 +434,9 @@ impl PartitionState {
             .collect()
     }
 
-    /// The time of the partition. This time is frozen while the clock is at most a few seconds behind the last write.
-    /// Writes from further in the future count as made now: their usage is neither refunded nor kept for longer.
+    /// Returns the time of the partition, which is frozen while the clock is at most a few seconds behind the last
+    /// write. States from further in the future are treated as written now, so their usage is neither refunded nor kept
+    /// for longer.
     ///
     /// Logs of other policies are ignored, as in Redis, where each log is a separate key.
     #[inline]
@@ -480,20 +483,20 @@ impl PartitionState {
         if self.others.is_some() || self.states.len() > self.policies.len() {
             return self.empty_at() <= now;
         }
-        // A store asks this for every new partition and for two others.
+        // Called for every new partition, and for two others.
         let (last, now) = (self.at.as_micros(), now.as_micros());
         let mut own = self.policies.iter().zip(&self.states);
         own.all(|(policy, state)| policy.counter().empty_at(state, last) <= now)
     }
 
-    /// From this time on, the state is equivalent to an unused partition.
+    /// Returns the time from which the state is equivalent to an unused partition.
     pub(crate) fn empty_at(&self) -> Timestamp {
         let states = self.kept();
         let empty_at = states.map(|kept| kept.counter.empty_at(kept.state, kept.at.as_micros()));
         Timestamp::from_micros(empty_at.max().unwrap_or(0))
     }
 
-    /// The priority of the policy with the largest used share. `None` if the partition has expired.
+    /// Returns the priority of the policy with the largest used share, or `None` if the partition has expired.
     pub(crate) fn eviction_priority(&self, now: Timestamp, is_returning: bool) -> Option<EvictionPriority> {
         let worths = self.kept().filter_map(|kept| {
             let worth = kept.counter.eviction_priority(kept.state, times(kept.at, now))?;

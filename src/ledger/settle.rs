@@ -9,7 +9,7 @@ pub(super) struct Settle {
     pub(super) clock: u64,
     /// The birth of the current state.
     pub(super) birth: u32,
-    /// Entries of a new log are numbered from here.
+    /// The number of the first entry of a new log.
     pub(super) first: u64,
 }
 
@@ -33,7 +33,8 @@ impl Settle {
             last: times.now,
             ..times
         };
-        // In the numbers of the settling policy. A debt in other numbers may already be the largest amount.
+        // Converts the state before reading it in the numbers of the settling policy. Other numbers may cap the debt at
+        // the largest amount.
         let read = |state: &State, times: Times| match own == counter {
             true => own.read(state, times, 0, self.first),
             false => {
