@@ -3,7 +3,7 @@
 pub(crate) enum ChargeRejection {
     /// For this many microseconds.
     For(u64),
-    /// The charge exceeds the capacity. Smaller charges may use what remains, in its effective window.
+    /// The charge exceeds the capacity. Smaller charges can use the remaining units; `reset` is their effective window.
     Never { remaining: u64, reset: Option<u64> },
 }
 
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(window.rejection(used(9), MINUTE - 5, 2, 1, 0, 0), None);
     }
 
-    /// A log gives an exact wait only for the charge that it was read for.
+    /// The wait of a log is only exact for the charge of the reading.
     #[test]
     fn a_log_denies_other_charges_only_as_far_as_it_is_certain() {
         let counter = Counter::SlidingLog(SlidingLog::new(10, 60).unwrap());
@@ -98,7 +98,7 @@ mod tests {
         );
         assert_eq!(counter.rejection(reading, 0, 3, 1, 100, 0), None);
         assert_eq!(counter.rejection(reading, 0, 3, 2, 100, 0), None);
-        // The remaining units are from the reading, because it is unknown when entries leave.
+        // The remaining units are those of the reading, because it is unknown when entries leave.
         let never = |remaining, reset| {
             let reset = Some(reset);
             Some(ChargeRejection::Never { remaining, reset })

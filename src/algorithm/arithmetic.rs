@@ -6,8 +6,8 @@ use crate::{
     lease::{Lease, LeaseId},
 };
 
-/// Microseconds. If the clock of a server steps back by at most this, the time of a partition is frozen until the clock
-/// catches up. Otherwise, each step over a window boundary would grant the quota again.
+/// Microseconds. If the clock of a server steps back by at most this time, the time of a partition is frozen until the
+/// clock catches up. Otherwise, each step over a window boundary would grant the quota again.
 pub(crate) const MAX_CLOCK_STEP: u64 = 5_000_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub(crate) struct Moment {
     pub(crate) now: Timestamp,
     /// The microseconds by which `now` is ahead of its server's clock, which has stepped back.
     pub(crate) ahead: u32,
-    /// Identifies a life of the partition's numeric states, from the first charge until they are empty, reset or lost.
-    /// Charges to one birth are not refunded to another.
+    /// Identifies a lifetime of the partition's numeric states, from the first charge until they are empty, reset or
+    /// lost. Charges of one lifetime are not refunded to another.
     pub(crate) birth: u32,
 }
 
@@ -58,7 +58,7 @@ impl Times {
 ///
 /// All numbers are integers: a charge is the weight of a cost, and times are in microseconds.
 pub(crate) trait Arithmetic: Copy {
-    /// The state of a policy in an in-process store. The default is a policy that was never charged.
+    /// The state of a policy in an in-process store. The default is the state of a policy that was never charged.
     type State: Clone + Default;
 
     /// The state at one time, before a charge. By default, nothing is used.
@@ -69,7 +69,7 @@ pub(crate) trait Arithmetic: Copy {
     /// Identifies the algorithm in the bytes of a ledger. Codes are never reused.
     const CODE: u64;
 
-    /// Converts a cost in units to a weight. Costs without an exact weight become more than any limit.
+    /// Converts a cost in units to a weight. A cost without an exact weight is converted to a weight above any limit.
     #[inline]
     fn weigh(&self, cost: u64) -> u64 {
         cost.min(EXACT)
@@ -81,17 +81,17 @@ pub(crate) trait Arithmetic: Copy {
     /// The time in which the whole quota is restored.
     fn fill_micros(&self) -> u64;
 
-    /// For windows that differ in length.
+    /// `now` selects the window if windows differ in length.
     fn window_micros(&self, _now: u64) -> Option<u64> {
         None
     }
 
-    /// The time until units that are charged now expire, if the whole quota is restored at once.
+    /// The time until units charged now expire, for algorithms that restore the whole quota at once.
     fn lapse_micros(&self, _now: u64) -> Option<u64> {
         None
     }
 
-    /// Entries of a new log are numbered from `first`.
+    /// `first` is the number of the first entry of a new log.
     fn read(&self, state: &Self::State, times: Times, charge: u64, first: u64) -> Self::Reading;
 
     /// `charge` must be admitted for this reading.
@@ -104,7 +104,7 @@ pub(crate) trait Arithmetic: Copy {
     /// `refund` is in the numbers of the settling policy, and `state` must be advanced to `now`.
     fn refund(&self, state: &mut Self::State, now: u64, refund: u64, settling: &Self, receipt: Receipt);
 
-    /// If not, a charge is not reduced when the request has cost less.
+    /// If `false`, the charge is not reduced when the request has cost less.
     fn is_refundable(&self, _is_unused: bool) -> bool {
         true
     }
@@ -132,7 +132,7 @@ pub(crate) trait Arithmetic: Copy {
     /// `None` for invalid bytes.
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Self::State)>;
 
-    /// For logs.
+    /// The time of the newest entry of a log.
     fn newest_entry(_state: &Self::State) -> Option<u64> {
         None
     }
@@ -150,7 +150,7 @@ pub(crate) trait Arithmetic: Copy {
         0
     }
 
-    /// The mark of a charge whose time alone is known.
+    /// The mark for a refund if only the time of the charge is known.
     fn any_mark(&self) -> u64 {
         0
     }
@@ -160,7 +160,8 @@ pub(crate) trait Arithmetic: Copy {
     /// The effective window: a time over which the remaining units can be spread.
     fn reset(&self, reading: Self::Reading, now: u64) -> Option<u64>;
 
-    /// The time until all units are restored, if nothing else is charged; `None` if they are, or if it is unknown.
+    /// The time until all units are restored, if nothing else is charged. `None` if all units remain, or if the time is
+    /// unknown.
     fn full_after(&self, reading: Self::Reading, now: u64) -> Option<u64>;
 
     /// The time until a rejected charge is admitted, if nothing else is charged; `None` if it never is.
@@ -178,7 +179,7 @@ pub(crate) trait Arithmetic: Copy {
         (wait, wait)
     }
 
-    /// A reading after a charge predicts how long the same charge is rejected.
+    /// Returns `true` if the reading after a charge predicts how long the same charge is rejected.
     fn predicts(&self, _reading: Self::Reading, _asked: u64) -> bool {
         true
     }
@@ -192,7 +193,7 @@ pub(crate) trait Arithmetic: Copy {
 pub(crate) enum Form {
     /// One entry per charge.
     Log,
-    /// A few numbers, which become meaningless with time.
+    /// A few numbers, which are irrelevant once all units are restored.
     Numbers,
     /// The holders of slots.
     Slots,
@@ -210,12 +211,12 @@ pub(crate) struct Late<'a, A> {
     pub(crate) clock: u64,
 }
 
-/// The charge to settle, as it was when it was made.
+/// The charge to settle, as recorded when it was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Receipt {
     /// The partition's time, in microseconds.
     pub(crate) at: u64,
-    /// The birth that was charged; `None` if unknown.
+    /// The birth of the charged state; `None` if unknown.
     pub(crate) birth: Option<u32>,
     /// See [`Arithmetic::mark`].
     pub(crate) mark: u64,

@@ -34,7 +34,7 @@
       local amount, convert = level, nil
       local is_other = unit ~= weight or rate ~= drain
       if is_other then
-        -- The same number of units in another weight.
+        -- Converts a number of units to another weight.
         convert = function(its, from, to, round)
           if from == to then return its end
           local units = floor(its / from)
@@ -54,9 +54,9 @@
         if is_other then
           local own_rate, its_rate = drain / weight, rate / unit
           if its_rate > own_rate and b / unit > limit / weight then
-            -- A level above the capacity keeps the faster rate until the next charge.
+            -- A level above the capacity keeps the faster rate until the next admitted charge.
             keeps_rate = true
-            -- A charge that never fits is read for one unit.
+            -- If the charge never fits, the reading is made for one unit.
             local asked = charge
             if asked > limit then asked = weight end
             local over = amount + asked - limit
@@ -90,13 +90,13 @@
         if after > most then after = most end
       elseif charge < 0 and age < limit and charged_birth == birth then
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
-        -- The rest of the charge, as if nothing had been charged since.
+        -- The part of the charge that was not refilled, assuming that nothing else was charged since.
         local is_leaky, left = mark < 0, mark
         if is_leaky then mark = -mark end
         left = mark - age * drain
         if left < 0 then left = 0 end
         if is_leaky then
-          -- Only the last place can be refunded, and it is the last if nothing was charged since.
+          -- Only the last place in the queue can be refunded. A place is the last if nothing was charged since.
           if level == left and not is_other then after = level + charge end
         else
           -- Units that have been refilled are not refunded.

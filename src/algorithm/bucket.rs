@@ -3,7 +3,8 @@
 //! A *token bucket* refills up to its capacity. Its state is the used weight, not the remaining tokens: zero means
 //! unused at any capacity, and a change of the quota keeps the used units.
 //!
-//! In a *leaky bucket*, the used weight is the queued requests, which leave one by one at a constant rate.
+//! In a *leaky bucket*, the used weight is the weight of the queued requests, which leave one by one at a constant
+//! rate.
 
 use super::{Arithmetic, EXACT, Late, Reader, Receipt, Times, Writer};
 use crate::lease::Lease;
@@ -37,7 +38,7 @@ impl Bucket {
         let most = (EXACT - 1) / capacity;
         if weight > most {
             (drain, weight) = slower_rate(drain, weight, most);
-            // A millionth is less than the difference between the clocks of two computers.
+            // The deviation of computer clocks is larger than a millionth.
             let slowed =
                 (u128::from(drain) * u128::from(window) * 1_000_000) < u128::from(quota) * u128::from(weight) * 999_999;
             if slowed {
@@ -58,7 +59,7 @@ impl Bucket {
         })
     }
 
-    /// `places` queued units, plus the one that is leaving.
+    /// The capacity is `places` queued units, plus the unit that is leaving.
     pub(crate) fn leaky(quota: u64, window_secs: u64, places: u64) -> Result<Self, String> {
         let mut bucket = Self::token(quota, window_secs, places.saturating_add(1))?;
         bucket.is_leaky = true;
@@ -77,22 +78,23 @@ impl Bucket {
         Self::token(quota - capacity + 1, window_secs, capacity)
     }
 
-    /// Levels of both are comparable.
+    /// Returns `true` if levels of both buckets are comparable without a conversion.
     pub(crate) fn has_numbers_of(&self, other: &Self) -> bool {
         (self.weight, self.drain) == (other.weight, other.drain)
     }
 
     /// Returns `true` if a level, written with other numbers, exceeds the capacity and drains faster than this bucket.
     ///
-    /// The level keeps its rate until the next charge. Otherwise, after a quota per day is reduced to a thirtieth, an
-    /// exhausted day would take a month to refill.
+    /// Such a level keeps its rate until the next charge. Otherwise, after a quota per day is reduced to a thirtieth,
+    /// an exhausted day would take a month to refill.
     pub(crate) fn is_owed(&self, written: u64, by: &Self) -> bool {
         let rate = |bucket: &Self| bucket.drain as f64 / bucket.weight as f64;
         rate(by) > rate(self) && written as f64 / by.weight as f64 > self.limit as f64 / self.weight as f64
     }
 
-    /// Converts such a level so that this bucket's rate results in the right wait for a rejected charge. A charge that
-    /// never fits is read for one unit, because a cached rejection uses the reading for smaller charges.
+    /// Converts an owed level so that this bucket's rate results in the correct wait for a rejected charge. If the
+    /// charge never fits, the reading is made for one unit, because a cached rejection uses the reading for smaller
+    /// charges.
     pub(crate) fn owed_reading(&self, used: u64, by: &Self, charge: u64) -> u64 {
         let charge = if charge > self.limit { self.weight } else { charge };
         let over = (used + charge).saturating_sub(self.limit);
@@ -117,10 +119,10 @@ impl Bucket {
     /// Returns the used weight after refunding `refund` of a charge made `age` microseconds ago, which filled the
     /// bucket to `filled_to`.
     ///
-    /// Units that have been refilled since are not refunded. The rest of the charge depends on everything that happened
-    /// in between, which a state of constant size cannot contain. This assumes that nothing else was charged or
-    /// refunded. Of two open charges, the second refund may therefore include units that drained while it was open.
-    /// From the first request on, at most the capacity and the drained units are admitted.
+    /// Units that were refilled since the charge are not refunded. Their exact number depends on all charges in
+    /// between, which a state of constant size cannot store, so this assumes that nothing else was charged or refunded.
+    /// If two charges are open, the second refund may therefore include units that were already refilled. In total, at
+    /// most the capacity plus the refilled units is admitted from the first request on.
     ///
     /// A leaky bucket refunds only the last place, because the waits of requests behind other places are already
     /// reported. A place is the last if nothing was charged since.
@@ -187,8 +189,8 @@ impl Arithmetic for Bucket {
         if self.has_numbers_of(settling) {
             *used = self.refunded(*used, refund, receipt.mark, age);
         } else if !settling.is_leaky {
-            // Both rates may have restored units since the charge, so the faster one counts. Levels are capped at the
-            // largest amount, where the script and this code would round differently.
+            // Units may have been restored at either rate since the charge, so the faster rate is assumed. Levels are
+            // capped at the largest exact amount, above which the script and this code would round differently.
             let convert = |amount| convert(amount, settling.weight, self.weight, f64::floor).min(EXACT - 1);
             let refund = convert(refund.min(settling.drained(receipt.mark, age)));
             let left = self.drained(convert(receipt.mark), age);
@@ -245,7 +247,7 @@ impl Arithmetic for Bucket {
         used.saturating_add(charge)
     }
 
-    /// A charge can at most fill the bucket.
+    /// The highest level that a charge can reach.
     fn any_mark(&self) -> u64 {
         self.limit
     }
@@ -422,7 +424,7 @@ mod tests {
 
     #[test]
     fn draining_stops_at_empty_however_long_it_takes() {
-        // Three units in five microseconds, so to speak.
+        // Three units in five microseconds.
         let bucket = Bucket {
             weight: 5,
             drain: 3,
@@ -437,7 +439,8 @@ mod tests {
         assert_eq!(bucket.micros_to_drain(10), 4);
     }
 
-    /// A second unit is charged a second later, and the first one is refunded. Two at once would be one too many.
+    /// A second unit is charged a second later, and then the first unit is refunded. Admitting two units at the same
+    /// time would exceed the capacity.
     #[test]
     fn what_has_come_back_by_itself_is_not_given_back_again() {
         let bucket = Bucket::token(1, 1, 1).unwrap();
@@ -449,7 +452,7 @@ mod tests {
         assert_eq!(bucket.refunded(unit, u64::MAX, unit, u64::MAX), unit);
     }
 
-    /// Five of ten units have been refilled; the five unused ones are still charged.
+    /// Five of ten units were refilled; the five unused units are still charged.
     #[test]
     fn what_has_come_back_by_itself_is_the_used_part_of_a_charge_first() {
         let bucket = Bucket::token(1, 1, 10).unwrap();

@@ -1,7 +1,8 @@
 --- borders
--- Calendar windows. ARGV[7] has six borders per policy, 48 bytes: of the window that contains the caller's time, of the
--- windows next to it, and one more on both sides. If the server's time, or that of a partition whose time stands still,
--- is in none of the three, nothing is done, and the reply has only the server's time.
+-- Calendar windows. ARGV[7] contains six boundaries per calendar, in 48 bytes: the boundaries of the window at the time
+-- estimated by the instance, of the two adjacent windows, and one more on each side. If the server's time, or the
+-- frozen time of a partition, is in none of these three windows, nothing is done, and the reply only contains the
+-- server's time.
 local borders = ARGV[7]
 if borders then
   if part_sizes == '' then part_sizes, parts = nil, 1 end
@@ -16,7 +17,7 @@ end
 
 --- charge
     elseif drain == CALENDAR then
-      -- The weight is the position of the borders. These are the start and the end of the window, and the next borders.
+      -- The weight is the position of the boundaries. `start` and `finish` are the boundaries of the current window.
       local before, start, finish, after, fifth, sixth = read('<dddddd', borders, weight)
       if now >= after then
         before, start, finish, after = finish, after, fifth, sixth
@@ -25,8 +26,8 @@ end
       end
       local own, amount = start, 0
       if kind == DATED then
-        -- Borders from other data may differ: a window that starts nearer to `start` than to the border before it is
-        -- this one.
+        -- Other instances may have different time-zone data: a window that starts nearer to `start` than to the
+        -- previous boundary is treated as this window.
         local its_start, is_held = c * 1000000, false
         if a == 0 then
           is_held = its_start >= start
@@ -54,7 +55,7 @@ end
       elseif charge >= 0 then
         local most = bound
         if magnitude > 0 and ldexp(1, magnitude) > most then most = ldexp(1, magnitude) end
-        -- Too late for a window that has ended, also by the server's clock.
+        -- The charge is too late: its window has ended, by the partition's time and by the server's clock.
         if charged_at < start and start <= clock then used = amount end
         if used > most then used = most end
         if used < amount then used = amount end
@@ -64,7 +65,7 @@ end
         used = 0
       end
       if finish - own < own - start then finish = after end
-      -- The length in short, for all possible lengths: clock changes are in whole minutes.
+      -- The shortened length. All lengths can be represented, because clocks change by whole minutes.
       local length = (finish - own) / 1000000
       local fives = length / 25
       if fives == floor(fives) then short = fives * 16 + 2 else short = 0 end
@@ -83,8 +84,8 @@ end
 
 --- carry
       elseif kind == DATED then
-        -- Written by a clock that was ahead: the count belongs to the window, of unknown length, that contains the time
-        -- of the value.
+        -- Written by a clock that was ahead. The count belongs to the window that contains the time of the value, whose
+        -- length is unknown.
         if a > 0 and c * 1000000 > at then a, short, c = 0, 0, floor(at / 1000000) end
         if b > 0 then
           if a > 0 then life = (c + a) * 1000000 - now else life = c * 1000000 + 5356800000000 - now end

@@ -30,7 +30,7 @@ pub(crate) struct Calendar {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Windows {
     Of(&'static Borders),
-    /// The only window that a ledger's bytes contain, of a policy that this instance does not have.
+    /// The only window in a ledger's bytes, for a policy that this instance does not have.
     Only {
         start: u64,
         end: u64,
@@ -97,7 +97,8 @@ impl Calendar {
     fn rolled(&self, count: Count, times: Times) -> Count {
         let near = self.near(times.now);
         let is_held = match count.start > times.last {
-            // Written by a clock that was ahead: the count belongs to the time to which the state was moved.
+            // Written by a clock that was ahead. The count belongs to the window at `last`, the time to which the state
+            // was moved.
             true => times.last >= near.start,
             false => near.has(count.start),
         };
@@ -115,12 +116,13 @@ impl Calendar {
 }
 
 impl Near {
-    /// Also true if the start is in a later window, by other data.
+    /// Returns `true` if a count with this start belongs to this window. The start can come from different time-zone
+    /// data, and can be in a later window.
     fn has(&self, start: u64) -> bool {
         start >= self.start || self.start - start < start.saturating_sub(self.before)
     }
 
-    /// The start of a count that continues a count with this start.
+    /// Returns the start to store when a count with the given start is continued.
     fn start_for(&self, start: u64, now: u64) -> u64 {
         if (self.start..=now).contains(&start) {
             start
@@ -129,7 +131,7 @@ impl Near {
         }
     }
 
-    /// The end of the window of a count with this start.
+    /// Returns the end of the window of a count with this start.
     fn end_of(&self, start: u64, now: u64) -> u64 {
         let start = self.start_for(start, now);
         let is_next = self.end - start < start - self.start;
@@ -171,7 +173,7 @@ impl Arithmetic for Calendar {
         };
     }
 
-    /// Drops charges of a window that has ended, also by the server's clock.
+    /// Drops charges of a window that has ended, by the partition's time and by the server's clock.
     fn believed(&self, used: u64, late: Late<'_, Self>) -> u64 {
         let start = late.settling.near(late.now).start;
         match late.receipt.at < start && start <= late.clock {
@@ -238,7 +240,7 @@ impl Arithmetic for Calendar {
         self.limit.saturating_sub(used)
     }
 
-    /// Until the window ends, or longer, so that clients are not invited to exceed twice the rate.
+    /// The time until the window ends, or longer, so that clients do not exceed twice the rate.
     fn reset(&self, used: u64, now: u64) -> Option<u64> {
         let least = self.least_time_for(self.remaining(used, now), now);
         Some(self.left(now).max(least))

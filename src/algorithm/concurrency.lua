@@ -23,7 +23,7 @@
       end
 
 --- write
-    -- In microseconds. No store sets longer leases.
+    -- In microseconds. No store grants longer leases.
     local LONGEST_LEASE = 86400000000
     if slots then
       for _, slot in ipairs(slots) do

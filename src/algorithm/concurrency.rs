@@ -47,7 +47,7 @@ impl Arithmetic for Concurrency {
         }
     }
 
-    /// A slot cannot be held without a lease.
+    /// A late charge acquires no slot, because it has no lease.
     fn believed(&self, _held: u64, _late: Late<'_, Self>) -> u64 {
         0
     }
@@ -116,7 +116,7 @@ impl Arithmetic for Concurrency {
     }
 }
 
-/// Each slot is held by a lease, until a time.
+/// The end of each lease that holds a slot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
     leases: IndexMap<LeaseId, u64, foldhash::fast::RandomState>,

@@ -9,7 +9,7 @@ use crate::lease::Lease;
 /// Generates the enums over all algorithms, and the macros that call an algorithm.
 macro_rules! algorithms {
     ($d:tt $($algorithm:ident),+ $(,)?) => {
-        /// A policy in the numbers of its algorithm.
+        /// A policy, converted to the numbers of its algorithm.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Counter {
             $($algorithm($algorithm)),+
@@ -82,8 +82,8 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Converts the used units to changed numbers. States of another algorithm are dropped: a store cannot
-            /// distinguish the names of the two policies.
+            /// Converts the used units to the numbers of this policy. Drops states of another algorithm, which belong
+            /// to another policy with the same ID.
             pub(crate) fn convert(&self, state: &State, from: &Self) -> State {
                 match (self, state, from) {
                     $((Self::$algorithm(to), State::$algorithm(state), Self::$algorithm(from)) => {
@@ -93,8 +93,8 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Charges more than before. The units are already used, so nothing is rejected. The charge is in the
-            /// numbers of the settling policy.
+            /// Adds a late charge, in the numbers of the settling policy. Nothing is rejected, because the units are
+            /// already used.
             pub(crate) fn charge_late(
                 &self,
                 state: &mut State,
@@ -112,8 +112,9 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Refunds part or all of a charge, if it was made to the state of `birth`. Logs identify their entries,
-            /// and slots their holders, so these need no birth. The refund is in the numbers of the settling policy.
+            /// Refunds a charge or part of it, in the numbers of the settling policy. Does nothing if the charge was
+            /// made in another lifetime of the state. Logs and slots do not check this, because they identify their
+            /// entries and holders.
             pub(crate) fn refund(
                 &self,
                 state: &mut State,
@@ -160,8 +161,8 @@ macro_rules! algorithms {
 
 algorithms!($ Bucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency, Calendar, Closed);
 
-/// States and readings are created for the policy that they stay with; only states of other plans are
-/// [converted](Counter::convert).
+/// Never called: a state or reading is only used with the policy for which it was created. States of other policies are
+/// [converted](Counter::convert) first.
 #[cold]
 fn mismatch(own: impl fmt::Debug, other: impl fmt::Debug) -> ! {
     unreachable!("{own:?} meets {other:?}, which another algorithm has made")
@@ -177,14 +178,14 @@ pub(crate) struct Settling<'a> {
     pub(crate) clock: u64,
     /// The birth of the state.
     pub(crate) birth: u32,
-    /// Entries of a new log are numbered from here.
+    /// The number of the first entry of a new log.
     pub(crate) first: u64,
 }
 
 pub(crate) struct Measured {
     pub(crate) reading: Reading,
     pub(crate) fits: bool,
-    /// A numeric state is used.
+    /// True if the state is numeric and has any usage.
     pub(crate) is_counted: bool,
 }
 
@@ -238,7 +239,7 @@ impl Counter {
         })
     }
 
-    /// Both have the same algorithm.
+    /// Returns `true` if both have the same algorithm.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
@@ -264,7 +265,7 @@ impl Counter {
         step_with!(self, state, |own, state| own.empty_at(state, last))
     }
 
-    /// Only for numeric states. `last` is when the state was written.
+    /// Returns `true` if a numeric state has any usage at `now`. `last` is the time at which the state was written.
     pub(crate) fn is_used(&self, state: &State, last: u64, now: u64) -> bool {
         self.form() == Form::Numbers && self.empty_at(state, last) > now
     }

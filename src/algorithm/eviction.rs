@@ -2,26 +2,25 @@ use super::{Counter, Form, State, Times};
 
 /// Eviction priority: how much a caller would gain if this state were evicted.
 ///
-/// The used share of the quota counts, so that policies with large quotas do not displace others: a caller that has
-/// used nine of ten units per day gains more than one that has used fifty of a thousand per second. The share is
-/// rounded to steps, because it shrinks over time: a bucket that was exhausted a while ago should rank above one that
-/// holds a single unit per second and was just exhausted by one request.
+/// The priority is the used share of the quota, so that policies with large quotas do not displace others: a caller
+/// that has used nine of ten units per day would gain more than a caller that has used fifty of a thousand units per
+/// second. The share is rounded up to steps, because it shrinks over time: a bucket of a day that was exhausted a while
+/// ago should rank above a bucket of one unit per second that a single request has just exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EvictionPriority {
     /// Used eighths of the quota, rounded up, or [`Self::HELD`].
     level: u8,
-    /// From this time on, nothing is used.
+    /// The time from which nothing is used. Decides between equal levels.
     until: u64,
 }
 
 impl EvictionPriority {
     const EXHAUSTED: u8 = 8;
-    /// Held slots are released by their holders, and must not be granted to other requests before.
+    /// Held slots must not be granted to other requests before their holders release them.
     const HELD: u8 = u8::MAX;
 
-    /// Half the priority, for a client that has sent a single request. A flood of new keys then ranks below callers
-    /// that have used more than half of their quota, even if each request exhausts a quota of one unit or chooses its
-    /// cost.
+    /// Halves the level, for a partition with a single decision. A flood of new keys then ranks below callers that have
+    /// used more than half of their quota, even if each request of the flood exhausts a quota.
     pub(crate) fn of_one_request(self) -> Self {
         let level = match self.level {
             Self::HELD => Self::HELD,

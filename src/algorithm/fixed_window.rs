@@ -97,7 +97,7 @@ impl Arithmetic for FixedWindow {
         self.0.limit.saturating_sub(used)
     }
 
-    /// Until the window ends, or longer, so that clients are not invited to exceed twice the rate.
+    /// The time until the window ends, or longer, so that clients do not exceed twice the rate.
     fn reset(&self, used: u64, now: u64) -> Option<u64> {
         let least = self.0.least_time_for(self.remaining(used, now));
         Some(self.0.left(now).max(least))

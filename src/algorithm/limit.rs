@@ -3,7 +3,7 @@ use super::{ChargeRejection, Counter, Form, Lockout, Reading};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     pub(crate) counter: Counter,
-    /// Starts with the charge that leaves less than one unit.
+    /// A lockout starts with the charge after which less than one unit remains.
     pub(crate) lockout: Option<Lockout>,
 }
 
@@ -39,7 +39,7 @@ impl Limit {
         }
     }
 
-    /// The rest of a lockout, or a new one if the charge exhausts the counter.
+    /// Returns the remaining time of the lockout, or of a new lockout if the charge exhausts the counter.
     #[inline]
     fn locked_by(&self, left: u64, charge: u64, remaining: impl FnOnce() -> u64) -> u64 {
         match self.lockout {
@@ -83,7 +83,7 @@ impl Limit {
     /// Returns the certain rejection, `elapsed` microseconds after a reading at `now` for a charge of `asked`; `None`
     /// if the charge may pass.
     ///
-    /// The charge passes after the wait, if nothing else is charged. The wait for a log can be too long if the reading
+    /// The charge passes after the wait, if nothing else is charged. The wait of a log can be too long if the reading
     /// was made for another charge.
     #[inline]
     pub(crate) fn rejection(
@@ -97,7 +97,7 @@ impl Limit {
         let PolicyReading { counted, locked } = reading;
         let Some(wait) = self.counter.wait(counted, now, charge) else {
             let later = match self.counter.form() {
-                // A log predicts only that a charge may be rejected, not what remains.
+                // The remaining units of a log cannot be predicted.
                 Form::Log => None,
                 Form::Numbers | Form::Slots => self.predict(reading, now, elapsed, 0, 0),
             };

@@ -1,8 +1,8 @@
--- A lockout: the rest of it is a bucket of microseconds, so that every script carries it over.
+-- A lockout. Its remaining time is stored as a bucket of microseconds, so that every script can carry it.
 
 --- charge
     elseif drain == LOCKOUT then
-      -- For the policy before it.
+      -- The lockout applies to the previous policy.
       local left = 0
       if kind == BUCKET and c == 1 and b < EXACT then
         left = b - elapsed

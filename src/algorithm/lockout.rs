@@ -1,7 +1,7 @@
 //! A lockout: a policy rejects every request for some time after it was exhausted.
 //!
-//! The rest of a lockout is stored as a bucket of microseconds that drains one per microsecond. Every store and
-//! instance can therefore carry it over, even if its rules have no lockout or its version does not support lockouts.
+//! The remaining time is stored as a bucket of microseconds, which drains one per microsecond. Instances can therefore
+//! carry a lockout even if their rules contain none or their version does not support lockouts.
 
 use super::{Bucket, Counter, EXACT, Reading, State, Times};
 
@@ -15,7 +15,7 @@ impl Lockout {
     pub(crate) fn new(secs: u64) -> Self {
         Self {
             micros: secs * 1_000_000,
-            // Exhausted while the lockout lasts, with the eviction priority of an exhausted quota.
+            // Exhausted while the lockout lasts, so that it has the eviction priority of an exhausted quota.
             counter: Counter::Bucket(Bucket {
                 weight: 1,
                 drain: 1,
@@ -41,8 +41,8 @@ impl Lockout {
         State::Bucket(left)
     }
 
-    /// The rest after a charge was settled. A charge that exhausts the policy starts a lockout if there is none; a
-    /// refund that restores a unit ends it.
+    /// Returns the remaining time after a settlement. A charge that exhausts the policy starts a lockout, unless the
+    /// caller is already locked out. A refund that restores a unit ends the lockout.
     pub(crate) fn settled(&self, left: u64, is_refund: bool, is_used_up: bool) -> u64 {
         match (is_refund, is_used_up) {
             (false, true) if left == 0 => self.micros,

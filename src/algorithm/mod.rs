@@ -1,11 +1,11 @@
 //! The algorithms, as pure functions of states and times, one file each.
 //!
-//! A [`Counter`] is a policy in the numbers of its algorithm, a [`State`] is what an in-process store keeps for it, and
-//! a [`Reading`] is the state of any store at one time, before a charge. A [`Limit`] is a counter with an optional
-//! [`Lockout`]. Everything reported to clients is derived from the [`PolicyReading`] of both.
+//! A [`Counter`] is a policy in the numbers of its algorithm. Its [`State`] is stored by in-process stores, and its
+//! [`Reading`] is the state of any store at one time, before a charge. A [`Limit`] is a counter with an optional
+//! [`Lockout`]. Everything reported to clients is derived from its [`PolicyReading`].
 //!
-//! Each algorithm implements [`Arithmetic`], and [`dispatch`] selects the implementation. The piece of Lua beside each
-//! file is the same arithmetic in the same order. Both use integers below 2⁵³ and only + − × ÷, comparisons, floor and
+//! Each algorithm implements [`Arithmetic`], and [`dispatch`] selects the implementation. The Lua file of the same name
+//! does the same arithmetic in the same order. Both use integers below 2⁵³ and only + − × ÷, comparisons, floor and
 //! ceil, so that doubles and integers give equal results.
 
 mod ahead;

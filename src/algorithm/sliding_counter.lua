@@ -48,7 +48,7 @@
 
 --- left
       elseif drain == SLIDING_COUNTER then
-        -- At most one or two too high, and never too low: one unit less is tried next.
+        -- Up to two units too high, and never too low. If the units do not fit, one unit less is tried.
         local overlap = weight - (now - floor(now / weight) * weight)
         left = floor(limit - readings[width] - readings[width - 1] * overlap / weight) + 1
 

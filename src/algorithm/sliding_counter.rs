@@ -1,5 +1,5 @@
-//! Sliding window counter: the count of the current window, plus the count of the previous one weighted by the overlap
-//! with the sliding window.
+//! Sliding window counter: the count of the current window, plus the count of the previous window, weighted by its
+//! overlap with the sliding window.
 
 use super::{
     Arithmetic, Late, Reader, Receipt, Times, Window, Writer,
@@ -7,8 +7,8 @@ use super::{
 };
 use crate::lease::Lease;
 
-/// Units times microseconds can exceed doubles and 64 bits, so they are multiplied in 128 bits here, and in halves in
-/// the script.
+/// Products of units and microseconds can exceed 64 bits and the exact range of doubles, so this uses 128 bits, and the
+/// script multiplies in halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlidingCounter(pub(crate) Window);
 
@@ -52,7 +52,8 @@ impl SlidingCounter {
             .saturating_add(self.weight_of(windows.current))
     }
 
-    /// Microseconds from the start of a window until `count` of the previous window weighs at most `room` units.
+    /// Returns the microseconds from the start of a window until `count` units of the previous window weigh at most
+    /// `room` units.
     fn micros_until_overlap(&self, count: u64, room: u64) -> u64 {
         let window = u128::from(self.0.micros);
         let overlap = self
@@ -63,7 +64,7 @@ impl SlidingCounter {
         (window - overlap) as u64
     }
 
-    /// From this time on, nothing of the windows at `last` counts.
+    /// Returns the time from which the counts of the windows at `last` have no weight.
     fn empty_from(&self, windows: Windows, last: u64) -> u64 {
         let from_start = match windows {
             Windows { current: 1.., .. } => 2 * self.0.micros,
@@ -147,12 +148,12 @@ impl Arithmetic for SlidingCounter {
 
     fn remaining(&self, windows: Windows, now: u64) -> u64 {
         let left = self.weight_of(self.0.limit).saturating_sub(self.weight(windows, now));
-        // At most the limit.
+        // The result is at most the limit.
         (left / u128::from(self.0.micros)) as u64
     }
 
-    /// Until the window ends, or longer, so that clients are not invited to exceed twice the rate. If no unit remains,
-    /// until the next one.
+    /// The time until the window ends, or longer, so that clients do not exceed twice the rate. If no unit remains, the
+    /// time until the next unit.
     fn reset(&self, windows: Windows, now: u64) -> Option<u64> {
         Some(match self.remaining(windows, now) {
             0 => self.wait(windows, now, 1).unwrap_or(0),
@@ -171,8 +172,8 @@ impl Arithmetic for SlidingCounter {
             return Some(0);
         }
         let start = self.0.start(now);
-        // At the latest at the end of this window, if its own count leaves room. Otherwise, in the next window, where
-        // this window is the previous one.
+        // If the count of this window leaves enough room, the charge passes within this window. Otherwise, it passes in
+        // the next window, in which this window is the previous window.
         let passes_at = match left.checked_sub(windows.current) {
             Some(room) => start + self.micros_until_overlap(windows.previous, room),
             None => start + self.0.micros + self.micros_until_overlap(windows.current, left),

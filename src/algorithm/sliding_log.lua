@@ -15,7 +15,8 @@
           newest = {}
         end
         if newest[1] and sub(newest[1], -4) == GIVEN_BACK then
-          -- Kept for its number until the next charge. The time is that of the newest entry that counts.
+          -- A refunded entry, which is kept for its number until the next charge. The time is read from the entry
+          -- before it.
           newest[2] = redis.call('ZRANGE', KEYS[log_index], -2, -2, 'WITHSCORES')[2] or 0
           newest[3] = newest[1]
         end
@@ -34,8 +35,8 @@
       local newest = newest_entries[key_index]
       local moment = now
       if newest[1] and tonumber(newest[2]) > now then
-        -- Entries after a clock that was ahead are moved to now. If they are too many for one call, the oldest are
-        -- moved first, and the others stay after the new entry.
+        -- Entries written by a clock that was ahead are moved to now. If there are too many for one call, the oldest
+        -- entries are moved first, and the others stay after the new entry.
         local later = {}
         if movable > 0 then
           later = redis.call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf', 'LIMIT', 0, movable)
@@ -63,22 +64,22 @@
         if oldest_leaves > weight then oldest_leaves = weight end
         if newest_leaves > weight then newest_leaves = weight end
       else
-        -- If nothing of the window is used, numbers start with one that no log has used: the last five bytes of the
-        -- call's number.
+        -- If nothing in the window is used, entry numbers start at a value that no log has used: the last five bytes of
+        -- the call number.
         sequence = read('<I5', charges, #charges - 4)
-        -- A log that is too long to be cleared at once keeps its numbers.
+        -- A log that is too long to be cleared in one call continues its numbers.
         if newest[1] and redis.call('ZCARD', key) > MOST_CLEARED then sequence, total = read(ENTRY, newest[1]) end
       end
       logged = amount
       if not receipt then
         if amount + charge > limit then
           fits = fits and is_shadow
-          -- For a charge that never fits, the wait is that for the next unit.
+          -- If the charge never fits, the wait is for one unit.
           local asked = charge
           if charge > limit then asked = 1 end
           if amount + asked > limit then
-            -- Finds the first entry after whose expiry enough units are free, by its position from the end; the newest
-            -- is -1.
+            -- Finds the first entry after whose expiry enough units are available. Positions are counted from the end;
+            -- the newest entry has position -1.
             local needed = before + amount + asked - limit
             local low, high, leaving, middle = oldest_number - sequence - 1, -1, tonumber(newest[2]), nil
             if oldest_total >= needed then low, leaving = high, tonumber(oldest[2]) end
@@ -86,10 +87,10 @@
               if middle then
                 middle = floor((low + high) / 2)
               else
-                -- If all entries have the same number of units, this finds it at once.
+                -- If all entries have the same number of units, the first step finds the entry.
                 middle = -1 - floor((total - needed) * (sequence - oldest_number + 1) / amount)
               end
-              -- This entry, and the one before it.
+              -- The entry at `middle`, and the previous entry.
               local its = redis.call('ZRANGE', key, middle - 1, middle, 'WITHSCORES')
               local _, its_total = 0, 0
               if its[1] then _, its_total = read(ENTRY, its[#its - 1]) end
@@ -109,14 +110,15 @@
           charge = 0
         end
       elseif charge >= 0 then
-        -- A usage above this bound implies a larger quota, which an entry does not contain.
+        -- A usage above this bound implies a larger quota, which is not stored in entries.
         local most = bound
         if amount > bound then most = MOST_LOGGED end
         if amount + charge > most then charge = most - amount end
         if charge < 0 then charge = 0 end
       elseif age < limit then
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
-        -- The entry with this number, at the time of the charge, or all entries until then, the newest first.
+        -- Refunds the entry with the number `mark` at the time of the charge. If `mark` is 0, refunds entries up to
+        -- this time, the newest first.
         local from, entries = redis.call('ZCARD', key) - MAX_RENUMBERED, {}
         if from < 0 then from = 0 end
         if mark > 0 then
@@ -149,7 +151,7 @@
             end
             replaced[#replaced + 1] = later[index]
           end
-          -- Add first, because a key that is empty for a moment is deleted together with its expiry.
+          -- Entries are added first, because Redis deletes an empty key together with its expiry.
           if renumbered[1] then redis.call('ZADD', key, unpack(renumbered)) end
           redis.call('ZREM', key, unpack(replaced))
         end

@@ -8,7 +8,7 @@ use crate::lease::Lease;
 /// The maximum quota, because each unit may be a separate entry.
 pub(crate) const MAX_QUOTA: u64 = 10_000;
 
-/// A refund renumbers all later entries. Charges with more later entries are not refunded.
+/// A refund renumbers all later entries. A charge with more later entries than this is not refunded.
 const MAX_RENUMBERED: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub(crate) struct LogReading {
     pub(crate) oldest_leaves: u64,
     /// Microseconds until the newest entry leaves the window; 0 without entries.
     pub(crate) newest_leaves: u64,
-    /// The number of the newest entry, even if it was refunded. If nothing of the window is used, a number that no
-    /// entry has had, because a store may or may not have dropped expired entries between this reading and its charge.
+    /// The number of the newest entry, even if it was refunded. If nothing in the window is used, a number that no
+    /// entry has had, because the store may drop expired entries between this reading and its charge.
     pub(crate) sequence: u64,
 }
 
@@ -38,7 +38,7 @@ impl SlidingLog {
         Ok(Self(Window::new(quota, window_secs)))
     }
 
-    /// A charge that never fits is read for one unit.
+    /// Returns the charge of the reading: a charge that never fits is read for one unit.
     fn answered(&self, asked: u64) -> u64 {
         if asked <= self.0.limit { asked } else { 1 }
     }
@@ -92,7 +92,7 @@ impl Arithmetic for SlidingLog {
         }
     }
 
-    /// Drops entries outside the window, and a refunded last entry, because the new number is above it.
+    /// Drops entries outside the window. Also drops a refunded last entry, because the new entry has a higher number.
     fn charge(&self, log: &mut Box<Log>, now: u64, reading: LogReading, charge: u64, _lease: Option<Lease>) {
         if charge > 0 {
             log.0.drain(..log.first_counted(self, now));
@@ -221,7 +221,7 @@ impl Arithmetic for SlidingLog {
         self.0.limit.saturating_sub(reading.used)
     }
 
-    /// Until the oldest entry leaves, or longer, so that clients are not invited to exceed twice the rate.
+    /// The time until the oldest entry leaves, or longer, so that clients do not exceed twice the rate.
     fn reset(&self, reading: LogReading, now: u64) -> Option<u64> {
         let remaining = self.remaining(reading, now);
         let natural = match reading {
@@ -255,13 +255,13 @@ impl Arithmetic for SlidingLog {
         (certain, shown.max(certain))
     }
 
-    /// The time at which more than one unit leaves is unknown.
+    /// Only the time at which the first unit leaves is known.
     fn predicts(&self, reading: LogReading, asked: u64) -> bool {
         reading.used + asked == self.0.limit + 1
     }
 
-    /// Once units have left, their number is unknown. Shortly after the first of them, only one request calls the
-    /// store.
+    /// The number of units that leave is unknown. For the time `hold` after the first entry has left, only one request
+    /// calls the store.
     fn predict(&self, reading: LogReading, _now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<LogReading> {
         let first_leaves = reading.wait.max(reading.oldest_leaves);
         let is_known = elapsed < reading.oldest_leaves;
@@ -284,7 +284,7 @@ impl Arithmetic for SlidingLog {
 struct Entry {
     at: u64,
     sequence: u64,
-    /// Units of all entries up to this one. Differences are the usage of any part of the log.
+    /// The sum of the units of all entries up to this entry. The difference of two totals is the usage between them.
     total: u64,
     cost: u64,
 }
@@ -349,7 +349,7 @@ mod tests {
             [1, 3, 4, 6, 7, 10].map(wait),
             [0, 0, 5, 5, 9, 9].map(|at| at + MINUTE - 10)
         );
-        // For a charge that never fits, this is the wait for the next unit.
+        // The wait of a charge that never fits is the wait for the next unit.
         assert_eq!(wait(11), wait(1));
     }
 

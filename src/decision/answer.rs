@@ -17,7 +17,7 @@ pub(super) struct Answer {
     /// Identifies the holder of the acquired slots, if the plan was allowed.
     pub(super) lease: Option<LeaseId>,
     pub(super) is_allowed: bool,
-    /// True until the charge is settled.
+    /// True while the charge can be settled.
     pub(super) receipt: AtomicBool,
     /// The current costs, after changes of the charge.
     pub(super) charged: Costs,

@@ -15,7 +15,8 @@ impl Plan {
     /// If less than one unit remains in any enforced policy, the plan is rejected, and
     /// [`retry_after`](crate::Decision::retry_after) is the time until one unit is admitted.
     /// [Shadow](crate::QuotaPolicy::shadow) policies do not reduce a grant: a plan of shadow policies is granted in
-    /// full. To settle the decision, use [`Decision::granted`](crate::Decision::granted) as the estimated cost.
+    /// full. The decision is settled like any other; its estimated cost is
+    /// [`Decision::granted`](crate::Decision::granted).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -8,7 +8,7 @@ pub(super) const SECOND: u64 = 1_000_000;
 /// Seconds, slightly more than a year. The boundaries in a span are computed together on first use.
 const SPAN: u64 = 1 << 25;
 
-/// Spans for all times that doubles represent.
+/// Enough spans for all times that doubles represent exactly.
 const SPANS: u64 = EXACT / SECOND / SPAN + 1;
 
 /// The boundaries of a calendar's windows, in microseconds since 1970. Earlier windows begin at 0.
@@ -20,7 +20,7 @@ pub(crate) struct Borders {
     spans: Box<[OnceLock<Box<[u64]>>]>,
 }
 
-/// Leaked, but bounded by the number of time zones and periods.
+/// Never freed. The number of time zones and periods bounds the memory.
 static KNOWN: Mutex<Vec<&'static Borders>> = Mutex::new(Vec::new());
 
 impl Borders {
@@ -74,7 +74,7 @@ impl Borders {
         })
     }
 
-    /// Also computes the boundaries around the span that [`around`](Self::around) needs.
+    /// Includes the boundaries outside the span that [`around`](Self::around) needs.
     #[cold]
     fn compute(&self, span: u64) -> Box<[u64]> {
         let (from, to) = (span * SPAN, (span + 1) * SPAN);
@@ -83,7 +83,7 @@ impl Borders {
             .into_iter()
             .map(|second| u64::try_from(second).unwrap_or(0) * SECOND)
             .collect();
-        // A day that the time zone skips begins with the next one.
+        // A day that the time zone skips begins at the same time as the next day.
         borders.dedup();
         borders.into()
     }

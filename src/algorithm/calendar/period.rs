@@ -12,8 +12,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CalendarPeriod {
-    /// From midnight to midnight: 24 hours, or usually 23 or 25 if clocks change. A day without a midnight begins at
-    /// its first moment.
+    /// From midnight to midnight: 24 hours, or usually 23 or 25 if clocks change. If clocks skip midnight, the day
+    /// begins at the clock change.
     Day,
     /// A month of 28 to 31 days.
     Month {
@@ -37,7 +37,7 @@ impl CalendarPeriod {
         begins: Weekday::Monday,
     };
 
-    /// The length of most windows, or of the longest.
+    /// Returns the usual length of a window, or the maximum length.
     pub(crate) fn usual_length(self) -> Duration {
         let days = match self {
             Self::Day => 1,

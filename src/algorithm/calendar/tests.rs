@@ -124,7 +124,7 @@ fn months_have_28_to_31_days_and_weeks_begin_as_they_are_told_to() {
     }
 }
 
-/// Around each clock change of each time zone.
+/// Tests the days around each clock change of each time zone.
 #[test]
 fn every_day_of_every_time_zone_begins_at_its_first_moment() {
     // Aliases of a time zone have the same data.
@@ -212,7 +212,7 @@ fn a_time_zone_is_named_as_the_data_name_it() {
     assert!(std::ptr::eq(find(), find()), "computed once");
 }
 
-/// The used amount and the window that this instance reads from another instance's count.
+/// Returns the used amount and the start of the window that this instance reads from another instance's count.
 fn read(count: (&str, u64), last: &str, now: &str) -> (u64, String) {
     let calendar = Calendar::new(10, borders(CalendarPeriod::Day, "UTC"));
     let count = Count {
@@ -236,7 +236,7 @@ fn a_count_of_this_window_holds_and_one_of_the_window_before_does_not() {
     assert_eq!(read(written, "2026-11-22T23:59:59Z", "2026-11-23T00:00:00Z"), (0, next));
 }
 
-/// Another instance starts its day at 23:00, so that both disagree about an hour.
+/// Another instance starts its day at 23:00, so that the days of both instances differ by an hour.
 #[test]
 fn a_window_that_another_instance_has_begun_goes_on_across_this_ones_border() {
     let written = ("2026-11-22T23:00:00Z", 7);

