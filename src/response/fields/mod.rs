@@ -96,7 +96,7 @@ impl fmt::Display for Form {
     }
 }
 
-/// The responses that have fields, among those with a decision. See [`ResponseFields::emit_when`].
+/// Selects the responses that have fields, among the responses with a decision. See [`ResponseFields::emit_when`].
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -120,7 +120,8 @@ pub enum EmitWhen {
     /// All responses. The default.
     #[default]
     Always,
-    /// Rejections, and responses where a visible policy has at most this percentage of its quota left, from 0 to 100.
+    /// Rejections, and responses in which at most this percentage of the quota of a visible policy remains, from 0 to
+    /// 100.
     NearExhaustion(u8),
     /// Rejections only.
     Rejected,
@@ -130,7 +131,8 @@ pub enum EmitWhen {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RateCap {
-    /// The rate of the policy: a client that spreads the remaining units over the effective window sends evenly.
+    /// The rate of the policy: a client that spreads the remaining units over the effective window does not exceed this
+    /// rate.
     Nominal,
     /// Twice the rate. The default.
     #[default]
@@ -187,8 +189,8 @@ impl ResponseFields {
 
     /// Creates fields of the dialect between draft-07 and draft-08, in which policy names are Tokens.
     ///
-    /// `build()` rejects names that are not Tokens. In a response with `Retry-After`, the time of each violated policy
-    /// matches it. If no visible policy is violated, the time of the tightest policy matches.
+    /// `build()` rejects names that are not Tokens. In a response with `Retry-After`, the times of violated policies
+    /// match its value. If no visible policy is violated, the time of the tightest policy matches.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -209,9 +211,9 @@ impl ResponseFields {
     /// `RateLimit-Policy`. The dialect has no units, so only policies that count requests are included. `build()`
     /// rejects two policies with the same quota, because clients could not distinguish them.
     ///
-    /// In a response with a `Retry-After` of any layer, the reset matches it, as the draft recommends. If this time is
-    /// before the actual reset, the remaining requests are reported as 0. While the [capacity](crate::Capacity) is
-    /// exhausted, the limit is 0.
+    /// If the response has a `Retry-After`, of this or another layer, `RateLimit-Reset` matches its value, as the draft
+    /// recommends. If this time is before the actual reset, the remaining requests are reported as 0. While the
+    /// [capacity](crate::Capacity) is exhausted, the limit is 0.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -233,8 +235,8 @@ impl ResponseFields {
     ///
     /// `RateLimit` is a dictionary for the policy with the fewest remaining requests. As in [`draft06`](Self::draft06),
     /// only policies that count requests are included, quotas must differ, and the reset matches `Retry-After`. If an
-    /// inner service has sent a dictionary, the tighter of both limits is kept. If it has sent a list of another
-    /// dialect, the list is kept, without the limit of this layer.
+    /// inner service has sent a dictionary, the tighter of both limits is kept. If an inner service has sent a list of
+    /// another dialect, the list is kept and the limit of this layer is omitted.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -251,9 +253,9 @@ impl ResponseFields {
 
     /// Creates `X-RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest remaining requests.
     ///
-    /// No specification defines these fields. Here, they are the quota, the remaining requests, and the time until more
-    /// are available. Only policies that count requests are included. If an inner service has sent any of these fields,
-    /// all are left unchanged, because their meaning is unknown.
+    /// No specification defines these fields. This layer sends the quota, the remaining requests, and the time until
+    /// more requests are available. Only policies that count requests are included. If an inner service has sent any of
+    /// these fields, the layer changes none of them, because their meaning is unknown.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -286,8 +288,8 @@ impl ResponseFields {
 
     /// Adds `RateLimit-Limit`, `-Remaining` and `-Reset` of draft-06 to the fields of draft-11.
     ///
-    /// Use this to support clients of both drafts. `RateLimit-Policy` exists in both and keeps the form of draft-11.
-    /// `build()` rejects this setting with other dialects.
+    /// Use this to support clients of both drafts. Both drafts define `RateLimit-Policy`; this field has the form of
+    /// draft-11. `build()` rejects this setting with other dialects.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -309,8 +311,8 @@ impl ResponseFields {
 
     /// Reports the [burst capacity](crate::QuotaPolicy::with_burst_capacity) in `X-RateLimit-Limit`.
     ///
-    /// This is the maximum of `X-RateLimit-Remaining`, and what `tower_governor` reports. Default: the quota. `build()`
-    /// rejects this setting with other dialects.
+    /// The capacity is the maximum of `X-RateLimit-Remaining`; `tower_governor` also reports the capacity. Default: the
+    /// quota. `build()` rejects this setting with other dialects.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -334,8 +336,8 @@ impl ResponseFields {
 
     /// Reports only the policy with the fewest remaining units in `RateLimit`, for each quota unit.
     ///
-    /// If two policies have equally many, this is the one with the later reset. `RateLimit-Policy` always lists all
-    /// policies. Default: all policies.
+    /// If two policies have equally many remaining units, the policy with the later reset is reported.
+    /// `RateLimit-Policy` always lists all policies. Default: all policies.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -387,9 +389,8 @@ impl ResponseFields {
 
     /// Caps the rate of clients that spread the remaining units over the reported time, relative to the policy's rate.
     ///
-    /// The cap applies to every response, including rejections. A policy that rejects the request reports fewer
-    /// remaining units if its wait is too short for all of them; any other policy reports a longer time. Default:
-    /// [`RateCap::Double`].
+    /// The cap applies to every response, including rejections. If the cap is exceeded, a policy that rejects the
+    /// request reports fewer remaining units, and any other policy reports a longer time. Default: [`RateCap::Double`].
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -420,8 +421,8 @@ impl ResponseFields {
 
     /// Lowers the remaining units reported to clients to the value returned by `lower`. Larger values are ignored.
     ///
-    /// Useful to slow clients down while the service is busy or under attack. `lower` must not block, and may be called
-    /// several times per response.
+    /// Use this to slow clients down while the service is busy or under attack. `lower` must not block, and may be
+    /// called several times per response.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -448,7 +449,7 @@ impl ResponseFields {
     /// Lengthens the times of each response by a random number of seconds from 0 to `most`.
     ///
     /// All times of a response are lengthened equally. Clients that would retry at the same time then retry at
-    /// different times. `build()` rejects more than one hour and fractions of a second. Default: zero.
+    /// different times. `build()` rejects values above one hour and fractions of a second. Default: zero.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -518,8 +519,8 @@ impl ResponseFields {
 
     /// Removes the fields of an inner service instead of merging them.
     ///
-    /// Only for a gateway that is part of the service, because clients no longer see the limits of the inner service.
-    /// Its fields are removed even if this layer adds none, because of [`emit_when`](Self::emit_when),
+    /// Use this only for a gateway that is part of the service, because clients no longer see the limits of the inner
+    /// service. The fields are removed even if this layer adds none, because of [`emit_when`](Self::emit_when),
     /// [`none`](Self::none) or a missing decision. `Retry-After` of the inner service is kept. Default: fields are
     /// merged.
     ///
@@ -533,7 +534,7 @@ impl ResponseFields {
     ///         .policy(QuotaPolicy::per_hour("hour", 100))
     ///         .response_fields(fields)
     ///         .build()?;
-    ///     // The service behind the gateway has limits too.
+    ///     // The service behind the gateway also has limits.
     ///     let inner = async |_| Response::builder().header("ratelimit", r#""inner";r=5;t=9"#).body(String::new());
     ///     let response = layer.layer(service_fn(inner)).oneshot(Request::new(())).await?;
     ///     let values = response.headers().get_all("ratelimit").iter().map(|value| value.to_str());

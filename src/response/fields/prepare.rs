@@ -10,7 +10,8 @@ impl ResponseFields {
         matches!(self.form, Form::Dialect(Dialect::Draft11 | Dialect::EditorsCopy))
     }
 
-    /// Serializes the policies. Fails if the dialect cannot express one. `None` for no fields.
+    /// Serializes the policies. Returns `None` if no fields are configured, and an error if the dialect cannot express
+    /// a policy.
     pub(crate) fn prepare<'a>(
         &self,
         policies: impl IntoIterator<Item = &'a QuotaPolicy>,
@@ -19,7 +20,7 @@ impl ResponseFields {
             return Ok(self.unprepared());
         };
         let has_units = self.can_show_partition_keys();
-        // Dialects without units omit policies with other units, so nothing about these can fail.
+        // Dialects without units omit policies with other units, which therefore cannot cause an error.
         let shown = policies
             .into_iter()
             .filter(|policy| !policy.is_hidden() && (has_units || policy.unit() == QuotaUnit::Requests));
@@ -55,7 +56,7 @@ impl ResponseFields {
 fn prepared_policy(policy: &QuotaPolicy) -> Result<PreparedPolicy, FieldError> {
     let unit = policy.unit().registered();
     let mut item = PolicyItem::new(policy.name(), policy.quota())?.with_unit(unit.clone().unwrap_or_default());
-    // A policy without an item may have any window.
+    // Policies without a registered unit are not listed, so their window may be invalid.
     if let Some(window) = policy.window().filter(|_| unit.is_some()) {
         item = item.with_window(window)?;
     }

@@ -44,12 +44,12 @@ impl<'a> Shown<'a> {
         u128::from(self.remaining) * 100 <= u128::from(self.policy.quota()) * u128::from(percent)
     }
 
-    /// Smaller for tighter limits.
+    /// Orders limits: the tightest limit has the smallest value.
     fn distance(&self) -> (u64, Reverse<Option<u64>>) {
         (self.remaining, Reverse(self.reset))
     }
 
-    /// Byte limits are not comparable to limits of requests.
+    /// Limits on content bytes are comparable with each other, but not with limits on other units.
     fn has_unit_of(&self, other: &Self) -> bool {
         let content = |unit| matches!(unit, QuotaUnit::ContentBytes(_));
         let (own, other) = (self.policy.unit(), other.policy.unit());
@@ -58,7 +58,7 @@ impl<'a> Shown<'a> {
 }
 
 impl ResponseFields {
-    /// All policies that are not hidden. `jitter` is added to each time.
+    /// Returns all policies that are not hidden. `jitter` is added to each time.
     pub(super) fn all_shown<'a>(&'a self, decision: &'a Decision, jitter: u64) -> impl Iterator<Item = Shown<'a>> {
         let allowances = decision.allowances();
         let visible = allowances.filter(|allowance| !allowance.policy().is_hidden());
@@ -71,15 +71,16 @@ impl ResponseFields {
             remaining = lower(allowance).min(remaining);
         }
         let mut reset = window.map(whole_seconds);
-        // A shadow policy rejects nothing, so no client waits for it.
+        // A shadow policy rejects nothing, so no client has to wait because of it.
         let is_violated = allowance.is_violated() && !policy.is_shadow();
-        // Algorithms stay within twice the rate, except for the wait of a rejected request.
+        // The effective windows of the algorithms suggest at most twice the rate, except for the wait of a rejected
+        // request.
         let is_unbounded = self.rate_cap == RateCap::Nominal || allowance.is_violated();
         if let (true, Some(seconds), Some(window)) = (is_unbounded, &mut reset, allowance.window()) {
             let rate = u128::from(policy.quota()) * self.rate_cap.factor();
             let window = u128::from(window.as_secs());
             if is_violated && allowance.retry_after().is_some() {
-                // Must match `Retry-After`.
+                // The time must match `Retry-After`, so the units are lowered instead.
                 let most = u128::from(*seconds) * rate / window;
                 remaining = remaining.min(u64::try_from(most).unwrap_or(u64::MAX));
             } else {
@@ -99,7 +100,7 @@ impl ResponseFields {
         }
     }
 
-    /// The members of the `RateLimit` list.
+    /// Returns the members of the `RateLimit` list.
     pub(super) fn listed<'a>(&'a self, decision: &'a Decision, jitter: u64) -> impl Iterator<Item = Shown<'a>> {
         self.all_shown(decision, jitter).filter(move |shown| {
             !self.tightest_only || {
@@ -113,7 +114,7 @@ impl ResponseFields {
         })
     }
 
-    /// The seconds in `Retry-After`: at least the time of each violated policy.
+    /// Returns the seconds for `Retry-After`: at least the time of each violated policy.
     pub(super) fn rejection_seconds(&self, decision: &Decision, wait: Duration, jitter: u64) -> u64 {
         let wait = whole_seconds(wait).max(1).saturating_add(jitter);
         let violated = self.all_shown(decision, jitter).filter(|shown| shown.is_violated);

@@ -18,12 +18,12 @@ use crate::{
 pub(crate) struct Times {
     /// Added to all times, in seconds.
     jitter: u64,
-    /// The wait of a rejected client, exact and rounded up to seconds.
+    /// The wait of a rejected client: the exact wait, and the seconds for `Retry-After`.
     wait: Option<(Duration, u64)>,
 }
 
 impl Times {
-    /// The exact wait of a rejected client.
+    /// Returns the exact wait of a rejected client.
     pub(crate) fn wait(&self) -> Option<Duration> {
         self.wait.map(|(wait, _)| wait)
     }
@@ -57,7 +57,7 @@ impl ResponseFields {
     pub fn to_headers(&self, decision: &Decision) -> HeaderMap {
         let mut policies: Vec<&QuotaPolicy> = Vec::new();
         for policy in decision.allowances().map(|allowance| allowance.policy()) {
-            // A plan may charge one policy for several partitions.
+            // A plan may charge the same policy to several partitions.
             if policies.iter().all(|other| other.name() != policy.name()) {
                 policies.push(policy);
             }
@@ -83,7 +83,7 @@ impl ResponseFields {
         let wait = self.ask_to_wait(seconds, response.headers_mut());
         let is_about_policies = decision.now().is_some() || decision.outcome() == Outcome::Overloaded;
         if is_about_policies && self.is_due(decision) {
-            // Clients should not delay the redirected request.
+            // A client should not delay the request to the new location.
             let is_quiet = is_redirect(response.status()) && self.is_low(decision);
             let report = Report {
                 settings: self,
@@ -95,7 +95,7 @@ impl ResponseFields {
             if let Some(prepared) = prepared {
                 prepared.write(response, &report);
             } else if let Some(unprepared) = self.unprepared() {
-                // A store can decide with custom policies.
+                // The layer has prepared no fields for these policies.
                 unprepared.write(response, &report);
             }
         }
@@ -104,8 +104,7 @@ impl ResponseFields {
         }
     }
 
-    /// Writes `Retry-After` unless a later one is present, from an inner service or the application. Returns the final
-    /// value.
+    /// Writes `Retry-After`, unless an inner service or the application has set a later time. Returns the final value.
     fn ask_to_wait(&self, seconds: Option<u64>, headers: &mut HeaderMap) -> Option<u64> {
         let present = RetryAfter::read(headers).ok().flatten();
         if seconds.is_none() && present.is_none() {
@@ -119,7 +118,7 @@ impl ResponseFields {
         };
         let is_date = self.retry_after_as_date;
         let date = is_date.then(|| now().checked_add(Duration::from_secs(own))).flatten();
-        // Times that a date cannot express are written as seconds.
+        // If the time is out of range for a date, it is written in seconds.
         let value = match date.map(RetryAfter::at) {
             Some(Ok(date)) => date,
             _ => RetryAfter::after(Duration::from_secs(own.min(MAX_INTEGER))),

@@ -26,12 +26,12 @@ pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::try_from(media_type).ok().filter(|_| is_grpc)
 }
 
-/// Restricts echoed content types to the characters that RFC 6838 allows in media types.
+/// The content type is only sent back if all its characters are allowed by RFC 6838.
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte)
 }
 
-/// The HTTP status is always 200.
+/// A gRPC response always has HTTP status 200.
 pub(super) fn response(notice: &Notice<'_>, media_type: HeaderValue) -> Response<Bytes> {
     let status = Status::of(notice);
     let mut response = Response::new(Bytes::new());
@@ -71,7 +71,7 @@ impl Status {
     }
 }
 
-/// Names are quoted, as in the `RateLimit` field, because they may contain commas.
+/// Names are quoted as in the `RateLimit` field, because names may contain commas.
 fn with_names(reason: &str, notice: &Notice<'_>) -> String {
     let names: Vec<_> = notice.names().map(|name| format!("{name:?}")).collect();
     match &*names {
@@ -102,7 +102,7 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 // Values of google.rpc.Code.
 const PERMISSION_DENIED: u16 = 7;
 const RESOURCE_EXHAUSTED: u16 = 8;
-// Clients do not retry after this code: the quota must be raised or the request made smaller.
+// Tells clients not to retry: the quota must be raised, or the request must be made smaller.
 const FAILED_PRECONDITION: u16 = 9;
 const UNAVAILABLE: u16 = 14;
 

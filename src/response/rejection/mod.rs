@@ -10,10 +10,10 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request
 use self::notice::{Notice, ProblemType, Violation};
 use crate::decision::{Decision, Outcome};
 
-/// A rejected request, from which custom responses are made.
+/// A rejected request, for custom responses.
 ///
 /// Passed to the closure of [`RateLimitLayerBuilder::respond_with`](crate::RateLimitLayerBuilder::respond_with).
-/// Provides the reason for the rejection and the default response, but cannot admit the request.
+/// Provides the reason for the rejection and the default response. The closure cannot admit the request.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -45,17 +45,17 @@ pub struct Rejection<'a> {
     decision: &'a Decision,
     request: &'a Parts,
     scope: &'a str,
-    /// Clients may see the keys of policies that show them.
+    /// True if the dialect of the fields can contain partition keys.
     shows_keys: bool,
-    /// For exhausted quotas and for blocked clients.
+    /// The status for exhausted quotas and blocked clients.
     status: StatusCode,
     wait: Option<Duration>,
-    /// Policies named by the application.
+    /// Violated policies that the application has named.
     named: &'a [&'a str],
 }
 
 impl<'a> Rejection<'a> {
-    /// Status 429, without a wait, and with keys hidden.
+    /// With status 429, no wait, and hidden partition keys.
     pub(crate) fn new(decision: &'a Decision, request: &'a Parts, scope: &'a str) -> Self {
         Self {
             decision,
@@ -175,10 +175,11 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// Returns the wait before the next attempt, as in `Retry-After`, but not rounded up to seconds.
+    /// Returns the wait until the next attempt. In `Retry-After`, this time is rounded up to seconds.
     ///
-    /// This is the wait of the [decision](Self::decision), or longer if [`ResponseFields`](crate::ResponseFields)
-    /// lengthens reported waits. `None` if an identical request is never admitted, or if there is no wait.
+    /// This is the wait of the [decision](Self::decision), or a longer time if
+    /// [`ResponseFields`](crate::ResponseFields) lengthens reported waits. `None` if an identical request is never
+    /// admitted, or if the rejection has no wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait
     }
@@ -286,7 +287,7 @@ impl<'a> Rejection<'a> {
 }
 
 impl Notice<'_> {
-    /// `request` are the header fields of the request.
+    /// `request` contains the header fields of the request.
     pub(crate) fn response(&self, request: &HeaderMap) -> Response<Bytes> {
         if let Some(media_type) = grpc::media_type(request) {
             return grpc::response(self, media_type);
@@ -310,10 +311,10 @@ impl Responder {
         Self(Box::new(respond))
     }
 
-    /// Prevents caches from storing the response.
+    /// Calls the closure, and prevents caches from storing the response.
     pub(crate) fn respond(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
         let mut response = (self.0)(rejection);
-        // By default, caches do not store responses to POST.
+        // Caches do not store responses to POST by default.
         let is_call = rejection.is_grpc() && rejection.request.method == Method::POST;
         if is_cacheable(response.status()) && !is_call && !response.headers().contains_key(header::CACHE_CONTROL) {
             let no_store = HeaderValue::from_static("no-store");
@@ -323,7 +324,7 @@ impl Responder {
     }
 }
 
-/// RFC 9110, section 15.1, and RFC 7725.
+/// Returns `true` if caches may store the status by default: RFC 9110, section 15.1, and RFC 7725.
 fn is_cacheable(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),

@@ -13,7 +13,7 @@ pub(crate) enum ProblemType {
     Forbidden,
     QuotaExceeded,
     TemporaryReducedCapacity,
-    /// The client is blocked, without being informed.
+    /// For a blocked client that should not notice the block.
     TooManyRequests,
 }
 
@@ -34,7 +34,7 @@ impl ProblemType {
         )
     }
 
-    /// RFC 9457: independent of the occurrence.
+    /// RFC 9457 requires the same title for each occurrence of a problem type.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::AbnormalUsageDetected => "Request not satisfied due to detection of abnormal request pattern",
@@ -51,7 +51,7 @@ impl ProblemType {
 pub(crate) struct Notice<'a> {
     pub(crate) problem: ProblemType,
     pub(crate) status: StatusCode,
-    /// Without hidden policies.
+    /// Hidden policies are omitted.
     pub(crate) violated: SmallVec<[Violation<'a>; 4]>,
     /// Also true if the closed policy is hidden.
     pub(crate) is_closed: bool,
@@ -71,7 +71,7 @@ pub(crate) struct Violation<'a> {
     pub(crate) is_final: bool,
 }
 
-/// The holder of the quota, as far as clients may know it.
+/// The holder of the quota, as reported to the client.
 #[cfg_attr(
     not(feature = "tonic"),
     allow(dead_code, reason = "only the details of a gRPC status say it")
@@ -95,7 +95,7 @@ impl<'a> Violation<'a> {
         }
     }
 
-    /// Named by the application.
+    /// For a policy that the application has named.
     pub(super) fn named(policy: &'a str, scope: &'a str) -> Self {
         Self {
             policy,
@@ -107,7 +107,7 @@ impl<'a> Violation<'a> {
 }
 
 impl Notice<'_> {
-    /// An identical request is never admitted.
+    /// Returns `true` if an identical request is never admitted.
     pub(super) fn is_final(&self) -> bool {
         self.problem == ProblemType::QuotaExceeded && self.wait.is_none()
     }

@@ -14,7 +14,7 @@ pub(super) fn write_problem(notice: &Notice<'_>, text: &mut String) {
         _ if notice.is_final() => Some("The request costs more than the quota ever lets pass."),
         _ => None,
     };
-    // The texts written here need no escaping, and writing to a string cannot fail.
+    // These texts need no escaping, and writing to a string cannot fail.
     text.push('{');
     if let Some(detail) = detail {
         let _ = write!(text, r#""detail":"{detail}","#);

@@ -9,7 +9,7 @@ use tonic_types::{ErrorDetails, QuotaViolation, StatusExt};
 
 use crate::response::rejection::notice::{Notice, Subject, Violation};
 
-/// `None` without a wait and without violations.
+/// Returns `None` if there is neither a wait nor a violation.
 pub(super) fn header_value(notice: &Notice<'_>, code: u16, message: &str) -> Option<HeaderValue> {
     let mut details = ErrorDetails::new();
     if let Some(wait) = notice.wait {

@@ -15,7 +15,7 @@ fn field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).map(|value| value.to_str().unwrap())
 }
 
-/// The decision on a request of two units after one of one unit, with a policy of one unit per name.
+/// Returns the rejection of a request of two units after a request of one unit. Each name is a policy with quota 1.
 fn rejected(names: &[&'static str]) -> Decision {
     let policies = names.iter().map(|name| QuotaPolicy::per_minute(name, 1));
     let policies = crate::PolicySet::new(policies).unwrap();
@@ -75,7 +75,8 @@ fn a_request_is_of_grpc_by_its_media_type() {
     assert_eq!(media_type(&headers), None);
 }
 
-/// The gRPC protocol: space to `~` as they are, `%` and all others as UTF-8 bytes.
+/// As in the gRPC protocol, characters from space to `~` are unchanged, except for `%`. All others are encoded as UTF-8
+/// bytes.
 #[test]
 fn a_message_is_percent_encoded() {
     for (message, encoded) in [
