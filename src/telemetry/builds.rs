@@ -1,4 +1,5 @@
-//! Detects programs that build a layer for each request: many layers end after one request at most.
+//! Detects programs that build a layer for each request, by the number of layers that are dropped after at most one
+//! request.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use tokio::time::Instant;
 use super::EVENTS;
 use crate::sync::mutex::Mutex;
 
-/// More layers per scope than a program would replace with new rules.
+/// Per scope and period. Higher than the number of layers that a program drops for other reasons.
 const MOST: u32 = 100;
 
 const PERIOD: Duration = Duration::from_secs(10);
@@ -23,7 +24,8 @@ struct Ended {
 
 static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
 
-/// Records a layer that ended after at most one request. Returns `true` once per scope, when there are too many.
+/// Records that a layer was dropped after at most one request. Returns `true` once per scope, when the number of these
+/// layers exceeds `MOST`.
 pub(super) fn are_too_many(scope: &str) -> bool {
     if !EVENTS || cfg!(test) {
         return false;

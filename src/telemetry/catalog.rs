@@ -2,7 +2,7 @@
 use super::facade::Unit;
 use super::facade::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
-/// Defines a constant per name, and a function that passes all descriptions to the recorder.
+/// Defines a constant for each metric, and a function that passes all descriptions to the recorder.
 macro_rules! catalog {
     ($($describe:ident in $unit:ident { $($constant:ident $name:literal $description:literal;)* })*) => {
         $($(pub(super) const $constant: &str = $name;)*)*
@@ -54,8 +54,8 @@ catalog! {
     }
 }
 
-/// Describes all metrics to the recorder, and initializes metrics without labels with 0, because rates ignore the first
-/// value of a series.
+/// Describes all metrics to the recorder. Also initializes metrics without labels with 0, because Prometheus rates
+/// ignore the first value of a series.
 pub(super) fn register() {
     describe();
     for name in [CONNECTION_FAILURES, EVICTIONS, SERVER_EVICTIONS, TIER_WAITS, UNSETTLED] {

@@ -1,6 +1,6 @@
-//! The items of the crate `metrics` that this crate uses, or no-op replacements.
+//! The items of the crate `metrics` that this crate uses, or replacements that do nothing.
 
-/// If false, nothing is computed for metrics.
+/// If false, values for metrics are not computed.
 pub(super) const METRICS: bool = cfg!(feature = "metrics");
 
 #[cfg(feature = "metrics")]

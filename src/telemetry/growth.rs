@@ -1,4 +1,4 @@
-//! Counts the partitions that layers create in a remote store, to name the scope that fills it.
+//! Counts the partitions that layers create in a remote store, to report the scope that fills the store.
 
 use std::sync::{Arc, Weak};
 
@@ -9,7 +9,7 @@ use crate::{
     sync::mutex::Mutex,
 };
 
-/// All layers of the process, because they share the memory of the store.
+/// All layers of the process, because layers with the same store share its memory.
 static ALL: Mutex<Vec<Weak<Growth>>> = Mutex::new(Vec::new());
 
 static OUT_OF_MEMORY: EventThrottle = EventThrottle::new();
@@ -21,7 +21,7 @@ pub(super) struct Growth {
     recent: Mutex<Recent>,
 }
 
-/// The partitions created in this minute and in the previous one.
+/// The partitions created in this minute and in the previous minute.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     minute: u64,

@@ -16,7 +16,7 @@ pub(crate) enum LateBatch {
     Kept,
     /// The batch arrived too late and was refunded.
     Returned,
-    /// No reply arrived. If the units were charged, no instance can use them.
+    /// No reply arrived. If the units were charged, they are lost.
     Unknown,
 }
 
@@ -25,9 +25,9 @@ pub(crate) enum LateBatch {
 pub(crate) enum Unresolved {
     /// This lookup or a recent one failed.
     Failed,
-    /// Too many lookups, or too many requests waiting for them.
+    /// Too many lookups are in progress, or too many requests wait for them.
     Full,
-    /// The lookup continues, but the request does not wait any further.
+    /// The lookup is still in progress, but the request no longer waits for it.
     Unanswered,
 }
 

@@ -38,7 +38,7 @@ impl LayerTelemetry {
         log
     }
 
-    /// For decisions of the limiter itself, outside of requests.
+    /// For decisions that are made directly by a limiter, without a layer.
     pub(crate) fn of_limiter(scope: &str) -> Self {
         LayerMeters::announce(scope);
         let mut log = Self::default();
@@ -83,7 +83,7 @@ impl LayerTelemetry {
         }
     }
 
-    /// A caller was given by value, with a kind of key that no request had.
+    /// A caller was looked up with a kind of key that no request had.
     pub(crate) fn key_of_another_kind(&self, scope: &str, kind: &str) {
         if self.told.is_first(Mistake::KeyOfAnotherKind) {
             mistake!(
@@ -148,7 +148,7 @@ impl LayerTelemetry {
         self.watch.is_on()
     }
 
-    /// Checks one more request. `was_here` is true if it has already passed these limits.
+    /// Checks a request. `was_here` is true if the request has already passed through a layer with the same limits.
     pub(crate) fn watched(&self, scope: &str, was_here: bool) {
         if was_here && self.told.is_first(Mistake::LayerTwice) {
             mistake!(
@@ -201,16 +201,16 @@ impl LayerTelemetry {
         }
     }
 
-    /// A request with the name of a tier passed a layer without tiers.
+    /// A request with the name of a tier passed through a layer without tiers.
     pub(crate) fn tier_passed(&self, is_read: &Arc<AtomicBool>) {
         self.watch.tier(is_read);
     }
 
     fn no_peer_address(&self, scope: &str) {
-        // The missing address is why requests have no key, and explains more than the event of `no_key`.
+        // Suppresses the event about missing keys, because the missing address is the cause.
         self.told.is_first(Mistake::MissingKey);
         if self.told.is_first(Mistake::NoPeerAddress) {
-            // Only this feature knows the type of axum's connect info.
+            // The type of axum's connect info is only known with this feature.
             let missing = match cfg!(feature = "axum") {
                 true => "connect info",
                 false => "connect info, or the feature `axum` of tower-quota, which reads that of axum",
@@ -226,8 +226,7 @@ impl LayerTelemetry {
     }
 
     fn proxy_not_named(&self, scope: &str, field: &str, has_private_address: bool) {
-        // Reported separately, so that a client with a public address cannot suppress the event about the operator's
-        // proxy.
+        // Two flags, so that a client with a public address cannot suppress the event about a proxy of the operator.
         let told = if has_private_address {
             &self.told_private
         } else {

@@ -1,4 +1,4 @@
-//! Event and span macros that expand to nothing without the feature `tracing`.
+//! Macros for events and spans, which expand to nothing without the feature `tracing`.
 
 #[cfg(feature = "tracing")]
 macro_rules! event {
@@ -20,7 +20,7 @@ macro_rules! event {
     }};
 }
 
-/// True if a subscriber is interested in explanations. Explanations have their own target, because they contain
+/// True if a subscriber is interested in explanations. Explanations have a separate target, because they contain
 /// addresses.
 #[cfg(feature = "tracing")]
 macro_rules! is_explained {

@@ -1,6 +1,6 @@
 //! Counters, gauges and histograms, through the `metrics` facade.
 //!
-//! Handles are created at first use and kept, so that later requests need neither lookups nor allocations.
+//! Handles are created on first use and kept, so that later requests need neither lookups nor allocations.
 
 use std::{
     collections::BTreeMap,
@@ -100,7 +100,7 @@ struct LayerHandles {
 impl LayerHandles {
     fn new(scope: &str) -> Self {
         register();
-        // Repeated for recorders that were installed after the layer was built.
+        // Repeated here, because the recorder may have been installed after the layer was built.
         show_switch(scope, 0);
         let counts = [
             (LayerCount::NeverFits, NEVER_FITS),
@@ -120,8 +120,8 @@ impl LayerHandles {
 }
 
 impl LayerMeters {
-    /// Initializes the series whose labels are known with 0, if a recorder is installed: rates ignore the first value
-    /// of a series. The handles are created by the first request, because the recorder may be installed until then.
+    /// Initializes all series with known labels with 0, because Prometheus rates ignore the first value of a series.
+    /// Keeps no handles: the first request creates them, because a recorder can be installed until then.
     pub(super) fn announce(scope: &str) {
         drop(LayerHandles::new(scope));
     }
@@ -211,14 +211,14 @@ impl TierMeters {
     }
 }
 
-/// The number of switched-off layers per scope. The gauge is set to this number instead of being incremented, because a
-/// recorder may be installed while some layers are off.
+/// The number of disabled layers per scope. The gauge is set to this number instead of being incremented, because a
+/// recorder may be installed while some layers are disabled.
 static OFF: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
 
 #[derive(Debug)]
 pub(crate) struct SwitchMeter {
     scope: String,
-    /// Locked while the gauge changes, so that the last of two concurrent changes is shown.
+    /// Locked while the gauge is updated, so that concurrent updates cannot overtake each other.
     is_off: Mutex<bool>,
 }
 
@@ -251,7 +251,7 @@ impl Drop for SwitchMeter {
     }
 }
 
-/// Adds `change` to the number of switched-off layers of the scope, and updates the gauge.
+/// Adds `change` to the number of disabled layers of the scope, and updates the gauge.
 fn show_switch(scope: &str, change: i32) {
     if !METRICS {
         return;
@@ -330,7 +330,7 @@ impl StoreMeters {
         self.handles.get_or_init(|| StoreHandles::new(scope))
     }
 
-    /// Layers of the same scope share a gauge, so each increments and decrements it.
+    /// Layers of the same scope share a gauge, so the gauge is incremented and decremented instead of set.
     pub(super) fn circuit_opened(&self, scope: &str) {
         if !self.is_open.swap(true, Ordering::Relaxed) {
             self.handles(scope).circuit_open.increment(1.0);

@@ -2,9 +2,9 @@
 //!
 //! This module only contains documentation. Events, spans and metrics contain no caller or request data: no keys,
 //! addresses, paths or header values. The only exception is the [explanation](crate::RateLimitLayer::explain) of a
-//! request with its client's address, an event with the target `tower_quota::explain` and the level `DEBUG`, for
-//! setting up proxies. `RUST_LOG=debug,tower_quota::explain=off` excludes it. Names of scopes, tiers and policies come
-//! from your configuration.
+//! request, which contains the client's address. Explanations are events with the target `tower_quota::explain` and the
+//! level `DEBUG`, for setting up proxies; `RUST_LOG=debug,tower_quota::explain=off` excludes them. Names of scopes,
+//! tiers and policies come from your configuration.
 //!
 //! For metrics, alerts and events of the packages built on this crate, see the guides of
 //! [tower-quota-fleet](https://docs.rs/tower-quota-fleet/latest/tower_quota_fleet/guide/#what-to-watch) and
@@ -23,30 +23,30 @@
 //! |---|---|---|---|
 //! | `tower_quota_decisions_total` | counter | `scope`, `tier`, `policy`, `outcome` | all decisions, about requests and about work outside HTTP |
 //! | `tower_quota_failed_total` | counter | `scope`, `mode` | requests that neither the store nor a fallback decided: `open` passed uncounted, `closed` were rejected |
-//! | `tower_quota_failed_while_closed_total` | counter | `scope`, `mode` | failed requests (see the previous row) while the circuit was closed, which no outage explains |
+//! | `tower_quota_failed_while_closed_total` | counter | `scope`, `mode` | the requests of the previous row that failed while the circuit was closed, so an outage is not the cause |
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests for which the store returned no decision, before the fallback is called |
-//! | `tower_quota_store_seconds` | histogram | `scope` | time until the store returned a decision or an error, or the deadline expired; 0 for a store that completes immediately, such as one in memory; without calls of the fallback |
+//! | `tower_quota_store_seconds` | histogram | `scope` | time until the store returned a decision or an error, or the deadline expired; 0 for a store that completes immediately, such as the memory store; calls of the fallback are not included |
 //! | `tower_quota_rejection_cache_hits_total` | counter | `scope` | requests that were rejected from the [rejection cache](crate::LimiterBuilder::rejection_cache), without calling the store; also included in the decisions |
 //! | `tower_quota_late_batches_total` | counter | `scope`, `fate` | batches of [prefetched units](crate::QuotaPolicy::with_prefetch) whose call missed the deadline or failed: `kept` (arrived and usable), `returned` (arrived too late and refunded), `unknown` (no reply: if the batch was charged, no instance can use its units) |
-//! | `tower_quota_state_lost_total` | counter | `scope` | exhausted callers that had their full quota too early, because the store [lost](crate::docs::alerts#the-store-loses-state) their state |
+//! | `tower_quota_state_lost_total` | counter | `scope` | exhausted callers that regained their full quota too early, because the store [lost](crate::docs::alerts#the-store-loses-state) their state |
 //! | `tower_quota_new_partitions_total` | counter | `scope` | charges to partitions without state in a remote store: callers that are new, or that were idle for a while. Each needs memory in Redis until its windows end |
 //! | `tower_quota_server_memory_ratio` | gauge | | the highest share of `maxmemory` used by one of the [polled](crate::RedisStoreBuilder::poll_server_info) Redis servers, 0 without a limit. An event names the server |
 //! | `tower_quota_server_evictions_total` | counter | | keys evicted by the polled Redis servers, including keys of other programs |
-//! | `tower_quota_circuit_open` | gauge | `scope` | open circuit breakers: each layer has one; on a Redis Cluster it stays closed, see the next row |
-//! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters whose circuit is open, per store of the process; also 1 while a store knows no node at all. Events name the nodes, because changing addresses make poor labels |
+//! | `tower_quota_circuit_open` | gauge | `scope` | layers whose circuit is open; on a Redis Cluster, the circuits of layers stay closed (see the next row) |
+//! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters whose circuit is open, counted per store of the process; a store that knows no node counts as 1. Only events contain the addresses of nodes, which change too often for a label |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests of this process that hold a slot of a concurrency limit |
-//! | `tower_quota_queue_wait_seconds` | histogram | `scope` | the waiting time of requests that are queued in a leaky bucket; without other requests |
+//! | `tower_quota_queue_wait_seconds` | histogram | `scope` | the waiting time of requests that are queued in a leaky bucket; all other requests are not included |
 //! | `tower_quota_over_quota_total` | counter | `scope`, `tier`, `policy` | requests admitted above the quota of a policy, within its [overage](crate::QuotaPolicy::with_overage) |
-//! | `tower_quota_shadow_rejections_total` | counter | `scope`, `tier`, `policy` | requests that a policy in [shadow mode](crate::QuotaPolicy::shadow) would have rejected; without requests that were rejected from the cache |
+//! | `tower_quota_shadow_rejections_total` | counter | `scope`, `tier`, `policy` | requests that a policy in [shadow mode](crate::QuotaPolicy::shadow) would have rejected; requests that were rejected from the cache are not included |
 //! | `tower_quota_unattributed_total` | counter | `scope` | requests without a key, regardless of their outcome |
 //! | `tower_quota_unknown_tier_total` | counter | `scope` | requests with a tier that is not configured |
 //! | `tower_quota_uncounted_content_total` | counter | `scope` | requests with content that a policy should count, but no layer counts |
 //! | `tower_quota_never_fits_total` | counter | `scope` | requests whose cost exceeds the capacity of a policy |
 //! | `tower_quota_tier_waits_total` | counter | | requests that waited for a [`TierLayer`](crate::tier::TierLayer) to look up the tier of their user |
-//! | `tower_quota_tier_unresolved_total` | counter | `reason` | requests that were forwarded while the tier of their user was [unknown](crate::tier::OnUnknownTier): `unanswered` (after the wait, or immediately if there is none), `failed` (this lookup, or a recent one), `full` (too many lookups or waiting requests) |
+//! | `tower_quota_tier_unresolved_total` | counter | `reason` | requests that were forwarded while the tier of their user was [unknown](crate::tier::OnUnknownTier): `unanswered` (the wait has expired, or no wait is configured), `failed` (this lookup, or a recent one), `full` (too many lookups or waiting requests) |
 //! | `tower_quota_units_total` | counter | `scope`, `unit`, `amount` | [custom units](crate::QuotaPolicy::with_unit) of completed requests: `expected` units were charged before the request, `used` units afterwards |
 //! | `tower_quota_refunds_total` | counter | `scope`, `outcome` | refunds [of callers](crate::Caller::refund) that did not fail: `refunded`, `duplicate`, `not_applicable`, as in [`RefundOutcome`](crate::RefundOutcome) |
-//! | `tower_quota_limits_off` | gauge | `scope` | layers that apply no limits, because they are switched off |
+//! | `tower_quota_limits_off` | gauge | `scope` | layers that are switched off and apply no limits |
 //! | `tower_quota_evictions_total` | counter | | partitions evicted by full memory stores |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store lost |
 //! | `tower_quota_connection_failures_total` | counter | | failed attempts to connect to Redis |
@@ -76,19 +76,19 @@
 //! runbook](crate::docs::alerts). To load the alerts in Prometheus, use `ops/prometheus/alerts.yml` from the
 //! repository. Prometheus adds the labels `namespace` and `job`, which distinguish services with the same scope.
 //! Failure counters and gauges of a layer start at 0 when the layer is built, if the recorder is already installed, so
-//! that the first failure of a process counts.
+//! that rates include the first failure of a process.
 //!
 //! | alert | expression | what it means |
 //! |---|---|---|
 //! | [limits are not enforced](crate::docs::alerts#limits-are-not-enforced) | `sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[5m])) >= 1 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[5m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[5m])) > 0.01 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[1h])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[1h])) > 0.01` | more than 1% of the requests pass uncounted, over five minutes and over an hour, and at least one per second |
-//! | [limits leak](crate::docs::alerts#limits-leak) | `sum by (namespace, job, scope) (increase(tower_quota_failed_total{mode="open"}[30m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[30m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[30m])) > 0.001` | more than 0.1% of the requests pass uncounted over half an hour: too late, overloaded, or on a connection that had ended |
-//! | [requests fail for want of a store](crate::docs::alerts#requests-fail-for-want-of-a-store) | `sum by (namespace, job, scope) (increase(tower_quota_failed_total{mode="closed"}[5m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="closed"}[5m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[5m])) > 0.001` | clients get a 503 |
+//! | [limits leak](crate::docs::alerts#limits-leak) | `sum by (namespace, job, scope) (increase(tower_quota_failed_total{mode="open"}[30m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[30m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[30m])) > 0.001` | more than 0.1% of the requests pass uncounted over half an hour: because replies are too late, the store is overloaded, or a connection has ended |
+//! | [requests fail for want of a store](crate::docs::alerts#requests-fail-for-want-of-a-store) | `sum by (namespace, job, scope) (increase(tower_quota_failed_total{mode="closed"}[5m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="closed"}[5m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[5m])) > 0.001` | requests are rejected with status 503 |
 //! | [the store is unavailable](crate::docs::alerts#the-store-is-unavailable) | `count by (namespace, job, scope) (tower_quota_circuit_open > 0) >= 2 and count by (namespace, job, scope) (tower_quota_circuit_open > 0) / count by (namespace, job, scope) (tower_quota_circuit_open) >= 0.1`, for 1 min | at least two instances, and a tenth of all, have stopped calling the store, except for a few probe calls per second |
 //! | [an instance is cut off](crate::docs::alerts#an-instance-is-cut-off) | `max by (namespace, job, scope) (tower_quota_circuit_open) > 0`, for 5 min | an instance has stopped calling the store; without requests there are no probe calls |
-//! | [a node of the cluster is lost](crate::docs::alerts#a-node-of-the-cluster-is-lost) | `count by (namespace, job) (tower_quota_lost_nodes > 0) >= 2 and count by (namespace, job) (tower_quota_lost_nodes > 0) / count by (namespace, job) (tower_quota_lost_nodes) >= 0.1`, for 1 min | callers in the slots of the node are not limited, all others are |
-//! | [an instance has lost a node](crate::docs::alerts#an-instance-has-lost-a-node) | `max by (namespace, job) (tower_quota_lost_nodes) > 0`, for 5 min | the same for one instance, usually because of the network between them |
+//! | [a node of the cluster is lost](crate::docs::alerts#a-node-of-the-cluster-is-lost) | `count by (namespace, job) (tower_quota_lost_nodes > 0) >= 2 and count by (namespace, job) (tower_quota_lost_nodes > 0) / count by (namespace, job) (tower_quota_lost_nodes) >= 0.1`, for 1 min | callers in the slots of the node are not limited; all other callers are |
+//! | [an instance has lost a node](crate::docs::alerts#an-instance-has-lost-a-node) | `max by (namespace, job) (tower_quota_lost_nodes) > 0`, for 5 min | the same for a single instance, usually because of the network between the instance and the node |
 //! | [the store is slow](crate::docs::alerts#the-store-is-slow) | `histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 0.025 and histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 2 * histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[1d])))`, for 5 min | calls take more than half of the default deadline and twice as long as during the last day: a store that is always distant does not fire |
-//! | [the store fails](crate::docs::alerts#the-store-fails) | `sum by (namespace, job, scope) (increase(tower_quota_undecided_total{reason="failed"}[5m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_undecided_total{reason="failed"}[5m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[5m])) > 0.001` | a script error or a missing permission, during which the circuit stays closed |
+//! | [the store fails](crate::docs::alerts#the-store-fails) | `sum by (namespace, job, scope) (increase(tower_quota_undecided_total{reason="failed"}[5m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_undecided_total{reason="failed"}[5m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[5m])) > 0.001` | a script fails or a permission is missing; the circuit stays closed |
 //! | [the store loses state](crate::docs::alerts#the-store-loses-state) | `sum by (namespace, job, scope) (increase(tower_quota_state_lost_total[5m])) >= 10` | Redis evicts keys, was flushed or failed over, and callers have their full quota again |
 //! | [the store is out of memory](crate::docs::alerts#the-store-is-out-of-memory) | `sum by (namespace, job, scope) (rate(tower_quota_undecided_total{reason="out_of_memory"}[5m])) >= 1` | Redis rejects writes, and each process decides on its own |
 //! | [the server is nearly full](crate::docs::alerts#the-server-is-nearly-full) | `max by (namespace, job) (tower_quota_server_memory_ratio) > 0.8`, for 5 min | at 1, Redis rejects writes or evicts callers |
@@ -96,7 +96,7 @@
 //! | [new callers fill the store](crate::docs::alerts#new-callers-fill-the-store) | `sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[5m])) > 1000 and sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[5m])) > 10 * sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[1h] offset 1h))`, for 5 min | clients keep sending requests with new keys, each of which takes memory of Redis |
 //! | [callers are not told apart](crate::docs::alerts#callers-are-not-told-apart) | `sum by (namespace, job, scope) (rate(tower_quota_unattributed_total[5m])) > 0` | usually, a layer is missing the user or the peer address, and unrelated clients share a quota |
 //! | [tiers are not known](crate::docs::alerts#tiers-are-not-known) | `sum by (namespace, job, scope) (rate(tower_quota_unknown_tier_total[5m])) > 0` | callers are counted in the first tier |
-//! | [tiers are not looked up](crate::docs::alerts#tiers-are-not-looked-up) | `sum by (namespace, job, reason) (rate(tower_quota_tier_unresolved_total[5m])) > 0`, for 5 min | paying users may be limited as [unknown](crate::tier::OnUnknownTier) ones, or pass uncounted |
+//! | [tiers are not looked up](crate::docs::alerts#tiers-are-not-looked-up) | `sum by (namespace, job, reason) (rate(tower_quota_tier_unresolved_total[5m])) > 0`, for 5 min | paying users may be limited like users of an [unknown](crate::tier::OnUnknownTier) tier, or pass uncounted |
 //! | [limits are switched off](crate::docs::alerts#limits-are-switched-off) | `max by (namespace, job, scope) (tower_quota_limits_off) > 0`, for 15 min | all requests pass uncounted, because limits are switched off |
 //! | [switches differ](crate::docs::alerts#switches-differ) | `max by (namespace, job, scope) (tower_quota_limits_off > bool 0) != min by (namespace, job, scope) (tower_quota_limits_off > bool 0)`, for 1 min | some instances apply their limits and some do not |
 //! | [a scope is gone](crate::docs::alerts#a-scope-is-gone) | `count by (namespace, job, scope) (tower_quota_limits_off offset 1d) unless count by (namespace, job, scope) (tower_quota_limits_off)`, for 15 min | no instance reports a scope that existed a day ago: its layer was removed, or nothing is scraped |
@@ -104,7 +104,7 @@
 //! | [requests that never pass](crate::docs::alerts#requests-that-never-pass) | `sum by (namespace, job, scope) (rate(tower_quota_never_fits_total[5m])) > 0` | the cost exceeds the capacity, so retrying does not help |
 //! | [uploads are not counted](crate::docs::alerts#uploads-are-not-counted) | `sum by (namespace, job, scope) (rate(tower_quota_uncounted_content_total[5m])) > 0` | content of unknown length passes uncounted |
 //! | [requests wait for long](crate::docs::alerts#requests-wait-for-long) | `histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_queue_wait_seconds_bucket[5m]))) > 1`, for 5 min | a leaky bucket is close to its maximum queue length |
-//! | [slots are not given back](crate::docs::alerts#slots-are-not-given-back) | `min_over_time(tower_quota_slots_held[1d]) > 0 and tower_quota_slots_held offset 1d` | only for services that are idle at times: a response body or a [`Permit`](crate::Permit) is kept |
+//! | [slots are not given back](crate::docs::alerts#slots-are-not-given-back) | `min_over_time(tower_quota_slots_held[1d]) > 0 and tower_quota_slots_held offset 1d` | a response body or a [`Permit`](crate::Permit) is never dropped; only use this alert for services that are sometimes idle |
 //! | [the memory store is full](crate::docs::alerts#the-memory-store-is-full) | `sum by (namespace, job) (rate(tower_quota_evictions_total[5m])) > 0` | evicted callers, the least active first, have their full quota again: a flood of new keys, or a capacity that is too low |
 //! | [estimates are too low](crate::docs::alerts#estimates-are-too-low) | `sum by (namespace, job, scope, unit) (rate(tower_quota_units_total{amount="used"}[1h])) > sum by (namespace, job, scope, unit) (rate(tower_quota_units_total{amount="expected"}[1h]))` | requests use more units than were charged up front, so callers overdraw their policies and are rejected for longer afterwards |
 //! | [charges go astray](crate::docs::alerts#charges-go-astray) | `sum by (namespace, job) (rate(tower_quota_unsettled_total[5m])) > 0`, for 5 min | refunds and late charges are lost, and slots are only released when their lease expires |
@@ -116,8 +116,8 @@
 //! events.
 //!
 //! A warning about the configuration has the fields `mistake`, with its name, and `help`, with the address of its
-//! section in [`docs::mistakes`](crate::docs::mistakes). Some misconfigurations only show in requests. A layer looks
-//! for them in its first 1,000 requests. Afterwards, the only cost is loading a flag.
+//! section in [`docs::mistakes`](crate::docs::mistakes). Some misconfigurations can only be detected in requests. A
+//! layer checks its first 1,000 requests for them. Later requests only load a flag.
 //!
 //! If requests stay undecided for 10 s or more while the circuit is closed, a `WARN` event reports the number of
 //! undecided requests (`undecided`), the time (`seconds`), and the number of requests that waited for the store during
@@ -226,7 +226,7 @@ pub(crate) fn two_quotas(scope: &str, policy: &str) {
     );
 }
 
-/// Usually intended, so this is not reported as a misconfiguration.
+/// Not reported as a misconfiguration, because shared counts are usually intended.
 pub(crate) fn counts_together(scope: &str, policy: &str) {
     event!(
         INFO,
@@ -259,7 +259,7 @@ pub(crate) fn partition_evicted() {
     meters::evicted();
 }
 
-/// Counts settlements that a store has lost: charges stay as they are, and slots are released when their lease expires.
+/// Counts lost settlements: their charges stay as they are, and their slots are only released when the lease expires.
 #[cfg(feature = "redis")]
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledTelemetry(throttle::EventThrottle);

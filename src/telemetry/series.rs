@@ -4,13 +4,14 @@ use foldhash::fast::RandomState;
 
 use super::facade::{Counter, METRICS};
 
-/// Tier, policy and outcome.
+/// The tier, the policy and the outcome.
 type Names<'a> = [&'a str; 3];
 
-/// Counters by labels, created at first use and kept. Finding one takes neither a lock nor an allocation.
+/// A hash table of counters by labels. Counters are created on first use and kept. A lookup needs neither a lock nor an
+/// allocation.
 ///
-/// Bounded, because rules may be replaced at run time: combinations without a place are counted under the tier and
-/// policy [`OTHER`](Self::OTHER).
+/// The table has a fixed size, because new rules can add names at run time. If the table has no free entry for a
+/// combination of names, its decisions are counted under the tier and policy [`OTHER`](Self::OTHER).
 #[derive(Debug, Default)]
 pub(super) struct Series {
     hasher: RandomState,
@@ -25,7 +26,7 @@ struct Entry {
 
 impl Series {
     const PLACES: usize = 512;
-    /// The number of places to probe, starting at the hash of the names.
+    /// The number of entries to probe, starting at the hash of the names.
     const PROBES: usize = 16;
     const OTHER: &str = "(other)";
 
@@ -62,8 +63,8 @@ impl Series {
 
 impl Entry {
     fn is(&self, names: Names<'_>) -> bool {
-        // The pointer of an empty box is dangling, and some processors are slow even when they compare zero bytes
-        // there.
+        // Empty names are not compared: the pointer of an empty box is dangling, and on some processors, comparing zero
+        // bytes at that address is slow.
         let is_same = |own: &str, name: &str| own.len() == name.len() && (name.is_empty() || own == name);
         self.names.iter().zip(names).all(|(own, name)| is_same(own, name))
     }

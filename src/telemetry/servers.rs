@@ -41,7 +41,7 @@ struct State {
 }
 
 impl ServerTelemetry {
-    /// In thousandths of the limit.
+    /// In thousandths of the memory limit.
     const NEARLY_FULL: u64 = 800;
 
     pub(crate) fn new(address: String) -> Self {
@@ -62,7 +62,8 @@ impl ServerTelemetry {
         let (state, share) = (&*self.0, info.per_mille());
         state.per_mille.store(share, Ordering::Relaxed);
         let before = state.evicted.swap(info.evicted.saturating_add(1), Ordering::Relaxed);
-        // A restart resets the count. Evictions before the first poll may be old.
+        // A restart of the server resets the count. Evictions before the first poll are ignored, because they may be
+        // old.
         let evicted = match before {
             0 => 0,
             _ => info.evicted.checked_sub(before - 1).unwrap_or(info.evicted),
@@ -95,7 +96,7 @@ impl ServerTelemetry {
         }
     }
 
-    /// `INFO` is not permitted, and polling stops.
+    /// The server rejects `INFO`, so polling stops.
     pub(crate) fn refused(&self, error: &dyn std::fmt::Display) {
         event!(
             WARN,

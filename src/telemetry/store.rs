@@ -27,21 +27,21 @@ pub(crate) struct StoreTelemetry {
     meters: StoreMeters,
 }
 
-/// Undecided requests while the circuit is closed.
+/// Counts undecided requests while the circuit is closed.
 #[derive(Debug, Default)]
 struct Leak {
     since: Timestamp,
     last: Timestamp,
     undecided: u64,
-    /// The number of requests that had waited for the store at the start, modulo 2³².
+    /// The number of requests that had waited for the store at the time `since`, modulo 2³².
     waited: u32,
 }
 
 impl Leak {
     const PERIOD_MICROS: u64 = 10_000_000;
 
-    /// Counts an undecided request. If they continue for a period, calls `line` with their number, the seconds, and the
-    /// number of requests that waited.
+    /// Counts an undecided request. If undecided requests continue for a period, calls `line` with their number, the
+    /// elapsed seconds, and the number of requests that waited for the store.
     fn record(&mut self, now: Timestamp, waited: u32, line: impl FnOnce(u64, u64, u32)) {
         if self.undecided == 0 || now.micros_since(self.last) >= Self::PERIOD_MICROS {
             *self = Self {
@@ -73,7 +73,8 @@ impl StoreTelemetry {
         }
     }
 
-    /// The store completed immediately. The clock is not read, because that takes as long as the call itself.
+    /// The store completed immediately. The time is recorded as 0, because reading the clock takes as long as the call
+    /// itself.
     pub(crate) fn answered_at_once(&self) {
         self.meters.answered(&self.scope, Duration::ZERO);
     }
@@ -97,7 +98,7 @@ impl StoreTelemetry {
         self.growth.created();
     }
 
-    /// The store lost the state of a partition that was exhausted according to this instance.
+    /// The store lost the state of a partition that, according to this instance, was exhausted.
     pub(crate) fn state_lost(&self, now: Timestamp) {
         self.meters.state_lost(&self.scope);
         self.state_lost.record(now, |suppressed| {

@@ -15,7 +15,7 @@ impl OnceFlags {
     }
 }
 
-/// Admits one event per ten seconds, with the number of suppressed ones.
+/// Admits one event per ten seconds, and counts suppressed events.
 #[derive(Debug, Default)]
 pub(super) struct EventThrottle {
     next: AtomicU64,

@@ -1,4 +1,4 @@
-//! Looks for misconfigurations in the first requests of a layer.
+//! Checks the first requests of a layer for misconfigurations.
 
 use std::sync::{
     Arc,
@@ -8,7 +8,7 @@ use std::sync::{
 use super::EVENTS;
 use crate::{mistake::KeyPart, sync::mutex::Mutex};
 
-/// Later requests only load a flag. The misconfigurations are permanent, so they show in the first requests.
+/// Only the first requests are checked, because misconfigurations are permanent. Later requests only load a flag.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     is_over: AtomicBool,
@@ -20,19 +20,20 @@ struct Seen {
     requests: u32,
     parts: Vec<SeenPart>,
     second_proxy: u32,
-    /// For each request that passed a layer without tiers with the name of a tier: true once the name was read.
+    /// One flag per request that passed through a layer without tiers although it had the name of a tier. True once
+    /// another layer has read the name.
     tiers: Vec<Arc<AtomicBool>>,
 }
 
-/// Misconfigurations that only show in many requests together.
+/// Misconfigurations that a single request does not prove.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
     pub(super) missing: Vec<String>,
-    /// True if most requests came through a second, untrusted proxy. A few may be clients in a private network that
-    /// sent a header field themselves.
+    /// True if most requests came through a second, untrusted proxy. A few such requests may come from clients in a
+    /// private network that have set the header field themselves.
     pub(super) has_second_proxy: bool,
-    /// True if many requests carried the name of a tier, and no layer read any of them. A single read is enough,
-    /// because the layer with tiers may wrap a rarely used route.
+    /// True if many requests carried the name of a tier, and no layer read any of them. If any layer has read a tier,
+    /// nothing is reported, because the layer with tiers may only wrap a rarely used route.
     pub(super) has_unread_tiers: bool,
 }
 
@@ -46,7 +47,7 @@ struct SeenPart {
 impl Watch {
     const REQUESTS: u32 = 1_000;
 
-    /// The number of requests that must lack a part of a key, or carry an unread tier, before this is reported.
+    /// A missing part of a key, or unread tiers, are reported if at least this number of requests show the problem.
     const ASKED: u32 = 100;
 
     pub(super) fn has_seen_one_at_most(&self) -> bool {
@@ -58,7 +59,7 @@ impl Watch {
         EVENTS && !self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Counts a request. Returns the findings at the last watched request, and nothing at the others.
+    /// Counts a request. Returns findings for the last watched request only.
     pub(super) fn next(&self) -> Shown {
         let mut seen = self.seen.lock();
         seen.requests += 1;
@@ -84,7 +85,7 @@ impl Watch {
     /// Records a request that carries the name of a tier, which inner layers may read later.
     pub(super) fn tier(&self, is_read: &Arc<AtomicBool>) {
         let mut seen = self.seen.lock();
-        // Requests that were in progress during the last watched one are not watched.
+        // Requests may still be in progress after the last watched request.
         if seen.requests < Self::REQUESTS {
             seen.tiers.push(Arc::clone(is_read));
         }
