@@ -6,17 +6,17 @@ use http::Response;
 
 use crate::decision::{Allowance, Decision, Outcome};
 
-/// Returns the decision about the request of this response.
+/// Returns the decision on the request from its response.
 ///
 /// This is the decision of the innermost layer that rejected the request, or otherwise of the outermost layer. Use this
-/// where the assertions of this module are not sufficient.
+/// if the assertions of this module are not sufficient.
 ///
 /// # Panics
 ///
-/// Panics if the response carries no decision, because the request passed no layer or the response was received over a
-/// connection. Responses to allowed requests only carry a decision if the store is [for
-/// tests](crate::StoreTraits::for_tests), like `ScriptedStore`, or with
-/// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response).
+/// Panics if the response has no decision, because the request passed through no layer or the response was received
+/// over a connection. Responses to allowed requests only have a decision if the store is [for
+/// tests](crate::StoreTraits::for_tests), like `ScriptedStore`, or if
+/// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) is set.
 ///
 /// ```
 /// # tokio_test::block_on(async {
@@ -129,7 +129,8 @@ pub fn assert_outcome<B>(response: &Response<B>, outcome: Outcome) {
 ///
 /// # Panics
 ///
-/// Panics if the decision has no policy with this name, as after a failure of the store or in a tier without limits.
+/// Panics if the decision has no policy with this name, for example after a failure of the store or in a tier without
+/// limits.
 ///
 /// ```
 /// # tokio_test::block_on(async {
@@ -169,7 +170,7 @@ fn story<B>(response: &Response<B>) -> String {
     let mut story = format!("status {}, {:?}", response.status(), decision.outcome());
     for allowance in decision.allowances() {
         let (name, remaining) = (allowance.policy().name(), allowance.remaining());
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(story, "; {name:?}: {remaining} left");
         let _ = match allowance.retry_after() {
             Some(wait) => write!(story, ", rejects for {wait:?}"),

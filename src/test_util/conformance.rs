@@ -11,17 +11,17 @@ use crate::{
 
 /// Tests a custom [`Store`] against the [`MemoryStore`].
 ///
-/// The suite runs several thousand random decisions, settlements, resets and peeks about one and two partitions, with
-/// each algorithm and with several at once. `make` creates an empty store that uses the given clock, which the suite
-/// advances. The suite asserts that
+/// The suite runs several thousand random decisions, settlements, resets and peeks for plans with one and two
+/// partitions, with each algorithm alone and with combinations. `make` creates an empty store that uses the given
+/// clock, which the suite advances. The suite asserts that
 ///
-/// - each measurement equals that of the `MemoryStore` after the same steps,
-/// - a charge is admitted exactly if it fits according to the reading,
+/// - each measurement equals the measurement of a `MemoryStore` after the same steps,
+/// - a charge is admitted if and only if it fits according to the reading,
 /// - a plan is charged completely or not at all,
 /// - a settlement whose future is dropped takes effect before the next call,
 /// - concurrent requests do not exceed the quota.
 ///
-/// No slot is held for longer than about 10 s. The suite does not test failures of the storage, lease times, or
+/// The suite holds each slot for at most about 10 s. The suite does not test failures of the storage, lease times, or
 /// settlements that are too late.
 ///
 /// ```
@@ -65,7 +65,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
 const AT_ONCE: usize = 64;
 
-/// Each algorithm alone, and combinations for behavior that needs several policies.
+/// Returns each algorithm alone, and combinations for behavior that needs several policies.
 fn sets() -> Vec<PolicySet> {
     let of = |algorithm| QuotaPolicy::new("policy", 5, Duration::from_secs(10)).with_algorithm(algorithm);
     let second = QuotaPolicy::per_second("second", 3);
@@ -121,7 +121,6 @@ fn dated() -> impl Iterator<Item = Vec<QuotaPolicy>> {
     dated.into_iter().filter(|_| cfg!(feature = "calendar"))
 }
 
-/// Closed policies, and policies with a lockout.
 fn closed_or_locking() -> [Vec<QuotaPolicy>; 5] {
     let of = |name, algorithm| QuotaPolicy::new(name, 5, Duration::from_secs(10)).with_algorithm(algorithm);
     let blocking = |name, algorithm| of(name, algorithm).with_lockout(Duration::from_secs(20));
@@ -147,7 +146,7 @@ struct Check<S> {
     memory: MemoryStore,
     clock: Clock,
     policies: PolicySet,
-    /// Unsettled decisions of both stores.
+    /// Decisions of both stores that are not settled yet.
     open: Vec<[Decision; 2]>,
     random: Sequence,
     steps: Vec<String>,
@@ -163,7 +162,7 @@ impl<S: Store> Check<S> {
         };
         self.clock
             .advance(Duration::from_micros(advances[self.random.below(advances.len())]));
-        // No request may hold a slot for longer than a store keeps it.
+        // Slots must be released before their lease can expire.
         while self.policies.traits().has_slots && self.open.first().is_some_and(|open| self.is_old(open)) {
             self.settle(0).await;
         }
@@ -181,7 +180,7 @@ impl<S: Store> Check<S> {
         }
     }
 
-    /// Calendar days are longer than all other windows.
+    /// The windows of calendars are longer than all others.
     fn has_calendar(&self) -> bool {
         let mut policies = self.policies.iter();
         policies.any(|policy| policy.policy().calendar_window().is_some())
@@ -212,7 +211,7 @@ impl<S: Store> Check<S> {
 
     async fn acquire_partially(&mut self, plan: Plan) {
         self.did(format!("acquire allow_partial {plan:?}"));
-        // Fails for plans with several partitions, and without policies that count requests.
+        // Skips plans with several partitions, and plans without policies that count requests.
         let Ok(plan) = plan.allow_partial() else { return };
         let own = self.store.decide(plan.clone()).await;
         let expected = self.memory.decide(plan).await;
@@ -262,7 +261,7 @@ impl<S: Store> Check<S> {
         let settling = self.store.settle(own);
         match self.random.below(2) {
             0 => settling.await.expect("the store settles"),
-            // A dropped settlement takes effect anyway, before the next step.
+            // The settlement must take effect before the next step even if its future is dropped.
             _ => drop(settling),
         }
         let settled = self.memory.settle(expected).await;

@@ -7,14 +7,14 @@
 //! tower-quota = { version = "0.1", features = ["test-util"] }
 //! ```
 //!
-//! The feature only adds this module. Nothing in it sleeps or opens a connection, and only [`check_store`] spawns
+//! The feature only adds this module. The module never sleeps or opens a connection, and only [`check_store`] spawns
 //! tasks. Use it to test how *your service* behaves with its limits. To test with Redis, run a server, give each test
 //! its own `RedisStoreBuilder::key_prefix`, and set a manual clock with `RedisStoreBuilder::clock`.
 //!
 //! # A guide
 //!
-//! Let the function that builds your service take the store as an argument: in production a `RedisStore`, in tests a
-//! [`ScriptedStore`]. The examples below use this function:
+//! Pass the store as an argument to the function that builds your service: a `RedisStore` in production, and a
+//! [`ScriptedStore`] in tests. The examples below use this function:
 //!
 //! ```
 //! use axum::{Router, routing::get};
@@ -78,7 +78,7 @@
 //!
 //! ## A rejection, whatever the limits are
 //!
-//! Tests of the rejection response should not depend on the quota.
+//! If tests script the rejection, they do not depend on the quota.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -105,7 +105,7 @@
 //! let rejected = send("alice").await;
 //! assert_eq!(rejected.headers()["content-type"], "application/problem+json");
 //!
-//! // The script is exhausted: from now on, the store counts.
+//! // All scripted answers are used: from now on, the store counts.
 //! assert_outcome(&send("alice").await, Outcome::Allowed);
 //! assert_eq!(store.calls(), 4);
 //! # Ok(()) });
@@ -145,8 +145,8 @@
 //!
 //! ## Redis is back: limits hold again
 //!
-//! The circuit breaker waits before it probes the store. Give it the clock of the store with
-//! [`clock`](crate::LimiterBuilder::clock), and advance that clock.
+//! The circuit breaker waits before it probes the store. Set the clock of the store as the
+//! [`clock`](crate::LimiterBuilder::clock) of the limiter, and advance this clock.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -158,7 +158,7 @@
 //! let store = ScriptedStore::new();
 //! let limits = RateLimitLayerBuilder::from(Limiter::builder(store.clone()).clock(store.clock().clone()))
 //! #   .scope("items").key(key::header("x-user-id")).policy(QuotaPolicy::per_day("daily", 1))
-//!     // … the rest as above, with one request a day
+//!     // … the rest as above, with one request per day
 //!     .build()?;
 //! # let app = Router::new().route("/", get(|| async { "some items" })).layer(limits);
 //! # let send = async |user: &str| {

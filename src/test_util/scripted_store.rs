@@ -46,7 +46,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Answer {
-    /// Admits the request as if its caller were new. Nothing is charged, and no slot is acquired. Requests whose cost
+    /// Admits the request as if the caller were new. Nothing is charged, and no slot is acquired. Requests whose cost
     /// exceeds the capacity of a policy are still rejected.
     Allowed,
     /// Counts like a [`MemoryStore`]. This is the default.
@@ -56,19 +56,18 @@ pub enum Answer {
     Failed(StoreErrorKind),
     /// Never completes.
     Hanging,
-    /// Rejects the request as if the last units of all policies had just been used. Requests that cost nothing are
-    /// still admitted.
+    /// Rejects the request as if all policies had just been exhausted. Requests of cost 0 are still admitted.
     Rejected,
 }
 
 /// A store for tests: a [`MemoryStore`] with a manual clock and scripted decisions.
 ///
-/// Give it to the layer instead of the production store, and keep a clone, which shares all state. See the
+/// Pass the store to the layer in place of the production store, and keep a clone, which shares all state. See the
 /// [guide](crate::test_util#a-guide).
 ///
 /// Scripted answers apply to decisions, including [`peek`](Store::peek). While the answer to all decisions is
 /// [`Failed`](Answer::Failed) or [`Hanging`](Answer::Hanging), settlements and resets also fail or hang, without any
-/// effect. Settlements of charges that were scripted as allowed are ignored.
+/// effect. Settlements of decisions that were scripted as [`Allowed`](Answer::Allowed) are ignored.
 ///
 /// ```
 /// use tower_quota::{
@@ -101,13 +100,13 @@ struct Inner {
     counting: MemoryStore,
     clock: Clock,
     script: Mutex<Script>,
-    /// Part of every scripted decision, to recognize its settlement.
+    /// The lease of every scripted decision, which identifies its settlement.
     told: LeaseId,
 }
 
 #[derive(Debug, Default)]
 struct Script {
-    /// The first answers, each with the number of its repetitions.
+    /// The next answers, each with the number of its repetitions.
     next: VecDeque<(usize, Answer)>,
     always: Answer,
     calls: usize,
@@ -165,7 +164,7 @@ impl ScriptedStore {
         }))
     }
 
-    /// Returns the clock of the store. Call [`Clock::advance`] to move it.
+    /// Returns the clock of the store. Call [`Clock::advance`] to advance the clock.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.0.clock
@@ -180,14 +179,14 @@ impl ScriptedStore {
         script.always = answer;
     }
 
-    /// Sets the answer to the next `count` decisions, after those scripted before.
+    /// Sets the answer to `count` decisions, after all previously scripted answers.
     pub fn answer_next(&self, count: usize, answer: Answer) {
         if count > 0 {
             self.script().next.push_back((count, answer));
         }
     }
 
-    /// Returns the number of requested decisions, regardless of the answers.
+    /// Returns the number of decisions that were requested, regardless of the answers.
     #[must_use]
     pub fn calls(&self) -> usize {
         self.script().calls
@@ -195,7 +194,7 @@ impl ScriptedStore {
 
     /// Returns the number of settlements, including failed ones.
     ///
-    /// A [`Settlement`] that changes nothing is not included.
+    /// Empty [settlements](Settlement) are not included.
     ///
     /// ```
     /// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -237,7 +236,7 @@ impl ScriptedStore {
         StoreFuture::ready(Ok(Measurement::of_readings(plan, moments, readings, told)))
     }
 
-    /// Calls `action` unless every call is scripted to fail or hang.
+    /// Calls `action`, unless all calls are scripted to fail or hang.
     fn unless_failing(&self, action: impl FnOnce(&MemoryStore) -> StoreFuture<()>) -> StoreFuture<()> {
         let always = self.script().always;
         match always {
@@ -310,7 +309,7 @@ fn used_up(limit: &Limit, charge: u64) -> PolicyReading {
     counter.charge(&mut state, now.now, &unused, counter.units(), None);
     let reading = counter.read(&state, now, charge, 0);
     PolicyReading {
-        // Also exhausts concurrency limits, which `charge` does not change without a holder.
+        // Unlike `charge`, this also exhausts concurrency limits, without a lease.
         counted: counter.charged(reading, counter.remaining(reading, now.now)),
         locked: limit.lockout.map_or(0, |lockout| lockout.micros),
     }
