@@ -255,7 +255,7 @@ impl Arithmetic for SlidingLog {
         (certain, shown.max(certain))
     }
 
-    /// Only the time at which the first unit leaves is known.
+    /// Predicts only if a single unit has to leave: the times at which further units leave are unknown.
     fn predicts(&self, reading: LogReading, asked: u64) -> bool {
         reading.used + asked == self.0.limit + 1
     }

@@ -10,7 +10,7 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    /// One per charge, in plan order.
+    /// One reading per charge, in plan order.
     pub(super) read: Reads,
     /// The time of each partition's reading, in plan order.
     pub(super) moments: Moments,
@@ -33,8 +33,8 @@ pub(crate) struct Read {
     pub(crate) fits: bool,
 }
 
-/// One per charge, in plan order. Up to three are stored inline.
+/// One reading per charge, in plan order. Up to three are stored inline.
 pub(crate) type Reads = SmallVec<[Read; 3]>;
 
-/// One per charge, in plan order; `None` if the charge may pass.
+/// One value per charge, in plan order; `None` if the charge may pass.
 pub(crate) type ChargeRejections = SmallVec<[Option<ChargeRejection>; 2]>;

@@ -231,7 +231,7 @@ impl fmt::Debug for Measurement {
     }
 }
 
-/// One charge of a [`Measurement`].
+/// A charge of a [`Measurement`].
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredCharge<'a> {
     charge: Charge<'a>,

@@ -52,9 +52,9 @@ pub(super) struct Question {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// All or nothing.
+    /// Charges all units or nothing.
     Whole,
-    /// As many units as are admitted, at least one.
+    /// Charges as many units as are admitted, at least one.
     UpTo,
     /// Reads without charging.
     Question,
@@ -532,7 +532,7 @@ impl<'a> PartPlan<'a> {
     }
 }
 
-/// One charge of a [`Plan`].
+/// A charge of a [`Plan`].
 ///
 /// Useful in stores that [wrap](crate::Store) another store, to route or count by charge.
 ///

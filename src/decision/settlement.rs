@@ -64,7 +64,7 @@ pub(super) struct Change {
     /// False for a refund without the decision, for which only the time of the charge is known.
     pub(super) is_known: bool,
     pub(super) lease: Option<LeaseId>,
-    /// One per charge, in plan order.
+    /// One delta per charge, in plan order.
     pub(super) deltas: SmallVec<[Delta; 4]>,
 }
 

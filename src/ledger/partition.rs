@@ -37,7 +37,7 @@ pub(crate) struct Found {
     pub(crate) fits: bool,
 }
 
-/// A bucket whose level was written with other numbers than those of its policy.
+/// A bucket whose level was written with numbers other than those of its policy.
 struct Change {
     id: u32,
     own: Bucket,

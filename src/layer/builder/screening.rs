@@ -90,7 +90,7 @@ impl RateLimitLayerBuilder {
     /// Rejects requests that are part of abnormal usage, as classified by `detect`. Default: none.
     ///
     /// The closure is called once for each request that is neither blocked nor exempt, before the store is called, and
-    /// must not block. The layer has no detection of its own.
+    /// must not block. Without this setting, no request is classified as abnormal.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

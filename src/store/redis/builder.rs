@@ -481,12 +481,12 @@ impl RedisStoreBuilder {
     /// 1 min.
     ///
     /// Fixed and sliding windows of all callers end at the same time, and expiring a million keys at once blocks Redis
-    /// for seconds; `benches/README.md` has measurements. The delay spreads the expiry. It has no effect on decisions,
-    /// because the counts of ended windows are ignored, and is at most the remaining lifetime of the key at the time of
-    /// the write. Keys of token and leaky buckets, logs and slots have no delay, because they expire at different times
-    /// anyway.
+    /// for seconds; `benches/README.md` has measurements. The delay spreads the expiry, and is at most the remaining
+    /// lifetime of the key at the time of the write. Decisions are not affected, because the counts of ended windows
+    /// are ignored. Keys of token and leaky buckets, logs and slots have no delay, because they expire at different
+    /// times anyway.
     ///
-    /// Use a longer delay for daily windows with several million callers, and a shorter one if memory is scarce: for
+    /// Use a longer delay for daily windows with several million callers, and a shorter delay if memory is scarce. For
     /// windows of a few seconds, the delay at most doubles the lifetime of keys. Instances with different delays can
     /// share a Redis.
     #[must_use]

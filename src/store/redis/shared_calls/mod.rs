@@ -9,7 +9,7 @@
 //! - **The calls in flight.** Their maximum increases by one for each `PATIENCE` of the shortest round trip. Additional
 //!   calls would only be queued by the server.
 //! - **The queue.** Above the throughput of the server, all decisions would eventually miss their deadlines, and the
-//!   server would make them in vain. Decisions that cannot be made in time are therefore rejected (see
+//!   work of the server would be useless. Decisions that cannot be made in time are therefore rejected (see
 //!   [`RoundTrips`](crate::round_trips::RoundTrips)), so that the others are made.
 
 mod queue;
