@@ -214,7 +214,7 @@ impl AccessList {
     ///     rules.set_network("203.0.113.0/24", Access::Block)?;
     ///     rules.set_network("example.com", Access::Block)
     /// });
-    /// assert_eq!(error.unwrap_err().to_string(), "access rules: \"example.com\" is not an address or a network");
+    /// assert_eq!(error.unwrap_err().to_string(), "access rules: \"example.com\" is not an IP address or network");
     /// // All or nothing.
     /// assert!(access.rules().is_empty());
     ///
@@ -342,12 +342,12 @@ impl AccessRules {
     /// assert_eq!((rules.len(), rules.access("192.0.2.1".parse().ok(), None)), (1, Access::Allow));
     ///
     /// let error = rules.set_network("192.0.2.0/33", Access::Block).unwrap_err();
-    /// assert_eq!(error.to_string(), "access rules: \"192.0.2.0/33\" is not an address or a network");
+    /// assert_eq!(error.to_string(), "access rules: \"192.0.2.0/33\" is not an IP address or network");
     /// // Ambiguous: one address or the whole network?
     /// let error = rules.set_network("192.0.2.77/24", Access::Block).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     "access rules: \"192.0.2.77/24\" has bits after its prefix; write \"192.0.2.0/24\" or \"192.0.2.77\"",
+    ///     "access rules: \"192.0.2.77/24\" has host bits set; use \"192.0.2.0/24\" or \"192.0.2.77\"",
     /// );
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```
@@ -499,8 +499,8 @@ impl AccessRules {
             return Ok(());
         }
         let message = match more {
-            1 => format!("access rules: one more is more than {most}"),
-            more => format!("access rules: {more} more are more than {most}"),
+            1 => format!("access rules: limit of {most} rules exceeded"),
+            more => format!("access rules: adding {more} rules exceeds the limit of {most}"),
         };
         Err(ConfigError::new(ConfigErrorKind::AccessRules, message))
     }

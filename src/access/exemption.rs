@@ -113,7 +113,7 @@ impl Exemption {
     /// assert!(is_counted(&healthy, Request::get("/health/")).await);
     ///
     /// let error = layer(Exemption::path("/health?verbose")).unwrap_err();
-    /// assert!(error.to_string().starts_with("exemption: \"/health?verbose\" is not a path"));
+    /// assert!(error.to_string().starts_with("exemption: invalid path \"/health?verbose\": must start with"));
     /// # Ok(()) });
     /// ```
     pub fn path(path: impl Into<String>) -> Self {
@@ -267,7 +267,10 @@ impl Exemption {
             } => problem.clone(),
             Condition::Network { client_ip, .. } => return client_ip.check(),
             Condition::Path(path) | Condition::PathPrefix(path, _) if !path::is_sound(path) => {
-                format!("{path:?} is not a path, or one that not everybody takes for the same")
+                format!(
+                    "invalid path {path:?}: must start with '/' and have no query, backslashes, empty or dot segments, \
+                     or encoded delimiters"
+                )
             }
             _ => return Ok(()),
         };

@@ -70,7 +70,7 @@ impl Capacity {
     /// use tower_quota::Capacity;
     ///
     /// let error = Capacity::reduced_to(200).unwrap_err();
-    /// assert_eq!(error.to_string(), "capacity: 200 percent is outside 1..=99");
+    /// assert_eq!(error.to_string(), "capacity: percentage 200 is outside 1..=99");
     /// ```
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Capacity {
         if (1..=99).contains(&percent) {
             return Ok(Self(Level::Reduced(percent)));
         }
-        let message = format!("capacity: {percent} percent is outside 1..=99");
+        let message = format!("capacity: percentage {percent} is outside 1..=99");
         Err(ConfigError::new(ConfigErrorKind::Capacity, message))
     }
 

@@ -52,14 +52,14 @@ impl Screening {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let count = self.exemptions.len();
         if count > Self::MAX_EXEMPTIONS {
-            let message = format!("exemptions: {count} are more than {}", Self::MAX_EXEMPTIONS);
+            let message = format!("exemptions: {count} exceed the limit of {}", Self::MAX_EXEMPTIONS);
             return Err(ConfigError::new(ConfigErrorKind::Exemption, message));
         }
         self.exemptions.iter().try_for_each(Exemption::check)?;
         match self.blocked_status.map(|status| status.as_u16()) {
             None | Some(403 | 429) => Ok(()),
             Some(status) => {
-                let message = format!("blocked status {status} is neither 403 nor 429");
+                let message = format!("blocked status {status} is not 403 or 429");
                 Err(ConfigError::new(ConfigErrorKind::RejectionStatus, message))
             }
         }

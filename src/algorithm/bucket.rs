@@ -43,8 +43,8 @@ impl Bucket {
                 (u128::from(drain) * u128::from(window) * 1_000_000) < u128::from(quota) * u128::from(weight) * 999_999;
             if slowed {
                 return Err(format!(
-                    "burst capacity {capacity} with {quota} per {window_secs} s cannot be counted exactly; \
-                     make the capacity or the window smaller, or the quota a rounder number"
+                    "burst capacity {capacity} with {quota} units per {window_secs} s cannot be counted exactly; \
+                     reduce the capacity or the window, or round the quota"
                 ));
             }
         }
@@ -71,7 +71,7 @@ impl Bucket {
     pub(crate) fn strict(quota: u64, window_secs: u64, capacity: u64) -> Result<Self, String> {
         if capacity > quota {
             return Err(format!(
-                "burst capacity {capacity} is above the quota {quota}, which a strict token bucket never exceeds"
+                "burst capacity {capacity} exceeds quota {quota}, the maximum for a strict token bucket"
             ));
         }
         // Plus one, because the last unit is refilled exactly when the window has passed.

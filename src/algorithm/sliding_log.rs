@@ -32,7 +32,7 @@ impl SlidingLog {
     pub(crate) fn new(quota: u64, window_secs: u64) -> Result<Self, String> {
         if quota > MAX_QUOTA {
             return Err(format!(
-                "quota {quota} is above {MAX_QUOTA}, the most that a sliding window log keeps entries for"
+                "quota {quota} exceeds {MAX_QUOTA}, the maximum for a sliding window log"
             ));
         }
         Ok(Self(Window::new(quota, window_secs)))

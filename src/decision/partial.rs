@@ -42,10 +42,10 @@ impl Plan {
     pub fn allow_partial(self) -> Result<Self, ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
         if self.only_part().is_none() {
-            return error("partial plan: it has several partitions; only one can grant a part");
+            return error("partial plan: only a plan with one partition can be granted partially");
         }
         if !self.charges().any(|charge| charge.is_divisible()) {
-            return error("partial plan: none of its policies counts requests, so there is no part to grant");
+            return error("partial plan: at least one policy must count requests");
         }
         let has_parts = !self.is_read_only() && self.charges().any(|charge| charge.cost() > 0);
         let mode = if has_parts { Mode::UpTo } else { Mode::Whole };

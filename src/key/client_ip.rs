@@ -157,7 +157,10 @@ pub enum ForwardingField {
     ///
     /// let list = ForwardingField::SingleAddress("X-Forwarded-For".into());
     /// let error = key::client_ip().trusted_proxies(list, ["10.0.0.1"]).check().unwrap_err();
-    /// assert_eq!(error.to_string(), "key: \"X-Forwarded-For\" is a list of addresses; use `ForwardingField::XForwardedFor`");
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "key: \"X-Forwarded-For\" contains a list of addresses; use `ForwardingField::XForwardedFor`",
+    /// );
     /// # use tower_quota::key::KeyExtractor;
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
@@ -220,7 +223,7 @@ impl ClientIp {
     /// use tower_quota::key::{self, ForwardingField, KeyExtractor};
     ///
     /// let error = key::client_ip().trusted_proxies(ForwardingField::Forwarded, ["10.0.0.0/99"]).check().unwrap_err();
-    /// assert_eq!(error.to_string(), "key: trusted proxy \"10.0.0.0/99\" is not an address or a network");
+    /// assert_eq!(error.to_string(), "key: trusted proxy \"10.0.0.0/99\" is not an IP address or network");
     /// ```
     #[must_use]
     pub fn trusted_proxies(
@@ -523,8 +526,8 @@ impl KeyExtractor for ClientIp {
         let all = IpNet::aggregate(proxies);
         if let Some(everybody) = all.iter().find(|network| network.prefix_len() == 0) {
             return Err(error(format!(
-                "the trusted proxies are all of {everybody}, so that any client may choose its address; \
-                 name the proxies, or use `trust_any_peer()` where only proxies can connect"
+                "trusted proxies include all of {everybody}, so any client could forge its address; list the proxies, \
+                 or use `trust_any_peer()` if only proxies can connect"
             )));
         }
         ConfigError::check_range(ConfigErrorKind::Key, "key: IPv4 prefix", self.ipv4_prefix, 1..=32)?;
@@ -542,14 +545,14 @@ impl ForwardingField {
         };
         let parsed: HeaderName = name
             .parse()
-            .map_err(|_| format!("{name:?} is not the name of a header"))?;
+            .map_err(|_| format!("{name:?} is not a valid header name"))?;
         let list = match parsed.as_str() {
             "forwarded" => "Forwarded",
             "x-forwarded-for" => "XForwardedFor",
             _ => return Ok(parsed),
         };
         Err(format!(
-            "{name:?} is a list of addresses; use `ForwardingField::{list}`"
+            "{name:?} contains a list of addresses; use `ForwardingField::{list}`"
         ))
     }
 }

@@ -64,7 +64,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// assert!(key::header("x-user-id").check().is_ok());
     /// let error = key::header("x user id").check().unwrap_err();
-    /// assert_eq!(error.to_string(), r#"key: "x user id" is not the name of a header"#);
+    /// assert_eq!(error.to_string(), r#"key: "x user id" is not a valid header name"#);
     /// ```
     ///
     /// # Errors

@@ -75,7 +75,7 @@ impl Header {
     /// let error = key::header("x-real-ip").check().unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     "key: any client can send the header x-real-ip; \
+    ///     "key: header x-real-ip can be forged by any client; \
     ///      use `client_ip().trusted_proxies(…)`, or `even_if_forwarded()` if a gateway overwrites it",
     /// );
     /// assert!(key::header("x-real-ip").even_if_forwarded().check().is_ok());
@@ -125,10 +125,10 @@ impl KeyExtractor for Header {
     fn check(&self) -> Result<(), ConfigError> {
         let error = |message| Err(ConfigError::new(ConfigErrorKind::Key, message));
         match &self.name {
-            Err(name) => error(format!("key: {name:?} is not the name of a header")),
+            Err(name) => error(format!("key: {name:?} is not a valid header name")),
             Ok(name) if FORWARDING_FIELDS.contains(&name.as_str()) && !self.even_if_forwarded => error(format!(
-                "key: any client can send the header {name}; \
-                 use `client_ip().trusted_proxies(…)`, or `even_if_forwarded()` if a gateway overwrites it"
+                "key: header {name} can be forged by any client; use `client_ip().trusted_proxies(…)`, or \
+                 `even_if_forwarded()` if a gateway overwrites it"
             )),
             Ok(_) => Ok(()),
         }

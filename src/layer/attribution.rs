@@ -43,9 +43,9 @@ impl ExtractorSettings {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Key, message));
         match &*self.main {
-            [] => return error("key: it is missing"),
+            [] => return error("key: missing"),
             [_] => {}
-            _ => return error("key: it is set twice; combine two keys by `or_else` or `and`, or use `named_key`"),
+            _ => return error("key: set twice; combine keys with `or_else` or `and`, or use `named_key`"),
         }
         let named = self.named.iter().map(|(_, key)| key);
         self.main.iter().chain(named).try_for_each(|key| key.extractor.check())
@@ -55,21 +55,19 @@ impl ExtractorSettings {
     pub(super) fn build(mut self, names: &[String]) -> Result<Extractors, ConfigError> {
         let error = |message| Err(ConfigError::new(ConfigErrorKind::Key, message));
         if let Some((name, _)) = self.named.iter().find(|(name, _)| !names.contains(name)) {
-            return error(format!(
-                "key {name:?}: the limiter has no key of this name, only {names:?}"
-            ));
+            return error(format!("key {name:?}: unknown to the limiter, which has {names:?}"));
         }
         let mut named = Vec::new();
         for name in names {
             let Some(index) = self.named.iter().position(|(known, _)| known == name) else {
                 return error(format!(
-                    "key {name:?}: the limiter has it, and the layer extracts none; use `named_key`"
+                    "key {name:?}: required by the limiter, but not extracted by the layer; use `named_key`"
                 ));
             };
             named.push(self.named.swap_remove(index).1);
         }
         if let Some((name, _)) = self.named.first() {
-            return error(format!("key {name:?}: the name is used twice; names must be unique"));
+            return error(format!("key {name:?}: duplicate name; names must be unique"));
         }
         let main = self.main.remove(0);
         Ok(Extractors { main, named })

@@ -48,7 +48,7 @@ impl RequestCost {
         for (unit, _) in &self.units {
             unit.check()?;
             if names.contains(unit) {
-                let message = format!("unit {unit:?}: its cost is set twice");
+                let message = format!("unit {unit:?}: cost is set twice");
                 return Err(ConfigError::new(ConfigErrorKind::Unit, message));
             }
             names.push(*unit);

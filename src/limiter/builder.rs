@@ -33,7 +33,7 @@ use crate::{
 /// assert!(limiter.check("acme").await.outcome().is_admitted());
 ///
 /// let error = Limiter::builder(MemoryStore::new()).scope("mails").build().unwrap_err();
-/// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
+/// assert_eq!(error.to_string(), "number of policies 0 is outside 1..=16");
 /// # Ok(()) });
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
@@ -373,7 +373,7 @@ impl LimiterBuilder {
     pub fn build(self) -> Result<Limiter, ConfigError> {
         let keys = self.keys.build()?;
         if self.has_lost_a_list {
-            let message = "access list: it is set twice; a limiter looks at one, which several limiters can have";
+            let message = "access list: set twice; a limiter has one access list, which limiters can share";
             return Err(ConfigError::new(ConfigErrorKind::AccessRules, message));
         }
         self.access_list.as_ref().map_or(Ok(()), AccessList::check)?;

@@ -272,7 +272,8 @@ impl Caller {
     /// assert!(matches!(ten, Some(Availability::After(wait)) if wait <= Duration::from_secs(360)));
     /// assert_eq!(alice.clone().cost(11).peek().await?.map(|decision| decision.availability()), Some(Availability::Never));
     /// let error = alice.tier("premuim").peek().await.unwrap_err();
-    /// assert_eq!(error.to_string(), r#"tier "premuim": the limiter has no such tier, only ["free", "premium", "admin"]"#);
+    /// let message = r#"tier "premuim": unknown to the limiter, which has ["free", "premium", "admin"]"#;
+    /// assert_eq!(error.to_string(), message);
     /// # Ok(()) });
     /// ```
     ///

@@ -19,7 +19,7 @@ use crate::error::StoreError;
 /// let red = PartitionKey::new("x-team", "red");
 /// let error = layer.limiter().keyed_by("taem", &red).reset().await.unwrap_err();
 /// assert!(matches!(error, LimiterError::UnknownKey { .. }));
-/// assert_eq!(error.to_string(), r#"key "taem": the limiter has no such key, only ["team"]"#);
+/// assert_eq!(error.to_string(), r#"key "taem": unknown to the limiter, which has ["team"]"#);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -49,10 +49,10 @@ impl fmt::Display for LimiterError {
         match self {
             Self::Store(error) => error.fmt(f),
             Self::UnknownKey { name, known } => {
-                write!(f, "key {name:?}: the limiter has no such key, only {known:?}")
+                write!(f, "key {name:?}: unknown to the limiter, which has {known:?}")
             }
             Self::UnknownTier { name, known } => {
-                write!(f, "tier {name:?}: the limiter has no such tier, only {known:?}")
+                write!(f, "tier {name:?}: unknown to the limiter, which has {known:?}")
             }
         }
     }

@@ -68,19 +68,16 @@ impl KeysSettings {
     pub(super) fn build(&self) -> Result<Keys, ConfigError> {
         let error = |kind, message: &str| ConfigError::new(kind, message);
         let scope_name = self.scope.as_ref().filter(|scope| !scope.is_empty());
-        let scope_name = scope_name.ok_or_else(|| error(ConfigErrorKind::Scope, "scope: it is missing or empty"))?;
+        let scope_name = scope_name.ok_or_else(|| error(ConfigErrorKind::Scope, "scope: missing or empty"))?;
         if scope_name.len() > MAX_NAME {
-            let message = format!(
-                "scope: it has {} bytes; at most {MAX_NAME} are allowed",
-                scope_name.len()
-            );
+            let message = format!("scope: length {} exceeds {MAX_NAME} bytes", scope_name.len());
             return Err(error(ConfigErrorKind::Scope, &message));
         }
         let scope = match &self.digest_key {
             None => Scope::new(scope_name),
             Some(key) if !self.readable_keys => Scope::with_digest_key(scope_name, key),
             Some(_) => {
-                let message = "readable keys: a digest key is set, which is to hide who has called";
+                let message = "readable_keys and digest_key cannot be combined";
                 return Err(error(ConfigErrorKind::Key, message));
             }
         };
@@ -102,7 +99,7 @@ impl KeysSettings {
     fn check_names(&self) -> Result<(), ConfigError> {
         for (index, name) in self.named.iter().enumerate() {
             if name.is_empty() || self.named[..index].contains(name) {
-                let message = format!("key {name:?}: the name is empty or used twice; names must be unique");
+                let message = format!("key {name:?}: empty or duplicate name; names must be unique");
                 return Err(ConfigError::new(ConfigErrorKind::Key, message));
             }
         }

@@ -31,7 +31,7 @@ use crate::{
 /// assert_eq!(start.as_micros(), 1_773_547_200_000_000); // Sunday, 15 March, 00:00 in New York
 ///
 /// let error = CalendarWindow::new(CalendarPeriod::Day, "Berlin").around(moment).unwrap_err();
-/// assert!(error.to_string().starts_with(r#"time zone "Berlin" is unknown to the IANA time-zone data"#));
+/// assert!(error.to_string().starts_with(r#"time zone "Berlin" is not in the IANA time-zone data"#));
 /// # }
 /// # Ok::<_, tower_quota::ConfigError>(())
 /// ```

@@ -28,15 +28,15 @@ fn check_overage(policy: &QuotaPolicy) -> Result<(), ConfigError> {
         return Ok(());
     };
     let other = match policy.algorithm {
-        _ if policy.is_shadow => Some("a shadow"),
-        _ if policy.lockout.is_some() => Some("a policy with a lockout"),
-        _ if policy.prefetch.is_some() => Some("prefetched units"),
+        _ if policy.is_shadow => Some("shadow policies"),
+        _ if policy.lockout.is_some() => Some("policies with a lockout"),
+        _ if policy.prefetch.is_some() => Some("policies with prefetching"),
         Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => None,
         _ if !policy.is_timed() => None,
-        _ => Some("buckets, only to windows and concurrent requests"),
+        _ => Some("buckets, only for windows and concurrency limits"),
     };
     if let Some(other) = other {
-        let message = format!("an overage of {percent} % does not apply to {other}");
+        let message = format!("overage {percent}%: not supported for {other}");
         return Err(ConfigError::new(ConfigErrorKind::Quota, message));
     }
     ConfigError::check_range(
@@ -47,7 +47,7 @@ fn check_overage(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     )?;
     ConfigError::check_range(
         ConfigErrorKind::Quota,
-        "quota with its overage",
+        "quota plus overage",
         policy.ceiling(),
         0..=MAX_QUOTA,
     )
@@ -60,7 +60,7 @@ fn check_caller_quotas(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     };
     let bounds = format!("caller quotas {least}..={most}");
     if least > most {
-        let message = format!("{bounds}: the first is above the last");
+        let message = format!("{bounds}: lower bound exceeds upper bound");
         return Err(ConfigError::new(ConfigErrorKind::Quota, message));
     }
     ConfigError::check_range(ConfigErrorKind::Quota, "largest caller quota", most, 0..=MAX_QUOTA)?;
@@ -91,7 +91,7 @@ fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
             ConfigError::check_range(BurstCapacity, "burst capacity", capacity, 1..=MAX_QUOTA)?;
         }
         Some(capacity) => {
-            let message = format!("burst capacity {capacity} does not apply to {algorithm:?}, only to token buckets");
+            let message = format!("burst capacity {capacity}: not supported for {algorithm:?}, only for token buckets");
             return Err(ConfigError::new(BurstCapacity, message));
         }
         None => {}
@@ -110,7 +110,7 @@ fn without_length(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
             Some(window.borders()?)
         }
         None if policy.algorithm != Algorithm::default() || policy.burst_capacity.is_some() => {
-            let message = "concurrent requests are not counted over time: neither algorithm nor burst capacity applies";
+            let message = "a concurrency limit takes neither an algorithm nor a burst capacity";
             return Err(ConfigError::new(ConfigErrorKind::Algorithm, message));
         }
         None => None,
@@ -123,7 +123,7 @@ fn without_length(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
 }
 
 fn check_calendar(policy: &QuotaPolicy) -> Result<(), ConfigError> {
-    let message = "calendar windows are fixed windows: neither another algorithm nor a burst capacity applies";
+    let message = "a calendar window takes neither another algorithm nor a burst capacity";
     match (policy.algorithm, policy.burst_capacity) {
         (Algorithm::FixedWindow, None) => Ok(()),
         _ => Err(ConfigError::new(ConfigErrorKind::Algorithm, message)),
@@ -140,9 +140,9 @@ pub(super) fn shown_name(name: &str) -> Cow<'_, str> {
 
 fn check_name(name: &str) -> Result<(), ConfigError> {
     let message = match name.chars().find(|character| !(' '..='~').contains(character)) {
-        Some(character) => format!("the name holds {character:?}; only printable ASCII can be sent"),
+        Some(character) => format!("the name contains {character:?}; only printable ASCII is allowed"),
         None if name.is_empty() => "the name is empty".to_owned(),
-        None if name.len() > MAX_NAME => format!("the name has {} bytes; at most {MAX_NAME} are allowed", name.len()),
+        None if name.len() > MAX_NAME => format!("name length {} exceeds {MAX_NAME} bytes", name.len()),
         None => return Ok(()),
     };
     Err(ConfigError::new(ConfigErrorKind::PolicyName, message))
@@ -154,14 +154,14 @@ fn lockout(policy: &QuotaPolicy) -> Result<Option<Lockout>, ConfigError> {
     };
     let error = |message| Err(ConfigError::new(ConfigErrorKind::Lockout, message));
     let other = match policy.algorithm {
-        _ if !policy.is_timed() => Some("concurrent requests"),
-        _ if policy.is_shadow => Some("a shadow"),
-        _ if policy.prefetch.is_some() => Some("prefetched units"),
-        Algorithm::LeakyBucketQueue { .. } => Some("a leaky bucket as a queue"),
+        _ if !policy.is_timed() => Some("concurrency limits"),
+        _ if policy.is_shadow => Some("shadow policies"),
+        _ if policy.prefetch.is_some() => Some("policies with prefetching"),
+        Algorithm::LeakyBucketQueue { .. } => Some("leaky-bucket queues"),
         _ => None,
     };
     if let Some(other) = other {
-        return error(format!("a lockout of {time:?} does not apply to {other}"));
+        return error(format!("lockout {time:?}: not supported for {other}"));
     }
     if time.subsec_nanos() != 0 || !(1..=MAX_WINDOW).contains(&time.as_secs()) {
         return error(format!(
@@ -177,7 +177,7 @@ fn check_prefetch(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     };
     let takers = match (policy.unit, policy.algorithm) {
         _ if policy.calendar.is_some() => {
-            "calendar windows, only to token buckets and fixed windows of one length".to_owned()
+            "calendar windows, only for token buckets and fixed windows of constant length".to_owned()
         }
         (QuotaUnit::Requests, Algorithm::TokenBucket | Algorithm::FixedWindow) => {
             let most = if policy.is_closed() {
@@ -187,9 +187,9 @@ fn check_prefetch(policy: &QuotaPolicy) -> Result<(), ConfigError> {
             };
             return ConfigError::check_range(ConfigErrorKind::Prefetch, "prefetch", units, 1..=most);
         }
-        (QuotaUnit::Requests, algorithm) => format!("{algorithm:?}, only to token buckets and fixed windows"),
-        (unit, _) => format!("{unit:?}, only to requests"),
+        (QuotaUnit::Requests, algorithm) => format!("{algorithm:?}, only for token buckets and fixed windows"),
+        (unit, _) => format!("{unit:?}, only for requests"),
     };
-    let message = format!("prefetch {units} does not apply to {takers}");
+    let message = format!("prefetch {units}: not supported for {takers}");
     Err(ConfigError::new(ConfigErrorKind::Prefetch, message))
 }

@@ -73,7 +73,7 @@ impl QuotaPolicy {
     /// assert_eq!(response.headers()["ratelimit-policy"], r#""month";q=10000, "day";q=500"#);
     ///
     /// let error = PolicySet::new([PLAN.with_prefetch(10)]).unwrap_err();
-    /// assert!(error.to_string().contains("prefetch 10 does not apply to calendar windows"));
+    /// assert!(error.to_string().contains("prefetch 10: not supported for calendar windows"));
     /// # Ok(()) });
     /// ```
     pub fn per_calendar(name: impl Into<Cow<'static, str>>, quota: u64, window: CalendarWindow) -> Self {

@@ -149,7 +149,7 @@ impl QuotaPolicy {
     ///
     /// let long = QuotaPolicy::new("n".repeat(129), 60, Duration::from_secs(60));
     /// let error = PolicySet::new([long]).unwrap_err().to_string();
-    /// assert!(error.ends_with("nnn…\": the name has 129 bytes; at most 128 are allowed"), "{error}");
+    /// assert!(error.ends_with("nnn…\": name length 129 exceeds 128 bytes"), "{error}");
     /// ```
     pub fn new(name: impl Into<Cow<'static, str>>, quota: u64, window: Duration) -> Self {
         Self::windowed("", quota, window).with_name(name)
@@ -278,7 +278,7 @@ impl QuotaPolicy {
     /// assert_eq!(store.decide(plan).await?.outcome(), Outcome::Rejected);
     ///
     /// let error = PolicySet::new([policy.with_algorithm(Algorithm::FixedWindow)]).unwrap_err();
-    /// assert!(error.to_string().contains("burst capacity 5 does not apply to FixedWindow"));
+    /// assert!(error.to_string().contains("burst capacity 5: not supported for FixedWindow"));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<_, Box<dyn Error>>(())
@@ -566,7 +566,7 @@ impl QuotaPolicy {
     /// assert_eq!(store.decide(attempt).await?.outcome(), Outcome::Allowed);
     ///
     /// let error = PolicySet::new([policy.shadow()]).unwrap_err();
-    /// assert_eq!(error.to_string(), r#"policy "failures": a lockout of 900s does not apply to a shadow"#);
+    /// assert_eq!(error.to_string(), r#"policy "failures": lockout 900s: not supported for shadow policies"#);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<_, Box<dyn Error>>(())
@@ -679,7 +679,7 @@ impl QuotaPolicy {
     ///
     /// assert!(build(policy.clone().keyed_by("address")).is_ok());
     /// let error = build(policy.keyed_by("adress")).unwrap_err();
-    /// assert_eq!(error.to_string(), r#"policy "minute": there is no key named "adress""#);
+    /// assert_eq!(error.to_string(), r#"policy "minute": unknown key "adress""#);
     /// ```
     #[must_use]
     pub fn keyed_by(mut self, key: impl Into<Cow<'static, str>>) -> Self {

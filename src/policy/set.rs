@@ -179,9 +179,9 @@ impl PolicySet {
     ///
     /// let (hour, day) = (QuotaPolicy::per_hour("mails", 2), QuotaPolicy::per_day("mails", 9));
     /// let error = PolicySet::new([hour, day]).unwrap_err();
-    /// assert_eq!(error.to_string(), r#"policy "mails": the name is used twice; names must be unique"#);
+    /// assert_eq!(error.to_string(), r#"policy "mails": duplicate name; names must be unique"#);
     /// let error = PolicySet::new([]).unwrap_err();
-    /// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
+    /// assert_eq!(error.to_string(), "number of policies 0 is outside 1..=16");
     /// ```
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl PolicySet {
             }
             checked.push(policy);
         }
-        let (kind, name) = (ConfigErrorKind::Policies, "policies: their number");
+        let (kind, name) = (ConfigErrorKind::Policies, "number of policies");
         ConfigError::check_range(kind, name, checked.len(), 1..=MAX_POLICIES)?;
         let set = Self::of(checked);
         set.check_units()?;
@@ -242,12 +242,12 @@ impl PolicySet {
     fn check_units(&self) -> Result<(), ConfigError> {
         let units = self.units();
         if units.len() > MAX_UNITS {
-            let message = format!("policies: they count more than {MAX_UNITS} units of your own, {units:?}");
+            let message = format!("policies: more than {MAX_UNITS} custom units: {units:?}");
             return Err(ConfigError::new(ConfigErrorKind::Unit, message));
         }
         for (index, unit) in units.iter().enumerate() {
             if let Some(other) = units[..index].iter().find(|other| other.id() == unit.id()) {
-                let message = format!("unit {unit:?}: it cannot be told from unit {other:?}; rename one of them");
+                let message = format!("unit {unit:?}: ID collides with unit {other:?}; rename one of them");
                 return Err(ConfigError::new(ConfigErrorKind::Unit, message));
             }
         }
@@ -314,9 +314,9 @@ impl<'a> IntoIterator for &'a PolicySet {
 
 fn indistinguishable(name: &str, other: &str) -> ConfigError {
     let message = if name == other {
-        format!("policy {name:?}: the name is used twice; names must be unique")
+        format!("policy {name:?}: duplicate name; names must be unique")
     } else {
-        format!("policy {name:?}: stores cannot tell it from policy {other:?}; rename one of them")
+        format!("policy {name:?}: ID collides with policy {other:?}; rename one of them")
     };
     ConfigError::new(ConfigErrorKind::DuplicatePolicy, message)
 }

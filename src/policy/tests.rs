@@ -16,18 +16,18 @@ fn mistakes_in_a_policy_are_named_with_value_and_bound() {
     let quota = |quota| QuotaPolicy::per_second("p", quota);
     let window = |window| QuotaPolicy::new("p", 1, window);
     let seconds = Duration::from_secs;
-    let only_ascii = "only printable ASCII can be sent";
+    let only_ascii = "only printable ASCII is allowed";
     let cases = [
         (named(""), PolicyName, r#""": the name is empty"#.to_owned()),
         (
             named("käse"),
             PolicyName,
-            format!(r#""käse": the name holds 'ä'; {only_ascii}"#),
+            format!(r#""käse": the name contains 'ä'; {only_ascii}"#),
         ),
         (
             named("a\r\nb"),
             PolicyName,
-            format!(r#""a\r\nb": the name holds '\r'; {only_ascii}"#),
+            format!(r#""a\r\nb": the name contains '\r'; {only_ascii}"#),
         ),
         (
             quota(MAX_QUOTA + 1),
@@ -59,7 +59,7 @@ fn a_name_has_at_most_128_bytes_and_an_error_shows_the_beginning_of_a_longer_one
     assert!(PolicySet::new([named("n".repeat(128))]).is_ok());
     for length in [129, 100_000] {
         let message = format!(
-            r#"policy "{}…": the name has {length} bytes; at most 128 are allowed"#,
+            r#"policy "{}…": name length {length} exceeds 128 bytes"#,
             "n".repeat(32)
         );
         let error = build_error(named("n".repeat(length)));
@@ -67,7 +67,7 @@ fn a_name_has_at_most_128_bytes_and_an_error_shows_the_beginning_of_a_longer_one
     }
     let (kind, message) = build_error(named("ä".repeat(100_000)));
     let expected = format!(
-        r#"policy "{}…": the name holds 'ä'; only printable ASCII can be sent"#,
+        r#"policy "{}…": the name contains 'ä'; only printable ASCII is allowed"#,
         "ä".repeat(32)
     );
     assert_eq!((kind, message), (ConfigErrorKind::PolicyName, expected));
@@ -110,7 +110,7 @@ fn names_that_a_store_cannot_tell_apart_are_rejected() {
     let policies = [&first, &second].map(|name| QuotaPolicy::new(name.clone(), 1, Duration::from_secs(1)));
     let error = PolicySet::new(policies).unwrap_err();
     assert_eq!(error.kind(), ConfigErrorKind::DuplicatePolicy);
-    let expected = format!("policy {second:?}: stores cannot tell it from policy {first:?}; rename one of them");
+    let expected = format!("policy {second:?}: ID collides with policy {first:?}; rename one of them");
     assert_eq!(error.to_string(), expected);
 }
 
@@ -119,6 +119,6 @@ fn names_that_a_store_cannot_tell_apart_are_rejected() {
 fn calendar_windows_name_the_feature_that_they_need() {
     let (kind, message) = build_error(QuotaPolicy::per_calendar_month("month", 10, "Europe/Berlin"));
     assert_eq!(kind, ConfigErrorKind::Window);
-    let needed = "calendar windows need the feature `calendar`, which has the time-zone data";
+    let needed = "calendar windows require the feature `calendar` for the time-zone data";
     assert_eq!(message, format!(r#"policy "month": {needed}"#));
 }

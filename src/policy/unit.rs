@@ -93,7 +93,7 @@ impl UnitName {
         } else if name.is_empty() || !name.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             format!("unit {name:?} is empty or not printable ASCII")
         } else if Self::TAKEN.contains(&name) {
-            format!("unit {name:?} is not a unit of your own")
+            format!("unit {name:?} is reserved; choose another name")
         } else {
             return Ok(());
         };

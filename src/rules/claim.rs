@@ -136,7 +136,7 @@ impl RulesHandle {
     pub fn claim(&self) -> Result<RulesClaim, ConfigError> {
         let _changing = self.0.changing.lock();
         if self.0.active.load().claim.is_some() {
-            let message = format!("scope {:?}: another source has claimed the rules", self.scope());
+            let message = format!("scope {:?}: rules are already claimed by another source", self.scope());
             return Err(ConfigError::new(ConfigErrorKind::Claim, message));
         }
         self.0.change(|active| {

@@ -34,7 +34,7 @@ impl LayerView {
         for policy in policies.iter().filter(is_asked) {
             let (name, capacity) = (policy.policy().name(), policy.counter().units());
             if let Some(cost) = self.fixed_cost.filter(|cost| *cost > capacity) {
-                let message = format!("policy {name:?}: cost {cost} of every request is above its capacity {capacity}");
+                let message = format!("policy {name:?}: fixed cost {cost} exceeds capacity {capacity}");
                 return Err(ConfigError::new(ConfigErrorKind::Cost, message));
             }
         }
@@ -59,7 +59,7 @@ impl RulesConfig {
     }
 
     pub(super) fn no_source_of_tiers() -> ConfigError {
-        let message = "tiers: nothing says of which tier a request is; set `Tiers::from_fn`";
+        let message = "tiers: no source of tiers; set `Tiers::from_fn`";
         ConfigError::new(ConfigErrorKind::Policies, message)
     }
 

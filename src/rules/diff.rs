@@ -32,7 +32,7 @@ use crate::policy::QuotaPolicy;
 /// assert_eq!(
 ///     diff.to_string(),
 ///     "policy \"minute\" changes: quota 60 → 100\n\
-///      policy \"day\" STARTS ANEW: algorithm token_bucket → fixed_window\n"
+///      policy \"day\" COUNTS RESET: algorithm token_bucket → fixed_window\n"
 /// );
 /// let anew: Vec<_> = diff.count_resets().map(|change| change.policy()).collect();
 /// assert_eq!(anew, [Some("day")]);
@@ -94,8 +94,9 @@ impl RulesDiff {
             let heir = named.or(new.tiers.first());
             let after = heir.map_or(Some(&*new.policies), |(_, policies)| policies.as_deref());
             if named.is_none() {
-                let heir = heir.map(|(name, _)| format!("its callers are counted as those of tier {name:?}"));
-                let details = heir.unwrap_or_else(|| "its callers are counted by the policies for all".to_owned());
+                let heir = heir.map(|(name, _)| format!("its callers are now counted in tier {name:?}"));
+                let for_all = || "its callers are now counted by the policies for all callers".to_owned();
+                let details = heir.unwrap_or_else(for_all);
                 self.push(Some(tier), None, ChangeKind::Removed, vec![details]);
             }
             self.compare(Some(tier), policies.as_deref(), after);
@@ -109,7 +110,7 @@ impl RulesDiff {
         if let Some((newer, policies)) = new.tiers.first()
             && newer != first
         {
-            let details = format!("callers without a tier are counted as those of {newer:?}, before of {first:?}");
+            let details = format!("the default tier is {newer:?} instead of {first:?}");
             self.push(None, None, ChangeKind::Changed, vec![details]);
             self.compare(None, old.tiers[0].1.as_deref(), policies.as_deref());
         }
@@ -276,8 +277,8 @@ impl fmt::Display for RulesChange {
         let verb = match self.kind {
             ChangeKind::Added => "is new",
             ChangeKind::Changed => "changes",
-            ChangeKind::Removed => "is gone",
-            ChangeKind::CountsReset => "STARTS ANEW",
+            ChangeKind::Removed => "is removed",
+            ChangeKind::CountsReset => "COUNTS RESET",
         };
         match (&self.tier, &self.policy) {
             (Some(tier), Some(policy)) => write!(f, "tier {tier:?}: policy {policy:?} {verb}")?,
@@ -316,16 +317,16 @@ mod tests {
         assert_eq!(
             diff(old.clone(), renamed),
             [
-                r#"policy "m" STARTS ANEW: name "minute" → "m""#,
-                r#"policy "d" STARTS ANEW: name "day" → "d""#
+                r#"policy "m" COUNTS RESET: name "minute" → "m""#,
+                r#"policy "d" COUNTS RESET: name "day" → "d""#
             ]
         );
         let merged = Rules::new().policy(QuotaPolicy::per_day("all", 500));
         assert_eq!(
             diff(old.clone(), merged),
             [
-                r#"policy "all" STARTS ANEW: name "day" → "all""#,
-                r#"policy "minute" is gone: 60 requests per 60 s"#
+                r#"policy "all" COUNTS RESET: name "day" → "all""#,
+                r#"policy "minute" is removed: 60 requests per 60 s"#
             ]
         );
         let tokens = Rules::new().policy(minute("tokens", 9).with_unit("tokens")).policy(day);
@@ -333,7 +334,7 @@ mod tests {
             diff(old, tokens),
             [
                 r#"policy "tokens" is new: 9 tokens per 60 s"#,
-                r#"policy "minute" is gone: 60 requests per 60 s"#
+                r#"policy "minute" is removed: 60 requests per 60 s"#
             ]
         );
     }
@@ -346,7 +347,7 @@ mod tests {
             diff(old.clone(), new.clone()),
             [r#"policy "day" is new: 500 requests per 86400 s"#]
         );
-        assert_eq!(diff(new, old), [r#"policy "day" is gone: 500 requests per 86400 s"#]);
+        assert_eq!(diff(new, old), [r#"policy "day" is removed: 500 requests per 86400 s"#]);
     }
 
     #[test]
@@ -356,9 +357,9 @@ mod tests {
         assert_eq!(
             diff(old, free().tier("team", [minute("minute", 90)])),
             [
-                r#"tier "gold" is gone: its callers are counted as those of tier "free""#,
-                r#"tier "gold": policy "minute" STARTS ANEW: name "gold minute" → "minute", quota 600 → 60"#,
-                r#"tier "admin" is gone: its callers are counted as those of tier "free""#,
+                r#"tier "gold" is removed: its callers are now counted in tier "free""#,
+                r#"tier "gold": policy "minute" COUNTS RESET: name "gold minute" → "minute", quota 600 → 60"#,
+                r#"tier "admin" is removed: its callers are now counted in tier "free""#,
                 r#"tier "admin" changes: unlimited → limited"#,
                 r#"tier "admin": policy "minute" is new: 60 requests per 60 s"#,
                 r#"tier "team" is new"#,
@@ -377,13 +378,13 @@ mod tests {
                 r#"tier "free": policy "minute" changes: quota 60 → 30"#,
                 r#"tier "admin" is new"#,
                 r#"tier "admin" changes: limited → unlimited"#,
-                r#"tier "admin": policy "minute" is gone: 60 requests per 60 s"#,
+                r#"tier "admin": policy "minute" is removed: 60 requests per 60 s"#,
             ]
         );
         assert_eq!(
             diff(tiers(), all())[..2],
             [
-                r#"tier "free" is gone: its callers are counted by the policies for all"#,
+                r#"tier "free" is removed: its callers are now counted by the policies for all callers"#,
                 r#"tier "free": policy "minute" changes: quota 30 → 60"#,
             ]
         );
@@ -396,8 +397,8 @@ mod tests {
         assert_eq!(
             diff(old, new),
             [
-                r#"the rules change: callers without a tier are counted as those of "b", before of "a""#,
-                r#"policy "two" STARTS ANEW: name "one" → "two", quota 1 → 2"#,
+                r#"the rules change: the default tier is "b" instead of "a""#,
+                r#"policy "two" COUNTS RESET: name "one" → "two", quota 1 → 2"#,
             ]
         );
     }

@@ -162,7 +162,7 @@ impl TierForm {
         match (self.policies, self.unlimited) {
             (policies @ Some(_), false) | (policies @ None, true) => Ok((self.name, policies)),
             _ => Err(format!(
-                "tier {:?}: it needs either `policies` or `unlimited = true`",
+                "tier {:?}: either `policies` or `unlimited = true` is required",
                 self.name
             )),
         }
@@ -173,7 +173,12 @@ impl PolicyForm {
     fn of(policy: &QuotaPolicy) -> Result<Self, String> {
         let algorithm = policy.algorithm();
         let extensions = policy.extensions.iter().map(|(name, value)| {
-            let form = ExtensionForm::of(value).ok_or_else(|| format!("extension {name:?}: {value} cannot be written"));
+            let form = ExtensionForm::of(value).ok_or_else(|| {
+                format!(
+                    "extension {name:?}: {value} cannot be \
+                serialized"
+                )
+            });
             Ok((name.clone().into_owned(), form?))
         });
         Ok(Self {
@@ -274,10 +279,10 @@ fn check_windows(unit: &QuotaUnit, has_seconds: bool, has_calendar: bool) -> Res
     let is_timed = *unit != QuotaUnit::ConcurrentRequests;
     let message = match (is_timed, has_seconds, has_calendar) {
         (true, true, false) | (true, false, true) | (false, false, false) => return Ok(()),
-        (true, false, false) => "it needs `window_seconds` or `calendar`",
-        (true, true, true) => "it has both `window_seconds` and `calendar`",
-        (false, true, _) => "concurrent requests have no `window_seconds`",
-        (false, false, true) => "concurrent requests have no `calendar`",
+        (true, false, false) => "`window_seconds` or `calendar` is required",
+        (true, true, true) => "`window_seconds` and `calendar` cannot be combined",
+        (false, true, _) => "a concurrency limit has no `window_seconds`",
+        (false, false, true) => "a concurrency limit has no `calendar`",
     };
     Err(message.to_owned())
 }

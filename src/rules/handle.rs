@@ -40,7 +40,7 @@ use crate::{
 /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=8;t=2880"#);
 ///
 /// let error = rules.replace(Rules::new()).unwrap_err();
-/// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
+/// assert_eq!(error.to_string(), "number of policies 0 is outside 1..=16");
 /// assert_eq!(rules.current(), Rules::new().policy(QuotaPolicy::per_hour("hour", 10)));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
@@ -77,7 +77,7 @@ impl RulesHandle {
     ///
     /// let tiers = Rules::new().tier("free", [QuotaPolicy::per_hour("hour", 5)]);
     /// let error = layer.limiter().rules().replace(tiers).unwrap_err();
-    /// assert_eq!(error.to_string(), "tiers: nothing says of which tier a request is; set `Tiers::from_fn`");
+    /// assert_eq!(error.to_string(), "tiers: no source of tiers; set `Tiers::from_fn`");
     /// # Ok(()) });
     /// ```
     ///
@@ -125,7 +125,7 @@ impl RulesHandle {
     /// assert!((50..150).contains(&with_new_rules));
     ///
     /// let error = layer.limiter().rules().roll_out(101, new()).unwrap_err();
-    /// assert_eq!(error.to_string(), "rules: 101 percent of the callers is outside 0..=100");
+    /// assert_eq!(error.to_string(), "rules: rollout percentage 101 is outside 0..=100");
     /// # Ok(()) });
     /// ```
     ///
@@ -235,7 +235,7 @@ impl RulesHandle {
     ///     .build()?;
     /// let by_planet = Rules::new().policy(QuotaPolicy::per_hour("hour", 20).keyed_by("planet"));
     /// let error = layer.limiter().rules().check(&by_planet).unwrap_err();
-    /// assert_eq!(error.to_string(), "policy \"hour\": there is no key named \"planet\"");
+    /// assert_eq!(error.to_string(), "policy \"hour\": unknown key \"planet\"");
     /// # Ok(()) });
     /// ```
     ///
@@ -253,7 +253,7 @@ impl RulesHandle {
         rules: Rules,
     ) -> Result<Candidate, ConfigError> {
         if percent > 100 {
-            let message = format!("rules: {percent} percent of the callers is outside 0..=100");
+            let message = format!("rules: rollout percentage {percent} is outside 0..=100");
             return Err(ConfigError::new(ConfigErrorKind::Policies, message));
         }
         Ok(Candidate::new(percent, partitions, self.sets(rules)?))

@@ -107,7 +107,7 @@ fn parts(policies: &PolicySet, keys: &[String]) -> Result<SmallVec<[SetPart; 1]>
         let key = match policy.key_name() {
             None => None,
             Some(name) => Some(keys.iter().position(|key| key == name).ok_or_else(|| {
-                let message = format!("policy {:?}: there is no key named {name:?}", policy.name());
+                let message = format!("policy {:?}: unknown key {name:?}", policy.name());
                 ConfigError::new(ConfigErrorKind::Key, message)
             })?),
         };
@@ -136,8 +136,7 @@ fn units(policies: &PolicySet, known: &[UnitName]) -> Result<Units, ConfigError>
                 .iter()
                 .find(unit_of)
                 .map_or("", |policy| policy.policy().name());
-            let message =
-                format!("policy {policy:?}: unit {unit:?} has no cost; `unit_cost` has set those of {known:?}");
+            let message = format!("policy {policy:?}: unit {unit:?} has no cost; `unit_cost` is set for {known:?}");
             ConfigError::new(ConfigErrorKind::Unit, message)
         })
     });

@@ -26,11 +26,11 @@ impl Sets {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
         let can_tell = config.can_tell_tiers();
         let tiers = match (&*rules.policies, &*rules.tiers) {
-            ([], []) if config.expects_tiers() => return error("tiers: there is none; at least one is needed"),
+            ([], []) if config.expects_tiers() => return error("tiers: at least one is required"),
             (policies, []) => vec![(None, Some(Arc::new(config.check(policies)?)))],
             ([], tiers) if can_tell => config.check_tiers(tiers)?,
             ([], _) => return Err(RulesConfig::no_source_of_tiers()),
-            _ => return error("policies: both `policy` and `tiers` are set; put the policies into the tiers"),
+            _ => return error("policies: `policy` and `tiers` cannot be combined; add the policies to the tiers"),
         };
         let tiers = PerThread::new(tiers);
         Ok(Self { rules, tiers })
@@ -91,7 +91,7 @@ impl RulesConfig {
                 return error(ConfigErrorKind::Policies, "the name is empty");
             }
             if !names.insert(name) {
-                let problem = "the name is used twice; names must be unique";
+                let problem = "duplicate name; names must be unique";
                 return error(ConfigErrorKind::DuplicateTier, problem);
             }
             let set = policies.as_deref().map(|policies| self.check(policies));
@@ -117,7 +117,7 @@ impl Rules {
     /// let rules = Rules::new().policy(QuotaPolicy::per_hour("hour", 10).keyed_by("team"));
     /// assert!(rules.validate().is_ok());
     /// let error = Rules::new().validate().unwrap_err();
-    /// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
+    /// assert_eq!(error.to_string(), "number of policies 0 is outside 1..=16");
     /// ```
     ///
     /// # Errors

@@ -45,7 +45,7 @@ impl RulesSettings {
             self.rules.append(tiers);
         }
         if has_tiers && self.rules.is_empty() {
-            return error("tiers: there is none; at least one is needed");
+            return error("tiers: at least one is required");
         }
         let config = RulesConfig {
             keys,
@@ -82,7 +82,7 @@ fn check_keys_are_used(keys: &[String], sets: &Sets) -> Result<(), ConfigError> 
         parts.any(|part| part.key == Some(index))
     };
     if let Some((_, name)) = keys.iter().enumerate().find(|(index, _)| !is_used(*index)) {
-        let message = format!("key {name:?}: no policy counts by it; use `keyed_by`, or leave it out");
+        let message = format!("key {name:?}: not used by any policy; use `keyed_by`, or remove the key");
         return Err(ConfigError::new(ConfigErrorKind::Key, message));
     }
     Ok(())

@@ -63,7 +63,7 @@ fn check_units_are_used(units: &[UnitName], rules: &Rules) -> Result<(), ConfigE
     };
     match units.iter().find(|unit| !is_used(unit)) {
         Some(unit) => {
-            let message = format!("unit {unit:?}: no policy counts it; use `with_unit`, or leave it out");
+            let message = format!("unit {unit:?}: not used by any policy; use `with_unit`, or remove the unit");
             Err(ConfigError::new(ConfigErrorKind::Unit, message))
         }
         None => Ok(()),

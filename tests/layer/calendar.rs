@@ -146,11 +146,11 @@ fn mistakes_in_a_calendar_of_a_file_are_named() {
         (calendar(r#""time_zone": "UTC""#), "calendar: missing field `period`"),
         (
             calendar(r#""period": "day", "time_zone": "UTC", "week_begins": "monday""#),
-            r#"policy "a": calendar: only a week has `week_begins`"#,
+            r#"policy "a": calendar: `week_begins` requires the period week"#,
         ),
         (
             calendar(r#""period": "week", "time_zone": "UTC", "month_begins": 1"#),
-            r#"policy "a": calendar: only a month has `month_begins`"#,
+            r#"policy "a": calendar: `month_begins` requires the period month"#,
         ),
         (
             policy(r#""calendar": "month""#),
@@ -158,11 +158,11 @@ fn mistakes_in_a_calendar_of_a_file_are_named() {
         ),
         (
             policy(r#""window_seconds": 1, "calendar": {"period": "day", "time_zone": "UTC"}"#),
-            r#"policy "a": it has both `window_seconds` and `calendar`"#,
+            r#"policy "a": `window_seconds` and `calendar` cannot be combined"#,
         ),
         (
             policy(r#""unit": "concurrent_requests", "calendar": {"period": "day", "time_zone": "UTC"}"#),
-            r#"policy "a": concurrent requests have no `calendar`"#,
+            r#"policy "a": a concurrency limit has no `calendar`"#,
         ),
     ] {
         let error = serde_json::from_str::<Rules>(&json).unwrap_err().to_string();
@@ -178,22 +178,23 @@ fn what_does_not_go_with_a_calendar_is_rejected_with_its_name() {
             .key(key::client_ip());
         builder.policy(policy).build().unwrap_err().to_string()
     };
-    let only = "calendar windows are fixed windows: neither another algorithm nor a burst capacity applies";
+    let only = "a calendar window takes neither another algorithm nor a burst capacity";
     for (policy, message) in [
         (month(9).with_algorithm(Algorithm::TokenBucket), only),
         (month(9).with_algorithm(Algorithm::SlidingWindowLog), only),
         (month(9).with_burst_capacity(2), only),
         (
             month(9).with_prefetch(2),
-            "prefetch 2 does not apply to calendar windows, only to token buckets and fixed windows of one length",
+            "prefetch 2: not supported for calendar windows, only for token buckets and fixed windows of constant \
+             length",
         ),
         (
             QuotaPolicy::per_calendar_month("month", 9, "europe/berlin"),
-            r#"time zone "europe/berlin" is written "Europe/Berlin""#,
+            r#"time zone "europe/berlin" is not canonical; use "Europe/Berlin""#,
         ),
         (
             QuotaPolicy::per_calendar_month("month", 9, "Berlin"),
-            r#"time zone "Berlin" is unknown to the IANA time-zone data"#,
+            r#"time zone "Berlin" is not in the IANA time-zone data"#,
         ),
     ] {
         let error = error(policy);

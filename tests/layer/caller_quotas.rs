@@ -136,7 +136,7 @@ async fn bounds_that_are_no_quotas_of_the_policy_are_errors_of_build() {
     let cases = [
         (
             MINUTE.with_caller_quotas(10..=5),
-            "caller quotas 10..=5: the first is above the last",
+            "caller quotas 10..=5: lower bound exceeds upper bound",
         ),
         (
             MINUTE.with_caller_quotas(0..=u64::MAX),
@@ -146,7 +146,7 @@ async fn bounds_that_are_no_quotas_of_the_policy_are_errors_of_build() {
             MINUTE
                 .with_algorithm(Algorithm::StrictTokenBucket)
                 .with_burst_capacity(20),
-            "caller quotas 10..=10000: burst capacity 20 is above the quota 10",
+            "caller quotas 10..=10000: burst capacity 20 exceeds quota 10",
         ),
     ];
     for (policy, message) in cases {

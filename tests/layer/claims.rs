@@ -81,7 +81,7 @@ fn a_limiter_has_one_claim_until_that_is_dropped() {
     assert_eq!(error.kind(), ConfigErrorKind::Claim);
     assert_eq!(
         error.to_string(),
-        r#"scope "layer": another source has claimed the rules"#
+        r#"scope "layer": rules are already claimed by another source"#
     );
     claim.apply(RulesUpdate::new(rules(2)).enabled(false)).unwrap();
     assert!(!handle.is_enabled());
@@ -114,7 +114,7 @@ fn what_the_program_has_disabled_stays_disabled_when_a_source_claims_the_rules_a
 fn an_update_that_is_rejected_changes_nothing_and_the_switch_can_be_set_alone() {
     let (handle, claim) = claimed(1);
     let by_planet = || Rules::new().policy(QuotaPolicy::per_hour("hour", 2).keyed_by("planet"));
-    let no_planet = r#"policy "hour": there is no key named "planet""#;
+    let no_planet = r#"policy "hour": unknown key "planet""#;
     for (update, message) in [
         (RulesUpdate::new(by_planet()), no_planet.to_owned()),
         (
@@ -123,7 +123,7 @@ fn an_update_that_is_rejected_changes_nothing_and_the_switch_can_be_set_alone() 
         ),
         (
             RulesUpdate::new(rules(2)).with_rollout(101, [], rules(3)),
-            "roll_out: rules: 101 percent of the callers is outside 0..=100".to_owned(),
+            "roll_out: rules: rollout percentage 101 is outside 0..=100".to_owned(),
         ),
     ] {
         let error = claim.apply(update.enabled(false)).unwrap_err();
@@ -214,10 +214,7 @@ async fn a_layer_that_joins_during_an_override_fits_the_rules_that_it_hides() {
     limiter.rules().replace(rules(50)).unwrap();
     let joining = || RateLimitLayer::with_limiter(limiter.clone()).key(key::from_fn(|_| Some(everybody())));
     let error = joining().build().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "tiers: nothing says of which tier a request is; set `Tiers::from_fn`"
-    );
+    assert_eq!(error.to_string(), "tiers: no source of tiers; set `Tiers::from_fn`");
     let layer = joining().tiers(Tiers::from_fn(|_| Some("free"))).build().unwrap();
     assert_eq!(shown(&layer).await.as_deref(), Some(r#""hour";q=50;w=3600"#));
     limiter.rules().clear_overrides();

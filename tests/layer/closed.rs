@@ -194,7 +194,7 @@ fn settings_of_a_closed_policy_that_no_quota_would_make_valid_are_mistakes() {
         ),
         (
             QuotaPolicy::concurrent("minute", 0).with_prefetch(1),
-            "prefetch 1 does not apply to ConcurrentRequests",
+            "prefetch 1: not supported for ConcurrentRequests",
         ),
         (
             QuotaPolicy::new("minute", 0, Duration::ZERO),
@@ -202,7 +202,7 @@ fn settings_of_a_closed_policy_that_no_quota_would_make_valid_are_mistakes() {
         ),
         (
             QuotaPolicy::concurrent("minute", 0).with_algorithm(Algorithm::FixedWindow),
-            "concurrent requests are not",
+            "a concurrency limit takes neither",
         ),
     ] {
         let error = PolicySet::new([policy]).unwrap_err().to_string();
@@ -210,8 +210,5 @@ fn settings_of_a_closed_policy_that_no_quota_would_make_valid_are_mistakes() {
     }
     let names = [minute(0), minute(1)];
     let error = PolicySet::new(names).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        r#"policy "minute": the name is used twice; names must be unique"#
-    );
+    assert_eq!(error, r#"policy "minute": duplicate name; names must be unique"#);
 }

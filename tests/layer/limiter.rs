@@ -390,7 +390,7 @@ async fn a_named_key_without_a_name_or_a_policy_is_an_error() {
     let error = |builder: LimiterBuilder| builder.build().unwrap_err().to_string();
     assert_eq!(
         error(scene.limiter_builder().named_key("team")),
-        r#"key "team": no policy counts by it; use `keyed_by`, or leave it out"#
+        r#"key "team": not used by any policy; use `keyed_by`, or remove the key"#
     );
     assert!(error(scene.limiter_builder().named_key("")).starts_with(r#"key """#));
 }

@@ -148,7 +148,7 @@ async fn older_dialects_show_the_end_of_a_block() {
 #[test]
 fn a_lockout_that_cannot_be_is_an_error_with_policy_value_and_bound() {
     let whole = "is not a whole number of seconds in 1..=1000000000";
-    let applies = "a lockout of 900s does not apply to";
+    let refused = "lockout 900s: not supported for";
     let minute = |time| QuotaPolicy::per_minute("p", 5).with_lockout(time);
     let queue = Algorithm::LeakyBucketQueue { max_waiting: 3 };
     for (policy, message) in [
@@ -162,15 +162,18 @@ fn a_lockout_that_cannot_be_is_an_error_with_policy_value_and_bound() {
             minute(Duration::MAX),
             format!("lockout 18446744073709551615.999999999s {whole}"),
         ),
-        (minute(BLOCK).shadow(), format!("{applies} a shadow")),
-        (minute(BLOCK).with_prefetch(2), format!("{applies} prefetched units")),
+        (minute(BLOCK).shadow(), format!("{refused} shadow policies")),
+        (
+            minute(BLOCK).with_prefetch(2),
+            format!("{refused} policies with prefetching"),
+        ),
         (
             minute(BLOCK).with_algorithm(queue),
-            format!("{applies} a leaky bucket as a queue"),
+            format!("{refused} leaky-bucket queues"),
         ),
         (
             QuotaPolicy::concurrent("p", 5).with_lockout(BLOCK),
-            format!("{applies} concurrent requests"),
+            format!("{refused} concurrency limits"),
         ),
     ] {
         let error = PolicySet::new([policy]).unwrap_err();

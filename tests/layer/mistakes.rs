@@ -42,7 +42,7 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     (
         "window_seconds",
         "",
-        r#"policy "a": it needs `window_seconds` or `calendar`"#,
+        r#"policy "a": `window_seconds` or `calendar` is required"#,
     ),
     (
         "window_seconds",
@@ -66,7 +66,11 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     ),
     ("window_seconds", "18446744073709551615", "in 1..=1000000000"),
     ("name", r#""""#, r#"policy "": the name is empty"#),
-    ("name", r#""ü""#, "the name holds 'ü'; only printable ASCII can be sent"),
+    (
+        "name",
+        r#""ü""#,
+        "the name contains 'ü'; only printable ASCII is allowed",
+    ),
     ("name", "5", "name: invalid type: integer `5`, expected a string"),
     ("burst_capacity", "0", "burst capacity 0 is outside 1..=999999999999999"),
     (
@@ -93,24 +97,24 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     (
         "unit",
         r#""bananas""#,
-        r#"policy "a": unit "bananas" has no cost; `unit_cost` has set those of []"#,
+        r#"policy "a": unit "bananas" has no cost; `unit_cost` is set for []"#,
     ),
     (
         "unit",
         r#""concurrent_requests""#,
-        r#"policy "a": concurrent requests have no `window_seconds`"#,
+        r#"policy "a": a concurrency limit has no `window_seconds`"#,
     ),
     ("prefetch", "0", r#"policy "a": prefetch 0 is outside 1..=10"#),
     ("prefetch", "11", r#"policy "a": prefetch 11 is outside 1..=10"#),
     (
         "overage_percent",
         "5",
-        r#"policy "a": an overage of 5 % does not apply to buckets"#,
+        r#"policy "a": overage 5%: not supported for buckets"#,
     ),
     (
         "caller_quotas",
         "[5, 1]",
-        r#"policy "a": caller quotas 5..=1: the first is above the last"#,
+        r#"policy "a": caller quotas 5..=1: lower bound exceeds upper bound"#,
     ),
     (
         "caller_quotas",
@@ -132,7 +136,7 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
         "-3",
         "prefetch: invalid value: integer `-3`, expected a whole number in 1..=",
     ),
-    ("key", r#""planet""#, r#"policy "a": there is no key named "planet""#),
+    ("key", r#""planet""#, r#"policy "a": unknown key "planet""#),
     ("key", "5", "key: invalid type: integer `5`, expected a string"),
     (
         "hidden",
@@ -176,7 +180,7 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
 /// Mistakes in a set.
 pub(crate) const IN_SETS: &[(&str, &str)] = &[
     ("", "EOF while parsing a value"),
-    ("{}", "tiers: there is none; at least one is needed"),
+    ("{}", "tiers: at least one is required"),
     (
         "null",
         "invalid type: null, expected rules: a map with `policies` or `tiers`",
@@ -197,11 +201,11 @@ pub(crate) const IN_SETS: &[(&str, &str)] = &[
     ),
     (
         r#"{"tiers": [{"name": "free"}]}"#,
-        r#"tier "free": it needs either `policies` or `unlimited = true`"#,
+        r#"tier "free": either `policies` or `unlimited = true` is required"#,
     ),
     (
         r#"{"tiers": [{"name": "free", "policies": []}]}"#,
-        r#"tier "free": policies: their number 0 is outside 1..=16"#,
+        r#"tier "free": number of policies 0 is outside 1..=16"#,
     ),
     (
         r#"{"tiers": [{"name": "", "unlimited": true}]}"#,
@@ -214,19 +218,19 @@ pub(crate) const IN_SETS: &[(&str, &str)] = &[
     ),
     (
         r#"{"tiers": [{"name": "free", "unlimited": true}, {"name": "free", "unlimited": true}]}"#,
-        r#"tier "free": the name is used twice; names must be unique"#,
+        r#"tier "free": duplicate name; names must be unique"#,
     ),
     (
         r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 1}, {"name": "a", "quota": 2, "window_seconds": 1}]}"#,
-        r#"policy "a": the name is used twice; names must be unique"#,
+        r#"policy "a": duplicate name; names must be unique"#,
     ),
     (
         r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 1}], "tiers": [{"name": "free", "unlimited": true}]}"#,
-        "policies: both `policy` and `tiers` are set",
+        "policies: `policy` and `tiers` cannot be combined",
     ),
     (
         r#"{"tiers": [{"name": "free", "policies": [], "unlimited": true}]}"#,
-        r#"tier "free": it needs either `policies` or `unlimited = true`"#,
+        r#"tier "free": either `policies` or `unlimited = true` is required"#,
     ),
     (
         r#"{"tiers": [{"name": "free", "policies": [{"name": "a", "quota": 1, "window_seconds": 0}]}]}"#,

@@ -136,14 +136,17 @@ async fn an_overage_that_does_not_apply_is_an_error_of_build() {
     for (policy, message) in [
         (
             QuotaPolicy::per_day("day", 10).with_overage(20),
-            "does not apply to buckets",
+            "not supported for buckets",
         ),
-        (window.clone().shadow(), "does not apply to a shadow"),
+        (window.clone().shadow(), "not supported for shadow policies"),
         (
             window.clone().with_lockout(Duration::from_secs(9)),
-            "does not apply to a policy with a lockout",
+            "not supported for policies with a lockout",
         ),
-        (window.clone().with_prefetch(2), "does not apply to prefetched units"),
+        (
+            window.clone().with_prefetch(2),
+            "not supported for policies with prefetching",
+        ),
         (
             window.clone().with_overage(0),
             "overage in percent 0 is outside 1..=10000",
@@ -154,7 +157,7 @@ async fn an_overage_that_does_not_apply_is_an_error_of_build() {
         ),
         (
             window.clone().with_caller_quotas(1..=900_000_000_000_000),
-            "quota with its overage 1080000000000000 is outside",
+            "quota plus overage 1080000000000000 is outside",
         ),
     ] {
         let error = limits(memory(&clock())).policy(policy).build().unwrap_err();

@@ -491,29 +491,29 @@ fn mistakes_in_a_layer_are_found_by_build_and_named() {
     let long = sound().scope("s".repeat(129));
     let hasty = builder_of(Limiter::builder(MemoryStore::new()).deadline(Duration::ZERO));
     let cases = [
-        (without_scope, Kind::Scope, "scope: it is missing or empty"),
-        (sound().scope(""), Kind::Scope, "scope: it is missing or empty"),
-        (long, Kind::Scope, "scope: it has 129 bytes; at most 128 are allowed"),
-        (without_key(), Kind::Key, "key: it is missing"),
+        (without_scope, Kind::Scope, "scope: missing or empty"),
+        (sound().scope(""), Kind::Scope, "scope: missing or empty"),
+        (long, Kind::Scope, "scope: length 129 exceeds 128 bytes"),
+        (without_key(), Kind::Key, "key: missing"),
         (
             with_key(key::header("no header")),
             Kind::Key,
-            r#"key: "no header" is not the name of a header"#,
+            r#"key: "no header" is not a valid header name"#,
         ),
         (
             sound().policy(second()),
             Kind::DuplicatePolicy,
-            r#"policy "p": the name is used twice; names must be unique"#,
+            r#"policy "p": duplicate name; names must be unique"#,
         ),
         (
             without_policies(),
             Kind::Policies,
-            "policies: their number 0 is outside 1..=16",
+            "number of policies 0 is outside 1..=16",
         ),
         (
             both(),
             Kind::Policies,
-            "policies: both `policy` and `tiers` are set; put the policies into the tiers",
+            "policies: `policy` and `tiers` cannot be combined; add the policies to the tiers",
         ),
         (
             hasty.policy(second()),
@@ -532,14 +532,14 @@ fn mistakes_in_a_layer_are_found_by_build_and_named() {
 fn mistakes_in_tiers_are_found_by_build_and_named() {
     let none = || Tiers::from_fn(|_| None);
     let cases = [
-        (none(), "tiers: there is none; at least one is needed"),
+        (none(), "tiers: at least one is required"),
         (
             none().unlimited("t").tier("t", [second()]),
-            r#"tier "t": the name is used twice; names must be unique"#,
+            r#"tier "t": duplicate name; names must be unique"#,
         ),
         (
             none().tier("t", []),
-            r#"tier "t": policies: their number 0 is outside 1..=16"#,
+            r#"tier "t": number of policies 0 is outside 1..=16"#,
         ),
         (
             none().tier("t", [QuotaPolicy::per_second("p", 1_000_000_000_000_000)]),

@@ -117,18 +117,18 @@ async fn rules_that_are_not_sound_are_rejected_and_the_old_ones_stay() {
             rules([hour(1_000_000_000_000_000)]),
             r#"policy "hour": quota 1000000000000000 is outside 0..=999999999999999"#,
         ),
-        (Rules::new(), "policies: their number 0 is outside 1..=16"),
+        (Rules::new(), "number of policies 0 is outside 1..=16"),
         (
             rules([hour(1), hour(2)]),
-            r#"policy "hour": the name is used twice; names must be unique"#,
+            r#"policy "hour": duplicate name; names must be unique"#,
         ),
         (
             Rules::new().tier("free", [hour(1)]),
-            "tiers: nothing says of which tier a request is; set `Tiers::from_fn`",
+            "tiers: no source of tiers; set `Tiers::from_fn`",
         ),
         (
             rules([hour(1)]).tier("free", [hour(1)]),
-            "policies: both `policy` and `tiers` are set; put the policies into the tiers",
+            "policies: `policy` and `tiers` cannot be combined; add the policies to the tiers",
         ),
     ] {
         assert_eq!(handle.replace(bad.clone()).unwrap_err().to_string(), message);
@@ -136,7 +136,7 @@ async fn rules_that_are_not_sound_are_rejected_and_the_old_ones_stay() {
     }
     assert_eq!(
         handle.roll_out(101, rules([hour(1)])).unwrap_err().to_string(),
-        "rules: 101 percent of the callers is outside 0..=100"
+        "rules: rollout percentage 101 is outside 0..=100"
     );
     assert_eq!(handle.current(), rules([hour(10)]));
     assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
@@ -159,7 +159,7 @@ async fn tiers_can_be_replaced_as_well() {
     assert_eq!(send(&layer, "admin").await, r#""hour";r=99;t=3564"#);
     assert_eq!(send(&layer, "alice").await, r#""hour";r=18;t=3240"#);
     let error = layer.limiter().rules().replace(Rules::new()).unwrap_err();
-    assert_eq!(error.to_string(), "tiers: there is none; at least one is needed");
+    assert_eq!(error.to_string(), "tiers: at least one is required");
 }
 
 /// L30
@@ -529,7 +529,7 @@ async fn support_staff_see_what_a_caller_has_left_and_give_it_back() {
     assert_eq!(left(admin.caller(&alice).peek().await.unwrap()), [0, 27]);
     assert_eq!(left(admin.keyed_by("address", &address).peek().await.unwrap()), [1]);
     let unknown = admin.keyed_by("adress", &address).peek().await.unwrap_err();
-    let known = r#"the limiter has no such key, only ["address", "everybody"]"#;
+    let known = r#"unknown to the limiter, which has ["address", "everybody"]"#;
     assert_eq!(unknown.to_string(), format!(r#"key "adress": {known}"#));
     admin.caller(&alice).reset().await.unwrap();
     assert_eq!(left(admin.caller(&alice).peek().await.unwrap()), [3, 30]);
@@ -582,7 +582,7 @@ async fn support_staff_see_the_policies_of_a_tier_and_reset_all_of_them() {
     let unknown = admin.caller(&alice).tier("premuim").peek().await.unwrap_err();
     assert_eq!(
         unknown.to_string(),
-        r#"tier "premuim": the limiter has no such tier, only ["free", "premium", "admin"]"#
+        r#"tier "premuim": unknown to the limiter, which has ["free", "premium", "admin"]"#
     );
     admin.caller(&alice).reset().await.unwrap();
     assert_eq!(left(Some("premium")).await, Some(vec![100, 50]));
@@ -625,7 +625,7 @@ async fn policies_and_rules_meet_and_nothing_that_was_given_is_dropped() {
     assert_eq!(names, ["a", "b", "c"]);
 
     let error = |builder: RateLimitLayerBuilder| builder.build().unwrap_err().to_string();
-    let both = "policies: both `policy` and `tiers` are set; put the policies into the tiers";
+    let both = "policies: `policy` and `tiers` cannot be combined; add the policies to the tiers";
     let tiers = || Tiers::from_fn(|_| None).tier("free", [hour(1)]);
     assert_eq!(error(scene.builder().policy(hour(1)).tiers(tiers())), both);
     let with_tiers = Rules::new().tier("free", [hour(1)]);
@@ -633,11 +633,11 @@ async fn policies_and_rules_meet_and_nothing_that_was_given_is_dropped() {
     assert_eq!(error(base().policy(hour(1)).rules(with_tiers)), both);
     assert_eq!(
         error(scene.builder().tiers(tiers()).tiers(tiers())),
-        "tiers: they are set twice; only one closure can tell the tier of a request"
+        "tiers: set twice; only one closure can determine the tier of a request"
     );
     assert_eq!(
         error(scene.builder().policy(hour(1)).rules(rules([hour(2)]))),
-        r#"policy "hour": the name is used twice; names must be unique"#
+        r#"policy "hour": duplicate name; names must be unique"#
     );
 }
 
@@ -649,7 +649,7 @@ fn a_named_key_that_no_policy_counts_by_is_a_mistake_unless_rules_are_data() {
     assert_eq!(error.kind(), ConfigErrorKind::Key);
     assert_eq!(
         error.to_string(),
-        r#"key "team": no policy counts by it; use `keyed_by`, or leave it out"#
+        r#"key "team": not used by any policy; use `keyed_by`, or remove the key"#
     );
     assert!(builder().policy(hour(1).keyed_by("team")).build().is_ok());
     // A file may use what the program offers today, tomorrow or never.
@@ -663,10 +663,7 @@ fn a_cost_of_every_request_that_can_never_pass_is_a_mistake() {
     let small = || hour(100).with_burst_capacity(5);
     let error = scene.builder().policy(small()).cost(6).build().unwrap_err();
     assert_eq!(error.kind(), ConfigErrorKind::Cost);
-    assert_eq!(
-        error.to_string(),
-        r#"policy "hour": cost 6 of every request is above its capacity 5"#
-    );
+    assert_eq!(error.to_string(), r#"policy "hour": fixed cost 6 exceeds capacity 5"#);
     let layer = scene.builder().policy(hour(100)).cost(6).build().unwrap();
     let tried = layer.limiter().rules().replace(rules([small()])).unwrap_err();
     assert_eq!(tried.to_string(), error.to_string());
@@ -688,24 +685,24 @@ fn keys_that_are_missing_or_named_twice_are_rejected() {
     let error = |builder: RateLimitLayerBuilder| builder.build().unwrap_err().to_string();
     assert_eq!(
         error(scene.builder().policy(hour(1).keyed_by("address"))),
-        r#"policy "hour": there is no key named "address""#
+        r#"policy "hour": unknown key "address""#
     );
     assert_eq!(
         error(three_keys(&scene).named_key("address", key::header("x"))),
-        r#"key "address": the name is empty or used twice; names must be unique"#
+        r#"key "address": empty or duplicate name; names must be unique"#
     );
     assert_eq!(
         error(with_three_keys(
             scene.builder_with(|limiter| limiter.digest_key([7; 32]).readable_keys())
         )),
-        "readable keys: a digest key is set, which is to hide who has called"
+        "readable_keys and digest_key cannot be combined"
     );
     let handle = three_keys(&scene).build().unwrap().limiter().rules();
     let message = handle
         .replace(rules([hour(1).keyed_by("addresses")]))
         .unwrap_err()
         .to_string();
-    assert_eq!(message, r#"policy "hour": there is no key named "addresses""#);
+    assert_eq!(message, r#"policy "hour": unknown key "addresses""#);
 }
 
 #[test]
@@ -781,7 +778,7 @@ async fn what_is_read_with_a_mistake_names_field_value_and_bound_and_the_old_rul
     let in_fields = IN_FIELDS.iter();
     let in_fields = in_fields.map(|(field, value, message)| (policy_json(&[(field, value)]), *message));
     let in_sets = IN_SETS.iter().map(|(text, message)| ((*text).to_owned(), *message));
-    let in_number = (too_many(), "policies: their number 17 is outside 1..=16");
+    let in_number = (too_many(), "number of policies 17 is outside 1..=16");
     for (number, (text, expected)) in (1..).zip(in_fields.chain(in_sets).chain([in_number])) {
         let error = match serde_json::from_str::<Rules>(&text) {
             Ok(rules) => handle.replace(rules).map_err(|error| error.to_string()),

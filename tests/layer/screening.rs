@@ -216,8 +216,11 @@ async fn exempt_requests_pass_and_the_hooks_are_not_asked() {
 #[test]
 fn mistakes_in_exemptions_name_the_value() {
     let error = |exemption| Counting::default().builder().exempt(exemption).build().unwrap_err();
-    let unread = |network| format!("exemption: {network:?} is not an address or a network");
-    let unsound = |path| format!("exemption: {path:?} is not a path, or one that not everybody takes for the same");
+    let unread = |network| format!("exemption: {network:?} is not an IP address or network");
+    let unsound = |path| {
+        let needed = "must start with '/' and have no query, backslashes, empty or dot segments, or encoded delimiters";
+        format!("exemption: invalid path {path:?}: {needed}")
+    };
     for (exemption, message) in [
         (Exemption::path("health"), unsound("health")),
         (Exemption::path("/a?b"), unsound("/a?b")),
@@ -237,7 +240,7 @@ fn mistakes_in_exemptions_name_the_value() {
     let proxies = key::client_ip().trusted_proxies(ForwardingField::Forwarded, ["there"]);
     assert_eq!(
         error(Exemption::network(proxies, ["::1"])).to_string(),
-        r#"key: trusted proxy "there" is not an address or a network"#
+        r#"key: trusted proxy "there" is not an IP address or network"#
     );
     let with = |count| {
         let exemptions = (0..count).map(|_| Exemption::path("/health"));
@@ -246,7 +249,7 @@ fn mistakes_in_exemptions_name_the_value() {
     assert!(with(64).build().is_ok());
     assert_eq!(
         with(65).build().unwrap_err().to_string(),
-        "exemptions: 65 are more than 64"
+        "exemptions: 65 exceed the limit of 64"
     );
 }
 
@@ -595,7 +598,7 @@ async fn the_status_of_blocks_and_that_of_used_up_quotas_are_two_settings() {
     let (_, builder) = listed(&Counting::default());
     let error = builder.blocked_status(StatusCode::NOT_FOUND).build().unwrap_err();
     assert_eq!(error.kind(), ConfigErrorKind::RejectionStatus);
-    assert_eq!(error.to_string(), "blocked status 404 is neither 403 nor 429");
+    assert_eq!(error.to_string(), "blocked status 404 is not 403 or 429");
 }
 
 #[test]
@@ -610,7 +613,7 @@ fn a_change_that_fails_changes_nothing_and_names_the_value() {
     assert_eq!(error.kind(), ConfigErrorKind::AccessRules);
     assert_eq!(
         error.to_string(),
-        r#"access rules: "10.0.0.0/33" is not an address or a network"#
+        r#"access rules: "10.0.0.0/33" is not an IP address or network"#
     );
     assert!(list.rules().is_empty());
     assert!(list.update(|rules| rules.remove_network("nowhere")).is_err());
@@ -632,7 +635,7 @@ fn a_second_access_list_is_an_error_since_the_rules_of_one_would_have_no_effect(
     assert_eq!(error.kind(), ConfigErrorKind::AccessRules);
     assert_eq!(
         error.to_string(),
-        "access list: it is set twice; a limiter looks at one, which several limiters can have"
+        "access list: set twice; a limiter has one access list, which limiters can share"
     );
 }
 
@@ -643,7 +646,7 @@ fn rules_are_bounded_in_number() {
     for number in 0..1_000_000 {
         rules.set_key(key(number), Access::Block).unwrap();
     }
-    let full = "access rules: one more is more than 1000000";
+    let full = "access rules: limit of 1000000 rules exceeded";
     assert_eq!(
         rules.set_key(key(1_000_000), Access::Block).unwrap_err().to_string(),
         full

@@ -83,7 +83,7 @@ async fn rules_that_do_not_fit_one_layer_are_rejected_by_all_until_it_is_gone() 
     let plain = on(&limiter).build().unwrap();
     let costly = on(&limiter).cost(5).build().unwrap();
     let rules = limiter.rules();
-    let expected = r#"policy "hour": cost 5 of every request is above its capacity 4"#;
+    let expected = r#"policy "hour": fixed cost 5 exceeds capacity 4"#;
     assert_eq!(message(replaced(&rules, per_hour(4))), expected);
     assert_eq!(
         message(on(&limiter).cost(11).build())
@@ -161,10 +161,7 @@ fn a_setting_of_a_limiter_that_is_built_is_an_error_that_names_it() {
             "tiers",
         ),
     ] {
-        assert_eq!(
-            error,
-            format!("{name}: it belongs to the limiter, which was built without it")
-        );
+        assert_eq!(error, format!("{name}: must be set on the builder of the limiter"));
     }
 }
 
@@ -181,7 +178,7 @@ async fn a_layer_extracts_each_key_that_its_limiter_names() {
     let missing = on(&limiter).named_key("team", header("x-team")).build();
     assert_eq!(
         message(missing),
-        r#"key "region": the limiter has it, and the layer extracts none; use `named_key`"#
+        r#"key "region": required by the limiter, but not extracted by the layer; use `named_key`"#
     );
     let keys = || {
         on(&limiter)
@@ -191,13 +188,10 @@ async fn a_layer_extracts_each_key_that_its_limiter_names() {
     let unknown = keys().named_key("planet", header("x-planet")).build();
     assert_eq!(
         message(unknown),
-        r#"key "planet": the limiter has no key of this name, only ["team", "region"]"#
+        r#"key "planet": unknown to the limiter, which has ["team", "region"]"#
     );
     let twice = keys().named_key("team", header("x-other")).build();
-    assert_eq!(
-        message(twice),
-        r#"key "team": the name is used twice; names must be unique"#
-    );
+    assert_eq!(message(twice), r#"key "team": duplicate name; names must be unique"#);
 
     let layer = keys().build().unwrap();
     let mut of_red = request();
@@ -216,10 +210,7 @@ async fn each_layer_of_a_limiter_with_tiers_knows_the_tier_of_a_request() {
             .tier("premium", [per_hour(100)]),
     );
     let error = message(on(&limiter).build());
-    assert_eq!(
-        error,
-        "tiers: nothing says of which tier a request is; set `Tiers::from_fn`"
-    );
+    assert_eq!(error, "tiers: no source of tiers; set `Tiers::from_fn`");
     let tier = |name: &'static str| Tiers::from_fn(move |_| Some(name));
     let free = on(&limiter).tiers(tier("free")).build().unwrap();
     let premium = on(&limiter).tiers(tier("premium")).build().unwrap();

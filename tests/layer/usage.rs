@@ -475,22 +475,22 @@ const MISTAKES: [(&[&str], &[&str], &str); 11] = [
     (
         &["tokens"],
         &[],
-        r#"policy "0": unit "tokens" has no cost; `unit_cost` has set those of []"#,
+        r#"policy "0": unit "tokens" has no cost; `unit_cost` is set for []"#,
     ),
     (
         &["tokens"],
         &["token"],
-        r#"policy "0": unit "tokens" has no cost; `unit_cost` has set those of ["token"]"#,
+        r#"policy "0": unit "tokens" has no cost; `unit_cost` is set for ["token"]"#,
     ),
     (
         &["a"],
         &["a", "b"],
-        r#"unit "b": no policy counts it; use `with_unit`, or leave it out"#,
+        r#"unit "b": not used by any policy; use `with_unit`, or remove the unit"#,
     ),
     (
         &["tokens"],
         &["tokens", "tokens"],
-        r#"unit "tokens": its cost is set twice"#,
+        r#"unit "tokens": cost is set twice"#,
     ),
     (
         &["tokens"],
@@ -506,7 +506,7 @@ const MISTAKES: [(&[&str], &[&str], &str); 11] = [
     (
         &["requests"],
         &[],
-        r#"policy "0": unit "requests" is not a unit of your own"#,
+        r#"policy "0": unit "requests" is reserved; choose another name"#,
     ),
     (
         &["a unit of 23 characters€"],
@@ -516,12 +516,12 @@ const MISTAKES: [(&[&str], &[&str], &str); 11] = [
     (
         &["a", "content-bytes"],
         &[],
-        r#"policy "1": unit "content-bytes" is not a unit of your own"#,
+        r#"policy "1": unit "content-bytes" is reserved; choose another name"#,
     ),
     (
         &["a", "b", "c", "d"],
         &["a", "b", "c", "d"],
-        r#"policies: they count more than 3 units of your own, ["a", "b", "c", "d"]"#,
+        r#"policies: more than 3 custom units: ["a", "b", "c", "d"]"#,
     ),
 ];
 
@@ -552,7 +552,7 @@ fn mistakes_about_units_are_named() {
     assert!(
         error
             .to_string()
-            .contains(r#"prefetch 5 does not apply to Custom("tokens"), only to requests"#)
+            .contains(r#"prefetch 5: not supported for Custom("tokens"), only for requests"#)
     );
 }
 
@@ -592,7 +592,8 @@ async fn rules_from_a_file_count_units_of_the_program() {
     let error = layer.limiter().rules().replace(typo).unwrap_err();
     assert_eq!(
         error.to_string(),
-        r#"tier "free": policy "tokens": unit "toknes" has no cost; `unit_cost` has set those of ["seconds", "images", "tokens"]"#
+        "tier \"free\": policy \"tokens\": unit \"toknes\" has no cost; `unit_cost` is set for [\"seconds\", \
+         \"images\", \"tokens\"]"
     );
 }
 

@@ -154,22 +154,22 @@ fn a_batch_that_cannot_be_is_rejected_with_its_bound() {
                 .clone()
                 .with_prefetch(2)
                 .with_algorithm(Algorithm::StrictTokenBucket),
-            "2 does not apply to StrictTokenBucket, only to token buckets and fixed windows",
+            "2: not supported for StrictTokenBucket, only for token buckets and fixed windows",
         ),
         (
             minute
                 .clone()
                 .with_prefetch(2)
                 .with_algorithm(Algorithm::SlidingWindowLog),
-            "2 does not apply to SlidingWindowLog, only to token buckets and fixed windows",
+            "2: not supported for SlidingWindowLog, only for token buckets and fixed windows",
         ),
         (
             minute.with_prefetch(2).with_content_bytes(Direction::Response),
-            "2 does not apply to ContentBytes(Response), only to requests",
+            "2: not supported for ContentBytes(Response), only for requests",
         ),
         (
             QuotaPolicy::concurrent("minute", 60).with_prefetch(2),
-            "2 does not apply to ConcurrentRequests, only to requests",
+            "2: not supported for ConcurrentRequests, only for requests",
         ),
     ];
     for (policy, message) in cases {

@@ -140,9 +140,9 @@ fn what_cannot_be_granted_in_part_is_an_error_that_says_why() {
     for (plan, reason) in [
         (
             Plan::new(jobs(), user("alice"), 5).and(jobs(), user("bob")),
-            "several partitions",
+            "one partition",
         ),
-        (Plan::new(slots, user("alice"), 5), "none of its policies counts"),
+        (Plan::new(slots, user("alice"), 5), "must count requests"),
     ] {
         let error = plan.allow_partial().unwrap_err();
         assert_eq!(error.kind(), ConfigErrorKind::Policies);

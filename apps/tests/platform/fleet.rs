@@ -250,7 +250,7 @@ async fn a_document_that_an_instance_rejects_is_shown_with_the_reason() {
     let platform = Platform::in_fleet(server, 35, "platform-rejected").await;
     platform.change(Method::POST, "rules", &rules(200)).await;
     platform.runs(1).await;
-    let reason = "there is no key named \"planet\"";
+    let reason = "unknown key \"planet\"";
 
     // The page publishes nothing that its own instance cannot carry out …
     let by_planet = rules(5).replace(r#""key":"address""#, r#""key":"planet""#);
@@ -317,7 +317,7 @@ async fn tried_rules_that_an_instance_rejects_are_not_for_all_by_its_page() {
     ] {
         let answer = platform.admin(method, &format!("/admin/{path}"), "").await;
         assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{path}");
-        let reason = "there is no key named \"planet\"";
+        let reason = "unknown key \"planet\"";
         assert!(answer.body.contains(reason), "{}", answer.body);
     }
     assert_eq!(platform.fleet().await["published"]["number"], 2);

@@ -524,7 +524,7 @@ async fn administrators_see_and_change_the_rules() {
         ),
         (
             rules(5).replace("address\",\"n", "planet\",\"n"),
-            "tier \"free\": policy \"address\": there is no key named \"planet\"\n",
+            "tier \"free\": policy \"address\": unknown key \"planet\"\n",
         ),
     ] {
         let answer = platform.admin(Method::POST, "/admin/rules", &mistaken).await;

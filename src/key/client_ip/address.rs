@@ -76,12 +76,10 @@ pub(super) fn is_private(address: IpAddr) -> bool {
 ///
 /// `10.0.0.1/8` is ambiguous and so rejected.
 pub(crate) fn network(text: &str) -> Result<IpNet, String> {
-    let network = parsed(text).ok_or_else(|| format!("{text:?} is not an address or a network"))?;
+    let network = parsed(text).ok_or_else(|| format!("{text:?} is not an IP address or network"))?;
     if network.addr() != network.network() {
         let (address, whole) = (network.addr(), network.trunc());
-        return Err(format!(
-            "{text:?} has bits after its prefix; write \"{whole}\" or \"{address}\""
-        ));
+        return Err(format!("{text:?} has host bits set; use \"{whole}\" or \"{address}\""));
     }
     Ok(
         match (canonical(network.addr()), network.prefix_len().checked_sub(96)) {

@@ -474,7 +474,7 @@ fn mistakes_are_found_by_the_check_and_named() {
         assert_eq!(error.kind(), ConfigErrorKind::Key);
         assert_eq!(
             error.to_string(),
-            format!("key: trusted proxy {network:?} is not an address or a network")
+            format!("key: trusted proxy {network:?} is not an IP address or network")
         );
     }
     for (extractor, message) in [
@@ -528,14 +528,14 @@ fn networks_and_bare_addresses_pass_the_check() {
 fn networks_that_are_a_slip_or_every_address_are_an_error_that_says_what_to_write() {
     let everybody = |family: &str| {
         format!(
-            "key: the trusted proxies are all of {family}, so that any client may choose its address; \
-             name the proxies, or use `trust_any_peer()` where only proxies can connect"
+            "key: trusted proxies include all of {family}, so any client could forge its address; list the proxies, or \
+             use `trust_any_peer()` if only proxies can connect"
         )
     };
     for (networks, message) in [
         (
             &["10.0.0.1/8"][..],
-            r#"key: trusted proxy "10.0.0.1/8" has bits after its prefix; write "10.0.0.0/8" or "10.0.0.1""#.to_owned(),
+            r#"key: trusted proxy "10.0.0.1/8" has host bits set; use \"10.0.0.0/8\" or \"10.0.0.1\""#.to_owned(),
         ),
         (&["0.0.0.0/0"], everybody("0.0.0.0/0")),
         (&["10.0.0.1", "0.0.0.0/1", "128.0.0.0/1"], everybody("0.0.0.0/0")),
@@ -766,15 +766,15 @@ fn of_two_forwarding_fields_only_the_named_one_is_read() {
 #[test]
 fn a_name_that_no_field_with_one_address_has_is_found_by_the_check() {
     for (name, mistake) in [
-        ("x real ip", "\"x real ip\" is not the name of a header"),
-        ("", "\"\" is not the name of a header"),
+        ("x real ip", "\"x real ip\" is not a valid header name"),
+        ("", "\"\" is not a valid header name"),
         (
             "X-Forwarded-For",
-            "\"X-Forwarded-For\" is a list of addresses; use `ForwardingField::XForwardedFor`",
+            "\"X-Forwarded-For\" contains a list of addresses; use `ForwardingField::XForwardedFor`",
         ),
         (
             "FORWARDED",
-            "\"FORWARDED\" is a list of addresses; use `ForwardingField::Forwarded`",
+            "\"FORWARDED\" contains a list of addresses; use `ForwardingField::Forwarded`",
         ),
     ] {
         let extractor = trusting(SingleAddress(name.into()));

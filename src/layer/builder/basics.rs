@@ -174,7 +174,7 @@ impl RateLimitLayerBuilder {
         ConfigError::check_range(ConfigErrorKind::RejectionStatus, "rejection status", status, 400..=599)?;
         let tiers = self.tiers.pop();
         if !self.tiers.is_empty() {
-            let message = "tiers: they are set twice; only one closure can tell the tier of a request";
+            let message = "tiers: set twice; only one closure can determine the tier of a request";
             return Err(ConfigError::new(ConfigErrorKind::Policies, message));
         }
         let view = LayerView {

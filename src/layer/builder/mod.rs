@@ -38,11 +38,11 @@ use crate::{
 /// assert!(builder().policy(QuotaPolicy::per_minute("minute", 60)).build().is_ok());
 ///
 /// let error = builder().build().unwrap_err();
-/// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
+/// assert_eq!(error.to_string(), "number of policies 0 is outside 1..=16");
 /// let error = RateLimitLayer::builder(MemoryStore::new()).scope("api").build().unwrap_err();
-/// assert_eq!(error.to_string(), "key: it is missing");
+/// assert_eq!(error.to_string(), "key: missing");
 /// let error = RateLimitLayer::builder(MemoryStore::new()).key(key::client_ip()).build().unwrap_err();
-/// assert_eq!(error.to_string(), "scope: it is missing or empty");
+/// assert_eq!(error.to_string(), "scope: missing or empty");
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RateLimitLayerBuilder {
@@ -167,7 +167,7 @@ impl Source {
             Self::Built(limiter) => Ok(limiter),
             Self::Settings(limiter) => limiter.build(),
             Self::Late(kind, setting) => {
-                let message = format!("{setting}: it belongs to the limiter, which was built without it");
+                let message = format!("{setting}: must be set on the builder of the limiter");
                 Err(ConfigError::new(kind, message))
             }
         }

@@ -124,11 +124,11 @@ impl RateLimitLayerBuilder {
     /// assert_eq!(response.headers()["ratelimit"], r#""requests";r=59;t=59, "tokens";r=4500;t=45"#);
     ///
     /// let error = builder().unit_cost("tokens", |_| 1).build().unwrap_err();
-    /// assert_eq!(error.to_string(), r#"unit "tokens": no policy counts it; use `with_unit`, or leave it out"#);
+    /// assert_eq!(error.to_string(), r#"unit "tokens": not used by any policy; use `with_unit`, or remove the unit"#);
     /// let error = builder().policy(QuotaPolicy::per_day("images", 9).with_unit("images")).build().unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     r#"policy "images": unit "images" has no cost; `unit_cost` has set those of []"#
+    ///     r#"policy "images": unit "images" has no cost; `unit_cost` is set for []"#
     /// );
     /// # Ok(()) });
     /// ```

@@ -51,7 +51,7 @@ impl RateLimitLayerBuilder {
     /// assert!(!rejected.headers().contains_key("retry-after"));
     ///
     /// let error = builder().blocked_status(StatusCode::NOT_FOUND).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "blocked status 404 is neither 403 nor 429");
+    /// assert_eq!(error.to_string(), "blocked status 404 is not 403 or 429");
     /// # Ok(()) });
     /// ```
     pub fn blocked_status(mut self, status: StatusCode) -> Self {

@@ -301,7 +301,7 @@ impl ResponseFields {
     /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
     ///
     /// let error = told(ResponseFields::draft06().with_draft06_limit(), 1).await.unwrap_err();
-    /// assert!(error.to_string().contains("it goes with draft-11 only"));
+    /// assert!(error.to_string().contains("only to draft-11"));
     /// # Ok(()) });
     /// ```
     pub const fn with_draft06_limit(mut self) -> Self {
@@ -462,7 +462,7 @@ impl ResponseFields {
     ///     assert!((40..=70).contains(&reset));
     /// }
     /// let error = told(ResponseFields::draft11().with_jitter(Duration::from_secs(3_601)), 1).await.unwrap_err();
-    /// assert_eq!(error.to_string(), "response fields: jitter 3601s is above 3600s");
+    /// assert_eq!(error.to_string(), "response fields: jitter 3601s exceeds 3600s");
     /// # Ok(()) });
     /// ```
     pub const fn with_jitter(mut self, most: Duration) -> Self {
@@ -582,15 +582,15 @@ impl ResponseFields {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let (form, jitter, longest) = (self.form, self.jitter, Self::MAX_JITTER);
         let problem = if self.adds_draft06_limit && form != Form::Dialect(Dialect::Draft11) {
-            format!("the limit of draft-06 is added to {form}; it goes with draft-11 only")
+            format!("the draft-06 limit cannot be added to {form}, only to draft-11")
         } else if self.shows_capacity_as_limit && !matches!(form, Form::Legacy(_)) {
-            format!("the burst capacity is shown as the limit in {form}; it goes with the legacy fields only")
+            format!("the burst capacity cannot be the limit in {form}, only in the legacy fields")
         } else if jitter > longest {
-            format!("jitter {jitter:?} is above {longest:?}")
+            format!("jitter {jitter:?} exceeds {longest:?}")
         } else if jitter.subsec_nanos() > 0 {
-            format!("jitter {jitter:?} is not a number of whole seconds")
+            format!("jitter {jitter:?} is not a whole number of seconds")
         } else if let EmitWhen::NearExhaustion(percent @ 101..) = self.emit_when {
-            format!("{percent} percent is outside 0..=100")
+            format!("percentage {percent} is outside 0..=100")
         } else {
             return Ok(());
         };

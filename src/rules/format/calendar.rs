@@ -63,10 +63,10 @@ impl CalendarForm {
             (PeriodForm::Week, None, None) => CalendarPeriod::WEEK,
             (PeriodForm::Week, Some(WeekdayForm(begins)), None) => CalendarPeriod::Week { begins },
             (PeriodForm::Day | PeriodForm::Month, Some(_), _) => {
-                return Err("calendar: only a week has `week_begins`".to_owned());
+                return Err("calendar: `week_begins` requires the period week".to_owned());
             }
             (PeriodForm::Day | PeriodForm::Week, _, Some(_)) => {
-                return Err("calendar: only a month has `month_begins`".to_owned());
+                return Err("calendar: `month_begins` requires the period month".to_owned());
             }
         };
         Ok(CalendarWindow::new(period, self.time_zone))

@@ -251,7 +251,7 @@ impl MemoryStoreBuilder {
     /// use tower_quota::MemoryStore;
     ///
     /// let error = MemoryStore::builder().max_partitions(0).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "memory store: max_partitions 0 is below 1");
+    /// assert_eq!(error.to_string(), "memory store: max_partitions must be at least 1");
     /// ```
     #[must_use]
     pub fn max_partitions(mut self, max_partitions: usize) -> Self {
@@ -275,7 +275,7 @@ impl MemoryStoreBuilder {
     /// Returns an error if the maximum number of partitions is 0.
     pub fn build(self) -> Result<MemoryStore, ConfigError> {
         if self.max_partitions == 0 {
-            let message = "memory store: max_partitions 0 is below 1";
+            let message = "memory store: max_partitions must be at least 1";
             return Err(ConfigError::new(ConfigErrorKind::Store, message));
         }
         Ok(MemoryStore::of(self.max_partitions, self.clock))
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_cap_of_zero_is_rejected() {
         let error = MemoryStore::builder().max_partitions(0).build().unwrap_err();
-        assert_eq!(error.to_string(), "memory store: max_partitions 0 is below 1");
+        assert_eq!(error.to_string(), "memory store: max_partitions must be at least 1");
     }
 
     /// L14

@@ -86,7 +86,7 @@ async fn a_reduced_policy_keeps_a_unit_and_takes_odd_percentages() {
         assert_eq!(error.kind(), ConfigErrorKind::Capacity);
         assert_eq!(
             error.to_string(),
-            format!("capacity: {percent} percent is outside 1..=99")
+            format!("capacity: percentage {percent} is outside 1..=99")
         );
     }
 }

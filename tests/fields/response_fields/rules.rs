@@ -223,16 +223,16 @@ fn settings_out_of_their_range_are_rejected_and_named() {
     let fields = ResponseFields::draft11;
     assert_eq!(
         message(fields().with_jitter(Duration::from_secs(3_601))),
-        "response fields: jitter 3601s is above 3600s"
+        "response fields: jitter 3601s exceeds 3600s"
     );
     // No field can say less than a second, which would be none.
     assert_eq!(
         message(fields().with_jitter(Duration::from_millis(999))),
-        "response fields: jitter 999ms is not a number of whole seconds"
+        "response fields: jitter 999ms is not a whole number of seconds"
     );
     assert_eq!(
         message(fields().emit_when(EmitWhen::NearExhaustion(101))),
-        "response fields: 101 percent is outside 0..=100"
+        "response fields: percentage 101 is outside 0..=100"
     );
 }
 

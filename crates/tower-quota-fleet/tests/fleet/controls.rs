@@ -697,7 +697,7 @@ async fn a_block_ends_by_itself_and_its_network_may_be_written_in_another_way() 
     let error = alice.control(Control::block_network("example.com")).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "access rules: \"example.com\" is not an address or a network"
+        "access rules: \"example.com\" is not an IP address or network"
     );
     let controls = alice
         .control(block().expires_in(Duration::from_secs(600)))

@@ -119,7 +119,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "rules",
         r#"{"policies": [{"name": "b", "quota": 1}]}"#,
-        r#"policy "b": it needs `window_seconds`"#,
+        r#"policy "b": `window_seconds`"#,
     ),
     ("roll_out", r#"{"percent": 10}"#, "roll_out: missing field `rules`"),
     (
@@ -281,14 +281,14 @@ fn rules_that_no_layer_could_carry_out_are_found_without_a_layer() {
         |network: &str| document(rules(&[minute(1)])).with_access([AccessEntry::network(network, Access::Block)]);
     let too_large = document(rules(&[minute(1)])).with_roll_out(Rollout::new(1, rules(&[minute(u64::MAX)])));
     for (invalid, expected) in [
-        (document(Rules::new()), "policies: their number 0 is outside 1..=16"),
+        (document(Rules::new()), "number of policies 0 is outside 1..=16"),
         (
             document(rules(&[minute(1), minute(2)])),
-            "policy \"minute\": the name is used twice",
+            "policy \"minute\": duplicate name",
         ),
         (
             document(rules(&[minute(1)]).tier("free", [minute(1)])),
-            "both `policy` and `tiers` are set",
+            "`policy` and `tiers` cannot be combined",
         ),
         (
             too_large,
@@ -296,7 +296,7 @@ fn rules_that_no_layer_could_carry_out_are_found_without_a_layer() {
         ),
         (
             network("203.0.113.0/33"),
-            "access rules: \"203.0.113.0/33\" is not an address or a network",
+            "access rules: \"203.0.113.0/33\" is not an IP address or network",
         ),
     ] {
         let error = invalid.check().error();
@@ -314,7 +314,7 @@ fn what_the_format_cannot_express_is_not_written() {
         ),
         (
             minute(1).with_extension("acme-x", token),
-            "policy \"minute\": extension \"acme-x\": sugar cannot be written",
+            "policy \"minute\": extension \"acme-x\": sugar cannot be serialized",
         ),
         (
             minute(1).with_unit("a name of more than 24 characters"),

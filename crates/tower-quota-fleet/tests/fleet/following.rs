@@ -112,16 +112,16 @@ async fn a_start_without_its_source_has_the_rules_of_the_program_or_waits() {
 const WRONG_RULES: &[(&str, &str)] = &[
     (
         r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 1}, {"name": "a", "quota": 2, "window_seconds": 1}]}"#,
-        r#"policy "a": the name is used twice"#,
+        r#"policy "a": duplicate name"#,
     ),
     (
         r#"{"policies": [{"name": "a", "quota": 1000000000000000, "window_seconds": 1}]}"#,
         r#"policy "a": quota 1000000000000000 is outside 0..=999999999999999"#,
     ),
-    (r#"{"policies": []}"#, "policies: their number 0 is outside"),
+    (r#"{"policies": []}"#, "number of policies 0 is outside"),
     (
         r#"{"tiers": [{"name": "free", "unlimited": true}]}"#,
-        "tiers: nothing says of which tier a request is",
+        "tiers: no source of tiers",
     ),
 ];
 
@@ -150,12 +150,12 @@ fn wrong_documents() -> Vec<(String, Reason, &'static str)> {
         (
             of(version(6).with_roll_out(Rollout::new(1, Rules::new()))),
             Reason::Invalid,
-            "roll_out: policies: their number 0 is outside",
+            "roll_out: number of policies 0 is outside",
         ),
         (
             of(version(6).with_access([network])),
             Reason::Invalid,
-            "access rules: \"everywhere\" is not an address or a network",
+            "access rules: \"everywhere\" is not an IP address or network",
         ),
         (
             of(version(9)),
@@ -623,7 +623,7 @@ async fn a_follower_ends_with_its_last_clone_and_the_rules_stay() {
     assert_eq!(error.kind(), Reason::Claimed);
     assert_eq!(
         error.to_string(),
-        "rules follower: scope \"test\": another source has claimed the rules"
+        "rules follower: scope \"test\": rules are already claimed by another source"
     );
     follower.wait_for_rules().await;
 

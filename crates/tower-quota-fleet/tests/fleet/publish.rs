@@ -108,7 +108,7 @@ async fn a_policy_that_starts_anew_is_rejected_unless_that_is_meant() {
         let error = alice.publish(change).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "counts would be lost: policy \"minute\" STARTS ANEW: algorithm token_bucket → fixed_window"
+            "counts would be lost: policy \"minute\" COUNTS RESET: algorithm token_bucket → fixed_window"
         );
     }
     assert_eq!(numbers(&alice).await, [1]);
@@ -119,7 +119,7 @@ async fn a_policy_that_starts_anew_is_rejected_unless_that_is_meant() {
     // Those who were not among the one percent start anew now.
     let error = alice.publish(change()).await.unwrap_err();
     assert_eq!(error.kind(), FleetErrorKind::CountsReset);
-    assert_eq!(error.to_string().matches("STARTS ANEW").count(), 1, "{error}");
+    assert_eq!(error.to_string().matches("COUNTS RESET").count(), 1, "{error}");
     alice.publish(change().allow_count_reset()).await.unwrap();
     // An operator in a hurry is not asked.
     alice.publish(Publication::roll_back()).await.unwrap();
@@ -246,14 +246,14 @@ async fn a_change_that_changes_nothing_is_not_published() {
 async fn what_is_not_valid_is_not_published() {
     let alice = publisher("invalid");
     for (rules, message) in [
-        (Rules::new(), "policies: their number 0 is outside 1..=16"),
+        (Rules::new(), "number of policies 0 is outside 1..=16"),
         (
             minute(1_000_000_000_000_000),
             "policy \"minute\": quota 1000000000000000 is outside 0..=999999999999999",
         ),
         (
             minute(1).policy(QuotaPolicy::per_minute("minute", 2)),
-            "policy \"minute\": the name is used twice; names must be unique",
+            "policy \"minute\": duplicate name; names must be unique",
         ),
     ] {
         let error = alice.publish(Publication::rules(rules.clone())).await.unwrap_err();

@@ -127,10 +127,10 @@ const NIGHT: &[(&str, u8, &str)] = &[
     (
         "publish window.json --yes",
         3,
-        "policy \"minute\" STARTS ANEW: algorithm token_bucket → fixed_window",
+        "policy \"minute\" COUNTS RESET: algorithm token_bucket → fixed_window",
     ),
     ("publish window.json --yes", 3, "add --restart-counts"),
-    ("diff window.json", 0, "policy \"minute\" STARTS ANEW"),
+    ("diff window.json", 0, "policy \"minute\" COUNTS RESET"),
     (
         "publish window.json --yes --restart-counts",
         0,
@@ -138,7 +138,7 @@ const NIGHT: &[(&str, u8, &str)] = &[
     ),
     ("rollback --to 1 --yes", 0, "published version 5 by \"alice\""),
     ("history", 0, "version 5, a rollback, by \"alice\""),
-    ("history", 0, "  policy \"minute\" STARTS ANEW"),
+    ("history", 0, "  policy \"minute\" COUNTS RESET"),
     ("history", 0, "(incident):\n  limits OFF until "),
     ("restore document.json --yes", 0, "published version 78 by \"alice\""),
     (
@@ -186,7 +186,11 @@ const SLIPS: &[(&str, u8, &str)] = &[
     ("block 1.1.1.1 --for 10", 2, "is no time such as 90s, 10m, 2h or 1d"),
     ("block 1.1.1.1 --for 0m", 2, "is no time such as"),
     ("block 1.1.1.1 --for 99999999999999999999d", 2, "is no time such as"),
-    ("block example.com", 3, "\"example.com\" is not an address or a network"),
+    (
+        "block example.com",
+        3,
+        "\"example.com\" is not an IP address or network",
+    ),
     ("publish 30.json --percent 101", 2, "is not a percentage from 0 to 100"),
     (
         "publish 30.json --partition x --percent 1",
