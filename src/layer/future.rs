@@ -155,12 +155,12 @@ where
                 StateProjection::Calling { future, admitted } => {
                     let response = ready!(future.poll(cx));
                     // Taken on failure, too, so that the charge is settled now and not when the future is dropped.
-                    let admitted = admitted.take().expect("polled after it was ready");
+                    let admitted = admitted.take().expect("polled after completion");
                     return Poll::Ready(response.map(|response| this.limits.answer(admitted, response)));
                 }
                 // ## Rejected => done
                 StateProjection::Rejected { response } => {
-                    let response = response.take().expect("polled after it was ready");
+                    let response = response.take().expect("polled after completion");
                     return Poll::Ready(Ok(response.map(RateLimitBody::rejected)));
                 }
             };

@@ -195,7 +195,7 @@ impl Limiter {
         let deadline = self.0.guard.deadline();
         Ok(match report.decision_time().filter(|time| *time > deadline) {
             Some(time) => report.with_warning(format!(
-                "a decision takes {time:?}, and the deadline is {deadline:?}: most requests will not be decided"
+                "a decision takes {time:?}, longer than the deadline of {deadline:?}: most requests will be undecided"
             )),
             None => report,
         })

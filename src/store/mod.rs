@@ -455,7 +455,7 @@ impl<T> Future for StoreFuture<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             State::Boxed(future) => future.as_mut().poll(cx),
-            State::Ready(result) => Poll::Ready(result.take().expect("polled after it was ready")),
+            State::Ready(result) => Poll::Ready(result.take().expect("polled after completion")),
         }
     }
 }

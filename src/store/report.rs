@@ -7,7 +7,7 @@ use std::{fmt, time::Duration};
 ///
 /// let report = StoreReport::new().with_warning("maxmemory-policy is allkeys-lru");
 /// assert_eq!(report.warnings().collect::<Vec<_>>(), ["maxmemory-policy is allkeys-lru"]);
-/// assert_eq!(report.to_string(), "the store decides; maxmemory-policy is allkeys-lru");
+/// assert_eq!(report.to_string(), "the store is ready; maxmemory-policy is allkeys-lru");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreReport {
@@ -53,7 +53,7 @@ impl StoreReport {
 
 impl fmt::Display for StoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the store decides")?;
+        f.write_str("the store is ready")?;
         self.warnings().try_for_each(|warning| write!(f, "; {warning}"))
     }
 }

@@ -41,7 +41,7 @@ impl Late {
             Self::Unanswered => StoreError::new(StoreErrorKind::TimedOut, unanswered),
             Self::Behind => StoreError::new(
                 StoreErrorKind::Overloaded,
-                "this process had no time to read the answer",
+                "this process was too busy to read the reply",
             ),
         }
     }

@@ -155,7 +155,7 @@ impl Shared {
         let most = self.settings.max_look_ups;
         self.log.failed(
             self.clock.now(),
-            &format_args!("{most} look-ups are in progress, no more may begin"),
+            &format_args!("limit of {most} lookups in progress reached"),
         );
         Err(Unresolved::Full)
     }
@@ -173,7 +173,7 @@ impl Shared {
             let most = self.settings.max_waiting;
             self.log.failed(
                 self.clock.now(),
-                &format_args!("{most} requests wait for look-ups, no more may wait"),
+                &format_args!("limit of {most} requests waiting for lookups reached"),
             );
             return Found::Now(self.go_on(known, Unresolved::Full));
         };
@@ -181,7 +181,7 @@ impl Shared {
         let shared = Arc::clone(self);
         Found::Later(Box::pin(async move {
             let missed = || {
-                let message = format!("no answer within {limit:?}, requests do not wait for it");
+                let message = format!("no response within {limit:?}; requests proceed without it");
                 shared.log.failed(shared.clock.now(), &message);
             };
             let result = look_up.wait(limit, missed).await;

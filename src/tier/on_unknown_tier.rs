@@ -154,7 +154,7 @@ impl OnUnknownTier {
         }
         match &self.then {
             Then::Tier(tier) => {
-                let name = format!("{setting}: bytes of the tier's name");
+                let name = format!("{setting}: tier name length");
                 ConfigError::check_range(Tier, name, tier.len(), 1..=LONGEST_NAME)
             }
             Then::FirstTier | Then::Uncounted => Ok(()),

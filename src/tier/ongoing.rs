@@ -51,8 +51,7 @@ impl Ongoing {
             // The resolver's future is dropped before the lookup ends, and therefore before another lookup of the user
             // begins.
             let answer = timeout(limit, ask()).await;
-            let answer =
-                answer.unwrap_or_else(|_| Err(format!("no answer within {limit:?}, the look-up was cancelled")));
+            let answer = answer.unwrap_or_else(|_| Err(format!("lookup timed out after {limit:?}")));
             if self.end(began, answer) {
                 return;
             }
@@ -69,7 +68,9 @@ impl Ongoing {
         let permit = permit.ok().and_then(Result::ok);
         self.place = Some(Place {
             is_queued: false,
-            _permit: permit.ok_or_else(|| format!("{most} look-ups are in progress, too few end within {limit:?}"))?,
+            _permit: permit.ok_or_else(|| {
+                format!("limit of {most} lookups in progress reached; no lookup completed within {limit:?}")
+            })?,
         });
         Ok(())
     }
@@ -121,7 +122,7 @@ impl Drop for Ongoing {
     /// The place is still held only if the resolver has panicked or the runtime shuts down.
     fn drop(&mut self) {
         if self.place.is_some() {
-            self.end_in_vain(&"the look-up has panicked or was shut down", Shard::fail);
+            self.end_in_vain(&"lookup panicked or was shut down", Shard::fail);
         }
     }
 }

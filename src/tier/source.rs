@@ -27,10 +27,9 @@ where
         Box::pin(async move {
             let tier = answer.await.map_err(|error| error.to_string())?;
             match tier.map(N::into) {
-                Some(tier) if tier.len() > LONGEST_NAME => Err(format!(
-                    "a tier's name of {} bytes is longer than {LONGEST_NAME}",
-                    tier.len()
-                )),
+                Some(tier) if tier.len() > LONGEST_NAME => {
+                    Err(format!("tier name length {} exceeds {LONGEST_NAME} bytes", tier.len()))
+                }
                 tier => Ok(tier),
             }
         })

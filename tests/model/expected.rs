@@ -352,7 +352,7 @@ impl Model {
             prop_assert!(!may_be_open || since >= PAUSE.0, "the circuit is open");
         } else {
             let since_trial = now - state.failed_at.max(state.tried_at);
-            prop_assert!(may_be_open && since_trial <= PAUSE.1, "the store was not asked");
+            prop_assert!(may_be_open && since_trial <= PAUSE.1, "the store was not called");
         }
         let is_full = fault == Some(Fault::Fails(StoreErrorKind::OutOfMemory));
         match fault {

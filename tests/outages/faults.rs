@@ -466,7 +466,7 @@ fn mistakes_in_a_store_are_found_by_build_and_named() {
         ),
         (
             builder().key_prefix("a{b"),
-            r#"redis store: key_prefix "a{b" is longer than 64 bytes or holds a brace"#,
+            r#"redis store: key_prefix "a{b" is longer than 64 bytes or contains a brace"#,
         ),
     ];
     for (builder, message) in cases {

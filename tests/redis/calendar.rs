@@ -226,7 +226,7 @@ async fn a_server_whose_clock_jumps_from_call_to_call_is_an_error_and_charges_no
     assert_eq!(error.kind(), StoreErrorKind::Failed);
     let message = error.to_string();
     assert!(
-        message.contains("the clock of the server jumps over calendar windows between calls"),
+        message.contains("the server's clock jumps across calendar windows between calls"),
         "{message}"
     );
     assert_eq!((other.calls(), other.server.command(&["DBSIZE"])), (3, "0".to_owned()));

@@ -355,7 +355,7 @@ async fn a_flush_waits_for_the_decision_of_a_cancelled_request_and_its_slot_beco
     assert!(poll_immediate(layer.layer(hello).oneshot(request())).await.is_none());
 
     let error = layer.limiter().flush(Duration::from_millis(20)).await.unwrap_err();
-    assert_eq!(error.to_string(), "store timed out: decisions under way: 1");
+    assert_eq!(error.to_string(), "store timed out: decisions in progress: 1");
     gate.send_replace(true);
     layer.limiter().flush(HANG).await.unwrap();
     assert_eq!(left(&layer).await, [1]);

@@ -346,20 +346,32 @@ fn mistakes_are_found_by_build_and_named() {
     let cluster = |urls: &[&str]| RedisStore::cluster_builder(urls);
     let sentinel = |urls: &[&str], service: &str| RedisStore::sentinel_builder(urls, service);
     let other = "redis://:secret@127.0.0.1/";
-    let (none_of_cluster, many) = ("0 URLs of nodes of a cluster are outside 1..=64", [server; 65]);
-    let (differ, no_socket) = (
-        "the URLs of a cluster differ in user, password or TLS",
-        "nodes of a cluster have no socket in the file system",
+    let (none_of_cluster, many) = (
+        "number of URLs of nodes of a cluster: 0 is outside 1..=64",
+        [server; 65],
     );
-    let primary = "a primary_url is for a store with sentinels";
+    let (differ, no_socket) = (
+        "the URLs of a cluster must have the same user, password and TLS setting",
+        "nodes of a cluster cannot be Unix sockets",
+    );
+    let primary = "primary_url requires sentinels";
     let cases: [(RedisStoreBuilder, &str); 9] = [
         (cluster(&[]), none_of_cluster),
-        (cluster(&many), "65 URLs of nodes of a cluster are outside 1..=64"),
-        (sentinel(&[], "limits"), "0 URLs of sentinels are outside 1..=64"),
-        (cluster(&["redis://127.0.0.1/3"]), "a cluster has no database 3"),
+        (
+            cluster(&many),
+            "number of URLs of nodes of a cluster: 65 is outside 1..=64",
+        ),
+        (
+            sentinel(&[], "limits"),
+            "number of URLs of sentinels: 0 is outside 1..=64",
+        ),
+        (
+            cluster(&["redis://127.0.0.1/3"]),
+            "database 3 is not supported in a cluster",
+        ),
         (cluster(&[server, other]), differ),
         (cluster(&[socket]), no_socket),
-        (sentinel(&[server], ""), "the name of the sentinels' service is empty"),
+        (sentinel(&[server], ""), "the sentinels' service name is empty"),
         (RedisStore::builder(server).primary_url(server), primary),
         (cluster(&[server]).primary_url(server), primary),
     ];
@@ -374,7 +386,7 @@ fn mistakes_are_found_by_build_and_named() {
     assert!(
         error
             .to_string()
-            .contains(r#"the URL "http://…@127.0.0.1/" has to begin"#),
+            .contains(r#"invalid URL "http://…@127.0.0.1/": must start"#),
         "{error}"
     );
     assert!(!error.to_string().contains("secret"), "{error}");

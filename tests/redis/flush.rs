@@ -175,7 +175,7 @@ fn a_flush_of_a_stopped_redis_ends_at_its_timeout_with_the_number_of_what_remain
         server.pause();
         drop(requests.answer_together().await);
         let error = layer.limiter().flush(Duration::from_millis(200)).await.unwrap_err();
-        let expected = "store timed out: settlements under way: 400, lost since the last flush: 0";
+        let expected = "store timed out: settlements in progress: 400, lost since the last flush: 0";
         assert_eq!(error.to_string(), expected);
 
         server.resume();
@@ -195,7 +195,7 @@ async fn a_flush_after_redis_was_killed_reports_the_number_of_lost_settlements_o
     server.kill();
     drop(requests.answer_together().await);
     let error = layer.limiter().flush(HANG).await.unwrap_err();
-    let expected = "store unavailable: settlements under way: 0, lost since the last flush: 400";
+    let expected = "store unavailable: settlements in progress: 0, lost since the last flush: 400";
     assert_eq!(error.to_string(), expected);
     layer.limiter().flush(HANG).await.unwrap();
 }
@@ -243,7 +243,7 @@ fn what_a_runtime_has_left_unsent_is_reported_without_a_runtime_and_sent_in_anot
     });
     drop(first);
     let error = layer.limiter().flush(HANG).now_or_never().unwrap().unwrap_err();
-    assert!(error.to_string().contains("settlements under way: 200"), "{error}");
+    assert!(error.to_string().contains("settlements in progress: 200"), "{error}");
     runtime().block_on(layer.limiter().flush(HANG)).unwrap();
     assert_that_nobody_is_overcharged_or_holds_a_slot(store(), "runtimes");
 }

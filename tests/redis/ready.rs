@@ -90,11 +90,11 @@ async fn a_denied_command_is_named() {
     assert!(commands.len() > 10);
     for command in commands {
         let error = error(as_user(&server, &[&format!("-{command}")])).await;
-        let expected = format!("the user of the store may not use {}", command.to_uppercase());
+        let expected = format!("the store's user lacks permission for {}", command.to_uppercase());
         assert!(error.ends_with(&expected), "{command}: {error}");
     }
     let error = error(as_user(&server, &["resetkeys", "~other:*"])).await;
-    assert!(error.contains("may not use GET, SET, SETRANGE"), "{error}");
+    assert!(error.contains("lacks permission for GET, SET, SETRANGE"), "{error}");
     assert!(is_keyless(&server));
 }
 
@@ -111,8 +111,8 @@ async fn an_eviction_policy_that_loses_limits_is_a_warning() {
     }
     assert_eq!(with("allkeys-lru", "0").await, Ok(vec![]));
     let report = with("allkeys-lru", MEGABYTES).await.unwrap();
-    let warning = "maxmemory-policy is allkeys-lru: once memory is full, callers lose what they have used; set noeviction, \
-                   or volatile-ttl where others share the server";
+    let warning = "maxmemory-policy is allkeys-lru: counts are evicted when memory is full, so callers get a full quota \
+                   again; set noeviction, or volatile-ttl on a shared server";
     assert_eq!(report, [warning]);
 }
 
@@ -123,10 +123,7 @@ async fn a_replica_is_no_store_of_limits_even_if_it_takes_writes() {
     for read_only in ["yes", "no"] {
         replica.command(&["CONFIG", "SET", "replica-read-only", read_only]);
         let error = error(RedisStore::builder(replica.url())).await;
-        assert_eq!(
-            error,
-            "store failed: the server is a replica; decisions need its primary"
-        );
+        assert_eq!(error, "store failed: the server is a replica; connect to its primary");
     }
 }
 
@@ -145,7 +142,7 @@ async fn several_servers_behind_one_address_are_found_out() {
         });
     let error = error(store).await;
     assert!(
-        error.contains("the address leads to several servers that count apart"),
+        error.contains("the address leads to several servers with separate counts"),
         "{error}"
     );
     assert!(
@@ -194,7 +191,7 @@ async fn a_cluster_of_which_slots_are_lost_is_not_ready() {
     let error = error(RedisStore::cluster_builder(cluster.urls())).await;
     assert_eq!(
         error,
-        "store unavailable: 100 of the 16384 slots of the cluster belong to no node"
+        "store unavailable: 100 of the 16384 cluster slots are not assigned to a node"
     );
 }
 
@@ -206,7 +203,7 @@ async fn decisions_that_take_longer_than_the_deadline_are_a_warning() {
     let limiter = limiter(RedisStore::builder(proxy.url())).deadline(Duration::from_millis(10));
     let report = limiter.build().unwrap().ready(HANG).await.unwrap();
     let warning = report.warnings().next().unwrap();
-    assert!(warning.contains("and the deadline is 10ms"), "{warning}");
+    assert!(warning.contains("longer than the deadline of 10ms"), "{warning}");
 }
 
 /// One slot may stay: that of a decision whose answer was lost with its connection. Nothing renews its lease.

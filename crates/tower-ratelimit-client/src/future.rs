@@ -219,7 +219,7 @@ where
                     let response = ready!(future.poll(cx));
                     // Taken even if the service has failed: the request has ended, although the caller may keep the
                     // future.
-                    let ticket = ticket.take().expect("polled after it was ready");
+                    let ticket = ticket.take().expect("polled after completion");
                     let again = again.take();
                     let mut response = response.map_err(ClientError::Inner)?;
                     let advice = ticket.answer(response.status(), response.headers());
@@ -236,7 +236,7 @@ where
                 }
                 // ## Throttled => done
                 StateProjection::Throttled { error } => {
-                    let error = error.take().expect("polled after it was ready");
+                    let error = error.take().expect("polled after completion");
                     return Poll::Ready(Err(error.into()));
                 }
             };

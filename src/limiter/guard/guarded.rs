@@ -52,7 +52,7 @@ impl GuardedStore {
     pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Measurement, StoreError>, StoreCall> {
         let admission = self.breaker.as_ref().map(Breaker::admit);
         if matches!(admission, Some(Admission::Rejected)) {
-            let error = StoreError::new(StoreErrorKind::CircuitOpen, "the store was not asked");
+            let error = StoreError::new(StoreErrorKind::CircuitOpen, "the store was not called");
             return Ok(Err(error));
         }
         match self.bare.acquire(plan.within(time)).into_ready() {

@@ -131,7 +131,7 @@ impl Guard {
             true => Ok(()),
             false => Err(StoreError::new(
                 StoreErrorKind::TimedOut,
-                format!("decisions under way: {calls}"),
+                format!("decisions in progress: {calls}"),
             )),
         };
         let left = timeout.saturating_sub(begun.elapsed());

@@ -72,7 +72,7 @@ impl Future for PendingDecision {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decision> {
         self.has_begun = true;
         // Not put back on panic, because a panicked future must not be polled again.
-        let (mut pending, place) = self.decision.take().expect("polled after it was ready");
+        let (mut pending, place) = self.decision.take().expect("polled after completion");
         let decision = Pin::new(&mut pending).poll(cx);
         if decision.is_pending() {
             self.decision = Some((pending, place));

@@ -50,7 +50,7 @@ impl WaiterLimit {
     }
 
     pub(super) fn overloaded(&self) -> StoreError {
-        let message = format!("{} requests wait for it already", self.max);
+        let message = format!("limit of {} waiting requests reached", self.max);
         StoreError::new(StoreErrorKind::Overloaded, message)
     }
 }

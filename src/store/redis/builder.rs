@@ -100,7 +100,7 @@ impl RedisStore {
     /// assert!(RedisStore::new("10.0.0.1:6379").is_err());
     ///
     /// let error = RedisStore::new("localhost:6379").unwrap_err().to_string();
-    /// assert!(error.starts_with(r#"redis store: the URL "localhost:6379" has to begin with "redis://""#));
+    /// assert!(error.starts_with(r#"redis store: invalid URL "localhost:6379": must start with "redis://""#));
     ///
     /// // Neither the error nor the store contains the password.
     /// let error = RedisStore::new("redis://limiter:secret@10.0.0.1:port/").unwrap_err();
@@ -138,7 +138,7 @@ impl RedisStore {
     /// let store = RedisStore::cluster(["redis://10.0.0.1:6379/", "redis://10.0.0.2:6379/"])?;
     ///
     /// let error = RedisStore::cluster(["redis://10.0.0.1:6379/1"]).unwrap_err();
-    /// assert_eq!(error.to_string(), "redis store: a cluster has no database 1");
+    /// assert_eq!(error.to_string(), "redis store: database 1 is not supported in a cluster");
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```
     ///
@@ -160,7 +160,8 @@ impl RedisStore {
     ///
     /// let differ = ["redis://10.0.0.1/", "redis://:password@10.0.0.2/"];
     /// let error = RedisStore::cluster_builder(differ).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "redis store: the URLs of a cluster differ in user, password or TLS");
+    /// let same = "redis store: the URLs of a cluster must have the same user, password and TLS setting";
+    /// assert_eq!(error.to_string(), same);
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```
     pub fn cluster_builder(urls: impl IntoIterator<Item = impl AsRef<str>>) -> RedisStoreBuilder {
@@ -180,7 +181,7 @@ impl RedisStore {
     /// let store = RedisStore::sentinel(sentinels, "limits")?;
     ///
     /// let error = RedisStore::sentinel(sentinels, "").unwrap_err();
-    /// assert_eq!(error.to_string(), "redis store: the name of the sentinels' service is empty");
+    /// assert_eq!(error.to_string(), "redis store: the sentinels' service name is empty");
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```
     ///
@@ -204,7 +205,7 @@ impl RedisStore {
     ///
     /// let none: [&str; 0] = [];
     /// let error = RedisStore::sentinel_builder(none, "limits").connections(4).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "redis store: 0 URLs of sentinels are outside 1..=64");
+    /// assert_eq!(error.to_string(), "redis store: number of URLs of sentinels: 0 is outside 1..=64");
     /// ```
     pub fn sentinel_builder(
         urls: impl IntoIterator<Item = impl AsRef<str>>,
@@ -389,7 +390,7 @@ impl RedisStoreBuilder {
     ///     .build()?;
     ///
     /// let error = RedisStore::builder("redis://127.0.0.1/").primary_url("redis://primary/2").build().unwrap_err();
-    /// assert_eq!(error.to_string(), "redis store: a primary_url is for a store with sentinels");
+    /// assert_eq!(error.to_string(), "redis store: primary_url requires sentinels");
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```
     #[must_use]
@@ -457,7 +458,7 @@ impl RedisStoreBuilder {
     /// use tower_quota::RedisStore;
     ///
     /// let error = RedisStore::builder("redis://10.0.0.1/").key_prefix("{eu}:").build().unwrap_err();
-    /// assert_eq!(error.to_string(), r#"redis store: key_prefix "{eu}:" is longer than 64 bytes or holds a brace"#);
+    /// assert_eq!(error.to_string(), r#"redis store: key_prefix "{eu}:" is longer than 64 bytes or contains a brace"#);
     /// ```
     #[must_use]
     pub fn key_prefix(mut self, key_prefix: impl Into<String>) -> Self {
@@ -577,11 +578,11 @@ impl RedisStoreBuilder {
         )?;
         let prefix = &self.key_prefix;
         if prefix.len() > 64 || prefix.contains(['{', '}']) {
-            let message = format!("key_prefix {prefix:?} is longer than 64 bytes or holds a brace");
+            let message = format!("key_prefix {prefix:?} is longer than 64 bytes or contains a brace");
             return Err(error(message));
         }
         if self.primary_url.is_some() && !matches!(self.servers, Servers::Primary(_)) {
-            return Err(error("a primary_url is for a store with sentinels"));
+            return Err(error("primary_url requires sentinels"));
         }
         Ok(())
     }
@@ -626,7 +627,7 @@ impl RedisStoreBuilder {
 
     fn sentinels(&self, service: &str) -> Result<Sentinels, ConfigError> {
         if service.is_empty() {
-            return Err(error("the name of the sentinels' service is empty"));
+            return Err(error("the sentinels' service name is empty"));
         }
         let primary = self.primary_url.as_deref().unwrap_or("redis://primary/");
         Ok(Sentinels {
@@ -641,12 +642,17 @@ impl RedisStoreBuilder {
         for seed in &seeds {
             let (first, settings) = (seeds[0].redis_settings(), seed.redis_settings());
             if settings.db() != 0 {
-                return Err(error(format!("a cluster has no database {}", settings.db())));
+                return Err(error(format!(
+                    "database {} is not supported in a cluster",
+                    settings.db()
+                )));
             }
             let is_same_user = (settings.username(), settings.password()) == (first.username(), first.password());
             let is_same_kind = std::mem::discriminant(seed.addr()) == std::mem::discriminant(seeds[0].addr());
             if !is_same_user || !is_same_kind {
-                return Err(error("the URLs of a cluster differ in user, password or TLS"));
+                return Err(error(
+                    "the URLs of a cluster must have the same user, password and TLS setting",
+                ));
             }
         }
         Ok(seeds)
@@ -655,12 +661,12 @@ impl RedisStoreBuilder {
     fn infos(&self, what: &str) -> Result<Vec<ConnectionInfo>, ConfigError> {
         let count = self.urls.len();
         if !(1..=64).contains(&count) {
-            return Err(error(format!("{count} URLs of {what} are outside 1..=64")));
+            return Err(error(format!("number of URLs of {what}: {count} is outside 1..=64")));
         }
         let info = |url: &String| {
             let info = connection_info(url)?;
             if matches!(info.addr(), ConnectionAddr::Unix(_)) {
-                return Err(error(format!("{what} have no socket in the file system")));
+                return Err(error(format!("{what} cannot be Unix sockets")));
             }
             Ok(info)
         };

@@ -58,7 +58,7 @@ use crate::{
 /// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope};
 ///
 /// let error = RedisStore::new("http://127.0.0.1/").unwrap_err();
-/// assert!(error.to_string().starts_with(r#"redis store: the URL "http://127.0.0.1/" has to begin with "redis://""#));
+/// assert!(error.to_string().starts_with(r#"redis store: invalid URL "http://127.0.0.1/": must start with "redis://""#));
 ///
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// # let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
@@ -214,7 +214,7 @@ impl Store for RedisStore {
         let engine = Arc::clone(&self.0);
         StoreFuture::boxed(async move {
             let late = |_| {
-                let message = format!("the look at the servers has not ended within {timeout:?}");
+                let message = format!("check of the servers timed out after {timeout:?}");
                 Err(StoreError::new(StoreErrorKind::TimedOut, message))
             };
             tokio::time::timeout(timeout, engine.ready()).await.unwrap_or_else(late)

@@ -47,7 +47,7 @@ impl Engine {
         let report = match self.facts(key).await? {
             Ok(facts) => self.check_facts(&facts, report)?,
             Err(refusal) => report.with_warning(format!(
-                "INFO is not permitted ({refusal}), so version, role and eviction policy are unknown"
+                "INFO is not permitted ({refusal}); version, role and eviction policy were not checked"
             )),
         };
         self.check_permissions(key).await?;
@@ -82,16 +82,17 @@ impl Engine {
         let unworkable = |problem: String| Err(StoreError::new(StoreErrorKind::Failed, problem));
         if facts.major_version.is_some_and(|version| version < OLDEST) {
             let version = &facts.version;
-            return unworkable(format!("the server has version {version}; {OLDEST} or newer is needed"));
+            return unworkable(format!(
+                "server version {version} is not supported; {OLDEST} or newer is required"
+            ));
         }
         match &*facts.role {
             "slave" => {
-                return unworkable("the server is a replica; decisions need its primary".to_owned());
+                return unworkable("the server is a replica; connect to its primary".to_owned());
             }
             "active-replica" => {
                 return unworkable(
-                    "the server is an active replica, beside which another one decides about the same callers"
-                        .to_owned(),
+                    "the server is an active replica; another server decides about the same callers".to_owned(),
                 );
             }
             _ => {}
@@ -103,8 +104,8 @@ impl Engine {
             "" | "noeviction" | "volatile-ttl" => report,
             _ if facts.memory_limit == 0 => report,
             policy => report.with_warning(format!(
-                "maxmemory-policy is {policy}: once memory is full, callers lose what they have used; set noeviction, or \
-                 volatile-ttl where others share the server"
+                "maxmemory-policy is {policy}: counts are evicted when memory is full, so callers get a full quota again; \
+                 set noeviction, or volatile-ttl on a shared server"
             )),
         })
     }
@@ -137,7 +138,7 @@ impl Engine {
         match cause {
             None => Ok(()),
             Some(cause) => {
-                let message = format!("the user of the store may not use {}", denied.join(", "));
+                let message = format!("the store's user lacks permission for {}", denied.join(", "));
                 Err(StoreError::new(StoreErrorKind::Failed, message).with_source(cause))
             }
         }
@@ -158,8 +159,9 @@ impl Engine {
             let left = decision.allowances().next().map(|day| day.remaining());
             made.decisions.push(decision);
             if left != Some(QUOTA - number) {
-                let message = "a decision has not seen the one before it: the address leads to several servers that count \
-                               apart, such as read replicas, active-active regions, or a proxy before a cluster";
+                let message = "a decision did not see the previous one: the address leads to several servers with \
+                               separate counts, such as read replicas, active-active regions or a proxy in front of a \
+                               cluster";
                 return Err(StoreError::new(StoreErrorKind::Failed, message));
             }
         }

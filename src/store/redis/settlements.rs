@@ -74,7 +74,7 @@ impl Engine {
         StoreFuture::boxed(async move {
             let mut result = Ok(());
             for settled in all {
-                let lost = |_| Err(unsettled("the settlement was lost"));
+                let lost = |_| Err(unsettled("settlement lost"));
                 result = result.and(settled.await.unwrap_or_else(lost));
             }
             result
@@ -94,7 +94,7 @@ impl Engine {
             true => (StoreErrorKind::Unavailable, 0),
             false => (StoreErrorKind::TimedOut, settling.receiver_count()),
         };
-        let message = format!("settlements under way: {left}, lost since the last flush: {lost}");
+        let message = format!("settlements in progress: {left}, lost since the last flush: {lost}");
         Err(StoreError::new(kind, message))
     }
 
@@ -130,8 +130,8 @@ impl Engine {
     fn try_send(&self, job: Job) -> Settled {
         match self.start() {
             Some(jobs) if jobs.try_send(job).is_ok() => Ok(()),
-            Some(_) => Err(unsettled("too many settlements are waiting")),
-            None => Err(unsettled("there is no runtime any more")),
+            Some(_) => Err(unsettled("settlement dropped: too many settlements queued")),
+            None => Err(unsettled("settlement dropped: the Tokio runtime has shut down")),
         }
     }
 
@@ -252,7 +252,7 @@ impl Server {
     async fn within_deadline(&self, call: impl Future<Output = Settled>) -> Settled {
         let catch_up = || Some(self.topology.catch_up(Clock::system().now()));
         let settled = last_turn::within(Instant::now() + DEADLINE, call, catch_up).await;
-        settled.unwrap_or_else(|late| Err(late.error("no answer to a settlement")))
+        settled.unwrap_or_else(|late| Err(late.error("no reply to a settlement")))
     }
 
     fn settled(&self, settled: Settled) -> Settled {

@@ -82,11 +82,11 @@ fn a_treatment_of_unknown_users_out_of_its_range_is_rejected_with_the_value_and_
         ),
         (
             builder().on_unknown_tier(OnUnknownTier::tier("")),
-            "on_unknown_tier: bytes of the tier's name 0 is outside 1..=256",
+            "on_unknown_tier: tier name length 0 is outside 1..=256",
         ),
         (
             builder().on_unknown_tier(OnUnknownTier::wait(SECOND).then_tier("x".repeat(257))),
-            "on_unknown_tier: bytes of the tier's name 257 is outside 1..=256",
+            "on_unknown_tier: tier name length 257 is outside 1..=256",
         ),
     ] {
         assert_eq!(mistake(builder), format!("tier layer: {message}"));

@@ -114,7 +114,7 @@ where
                     }));
                 }
                 StateProjection::Rejected { response } => {
-                    let response = response.take().expect("polled after it was ready");
+                    let response = response.take().expect("polled after completion");
                     return Poll::Ready(Ok(response.map(OriginBody::rejected)));
                 }
             };

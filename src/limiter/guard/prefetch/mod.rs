@@ -88,7 +88,7 @@ impl Prefetch {
                 Some(decision) => Ok(decision),
                 None => self.decide_alone(&plan, terms, deadline).await,
             },
-            Err(late) => Err(late.error("no units were there within the deadline")),
+            Err(late) => Err(late.error("no prefetched units within the deadline")),
         }
     }
 

@@ -221,7 +221,7 @@ impl RejectionCache {
         };
         let time = deadline.saturating_duration_since(Instant::now());
         if time.is_zero() {
-            let message = "the deadline was over before the store was asked";
+            let message = "deadline expired before the store was called";
             return Err(StoreError::new(StoreErrorKind::TimedOut, message));
         }
         match self.begin(plan, time) {

@@ -195,7 +195,7 @@ impl SharedConnection {
     pub(crate) fn mismatched(&self) -> RedisError {
         self.health.broken();
         self.connection.end();
-        (ErrorKind::Parse, "a reply was not that of its call").into()
+        (ErrorKind::Parse, "reply does not match its call").into()
     }
 
     /// Sends a command, waits for its reply, and marks the connection as broken if necessary.
@@ -263,7 +263,7 @@ pub(super) fn connection_error(error: RedisError) -> StoreError {
     if error.opens_circuit() {
         return error;
     }
-    let message = format!("no connection could be opened: {error}");
+    let message = format!("connection failed: {error}");
     StoreError::new(StoreErrorKind::Unreachable, message).with_source(error)
 }
 

@@ -33,7 +33,7 @@ impl ConnectionFailures {
     /// Returns the last failure, as the reason why there is no connection.
     pub(super) fn last(&self) -> StoreError {
         let last = self.last.lock().clone();
-        let none = || StoreError::new(StoreErrorKind::Unreachable, "no connection could be opened in time");
+        let none = || StoreError::new(StoreErrorKind::Unreachable, "connection attempt timed out");
         last.map_or_else(none, connection_error)
     }
 }

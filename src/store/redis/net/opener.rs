@@ -74,7 +74,7 @@ impl OpenConnection {
         let mut both = ::redis::pipe();
         both.cmd("ASKING").add_command(command.clone());
         let mut replies = self.connection.send_packed_commands(&both, 0, 2).await?;
-        let missing = || (ErrorKind::Parse, "a reply is missing").into();
+        let missing = || (ErrorKind::Parse, "missing reply").into();
         let reply = replies.pop().ok_or_else(missing).and_then(Value::extract_error);
         reply.map_err(without_user)
     }
@@ -122,7 +122,7 @@ impl Opener {
 
     /// Opens a connection without the custom functions.
     pub(crate) async fn by_itself(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
-        let too_late = |_| Err((ErrorKind::Io, "no connection could be opened in time").into());
+        let too_late = |_| Err((ErrorKind::Io, "connection attempt timed out").into());
         let opening = first_of_two(to, &self.tls, self.timeout / 4);
         let opened = timeout(self.timeout, opening).await.unwrap_or_else(too_late);
         opened.map_err(without_user)
@@ -137,8 +137,8 @@ impl Opener {
         opening.spawn(async move { call().await });
         match timeout(self.timeout, opening.join_next()).await {
             Ok(Some(Ok(opened))) => opened,
-            Ok(_) => Err((ErrorKind::Io, "the program's way to connect has panicked").into()),
-            Err(_) => Err((ErrorKind::Io, "the program's way to connect has taken too long").into()),
+            Ok(_) => Err((ErrorKind::Io, "the custom connect function panicked").into()),
+            Err(_) => Err((ErrorKind::Io, "the custom connect function timed out").into()),
         }
     }
 }
@@ -215,14 +215,14 @@ fn misunderstood(url: &str, cause: RedisError) -> ConfigError {
     let shown = without_secrets(url);
     let message = match url.split_once("://").map(|(scheme, _)| scheme) {
         Some("rediss" | "valkeys") if !HAS_TLS => {
-            format!("the URL {shown:?} asks for TLS; enable the feature `redis-rustls` of tower-quota for it")
+            format!("URL {shown:?} requires TLS; enable the feature `redis-rustls` of tower-quota")
         }
         Some("redis" | "rediss" | "redis+unix" | "unix" | "valkey" | "valkeys" | "valkey+unix") => {
-            format!("the URL {shown:?} is not understood: {cause}")
+            format!("cannot parse URL {shown:?}: {cause}")
         }
         _ => format!(
-            "the URL {shown:?} has to begin with \"redis://\" (with TLS \"rediss://\", for a socket in the file system \
-             \"redis+unix://\")"
+            "invalid URL {shown:?}: must start with \"redis://\" (\"rediss://\" for TLS, \"redis+unix://\" for a Unix \
+             socket)"
         ),
     };
     config_error(message).with_source(cause)
@@ -263,7 +263,7 @@ fn check_tls(info: &ConnectionInfo) -> Result<(), ConfigError> {
     let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
     if is_tls && rustls::crypto::CryptoProvider::get_default().is_none() {
         return Err(config_error(
-            "TLS needs a rustls crypto provider; install one first, for example with \
+            "TLS requires a rustls crypto provider; install one first, for example with \
              rustls::crypto::ring::default_provider().install_default()",
         ));
     }
@@ -294,33 +294,45 @@ mod tests {
     #[test]
     fn a_url_that_is_not_understood_is_an_error_that_names_it_without_its_password() {
         for (url, shown, says) in [
-            ("", "", "has to begin with \"redis://\""),
-            ("127.0.0.1", "127.0.0.1", "has to begin"),
-            ("localhost:6379", "localhost:6379", "has to begin"),
-            ("localhost:6379/1", "localhost:6379/1", "has to begin"),
-            ("[::1]:6379", "[::1]:6379", "has to begin"),
-            ("[::1]", "[::1]", "has to begin"),
-            ("user:secret@localhost:6379", "…@localhost:6379", "has to begin"),
-            ("http://user:secret@127.0.0.1/", "http://…@127.0.0.1/", "has to begin"),
-            ("redis:/user:secret@127.0.0.1/", "…@127.0.0.1/", "has to begin"),
-            ("redis:secret", "redis:…", "has to begin"),
-            ("redis://user:my?secret@127.0.0.1/", "redis://…", "is not understood"),
+            ("", "", "invalid URL: must start with \"redis://\""),
+            ("127.0.0.1", "127.0.0.1", "invalid URL: must start with"),
+            ("localhost:6379", "localhost:6379", "invalid URL: must start with"),
+            ("localhost:6379/1", "localhost:6379/1", "invalid URL: must start with"),
+            ("[::1]:6379", "[::1]:6379", "invalid URL: must start with"),
+            ("[::1]", "[::1]", "invalid URL: must start with"),
+            (
+                "user:secret@localhost:6379",
+                "…@localhost:6379",
+                "invalid URL: must start with",
+            ),
+            (
+                "http://user:secret@127.0.0.1/",
+                "http://…@127.0.0.1/",
+                "invalid URL: must start with",
+            ),
+            (
+                "redis:/user:secret@127.0.0.1/",
+                "…@127.0.0.1/",
+                "invalid URL: must start with",
+            ),
+            ("redis:secret", "redis:…", "invalid URL: must start with"),
+            ("redis://user:my?secret@127.0.0.1/", "redis://…", "cannot parse URL: "),
             (
                 "redis://user:secret@127.0.0.1:port/",
                 "redis://…@127.0.0.1:…/",
-                "is not understood: ",
+                "cannot parse URL: ",
             ),
-            ("redis://user:secret/", "redis://user:…/", "is not understood: "),
-            ("redis://user:sec@secret@/", "redis://…@/", "is not understood: "),
-            ("redis://:secret@/x", "redis://…@/x", "is not understood: "),
+            ("redis://user:secret/", "redis://user:…/", "cannot parse URL: "),
+            ("redis://user:sec@secret@/", "redis://…@/", "cannot parse URL: "),
+            ("redis://:secret@/x", "redis://…@/x", "cannot parse URL: "),
             (
                 "redis://10.0.0.1/x?pass=secret",
                 "redis://10.0.0.1/x",
-                "is not understood: ",
+                "cannot parse URL: ",
             ),
         ] {
             let error = error_of(url);
-            let begins = format!("redis store: the URL {shown:?} {says}");
+            let begins = format!("redis store: {}", says.replace("URL", &format!("URL {shown:?}")));
             assert!(error.starts_with(&begins), "{url}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }

@@ -281,7 +281,7 @@ impl Manager {
         };
         let generation = self.generations.current();
         let (opened, named) = sentinels.connect(&self.opener).await?;
-        let stale = || RedisError::from((ErrorKind::Io, "a sentinel named the old primary"));
+        let stale = || RedisError::from((ErrorKind::Io, "a sentinel reported the old primary"));
         let generation = generation.admit(named).ok_or_else(stale)?;
         Ok(SharedConnection::new(opened, Some(generation)))
     }
@@ -316,7 +316,7 @@ impl ManageConnection for Manager {
     /// Makes no round trip, because connections detect when they end.
     async fn is_valid(&self, connection: &mut SharedConnection) -> Result<(), RedisError> {
         if connection.is_broken() {
-            return Err((ErrorKind::Io, "the connection was found broken").into());
+            return Err((ErrorKind::Io, "connection is broken").into());
         }
         Ok(())
     }
@@ -353,5 +353,5 @@ fn cause(error: &StoreError) -> RedisError {
         }
         cause = next.source();
     }
-    (ErrorKind::Io, "no connection could be opened", error.to_string()).into()
+    (ErrorKind::Io, "connection failed", error.to_string()).into()
 }

@@ -82,7 +82,7 @@ impl Sentinels {
         }
         let (mut unheard, mut candidates) = (self.sentinels.len(), Candidates::default());
         let mut ready: Option<Ready> = None;
-        let mut last = RedisError::from((ErrorKind::Io, "no primary was found in time"));
+        let mut last = RedisError::from((ErrorKind::Io, "no primary found within the timeout"));
         while unheard > 0 || ready.is_none() {
             let until = ready.as_ref().map_or(end, |ready| ready.until.min(end));
             let Ok(Some(step)) = timeout_at(until, steps.join_next()).await else {
@@ -132,7 +132,7 @@ impl Sentinels {
         let address = connection.send(&command("GET-MASTER-ADDR-BY-NAME")).await?;
         let address: Option<(String, u16)> = from_redis_value(address)?;
         let unknown = || {
-            let message = "a sentinel does not know the service";
+            let message = "service unknown to a sentinel";
             RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, message, self.service.clone()))
         };
         let address = address.ok_or_else(unknown)?;
@@ -148,7 +148,7 @@ impl Sentinels {
             Ok(Value::Array(role)) if is_primary(&role) => Ok(connection),
             // Without permission for `ROLE`, a replica is detected by `READONLY`.
             Err(error) if code(&error) == Some("NOPERM") => Ok(connection),
-            Ok(_) => Err((ErrorKind::Io, "a sentinel named a replica").into()),
+            Ok(_) => Err((ErrorKind::Io, "a sentinel reported a replica").into()),
             Err(error) => Err(error),
         }
     }

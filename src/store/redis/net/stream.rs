@@ -74,7 +74,7 @@ async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> Result<TcpStream,
     for address in lookup_host((host, port)).await? {
         connecting.spawn(connect(address, settings.clone()));
     }
-    let mut last = RedisError::from((ErrorKind::InvalidClientConfig, "no address was found for the host"));
+    let mut last = RedisError::from((ErrorKind::InvalidClientConfig, "host has no address"));
     while let Some(connected) = connecting.join_next().await {
         match connected {
             Ok(Ok(stream)) => return Ok(stream),
@@ -138,6 +138,6 @@ mod tls {
     }
 
     fn unusable(error: &dyn std::error::Error) -> RedisError {
-        (ErrorKind::InvalidClientConfig, "TLS cannot be used", error.to_string()).into()
+        (ErrorKind::InvalidClientConfig, "TLS setup failed", error.to_string()).into()
     }
 }

@@ -77,7 +77,7 @@ impl ServerTime {
 /// The error for a server whose time is repeatedly outside the windows in the call.
 pub(super) fn unsteady_clock(time: Timestamp) -> RedisError {
     let message = format!(
-        "the clock of the server jumps over calendar windows between calls, now to {} s since 1970",
+        "the server's clock jumps across calendar windows between calls; Unix time is now {} s",
         time.as_micros() / 1_000_000
     );
     make_extension_error("CLOCK".to_owned(), Some(message))

@@ -147,7 +147,7 @@ impl Numbers<'_> {
         match self.rest {
             [_, birth, ..] if f64::from_le_bytes(*birth) == NEWER => Err(StoreError::new(
                 StoreErrorKind::Failed,
-                "the counts of a partition were written by a newer release; update this instance",
+                "counts of a partition were written by a newer release; update this instance",
             )),
             _ => Ok(()),
         }
@@ -181,7 +181,7 @@ impl Numbers<'_> {
 /// The error for unexpected numbers in a complete reply. The cause is the value of one partition, so the connection
 /// stays open and other partitions are not affected.
 fn unreadable() -> StoreError {
-    StoreError::new(StoreErrorKind::Failed, "the reply of the script is unreadable")
+    StoreError::new(StoreErrorKind::Failed, "the script's reply cannot be parsed")
 }
 
 fn exact_integer(bytes: &[u8; 8]) -> Option<u64> {

@@ -157,7 +157,7 @@ fn is_paused(server: &Server) -> bool {
 }
 
 pub(super) fn shared_answer(answered: Result<Acquired, RecvError>) -> Acquired {
-    let cancelled = |_| StoreError::new(StoreErrorKind::Unavailable, "the shared call was cancelled");
+    let cancelled = |_| StoreError::new(StoreErrorKind::Unavailable, "shared call cancelled");
     answered.map_err(cancelled)?
 }
 

@@ -135,7 +135,7 @@ impl Progress {
 impl QueuedPlan {
     /// Rejects the plan because no reply can arrive in time.
     pub(super) fn reject(self) {
-        let message = "more decisions wait for the server than it makes";
+        let message = "too many decisions queued for the server";
         let _ = self
             .answer
             .send(Err(StoreError::new(StoreErrorKind::Overloaded, message)));

@@ -113,7 +113,7 @@ impl Directory {
 
     async fn discovered(self: &Arc<Self>) -> Result<Arc<SlotMap>, StoreError> {
         let Some(attempt) = NodeAttempt::start(&self.first_map) else {
-            let message = "no node of the cluster was asked";
+            let message = "no cluster node was called";
             return Err(StoreError::new(StoreErrorKind::CircuitOpen, message));
         };
         if attempt.is_trial() {
@@ -129,7 +129,7 @@ impl Directory {
                 return Ok(map);
             }
             if !is_looking {
-                let none = || StoreError::new(StoreErrorKind::Unreachable, "no node of the cluster was reached");
+                let none = || StoreError::new(StoreErrorKind::Unreachable, "no cluster node was reachable");
                 let error = self.schedule.lock().last_error.clone().unwrap_or_else(none);
                 attempt.end(Some(&error));
                 return Err(error);
@@ -227,7 +227,7 @@ impl Directory {
         let reply = timeout(self.settings.opener.timeout, asking).await;
         let ranges = slots::read(&reply.map_err(|_| no_answer())??, host);
         if ranges.is_empty() {
-            let message = "a node of the cluster knows no slots";
+            let message = "a cluster node reported no slots";
             return Err(StoreError::new(StoreErrorKind::Unavailable, message));
         }
         Ok(ranges)
@@ -286,5 +286,5 @@ fn from_any<T>(all: &[T]) -> impl Iterator<Item = &T> {
 }
 
 fn no_answer() -> StoreError {
-    StoreError::new(StoreErrorKind::Unreachable, "no node of the cluster has answered")
+    StoreError::new(StoreErrorKind::Unreachable, "no cluster node responded")
 }

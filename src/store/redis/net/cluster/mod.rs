@@ -52,7 +52,7 @@ impl Cluster {
         let map = self.0.map().await?;
         let Some(node) = map.owner(slot) else {
             self.0.refresh();
-            let message = format!("no node of the cluster has slot {slot}");
+            let message = format!("no cluster node owns slot {slot}");
             return Err(StoreError::new(StoreErrorKind::Unavailable, message));
         };
         self.connect(node, lane).await
@@ -68,7 +68,10 @@ impl Cluster {
         let owners = || (0..slots::SLOTS).map(|slot| map.owner(slot as u16));
         let lost = owners().filter(Option::is_none).count();
         if lost > 0 {
-            let message = format!("{lost} of the {} slots of the cluster belong to no node", slots::SLOTS);
+            let message = format!(
+                "{lost} of the {} cluster slots are not assigned to a node",
+                slots::SLOTS
+            );
             return Err(StoreError::new(StoreErrorKind::Unavailable, message));
         }
         for owner in owners().flatten() {

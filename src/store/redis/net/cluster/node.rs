@@ -51,7 +51,7 @@ impl Node {
     pub(super) async fn connect(self: &Arc<Self>, lane: Lane) -> Result<NodeConnection, StoreError> {
         let attempt = NodeAttempt::start(&self.breaker).ok_or_else(|| {
             let (host, port) = &self.address;
-            let message = format!("the cluster's node {host}:{port} was not asked");
+            let message = format!("cluster node {host}:{port} was not called");
             StoreError::new(StoreErrorKind::CircuitOpen, message)
         })?;
         match self.pool.get(lane).await {
@@ -129,7 +129,7 @@ impl Drop for NodeAttempt {
         if let Some(admission) = self.admission.take()
             && Clock::system().now().micros_since(self.since) >= MIN_CANCEL_MICROS
         {
-            let error = StoreError::new(StoreErrorKind::TimedOut, "no answer before the call was cancelled");
+            let error = StoreError::new(StoreErrorKind::TimedOut, "no reply before the call was cancelled");
             self.breaker.record(admission, Some(&error));
         }
     }

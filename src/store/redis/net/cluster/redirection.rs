@@ -38,7 +38,7 @@ impl Redirections {
     /// Waits until the call may be sent again. Returns `None` if it has been sent often enough.
     #[allow(
         clippy::disallowed_methods,
-        reason = "keys that are apart come shared_answer by waiting only"
+        reason = "while a slot moves, its keys are on two nodes, so only waiting helps"
     )]
     pub(super) async fn follow(&mut self, redirection: Option<Redirection>) -> Option<Redirection> {
         if matches!(redirection, Some(Redirection::Later)) {
