@@ -111,8 +111,8 @@ async fn an_eviction_policy_that_loses_limits_is_a_warning() {
     }
     assert_eq!(with("allkeys-lru", "0").await, Ok(vec![]));
     let report = with("allkeys-lru", MEGABYTES).await.unwrap();
-    let warning = "maxmemory-policy is allkeys-lru: counts are evicted when memory is full, so callers get a full quota \
-                   again; set noeviction, or volatile-ttl on a shared server";
+    let warning = "maxmemory-policy is allkeys-lru: counts are evicted when memory is full, so callers get a full \
+                   quota again; set noeviction, or volatile-ttl on a shared server";
     assert_eq!(report, [warning]);
 }
 

@@ -58,7 +58,8 @@ use crate::{
 /// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope};
 ///
 /// let error = RedisStore::new("http://127.0.0.1/").unwrap_err();
-/// assert!(error.to_string().starts_with(r#"redis store: invalid URL "http://127.0.0.1/": must start with "redis://""#));
+/// let begins = r#"redis store: invalid URL "http://127.0.0.1/": must start with "redis://""#;
+/// assert!(error.to_string().starts_with(begins));
 ///
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// # let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);

@@ -104,8 +104,8 @@ impl Engine {
             "" | "noeviction" | "volatile-ttl" => report,
             _ if facts.memory_limit == 0 => report,
             policy => report.with_warning(format!(
-                "maxmemory-policy is {policy}: counts are evicted when memory is full, so callers get a full quota again; \
-                 set noeviction, or volatile-ttl on a shared server"
+                "maxmemory-policy is {policy}: counts are evicted when memory is full, so callers get a full quota \
+                 again; set noeviction, or volatile-ttl on a shared server"
             )),
         })
     }
