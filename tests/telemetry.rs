@@ -55,7 +55,7 @@ fn lines_while(action: impl FnOnce()) -> Vec<String> {
     all.filter(|line| !line.contains(EXPLAINED)).collect()
 }
 
-const EXPLAINED: &str = "what is decided about a request, and why";
+const EXPLAINED: &str = "request explained";
 
 fn all_lines_while(level: Level, action: impl FnOnce()) -> Vec<String> {
     let log = Log::default();
@@ -98,8 +98,8 @@ fn allowed_and_rejected_requests_are_not_logged() {
 fn an_outage_is_told_once_however_many_requests_it_meets() {
     let lines = lines_of(&layer(TestStore::failing(StoreErrorKind::Unreachable)), 10_000);
     let expected = [
-        "WARN tower_quota: the quota store gave no decision error=store unreachable: test suppressed=0",
-        "ERROR tower_quota: the quota store does not answer; the circuit is open error=store unreachable: test",
+        "WARN tower_quota: quota store made no decision error=store unreachable: test suppressed=0",
+        "ERROR tower_quota: circuit opened: quota store not responding error=store unreachable: test",
     ];
     assert_eq!(lines, expected);
 }
@@ -109,7 +109,7 @@ fn errors_that_leave_the_circuit_closed_are_told_once_in_ten_seconds() {
     let lines = lines_of(&layer(TestStore::failing(StoreErrorKind::Failed)), 10_000);
     assert_eq!(
         lines,
-        ["WARN tower_quota: the quota store gave no decision error=store failed: test suppressed=0"]
+        ["WARN tower_quota: quota store made no decision error=store failed: test suppressed=0"]
     );
 }
 
@@ -130,7 +130,7 @@ fn while_requests_stay_undecided_although_the_circuit_is_closed_it_is_told_how_m
         clock.advance(Duration::from_secs(pause));
     }
     lines.retain(|line| line.contains("closed"));
-    let line = "WARN quota_decision{scope=log}: tower_quota: requests are not decided although the circuit is closed \
+    let line = "WARN quota_decision{scope=log}: tower_quota: requests undecided while the circuit is closed \
         error=store failed: test undecided=21 waited=20 seconds=10";
     let next = line.replace("=20", "=19").replace("=21", "=20");
     assert_eq!(lines, [line, &next]);
@@ -149,12 +149,11 @@ fn requests_without_a_key_or_with_an_unknown_tier_are_warned_of_once() {
     let expected = [
         line_of(
             "unknown-tier",
-            "a request is of a tier that is not configured; the first tier is used scope=log",
+            "a request has an unknown tier; the first tier is used scope=log",
         ),
         line_of(
             "no-key",
-            "a request could not be attributed to a caller; \
-             is the peer address or the user id missing from its extensions? scope=log",
+            "a request has no key; is the peer address or the user ID missing from its extensions? scope=log",
         ),
     ];
     assert_eq!(lines_of(&layer, 100), expected);
@@ -173,9 +172,7 @@ fn what_a_shadow_would_have_rejected_is_told_once_in_ten_seconds() {
         .unwrap();
     assert_eq!(
         lines_of(&layer, 100),
-        [
-            "INFO tower_quota: a policy in shadow mode would have rejected a request scope=log policy=planned suppressed=0"
-        ]
+        ["INFO tower_quota: shadow policy would have rejected a request scope=log policy=planned suppressed=0"]
     );
 }
 
@@ -188,7 +185,8 @@ fn a_request_above_a_quota_with_an_overage_is_told_once_in_ten_seconds() {
         .policy(policy.with_overage(10_000))
         .build()
         .unwrap();
-    let expected = "INFO tower_quota: a request was admitted above the quota, within its overage scope=log policy=hour suppressed=0";
+    let expected = "INFO tower_quota: request admitted above the quota, within the overage scope=log policy=hour \
+                    suppressed=0";
     assert_eq!(lines_of(&layer, 50), [expected]);
 }
 
@@ -211,8 +209,8 @@ fn a_lone_large_window_is_warned_of_when_the_layer_is_built() {
         build(std::slice::from_ref(&day)),
         [line_of(
             "lone-large-window",
-            "the shortest window is longer than an hour, so that a caller may use up all of it at once; \
-                 add a policy with a short window scope=log window_seconds=86400"
+            "the shortest window is longer than an hour, so a caller can exhaust its quota in one burst; add a policy \
+             with a short window scope=log window_seconds=86400"
         )]
     );
     assert_eq!(build(&[QuotaPolicy::per_hour("hour", 9)]), Vec::<String>::new());
@@ -240,8 +238,8 @@ fn an_address_that_is_shown_without_a_digest_key_is_warned_of_when_the_layer_is_
     let build = |builder: RateLimitLayerBuilder| lines_while(|| drop(builder.build().unwrap()));
     let warning = [line_of(
         "guessable-address",
-        "a policy shows a partition key that is made from an address, which can be found out by trying \
-         all addresses; set a digest key scope=log policy=hour",
+        "a policy exposes a partition key derived from an address, which can be recovered by trying all addresses; set \
+         a digest key scope=log policy=hour",
     )];
 
     let by_user_or_address = || key::header("x-user-id").or_else(key::client_ip());
@@ -279,7 +277,7 @@ fn a_cost_that_never_fits_is_told_once() {
     let layer = policies.key(key::header("x-user-id")).build().unwrap();
     let expected = line_of(
         "cost-above-capacity",
-        "a request costs more than its policy ever lets pass and is rejected for good \
+        "request cost exceeds the capacity of a policy, so the request can never be admitted \
          scope=log policy=burst cost=7 capacity=5",
     );
     assert_eq!(lines_of(&layer, 100), [expected]);
@@ -296,7 +294,7 @@ fn waits_in_a_queue_are_told_once_in_ten_seconds() {
         .policy(QuotaPolicy::per_second("queue", 1_000).with_algorithm(queue))
         .build()
         .unwrap();
-    let expected = "DEBUG tower_quota: a request waits for its turn scope=log delay_seconds=0.001 suppressed=0";
+    let expected = "DEBUG tower_quota: request queued scope=log delay_seconds=0.001 suppressed=0";
     assert_eq!(lines_of(&layer, 100), [expected]);
 }
 
@@ -312,8 +310,8 @@ fn content_that_nobody_counts_is_told_once() {
     assert_eq!(lines_of(&layer, 10), Vec::<String>::new(), "GET has no content");
     let expected = line_of(
         "content-not-counted",
-        "the content of a request has no known length and is not counted; \
-         is `RequestContentLayer` missing outside of the rate limit? scope=log",
+        "a request has content of unknown length, which is not counted; is `RequestContentLayer` missing outside the \
+         rate limit? scope=log",
     );
     assert_eq!(lines_of_method(&layer, Method::POST, 100), [expected]);
 }
@@ -334,7 +332,7 @@ fn a_rejection_with_a_stream_as_its_body_is_told_once() {
         .unwrap();
     let expected = line_of(
         "streamed-rejection",
-        "the body of a rejection is a stream, which is not waited for; the usual response is given instead",
+        "custom rejection has a streaming body, which is not supported; the default response is sent instead",
     );
     assert_eq!(lines_of(&layer, 100), [expected]);
 }
@@ -346,8 +344,8 @@ fn tiers_that_no_layer_looks_up_are_told_once() {
     let layer = builder.key(key::header("x-user-id")).build().unwrap();
     let expected = line_of(
         "no-tier-layer",
-        "a request has passed no `TierLayer`, which is to look up its tier; \
-         is it missing outside of the rate limit? scope=log",
+        "a request has not passed a `TierLayer`, which must look up its tier; is the layer missing outside the rate \
+         limit? scope=log",
     );
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -363,7 +361,7 @@ fn tiers_that_no_layer_looks_up_are_told_once() {
             service.oneshot(Request::new(())).await.unwrap();
         });
     });
-    let without_a_key = |line: &String| !line.contains("could not be attributed");
+    let without_a_key = |line: &String| !line.contains("a request has no key");
     assert_eq!(
         resolved.iter().filter(|line| without_a_key(line)).count(),
         0,
@@ -400,7 +398,7 @@ fn tiers_that_cannot_be_looked_up_are_told_once_in_ten_seconds_and_not_whose_the
             send(100).await;
         });
     });
-    let line = "WARN tower_quota: the tier of a user could not be looked up error=the database is down";
+    let line = "WARN tower_quota: tier lookup failed error=the database is down";
     assert_eq!(lines, [format!("{line} suppressed=0"), format!("{line} suppressed=99")]);
 }
 
@@ -466,7 +464,7 @@ fn a_request_waits_for_its_store_in_a_span_of_its_own() {
 
     let lines = lines_in_span(&layer(Hanging));
     assert_eq!(lines[0], "INFO request:quota_decision{scope=log}: telemetry: asked");
-    let undecided = "WARN request:quota_decision{scope=log}: tower_quota: the quota store gave no decision \
+    let undecided = "WARN request:quota_decision{scope=log}: tower_quota: quota store made no decision \
                      error=store timed out: no decision within 50ms suppressed=0";
     assert_eq!(lines[1], undecided);
     assert!(lines[2].contains("quota.outcome=\"failed_open\""), "{}", lines[2]);

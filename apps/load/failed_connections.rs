@@ -46,7 +46,7 @@ impl Subscriber for FailedConnections {
     fn event(&self, event: &Event<'_>) {
         let mut message = Message(String::new());
         event.record(&mut message);
-        if message.0 == "a connection to Redis failed" {
+        if message.0 == "connection to Redis failed" {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -96,7 +96,7 @@ impl Growth {
                 new_partitions = %created,
                 error = %error,
                 suppressed = %suppressed,
-                "the quota store is out of memory; this scope has created the most partitions in the last minute"
+                "quota store out of memory; this scope created the most partitions in the last minute"
             );
         });
     }

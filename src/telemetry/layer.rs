@@ -63,8 +63,7 @@ impl LayerTelemetry {
             mistake!(
                 MissingKey,
                 scope = %scope,
-                "a request could not be attributed to a caller; \
-                 is the peer address or the user id missing from its extensions?"
+                "a request has no key; is the peer address or the user ID missing from its extensions?"
             );
         }
     }
@@ -78,7 +77,7 @@ impl LayerTelemetry {
                 policy = %policy.name(),
                 cost = %cost,
                 capacity = %policy.burst_capacity(),
-                "a request costs more than its policy ever lets pass and is rejected for good"
+                "request cost exceeds the capacity of a policy, so the request can never be admitted"
             );
         }
     }
@@ -90,8 +89,8 @@ impl LayerTelemetry {
                 KeyOfAnotherKind,
                 scope = %scope,
                 kind = %kind,
-                "a caller was given by a key of a kind that none of the first requests had, and has a quota apart from that of \
-                 its requests; is `key_of` of the layer's key missing?"
+                "a caller was specified with a key of another kind than the keys of requests, so it has a separate \
+                 quota; use `key_of` of the layer's key"
             );
         }
     }
@@ -106,8 +105,8 @@ impl LayerTelemetry {
             mistake!(
                 ContentNotCounted,
                 scope = %scope,
-                "the content of a request has no known length and is not counted; \
-                 is `RequestContentLayer` missing outside of the rate limit?"
+                "a request has content of unknown length, which is not counted; is `RequestContentLayer` missing \
+                 outside the rate limit?"
             );
         }
     }
@@ -116,7 +115,7 @@ impl LayerTelemetry {
         self.meters.count(scope, LayerCount::UnknownTier);
         if self.told.is_first(Mistake::UnknownTier) {
             mistake!(
-                UnknownTier, scope = %scope, "a request is of a tier that is not configured; the first tier is used");
+                UnknownTier, scope = %scope, "a request has an unknown tier; the first tier is used");
         }
     }
 
@@ -126,8 +125,8 @@ impl LayerTelemetry {
             mistake!(
                 SlotNotTaken,
                 scope = %self.scope,
-                "a response switches protocols, and the slot of its request ends with it although the connection goes on; \
-                 take the `WeakPermit` of the request, and keep its `Permit` as long as the connection"
+                "a response switches protocols, and its slot is released although the connection stays open; get the \
+                 `WeakPermit` of the request, and hold its `Permit` until the connection closes"
             );
         }
     }
@@ -137,7 +136,8 @@ impl LayerTelemetry {
             mistake!(
                 NoTierLayer,
                 scope = %scope,
-                "a request has passed no `TierLayer`, which is to look up its tier; is it missing outside of the rate limit?"
+                "a request has not passed a `TierLayer`, which must look up its tier; is the layer missing outside the \
+                 rate limit?"
             );
         }
     }
@@ -154,8 +154,8 @@ impl LayerTelemetry {
             mistake!(
                 LayerTwice,
                 scope = %scope,
-                "a request has passed the same limits twice and was charged twice; is the layer around the router and \
-                 around a route of it?"
+                "a request passed the same limits twice and was charged twice; was the layer added to a router and to \
+                 one of its routes?"
             );
         }
         let shown = self.watch.next();
@@ -163,16 +163,17 @@ impl LayerTelemetry {
             mistake!(
                 SecondProxy,
                 scope = %scope,
-                "most of the first thousand clients are one private address that a trusted proxy reported, and the list of \
-                 proxies goes on behind it; that is a second proxy, whose clients share a quota: trust it, too"
+                "most of the first 1000 requests have a private client address that a trusted proxy reported, and \
+                 further forwarded addresses; a second proxy is not trusted, so its clients share a quota: trust it, \
+                 too"
             );
         }
         if shown.has_unread_tiers {
             mistake!(
                 TierNotRead,
                 scope = %scope,
-                "requests carry the name of a tier that no layer reads, so that all callers have the same limits; \
-                 is `Tiers::resolved` missing in this layer?"
+                "requests have a resolved tier that no layer reads, so all callers have the same limits; is \
+                 `Tiers::resolved` missing in this layer?"
             );
         }
         for part in shown.missing {
@@ -180,8 +181,8 @@ impl LayerTelemetry {
                 KeyNeverThere,
                 scope = %scope,
                 part = %part,
-                "none of the first thousand requests had a part of the key; does the layer that puts it there stand \
-                 outside of the rate limit?"
+                "none of the first 1000 requests had a part of the key; is the layer that inserts it outside the rate \
+                 limit?"
             );
         }
     }
@@ -213,14 +214,14 @@ impl LayerTelemetry {
             // The type of axum's connect info is only known with this feature.
             let missing = match cfg!(feature = "axum") {
                 true => "connect info",
-                false => "connect info, or the feature `axum` of tower-quota, which reads that of axum",
+                false => "connect info, or the feature `axum` of tower-quota, which reads axum's",
             };
             mistake!(
                 NoPeerAddress,
                 scope = %scope,
                 missing = %missing,
-                "a request does not show the address of its peer, so no limit or rule by address knows whom it is from; \
-                 is the service served without connect info?"
+                "a request has no peer address, so limits and rules by address cannot identify its client; is the \
+                 service served without connect info?"
             );
         }
     }
@@ -239,9 +240,9 @@ impl LayerTelemetry {
                 scope = %scope,
                 field = %field,
                 peer = %peer,
-                "a forwarding field comes from a peer that is no trusted proxy and is not believed; if the peer is your \
-                 proxy, name it, or all its clients share one quota; if clients connect directly, one of them has sent \
-                 the field, and nothing is wrong"
+                "a forwarding field from an untrusted peer is ignored; if the peer is your proxy, trust it, otherwise \
+                 all its clients share one quota; if clients connect directly, a client sent the field, and there is \
+                 nothing to do"
             );
         }
     }
@@ -253,8 +254,8 @@ impl LayerTelemetry {
                 scope = %scope,
                 field = %field,
                 named = %named,
-                "a trusted proxy has sent another forwarding field than the one that it is named with, so all its \
-                 clients share its quota; name the field that it writes"
+                "a trusted proxy sent a forwarding field other than the configured one, so all its clients share one \
+                 quota; configure the field that the proxy writes"
             );
         }
     }
@@ -267,7 +268,7 @@ impl LayerTelemetry {
                 scope = %scope,
                 policy = %policy,
                 suppressed = %suppressed,
-                "a policy in shadow mode would have rejected a request"
+                "shadow policy would have rejected a request"
             );
         });
     }
@@ -286,7 +287,7 @@ impl LayerTelemetry {
                 DEBUG,
                 explanation = %explanation,
                 suppressed = %suppressed,
-                "what is decided about a request, and why"
+                "request explained"
             );
         });
     }
@@ -299,7 +300,7 @@ impl LayerTelemetry {
                 scope = %scope,
                 policy = %policy,
                 suppressed = %suppressed,
-                "a request was admitted above the quota, within its overage"
+                "request admitted above the quota, within the overage"
             );
         });
     }
@@ -312,7 +313,7 @@ impl LayerTelemetry {
                 scope = %scope,
                 delay_seconds = %delay.as_secs_f64(),
                 suppressed = %suppressed,
-                "a request waits for its turn"
+                "request queued"
             );
         });
     }
@@ -324,8 +325,9 @@ impl Drop for LayerTelemetry {
             mistake!(
                 LayerForEachRequest,
                 scope = %self.scope,
-                "a hundred layers of this scope have ended within ten seconds, each after one request at most; is one built \
-                 for each request? It limits nothing in memory, and connects anew to Redis: build it once, and clone it"
+                "100 layers of this scope were dropped within 10 s, each after at most one request; is a layer built \
+                 per request? Such a layer enforces no limits in memory, and opens a new connection to Redis: build \
+                 the layer once, and clone it"
             );
         }
     }

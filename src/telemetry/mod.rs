@@ -201,8 +201,8 @@ pub(crate) fn lone_large_window(scope: &str, window: Duration) {
         LoneLargeWindow,
         scope = %scope,
         window_seconds = %window.as_secs(),
-        "the shortest window is longer than an hour, so that a caller may use up all of it at once; \
-         add a policy with a short window"
+        "the shortest window is longer than an hour, so a caller can exhaust its quota in one burst; add a policy with \
+         a short window"
     );
 }
 
@@ -211,8 +211,8 @@ pub(crate) fn guessable_address(scope: &str, policy: &str) {
         GuessableAddress,
         scope = %scope,
         policy = %policy,
-        "a policy shows a partition key that is made from an address, which can be found out by trying all addresses; \
-         set a digest key"
+        "a policy exposes a partition key derived from an address, which can be recovered by trying all addresses; set \
+         a digest key"
     );
 }
 
@@ -221,8 +221,8 @@ pub(crate) fn two_quotas(scope: &str, policy: &str) {
         TwoQuotas,
         scope = %scope,
         policy = %policy,
-        "two layers of this process have the same scope, store and policy name, and other numbers in the policy; \
-         they share what callers have used, and each decides with its own numbers"
+        "two layers of this process have the same scope, store and policy name, but different settings of the policy; \
+         they share counts, and each decides with its own settings"
     );
 }
 
@@ -232,27 +232,27 @@ pub(crate) fn counts_together(scope: &str, policy: &str) {
         INFO,
         scope = %scope,
         policy = %policy,
-        "two limiters of this process have the same scope, store and policy, and count together; give them different scopes \
-         if each is to have a quota of its own"
+        "two limiters of this process have the same scope, store and policy, and share counts; use different scopes \
+         for separate quotas"
     );
 }
 
 #[cfg(feature = "redis")]
 pub(crate) fn connection_failed(error: &dyn std::fmt::Display) {
     meters::connection_failed();
-    event!(DEBUG, error = %error, "a connection to Redis failed");
+    event!(DEBUG, error = %error, "connection to Redis failed");
 }
 
 /// The node counts as lost until the returned guard is dropped. Also used while no node of the cluster is known.
 #[cfg(feature = "redis")]
 pub(crate) fn node_lost(address: &str, error: &dyn std::fmt::Display) -> LostNode {
-    event!(ERROR, node = %address, error = %error, "a node of the cluster does not answer and is not asked any more");
+    event!(ERROR, node = %address, error = %error, "circuit opened: cluster node not responding");
     meters::node_lost()
 }
 
 #[cfg(feature = "redis")]
 pub(crate) fn node_back(address: &str, rejected: u64) {
-    event!(WARN, node = %address, rejected = %rejected, "a node of the cluster answers again");
+    event!(WARN, node = %address, rejected = %rejected, "circuit closed: cluster node responding again");
 }
 
 pub(crate) fn partition_evicted() {
@@ -269,7 +269,12 @@ impl UnsettledTelemetry {
     pub(crate) fn record(&self, now: crate::clock::Timestamp, error: &crate::error::StoreError) {
         meters::unsettled();
         self.0.record(now, |suppressed| {
-            event!(WARN, error = %error, suppressed = %suppressed, "a charge could not be settled");
+            event!(
+                WARN,
+                error = %error,
+                suppressed = %suppressed,
+                "settlement failed: a refund, late charge or slot release was lost"
+            );
         });
     }
 }
@@ -284,7 +289,7 @@ impl StreamTelemetry {
         if self.0.is_first(Mistake::StreamedRejection) {
             mistake!(
                 StreamedRejection,
-                "the body of a rejection is a stream, which is not waited for; the usual response is given instead"
+                "custom rejection has a streaming body, which is not supported; the default response is sent instead"
             );
         }
     }

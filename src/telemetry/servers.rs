@@ -81,7 +81,7 @@ impl ServerTelemetry {
                 server = %state.address,
                 used_bytes = %info.used,
                 limit_bytes = %info.limit,
-                "a Redis server is nearly full"
+                "Redis server nearly full"
             );
         }
         state.is_nearly_full.store(is_nearly_full, Ordering::Relaxed);
@@ -91,7 +91,7 @@ impl ServerTelemetry {
                 WARN,
                 server = %state.address,
                 evicted_keys = %evicted,
-                "a Redis server evicts keys; an evicted caller has its full quota again"
+                "Redis server evicts keys; evicted callers have a full quota again"
             );
         }
     }
@@ -102,7 +102,7 @@ impl ServerTelemetry {
             WARN,
             server = %self.0.address,
             error = %error,
-            "a Redis server refuses INFO; its memory and evictions are not watched"
+            "Redis server rejected INFO; its memory and evictions are not monitored"
         );
     }
 }

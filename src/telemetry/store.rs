@@ -106,7 +106,7 @@ impl StoreTelemetry {
                 WARN,
                 scope = %self.scope,
                 suppressed = %suppressed,
-                "the quota store has lost what an exhausted caller had used"
+                "quota store lost the state of an exhausted caller; the caller has a full quota again"
             );
         });
     }
@@ -119,7 +119,7 @@ impl StoreTelemetry {
             _ => {}
         }
         self.undecided.record(now, |suppressed| {
-            event!(WARN, error = %error, suppressed = %suppressed, "the quota store gave no decision");
+            event!(WARN, error = %error, suppressed = %suppressed, "quota store made no decision");
         });
     }
 
@@ -139,8 +139,8 @@ impl StoreTelemetry {
                 scope = %self.scope,
                 requests = %requests,
                 error = %error,
-                "the ACL of Redis forbids a command or a key that the limits need, so no request is decided; \
-                 give the user of the store the documented permissions"
+                "Redis ACL denies a command or key that the limits require, so requests are undecided; grant the \
+                 store's user the documented permissions"
             );
         }
         let mut leak = self.leak.lock();
@@ -151,7 +151,7 @@ impl StoreTelemetry {
                 undecided = %undecided,
                 waited = %waited,
                 seconds = %seconds,
-                "requests are not decided although the circuit is closed"
+                "requests undecided while the circuit is closed"
             );
         });
     }
@@ -186,11 +186,11 @@ fn is_forbidden(error: &StoreError) -> bool {
 impl CircuitTelemetry for StoreTelemetry {
     fn opened(&self, error: &StoreError) {
         self.meters.circuit_opened(&self.scope);
-        event!(ERROR, error = %error, "the quota store does not answer; the circuit is open");
+        event!(ERROR, error = %error, "circuit opened: quota store not responding");
     }
 
     fn closed(&self, undecided: u64) {
         self.meters.circuit_closed(&self.scope);
-        event!(WARN, undecided = %undecided, "the quota store answers again; the circuit is closed");
+        event!(WARN, undecided = %undecided, "circuit closed: quota store responding again");
     }
 }

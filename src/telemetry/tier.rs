@@ -12,7 +12,7 @@ pub(crate) struct TierTelemetry {
 impl TierTelemetry {
     pub(crate) fn failed(&self, now: Timestamp, error: &dyn Display) {
         self.failures.record(now, |suppressed| {
-            event!(WARN, error = %error, suppressed = %suppressed, "the tier of a user could not be looked up");
+            event!(WARN, error = %error, suppressed = %suppressed, "tier lookup failed");
         });
     }
 

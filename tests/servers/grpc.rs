@@ -224,14 +224,14 @@ async fn a_call_that_never_passes_is_told_apart_from_one_that_may_wait() {
     assert_eq!(never.code(), Code::FailedPrecondition);
     assert_eq!(
         never.message(),
-        r#"the request costs more than the quota ever lets pass: "minute""#
+        r#"the request cost exceeds the capacity of the quota: "minute""#
     );
     assert!(never.get_details_retry_info().is_none());
     assert_eq!(metadata(&never, "retry-after"), None);
     let violation = &never.get_details_quota_failure().unwrap().violations[0];
     assert_eq!(
         violation.description,
-        "the request costs more than this policy ever lets pass"
+        "the request cost exceeds the capacity of this policy"
     );
     assert_eq!((&*violation.quota_id, violation.quota_value), ("minute", 3));
 

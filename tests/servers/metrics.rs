@@ -133,7 +133,7 @@ async fn the_page_of_the_example_shows_what_was_decided() {
         "# TYPE tower_quota_decisions_total counter",
         "# TYPE tower_quota_store_seconds histogram",
         "# TYPE tower_quota_circuit_open gauge",
-        "# HELP tower_quota_decisions_total Requests by what was decided about them",
+        "# HELP tower_quota_decisions_total Requests, by outcome",
     ] {
         assert!(page.lines().any(|other| other == line), "{line} is not in\n{page}");
     }

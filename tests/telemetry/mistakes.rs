@@ -599,7 +599,7 @@ fn one_scope_and_policy_name_with_two_quotas_on_one_store_is_told_when_the_secon
         (MemoryStore::new(), "api", hour(11)),
     ] {
         let lines = layer(store, scope, policy).1;
-        assert!(lines.iter().all(|line| line.contains("count together")), "{lines:?}");
+        assert!(lines.iter().all(|line| line.contains("share counts")), "{lines:?}");
     }
     // A layer that is gone has no quota.
     drop(first);
@@ -620,7 +620,7 @@ fn limiters_of_one_scope_and_store_with_the_same_numbers_are_said_once_to_count_
     assert_eq!(lines_while(|| layers.push(layer(&store, "api"))), NOTHING);
     let lines = lines_while(|| layers.push(layer(&store, "api")));
     assert_eq!(lines.len(), 1, "{lines:?}");
-    for part in ["INFO", "count together", "scope=api", "policy=hour"] {
+    for part in ["INFO", "share counts", "scope=api", "policy=hour"] {
         assert!(lines[0].contains(part), "{lines:?}");
     }
     assert_eq!(lines_while(|| layers.push(layer(&store, "api"))), NOTHING);
@@ -656,7 +656,7 @@ fn tiers_of_one_layer_may_have_the_quotas_that_they_like() {
     };
     let mut layers = Vec::new();
     let lines = lines_while(|| layers.extend([tiers(100), tiers(100)]));
-    assert!(lines.iter().all(|line| line.contains("count together")), "{lines:?}");
+    assert!(lines.iter().all(|line| line.contains("share counts")), "{lines:?}");
     assert_told(&lines_while(|| layers.push(tiers(101))), "two-quotas", &["policy=hour"]);
 }
 

@@ -53,14 +53,14 @@ struct Status {
 impl Status {
     fn of(notice: &Notice<'_>) -> Self {
         let (code, message): (_, String) = match notice.problem {
-            ProblemType::AbnormalUsageDetected => (RESOURCE_EXHAUSTED, "abnormal usage was detected".into()),
+            ProblemType::AbnormalUsageDetected => (RESOURCE_EXHAUSTED, "abnormal usage detected".into()),
             ProblemType::Blocked => (PERMISSION_DENIED, "the client is blocked".into()),
             ProblemType::Forbidden => (PERMISSION_DENIED, "the request cannot be attributed to a caller".into()),
             ProblemType::QuotaExceeded if notice.is_closed => {
                 (RESOURCE_EXHAUSTED, with_names("the limit is closed", notice))
             }
             ProblemType::QuotaExceeded if notice.is_final() => {
-                let reason = "the request costs more than the quota ever lets pass";
+                let reason = "the request cost exceeds the capacity of the quota";
                 (FAILED_PRECONDITION, with_names(reason, notice))
             }
             ProblemType::QuotaExceeded => (RESOURCE_EXHAUSTED, with_names("quota exceeded", notice)),

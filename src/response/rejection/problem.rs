@@ -11,7 +11,7 @@ pub(super) fn write_problem(notice: &Notice<'_>, text: &mut String) {
         ProblemType::Blocked => Some("The client is blocked."),
         ProblemType::Forbidden => Some("The request cannot be attributed to a caller."),
         ProblemType::QuotaExceeded if notice.is_closed => Some("The limit is closed."),
-        _ if notice.is_final() => Some("The request costs more than the quota ever lets pass."),
+        _ if notice.is_final() => Some("The request cost exceeds the capacity of the quota."),
         _ => None,
     };
     // These texts need no escaping, and writing to a string cannot fail.
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_detail_comes_first_and_only_problems_about_policies_name_them() {
         let text = written(ProblemType::QuotaExceeded, &["day"], None);
-        assert!(text.starts_with(r#"{"detail":"The request costs more"#), "{text}");
+        assert!(text.starts_with(r#"{"detail":"The request cost exceeds"#), "{text}");
         assert!(text.ends_with(r#","violated-policies":["day"]}"#), "{text}");
         let text = written(ProblemType::TooManyRequests, &["day"], None);
         assert_eq!(

@@ -60,7 +60,7 @@ async fn fields_near_exhaustion_begin_at_the_threshold() {
 #[tokio::test]
 async fn a_request_that_never_passes_is_told_so_and_no_time_to_wait() {
     let scene = Scene::new();
-    let never = "The request costs more than the quota ever lets pass.";
+    let never = "The request cost exceeds the capacity of the quota.";
     for (policy, violated) in [(minute(5), vec!["minute"]), (minute(5).hidden(), vec![])] {
         let layer = scene.layer(
             ResponseFields::draft11(),

@@ -35,7 +35,7 @@ fn violation(violation: &Violation<'_>) -> QuotaViolation {
         Violation {
             quota: Some((0, _)), ..
         } => "this policy is closed",
-        Violation { is_final: true, .. } => "the request costs more than this policy ever lets pass",
+        Violation { is_final: true, .. } => "the request cost exceeds the capacity of this policy",
         Violation { .. } => "the quota of this policy is exceeded",
     };
     let mut message = QuotaViolation::new(subject, description);
