@@ -126,7 +126,7 @@ impl Screening {
             (Some(Screened::Abnormal(_)), _) => "the application reports abnormal usage".to_owned(),
             (Some(Screened::Counted(100)), _) => "no rule or exemption applies".to_owned(),
             (Some(Screened::Counted(percent)), _) => {
-                format!("no rule or exemption applies; the service has {percent} % of its capacity")
+                format!("no rule or exemption applies; the service has {percent}% of its capacity")
             }
         };
         (screened, reason)

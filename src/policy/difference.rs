@@ -38,7 +38,7 @@ impl QuotaPolicy {
             }),
             of("prefetch", |policy| or_none(policy.prefetch)),
             of("overage", |policy| {
-                or_none(policy.overage.map(|percent| format!("{percent} %")))
+                or_none(policy.overage.map(|percent| format!("{percent}%")))
             }),
             of("caller quotas", |policy| {
                 or_none(

@@ -185,7 +185,7 @@ async fn it_has_named_keys_own_quotas_reduced_capacity_and_the_switch() {
         line(&layer, &request, "key \"team\""),
         format!("key \"team\": x-team, partition {digest}")
     );
-    assert!(line(&layer, &request, "access").ends_with("the service has 50 % of its capacity"));
+    assert!(line(&layer, &request, "access").ends_with("the service has 50% of its capacity"));
     assert!(line(&layer, &request, "quotas").contains("individual"));
     let read = layer.explain(&request).with_remaining().await.unwrap().to_string();
     assert!(

@@ -155,7 +155,7 @@ async fn after_a_flush_the_document_of_an_instance_can_be_fetched() {
     server.command(&["FLUSHALL"]);
     let lost = async || one.state().await["fleet"]["lost"].clone();
     eventually("it says what is lost", async || {
-        lost().await == json!(["rules: missing, 1 was read"])
+        lost().await == json!(["rules: missing, previously 1"])
     })
     .await;
     let fleet = one.fleet().await;

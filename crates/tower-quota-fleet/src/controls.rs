@@ -96,14 +96,14 @@ impl SwitchOrder {
 
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         if bytes.len() > Self::MAX_LENGTH {
-            return Err(format!("switch: it is longer than {} bytes", Self::MAX_LENGTH));
+            return Err(format!("switch: longer than {} bytes", Self::MAX_LENGTH));
         }
         let order: Self = serde_json::from_slice(bytes).map_err(|error| format!("switch: {error}"))?;
         if [&order.author, &order.reason]
             .into_iter()
             .any(|text| text.contains(char::is_control))
         {
-            return Err("switch: author or reason holds a control character".to_owned());
+            return Err("switch: author or reason contains a control character".to_owned());
         }
         match order.number {
             1..=RulesVersion::MAX_NUMBER => Ok(order),
@@ -160,7 +160,7 @@ impl Controls {
 pub(super) fn parse_access(head: RulesVersion, bytes: &[u8]) -> Result<ControlledAccess, String> {
     check_length(bytes.len()).map_err(|error| format!("access list: {error}"))?;
     if RulesVersion::of(head.number(), bytes) != head {
-        return Err(format!("access list: its digest is not that of {head}"));
+        return Err(format!("access list: digest does not match {head}"));
     }
     let entries: Vec<AccessEntry> = serde_json::from_slice(bytes).map_err(|error| format!("access list: {error}"))?;
     check_entries(&entries).map_err(|error| format!("access list: {error}"))?;

@@ -91,7 +91,7 @@ impl RulesDocument {
         let FormatForm { format } = serde_json::from_slice(bytes)?;
         if format > Self::FORMAT {
             let message = format!(
-                "format {format} is newer than {}, the newest that this version of tower-quota reads",
+                "format {format} is newer than {}, the newest that this release of tower-quota can read",
                 Self::FORMAT
             );
             return Err(FleetError::of_document(FleetErrorKind::NewerFormat, message));
@@ -268,7 +268,7 @@ pub(super) fn check_text(field: &str, text: &str) -> Result<(), FleetError> {
     if text.len() <= most && !text.contains(char::is_control) {
         return Ok(());
     }
-    let message = format!("{field}: it is longer than {most} bytes or holds a control character");
+    let message = format!("{field}: longer than {most} bytes, or contains a control character");
     Err(FleetError::of_document(FleetErrorKind::Malformed, message))
 }
 
@@ -276,6 +276,6 @@ pub(super) fn check_length(length: usize) -> Result<(), FleetError> {
     if length <= RulesDocument::MAX_LENGTH {
         return Ok(());
     }
-    let message = format!("it is longer than {} bytes", RulesDocument::MAX_LENGTH);
+    let message = format!("longer than {} bytes", RulesDocument::MAX_LENGTH);
     Err(FleetError::of_document(FleetErrorKind::TooLong, message))
 }

@@ -13,7 +13,7 @@ use tower_quota::{ConfigError, StoreError};
 /// assert_eq!(error.kind(), FleetErrorKind::NewerFormat);
 /// assert_eq!(
 ///     error.to_string(),
-///     "rules document: format 2 is newer than 1, the newest that this version of tower-quota reads",
+///     "rules document: format 2 is newer than 1, the newest that this release of tower-quota can read",
 /// );
 /// ```
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ impl FleetError {
     /// Creates the error of a [`RulesSource`](super::RulesSource) that could not be read. The follower retries.
     pub fn unavailable(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let error = error.into();
-        let message = format!("the source of rules cannot be read: {error}");
+        let message = format!("rules source cannot be read: {error}");
         Self {
             source: Some(error.into()),
             ..Self::new(FleetErrorKind::Unavailable, message)

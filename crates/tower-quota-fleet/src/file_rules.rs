@@ -71,7 +71,7 @@ pub(super) fn read_up_to(path: &Path, length: usize) -> io::Result<Option<Vec<u8
     let opened = fs::metadata(path).and_then(|metadata| match metadata.is_file() {
         true => File::open(path),
         // Opening a pipe would block until there is a writer.
-        false => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file")),
+        false => Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file")),
     });
     let file = match opened {
         Ok(file) => file,
@@ -97,7 +97,7 @@ impl RulesSource for FileRules {
 
     fn document(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
         Box::pin(async {
-            let missing = || FleetError::unavailable(format!("{}: there is no such file", self.name));
+            let missing = || FleetError::unavailable(format!("{}: no such file", self.name));
             let bytes = self.read().await?.ok_or_else(missing)?;
             check_length(bytes.len())?;
             Ok(bytes)

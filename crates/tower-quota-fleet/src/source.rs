@@ -48,7 +48,7 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
     /// [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes. The default implementation returns an
     /// error.
     fn access(&self, version: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
-        let message = format!("the source has no access list of version {version}");
+        let message = format!("the source has no access list with version {version}");
         Box::pin(async { Err(FleetError::unavailable(message)) })
     }
 

@@ -75,7 +75,7 @@ impl FromStr for RulesVersion {
                 digest: digest.parse::<PartitionId>().ok()?.to_bytes(),
             })
         };
-        let message = "the version of rules is not a number, a space and 32 hexadecimal digits";
+        let message = "rules version is not a number, a space and 32 hexadecimal digits";
         parse().ok_or_else(|| FleetError::new(FleetErrorKind::Malformed, message))
     }
 }

@@ -83,7 +83,7 @@ impl Contract {
         check_text("reason", &self.reason)?;
         let quotas = serde_json::to_value(&self.quotas)?;
         if !quotas["top_ups"].is_null() {
-            return Err(invalid("contract: give its top-ups with `top_up`"));
+            return Err(invalid("contract: add top-ups with `top_up`"));
         }
         for policy in quotas["policies"].as_object().into_iter().flat_map(Map::keys) {
             check_policy(policy)?;
@@ -177,9 +177,11 @@ impl TopUp {
         check_policy(&self.policy)?;
         check_end(self.until)?;
         match self {
-            Self { id, .. } if id.is_empty() => Err(invalid("top-up: it has no id")),
-            Self { units: 0, .. } => Err(invalid("top-up: it has no units")),
-            Self { until, .. } if *until <= now => Err(invalid(format!("top-up: its end {until} is not after {now}"))),
+            Self { id, .. } if id.is_empty() => Err(invalid("top-up: id is empty")),
+            Self { units: 0, .. } => Err(invalid("top-up: units must be at least 1")),
+            Self { until, .. } if *until <= now => Err(invalid(format!(
+                "top-up: end {until} is not in the future (now: {now})"
+            ))),
             _ => Ok(Self {
                 author: author.to_owned(),
                 ..self.clone()
@@ -195,7 +197,7 @@ fn invalid(message: impl Into<String>) -> FleetError {
 fn check_policy(name: &str) -> Result<(), FleetError> {
     check_text("policy", name)?;
     match name {
-        "" => Err(invalid("contract: a policy has no name")),
+        "" => Err(invalid("contract: policy name is empty")),
         _ => Ok(()),
     }
 }
@@ -207,7 +209,7 @@ fn check_end(until: u64) -> Result<(), FleetError> {
     match until {
         ..YEAR_10_000 => Ok(()),
         _ => Err(invalid(format!(
-            "contract: its end {until} is after the year 9999; ends are in seconds"
+            "contract: end {until} is after the year 9999; ends are in seconds"
         ))),
     }
 }

@@ -313,7 +313,7 @@ impl Contracts {
         write.arg(u8::from(keeps)).arg(TOP_UPS);
         let is_new = match self.command::<i64>(&key, &write).await? {
             -1 => {
-                let message = format!("top-up: the caller has {TOP_UPS} already");
+                let message = format!("top-up: limit of {TOP_UPS} top-ups per caller reached");
                 return Err(FleetError::new(FleetErrorKind::Invalid, message));
             }
             written => written == 1,
@@ -346,7 +346,7 @@ impl Contracts {
         let reply = timeout(patience, self.table.store.command(key, command.clone()));
         let reply = reply.await.unwrap_or_else(late)?;
         from_redis_value(reply).map_err(|_| {
-            let message = "contracts: the reply is not what this package has written";
+            let message = "contracts: unexpected reply; the data was not written by this package";
             FleetError::new(FleetErrorKind::Malformed, message)
         })
     }

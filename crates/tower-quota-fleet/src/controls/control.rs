@@ -16,7 +16,7 @@ use tower_quota::Access;
 /// let off = Control::switch_off().expires_in(Duration::from_secs(600)).because("the gateway is down");
 /// assert_eq!(off.warning(), None);
 /// let block = Control::block_network("0.0.0.0/0");
-/// assert_eq!(block.warning().as_deref(), Some("0.0.0.0/0 is every IPv4 address"));
+/// assert_eq!(block.warning().as_deref(), Some("0.0.0.0/0 contains every IPv4 address"));
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a control does nothing until a publisher carries it out"]
@@ -115,7 +115,7 @@ impl Control {
     pub fn warning(&self) -> Option<String> {
         match &self.edit {
             ControlEdit::Switch { off: true } if self.lasts.is_none() => {
-                Some("limits stay off until they are switched on".to_owned())
+                Some("limits stay off until switched on".to_owned())
             }
             ControlEdit::Switch { off: true } if self.lasts > Some(Self::LONG_OFF) => {
                 Some("limits stay off for more than 24 hours".to_owned())
@@ -124,7 +124,7 @@ impl Control {
                 let text = entry.as_network()?;
                 let families = [("0.0.0.0/0", "IPv4"), ("::/0", "IPv6")];
                 let (_, family) = families.into_iter().find(|(every, _)| is_same_network(text, every))?;
-                Some(format!("{text} is every {family} address"))
+                Some(format!("{text} contains every {family} address"))
             }
             _ => None,
         }
@@ -212,7 +212,7 @@ impl Control {
 }
 
 fn not_listed() -> FleetError {
-    let message = "the access list has no entry for this network or key";
+    let message = "access list: no entry for this network or key";
     FleetError::new(FleetErrorKind::NotListed, message)
 }
 

@@ -167,7 +167,7 @@ impl TryFrom<EntryForm> for AccessEntry {
     fn try_from(form: EntryForm) -> Result<Self, Self::Error> {
         match (&form.network, &form.key) {
             (Some(_), None) | (None, Some(_)) => Ok(Self(form)),
-            _ => Err(de::Error::custom("access: a rule needs either `network` or `key`")),
+            _ => Err(de::Error::custom("access: a rule requires either `network` or `key`")),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
 use tower_quota::{AccessList, RulesHandle, clock::Clock};
 
 /// A builder for [`RulesFollower`]. All settings are optional.
-#[must_use = "it follows nothing before it is started"]
+#[must_use = "it follows nothing before `start` is called"]
 pub struct RulesFollowerBuilder {
     rules: RulesHandle,
     source: Arc<dyn RulesSource>,
@@ -91,10 +91,10 @@ impl RulesFollowerBuilder {
         let name = &self.instance;
         if name.len() > 64 || !name.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return Err(error(format!(
-                "instance {name:?} has more than 64 characters or others than printable ASCII"
+                "instance {name:?} must have at most 64 printable ASCII characters"
             )));
         }
-        let runtime = Handle::try_current().map_err(|_| error("there is no runtime of tokio".to_owned()))?;
+        let runtime = Handle::try_current().map_err(|_| error("must be started within a Tokio runtime".to_owned()))?;
         let claimed = |error| FleetError::from_config(FleetErrorKind::Claimed, "rules follower: ", error);
         let claim = self.rules.claim().map_err(claimed)?;
         let number = format!("{:016x}", random_number());

@@ -16,6 +16,6 @@ pub(super) async fn within<T>(
 ) -> Result<T, FleetError> {
     match timeout(time, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(FleetError::unavailable(format!("no answer within {time:?}"))),
+        Err(_) => Err(FleetError::unavailable(format!("no response within {time:?}"))),
     }
 }

@@ -169,13 +169,13 @@ impl Poller {
         let mismatched = |message| FleetError::new(FleetErrorKind::Mismatched, message);
         let bytes = within(LONG, self.source.document(version)).await?;
         if RulesVersion::of(version.number(), &bytes) != version {
-            let message = format!("the document has another digest than its version {version}");
+            let message = format!("document digest does not match version {version}");
             return Err(mismatched(message));
         }
         let document = RulesDocument::parse(&bytes)?;
         if document.version() != version.number() {
             let number = document.version();
-            let message = format!("the document has the number {number}, and its version is {version}");
+            let message = format!("document number {number} does not match version {version}");
             return Err(mismatched(message));
         }
         Ok(document)

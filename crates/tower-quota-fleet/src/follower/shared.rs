@@ -308,7 +308,7 @@ impl Shared {
     /// A number far ahead would block all later orders.
     pub(super) fn check_number(&self, what: &str, number: u64) -> Result<(), String> {
         match number > self.clock.now().as_micros() / 1_000 + SwitchOrder::FAR {
-            true => Err(format!("{what}: number {number} is more than a year ahead of the time")),
+            true => Err(format!("{what}: number {number} is more than a year in the future")),
             false => Ok(()),
         }
     }

@@ -111,11 +111,11 @@ impl Lost {
 }
 
 impl fmt::Display for Lost {
-    /// For example, `rules: missing, 42 was read` or `rules: went back from 42 to 40`.
+    /// For example, `rules: missing, previously 42` or `rules: went back from 42 to 40`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, had) = (self.what, self.had);
         match self.found {
-            None => write!(f, "{what}: missing, {had} was read"),
+            None => write!(f, "{what}: missing, previously {had}"),
             Some(found) => write!(f, "{what}: went back from {had} to {found}"),
         }
     }

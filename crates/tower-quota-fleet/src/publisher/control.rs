@@ -122,7 +122,7 @@ impl RulesPublisher {
             };
             let head = access_head
                 .as_deref()
-                .map(|head| version_of(head).ok_or("the head of the access list is malformed"));
+                .map(|head| version_of(head).ok_or("malformed head"));
             match head.transpose() {
                 Ok(None) => {}
                 Ok(Some(head)) => match parse_access(head, &self.in_time(self.rules.read_access()).await?) {

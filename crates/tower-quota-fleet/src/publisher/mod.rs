@@ -72,7 +72,7 @@ const SENDS: usize = 2;
 ///
 /// let stricter = Rules::new().policy(QuotaPolicy::per_minute("minute", 30));
 /// let proposal = publisher.propose(Publication::rules(stricter).rollout_percent(10)).await?;
-/// println!("{proposal}"); // callers who join the roll-out (10 % of all): policy "minute" changes: quota 60 → 30
+/// println!("{proposal}"); // callers who join the rollout (10% of all): policy "minute" changes: quota 60 → 30
 /// let published = publisher.commit(&proposal).await?;
 /// println!("version {} holds", published.version().number());
 ///
@@ -256,7 +256,7 @@ impl RulesPublisher {
             Err(error) => Err(error.to_string()),
         };
         let published = published.map_err(|problem| {
-            let message = format!("the published rules cannot be read: {problem}");
+            let message = format!("published rules cannot be read: {problem}");
             FleetError::new(FleetErrorKind::Unreadable, message)
         });
         Ok(Current {
@@ -283,12 +283,7 @@ impl RulesPublisher {
         write.arg(&proposal.head).arg(version.to_string()).arg(json);
         write.arg(HISTORY).arg(self::json(&change)?).arg(CHANGES);
         let head = self.send_twice(&write).await?;
-        Ok(head.ok_or_else(|| {
-            StoreError::new(
-                StoreErrorKind::Failed,
-                "the script of a publication has returned no head",
-            )
-        })?)
+        Ok(head.ok_or_else(|| StoreError::new(StoreErrorKind::Failed, "publish script returned no head"))?)
     }
 
     /// The script must take effect at most once.
@@ -340,7 +335,7 @@ impl RulesPublisher {
         let late = |_| {
             Err(StoreError::new(
                 StoreErrorKind::TimedOut,
-                "Redis has not answered in 5 s",
+                "no response from Redis within 5 s",
             ))
         };
         timeout(PATIENCE, reply).await.unwrap_or_else(late)
@@ -365,7 +360,7 @@ fn conflict(expected: Option<RulesVersion>, found: Option<RulesVersion>) -> Flee
         Some(version) => format!("version {}", version.number()),
         None => "no readable version".to_owned(),
     });
-    let message = format!("another publication came first: {found} holds in place of {expected}");
+    let message = format!("another publication came first: expected {expected}, found {found}");
     FleetError::new(FleetErrorKind::Conflict, message)
 }
 

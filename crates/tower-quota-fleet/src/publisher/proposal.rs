@@ -45,7 +45,7 @@ impl Proposal {
         changes.filter(|change| change.is_drastic())
     }
 
-    /// Returns the changes for each affected group of callers, such as `callers who join the roll-out (10 % of all)`.
+    /// Returns the changes for each affected group of callers, such as `callers who join the rollout (10% of all)`.
     ///
     /// The first publication is compared with empty rules.
     pub fn effects(&self) -> impl Iterator<Item = (&str, &RulesDiff)> {
@@ -99,12 +99,12 @@ impl Proposal {
         let share =
             |roll_out: Option<&Rollout>| match roll_out.map(|roll_out| (roll_out.percent(), roll_out.partitions())) {
                 None => "none".to_owned(),
-                Some((percent, [])) => format!("{percent} %"),
-                Some((percent, partitions)) => format!("{percent} % and {} named callers", partitions.len()),
+                Some((percent, [])) => format!("{percent}%"),
+                Some((percent, partitions)) => format!("{percent}% and {} listed callers", partitions.len()),
             };
         match (share(before), share(after)) {
             (before, after) if before == after => Ok(()),
-            (before, after) => writeln!(f, "roll-out: {before} → {after}"),
+            (before, after) => writeln!(f, "rollout: {before} → {after}"),
         }
     }
 
@@ -116,7 +116,7 @@ impl Proposal {
         for entry in before.iter().filter(|entry| !self.document.access().contains(entry)) {
             let ended = match entry.holds_at(self.document.time()) {
                 true => "",
-                false => " (it has ended)",
+                false => " (expired)",
             };
             writeln!(f, "access list: - {}{ended}", entry)?;
         }
@@ -136,7 +136,7 @@ impl fmt::Display for Proposal {
             let number = self.document.version();
             writeln!(
                 f,
-                "published as version {number}, above every number that an instance has seen"
+                "published as version {number}, which is above every version that instances have reported"
             )?;
         }
         if let Some(target) = &self.restores {
@@ -186,18 +186,18 @@ pub(super) fn effects(before: Option<&RulesDocument>, after: &RulesDocument) -> 
         }
     };
     let share = |callers: &str, percent: u8, has_named: bool| {
-        let named = if has_named { " and named ones" } else { "" };
-        format!("{callers} ({percent} % of all{named})")
+        let named = if has_named { " and listed ones" } else { "" };
+        format!("{callers} ({percent}% of all{named})")
     };
     // A caller in a smaller share is also in a larger one. A named caller may be in either, both, or neither.
     let any_named = names(old_roll_out) || names(new_roll_out);
     if let (Some(old), Some(new)) = (old_roll_out, new_roll_out) {
-        let callers = share("callers who stay in the roll-out", less.min(more), any_named);
+        let callers = share("callers who stay in the rollout", less.min(more), any_named);
         compare(callers, old.rules(), new.rules());
     }
     if let Some(roll_out) = new_roll_out.filter(|_| more > less || names(new_roll_out)) {
         let callers = share(
-            "callers who join the roll-out",
+            "callers who join the rollout",
             more.saturating_sub(less),
             names(new_roll_out),
         );
@@ -205,7 +205,7 @@ pub(super) fn effects(before: Option<&RulesDocument>, after: &RulesDocument) -> 
     }
     if let Some(roll_out) = old_roll_out.filter(|_| more < less || names(old_roll_out)) {
         let callers = share(
-            "callers who leave the roll-out",
+            "callers who leave the rollout",
             less.saturating_sub(more),
             names(old_roll_out),
         );
@@ -214,7 +214,7 @@ pub(super) fn effects(before: Option<&RulesDocument>, after: &RulesDocument) -> 
     match less.max(more) {
         0 if !any_named => compare("all callers".to_owned(), old, new),
         100 => {}
-        most => compare(share("callers outside of the roll-out", 100 - most, false), old, new),
+        most => compare(share("callers outside the rollout", 100 - most, false), old, new),
     }
     effects
 }

@@ -154,7 +154,7 @@ impl Publication {
         after_roll_back: bool,
     ) -> Result<(RulesDocument, Option<RulesDocument>), FleetError> {
         let base = || {
-            let message = "nothing was published yet; publish rules for all callers first";
+            let message = "nothing is published yet; publish rules for all callers first";
             current
                 .cloned()
                 .ok_or_else(|| FleetError::new(FleetErrorKind::NothingPublished, message))
@@ -204,12 +204,12 @@ fn earlier<'a>(
     let found = match to {
         Some(version) => history.iter().find(|document| document.version() == version),
         None if after_roll_back => {
-            let problem = "the current version is a rollback; choose the version to go back to, one of";
+            let problem = "the current version is a rollback; specify the version to restore, one of";
             return Err(error(FleetErrorKind::AfterRollBack, problem));
         }
         None => history.iter().find(differs),
     };
-    let problem = "there are no such earlier rules; the history has the versions";
+    let problem = "no such version; the history contains";
     found.ok_or_else(|| error(FleetErrorKind::NoEarlierVersion, problem))
 }
 

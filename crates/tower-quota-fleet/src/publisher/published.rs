@@ -28,14 +28,14 @@ impl Published {
     pub(super) fn read(head: Option<&[u8]>, document: Option<&[u8]>) -> Result<Option<Self>, String> {
         let (head, document) = match (head, document) {
             (None, None) => return Ok(None),
-            (Some(_), None) => return Err("there is a version without a document".to_owned()),
-            (None, Some(_)) => return Err("there is a document without a version".to_owned()),
+            (Some(_), None) => return Err("version without a document".to_owned()),
+            (None, Some(_)) => return Err("document without a version".to_owned()),
             (Some(head), Some(document)) => (head, document),
         };
-        let version = version_of(head).ok_or("the version is not a number and a digest")?;
+        let version = version_of(head).ok_or("version is not a number and a digest")?;
         let parsed = RulesDocument::parse(document).map_err(|error| error.to_string())?;
         if RulesVersion::of(version.number(), document) != version || parsed.version() != version.number() {
-            return Err(format!("the document is not that of version {version}"));
+            return Err(format!("document does not match version {version}"));
         }
         Ok(Some(Self::new(version, parsed)))
     }

@@ -28,7 +28,8 @@ pub(crate) fn check_name(of: &str, name: &str) -> Result<(), FleetError> {
     if (1..=64).contains(&name.len()) && name.bytes().all(is_usual) {
         return Ok(());
     }
-    let message = format!("{of} {name:?}: a name has 1 to 64 printable ASCII characters other than spaces and braces");
+    let needed = "name must have 1 to 64 printable ASCII characters without spaces and braces";
+    let message = format!("{of} {name:?}: {needed}");
     Err(FleetError::new(FleetErrorKind::Config, message))
 }
 

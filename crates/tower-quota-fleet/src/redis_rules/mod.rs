@@ -42,7 +42,7 @@ const MOST_INSTANCES: usize = 10_000;
 /// let error = RedisRules::new(RedisStore::builder("redis://127.0.0.1/"), "{api}").unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     r#"rule set "{api}": a name has 1 to 64 printable ASCII characters other than spaces and braces"#,
+///     r#"rule set "{api}": name must have 1 to 64 printable ASCII characters without spaces and braces"#,
 /// );
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
@@ -133,9 +133,7 @@ impl RedisRules {
             // Users with the permissions of an older release can read only the head.
             Err(error) if is_forbidden(&error) => {
                 let state = SourceState::new(self.read_head().await?);
-                return Ok(
-                    state.without_controls(format!("the kill switch and the access list cannot be read: {error}"))
-                );
+                return Ok(state.without_controls(format!("kill switch and access list cannot be read: {error}")));
             }
             Err(error) => return Err(error),
         };
@@ -145,7 +143,7 @@ impl RedisRules {
             version: parse_head(head).map_err(FleetError::unavailable),
             ..SourceState::new(None)
         };
-        let malformed = || "access list: its head is not a number and a digest".to_owned();
+        let malformed = || "access list: head is not a number and a digest".to_owned();
         let access = access.map(|access| version_of(&access).ok_or_else(malformed));
         let switch = switch.as_deref().map(SwitchOrder::parse);
         Ok(state.with_heads(switch.transpose(), access.transpose()))
@@ -231,7 +229,7 @@ fn is_forbidden(error: &StoreError) -> bool {
 }
 
 fn unexpected(what: &str) -> StoreError {
-    let message = format!("{what} of the rule set is not what this crate writes");
+    let message = format!("{what} of the rule set was not written by this crate");
     StoreError::new(StoreErrorKind::Failed, message)
 }
 

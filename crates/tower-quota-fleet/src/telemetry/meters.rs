@@ -15,28 +15,24 @@ const VERSION: &str = "tower_quota_rules_version";
 
 fn describe() {
     let count = Unit::Count;
-    describe_counter!(
-        UNREAD,
-        count,
-        "Polls that the source of the rules or contracts did not answer"
-    );
+    describe_counter!(UNREAD, count, "Failed polls of the rules source or of contracts");
     for (name, description) in [
         (
             CONTROLS_UNREAD,
-            "Instances that do not read the kill switch and the access list",
+            "Instances that cannot read the kill switch and the access list",
         ),
-        (LOST, "Instances whose source of the rules lost something that it had"),
+        (LOST, "Instances whose rules source lost data"),
         (
             OVERRIDDEN,
             "Processes that override the rules or the switch of their fleet",
         ),
-        (POLICY_VERSION, "The version of the rules that have a policy"),
-        (REJECTED, "Instances that reject the rules that were published last"),
+        (POLICY_VERSION, "Version of the rules that contain a policy"),
+        (REJECTED, "Instances that reject the latest published rules"),
         (
             SWITCH_ENDS,
-            "When the fleet's limits are switched on again, in Unix time; 0 while they are on",
+            "Unix time at which the fleet's limits are switched on again; 0 while they are on",
         ),
-        (VERSION, "The version of the rules that are followed"),
+        (VERSION, "Version of the rules that are followed"),
     ] {
         describe_gauge!(name, count, description);
     }

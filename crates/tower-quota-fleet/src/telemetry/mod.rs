@@ -61,7 +61,7 @@ impl ContractsTelemetry {
                 contracts = %self.name,
                 error = %error,
                 suppressed = %suppressed,
-                "changes of contracts cannot be read; callers keep the quotas that this instance knows"
+                "contract changes cannot be read; callers keep the quotas known to this instance"
             );
         });
     }
@@ -86,7 +86,7 @@ impl FleetTelemetry {
             rules = %self.name,
             version = %version,
             author = %author,
-            "new rules of the fleet are in force"
+            "fleet rules applied"
         );
     }
 
@@ -98,7 +98,7 @@ impl FleetTelemetry {
             version = %version,
             before = %before,
             author = %author,
-            "rules of the fleet with a lower number are in force; has a fail-over lost a publication?"
+            "fleet rules with a lower number applied; did a failover lose a publication?"
         );
     }
 
@@ -115,7 +115,7 @@ impl FleetTelemetry {
             running = %running,
             reason = %reason,
             error = %error,
-            "published rules are rejected; the rules before stay in force"
+            "published rules rejected; the previous rules stay in effect"
         );
     }
 
@@ -128,8 +128,7 @@ impl FleetTelemetry {
         event!(
             WARN,
             rules = %self.name,
-            "the rules of the fleet have an access list, and the follower has none to put it into; \
-             give it that of the layer"
+            "fleet rules have an access list, which is not enforced; pass the layer's access list to the follower"
         );
     }
 
@@ -140,20 +139,20 @@ impl FleetTelemetry {
             rules = %self.name,
             limits = %state,
             author = %author,
-            "the fleet has switched the limits"
+            "limits switched by the fleet"
         );
     }
 
     pub(crate) fn switched_by_file(&self, is_on: bool) {
         let state = if is_on { "on" } else { "off" };
-        event!(WARN, rules = %self.name, limits = %state, "the file of the switch has changed");
+        event!(WARN, rules = %self.name, limits = %state, "switch file changed");
     }
 
     pub(crate) fn unknown_switch(&self) {
         event!(
             WARN,
             rules = %self.name,
-            "the file of the switch cannot be read, or holds neither `off` nor `on`; the switch stays as it is"
+            "switch file cannot be read, or contains neither `off` nor `on`; the switch is unchanged"
         );
     }
 
@@ -165,7 +164,7 @@ impl FleetTelemetry {
                 rules = %self.name,
                 error = %error,
                 suppressed = %suppressed,
-                "the rules of the fleet cannot be read; those in force stay"
+                "fleet rules cannot be read; the current rules stay in effect"
             );
         });
     }
@@ -177,7 +176,7 @@ impl FleetTelemetry {
                 rules = %self.name,
                 error = %error,
                 suppressed = %suppressed,
-                "this instance could not report which rules it runs"
+                "report of this instance failed; publishers do not see its rules"
             );
         });
     }
@@ -186,15 +185,15 @@ impl FleetTelemetry {
     pub(crate) fn lost(&self, lost: &[(&'static str, String)]) {
         self.meters.lost(lost);
         match lost {
-            [] => event!(INFO, rules = %self.name, "the source of the rules has everything again that it had lost"),
+            [] => event!(INFO, rules = %self.name, "rules source recovered the data that it had lost"),
             lost => {
                 let texts: Vec<_> = lost.iter().map(|(_, text)| text.as_str()).collect();
                 event!(
                     WARN,
                     rules = %self.name,
                     lost = %texts.join("; "),
-                    "the source of the rules lost something that it had; this instance keeps enforcing it. \
-                     Publish the rules again: see \"When Redis loses its data\" in the page on the fleet"
+                    "rules source lost data; this instance keeps enforcing it. Publish the rules again: see \"When \
+                     Redis loses its data\" in the fleet guide"
                 );
             }
         }
@@ -209,12 +208,12 @@ impl FleetTelemetry {
     pub(crate) fn controls_unread(&self, failure: Option<&str>) {
         self.meters.controls_unread(failure.is_some());
         match failure {
-            None => event!(INFO, rules = %self.name, "the kill switch and the access list of the fleet are read"),
+            None => event!(INFO, rules = %self.name, "fleet kill switch and access list are readable again"),
             Some(failure) => event!(
                 WARN,
                 rules = %self.name,
                 error = %failure,
-                "the kill switch or the access list of the fleet is not read; this instance does not obey it"
+                "fleet kill switch or access list cannot be read; changes do not reach this instance"
             ),
         }
     }
@@ -225,7 +224,7 @@ impl FleetTelemetry {
             WARN,
             rules = %self.name,
             overrides = %is_overridden,
-            "this process has begun, or ceased, to override the rules or the switch of the fleet"
+            "local override of the fleet's rules or switch started or ended"
         );
     }
 
@@ -240,7 +239,7 @@ impl Drop for PanicAlarm<'_> {
             event!(
                 ERROR,
                 rules = %self.0.name,
-                "a source of rules has panicked; the rules in force stay and are not followed any more"
+                "rules source panicked; the current rules stay in effect, and new versions are not applied"
             );
         }
     }

@@ -316,11 +316,11 @@ async fn what_cannot_be_a_contract_is_rejected_and_what_cannot_be_read_is_an_err
         .top_up(&alice, &TopUp::new("one more", "minute", 1, end))
         .await
         .unwrap_err();
-    assert_eq!(error.to_string(), "top-up: the caller has 100 already");
+    assert_eq!(error.to_string(), "top-up: limit of 100 top-ups per caller reached");
     table.set(&alice, &Contract::new(minute(1))).await.unwrap();
     let error = Contracts::new(RedisStore::builder("redis://127.0.0.1/"), "{a}").unwrap_err();
     assert!(
-        error.to_string().starts_with(r#"contracts "{a}": a name has"#),
+        error.to_string().starts_with(r#"contracts "{a}": name must have"#),
         "{error}"
     );
 

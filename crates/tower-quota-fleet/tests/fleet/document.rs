@@ -103,7 +103,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "author",
         r#""a\nb""#,
-        "author: it is longer than 256 bytes or holds a control character",
+        "author: longer than 256 bytes, or contains a control character",
     ),
     ("time", r#""now""#, r#"time: invalid type: string "now", expected u64"#),
     (
@@ -145,7 +145,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "access",
         r#"[{"access": "block"}]"#,
-        "access: a rule needs either `network` or `key`",
+        "access: a rule requires either `network` or `key`",
     ),
     ("access", r#"[{"network": "::1"}]"#, "access: missing field `access`"),
     (
@@ -173,7 +173,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
 #[test]
 fn a_document_with_a_mistake_is_an_error_that_names_the_place() {
     let long = format!("\"{}\"", "a".repeat(257));
-    let too_long = ("author", &*long, "author: it is longer than 256 bytes");
+    let too_long = ("author", &*long, "author: longer than 256 bytes");
     for (field, value, expected) in MISTAKES.iter().copied().chain([too_long]) {
         let mut document = json!({"format": 1, "version": 2});
         document["rules"] = serde_json::from_str(RULES).unwrap();
@@ -239,7 +239,7 @@ fn a_newer_format_says_so_whatever_else_it_has() {
         assert!(
             error
                 .to_string()
-                .contains("is newer than 1, the newest that this version of tower-quota reads")
+                .contains("is newer than 1, the newest that this release of tower-quota can read")
         );
     }
 }
@@ -252,7 +252,7 @@ fn a_document_above_the_largest_length_is_neither_read_nor_written() {
     longest.push(' ');
     let error = RulesDocument::parse(longest.as_bytes()).unwrap_err();
     assert_eq!(error.kind(), Kind::TooLong);
-    assert_eq!(error.to_string(), "rules document: it is longer than 1048576 bytes");
+    assert_eq!(error.to_string(), "rules document: longer than 1048576 bytes");
     assert_eq!(
         RulesDocument::parse(&vec![b' '; 10 << 20]).unwrap_err().kind(),
         Kind::TooLong

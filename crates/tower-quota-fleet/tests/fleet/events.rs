@@ -60,21 +60,24 @@ async fn each_version_has_one_event_with_its_author_or_the_reason_of_its_rejecti
         .unwrap();
     let fifth = source.publish(&version(5));
     poll().await;
-    let in_force = format!("new rules of the fleet are in force rules=test version={fifth} author=alice");
+    let in_force = format!("fleet rules applied rules=test version={fifth} author=alice");
     events.expect(&[&in_force]);
     let third = source.publish(&version(3));
     poll().await;
-    let lower = format!("has a fail-over lost a publication? rules=test version={third} before={fifth} author=alice");
+    let lower = format!("did a failover lose a publication? rules=test version={third} before={fifth} author=alice");
     events.expect(&[&lower]);
 
     let planet = hour(7).policy(QuotaPolicy::per_day("day", 7).keyed_by("planet"));
     source.publish(&version(7).with_rules(planet));
     poll().await;
-    events.expect(&["published rules are rejected; the rules before stay in force rules=test version=7 "]);
+    events.expect(&["published rules rejected; the previous rules stay in effect rules=test version=7 "]);
     let entry = AccessEntry::network("203.0.113.0/24", Access::Block);
     source.publish(&version(8).with_access([entry]));
     poll().await;
-    events.expect(&["the follower has none to put it into", "in force rules=test version=8 "]);
+    events.expect(&[
+        "an access list, which is not enforced",
+        "fleet rules applied rules=test version=8 ",
+    ]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,21 +90,21 @@ async fn each_turn_of_a_switch_and_each_outage_has_an_event() {
     source.publish(&version(6).switched_off(true));
     poll().await;
     events.expect(&[
-        "the fleet has switched the limits rules=test limits=off author=alice",
-        "in force rules=test version=6 ",
+        "limits switched by the fleet rules=test limits=off author=alice",
+        "fleet rules applied rules=test version=6 ",
     ]);
 
     layer.limiter().rules().enable();
     poll().await;
-    events.expect(&["override the rules or the switch of the fleet rules=test overrides=true"]);
+    events.expect(&["override of the fleet's rules or switch started or ended rules=test overrides=true"]);
     layer.limiter().rules().clear_overrides();
     poll().await;
-    events.expect(&["override the rules or the switch of the fleet rules=test overrides=false"]);
+    events.expect(&["override of the fleet's rules or switch started or ended rules=test overrides=false"]);
 
     source.state().head = None;
     pass(Duration::from_secs(30)).await;
-    events.expect(&["lost something that it had; this instance keeps enforcing it. "]);
+    events.expect(&["rules source lost data; this instance keeps enforcing it. "]);
     source.state().manner = Manner::Fails;
     poll().await;
-    events.expect(&["the rules of the fleet cannot be read; those in force stay rules=test error="]);
+    events.expect(&["fleet rules cannot be read; the current rules stay in effect rules=test error="]);
 }

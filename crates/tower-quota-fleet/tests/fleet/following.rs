@@ -80,11 +80,11 @@ async fn requests_do_not_wait_for_a_source_that_hangs_and_the_rules_stay() {
         assert!(send(&layer, "alice").now_or_never().unwrap().1.contains("q=5"));
         let failure = follower.status().failure().unwrap().to_owned();
         let expected = if manner == Manner::Hangs {
-            "no answer within 1s"
+            "no response within 1s"
         } else {
             "it is a test"
         };
-        assert_eq!(failure, format!("the source of rules cannot be read: {expected}"));
+        assert_eq!(failure, format!("rules source cannot be read: {expected}"));
     }
     source.state().manner = Manner::Answers;
     poll().await;
@@ -146,7 +146,7 @@ fn wrong_documents() -> Vec<(String, Reason, &'static str)> {
             Reason::NewerFormat,
             "format 2 is newer than 1",
         ),
-        (" ".repeat(10 << 20), Reason::TooLong, "it is longer than 1048576 bytes"),
+        (" ".repeat(10 << 20), Reason::TooLong, "longer than 1048576 bytes"),
         (
             of(version(6).with_roll_out(Rollout::new(1, Rules::new()))),
             Reason::Invalid,
@@ -160,7 +160,7 @@ fn wrong_documents() -> Vec<(String, Reason, &'static str)> {
         (
             of(version(9)),
             Reason::Mismatched,
-            "the document has the number 9, and its version is 6",
+            "document number 9 does not match version 6",
         ),
     ];
     wrong.extend(WRONG_RULES.iter().map(|(rules, message)| {
@@ -201,7 +201,7 @@ async fn a_document_that_another_program_has_changed_is_rejected_until_it_is_tha
     poll().await;
     let error = follower.status().rejected().unwrap().1.clone();
     assert_eq!(error.kind(), Reason::Mismatched);
-    let expected = "the document has another digest than its version 6 ";
+    let expected = "document digest does not match version 6 ";
     assert!(error.to_string().starts_with(expected), "{error}");
     source.state().document.pop();
     pass(Duration::from_secs(15)).await;
@@ -847,7 +847,7 @@ async fn a_source_that_is_told_of_changes_is_followed_at_once_and_never_asked_wi
 fn settings_of_a_follower_are_checked_when_it_starts() {
     let (source, layer) = (Source::default(), layer());
     let error = following(&layer, &source).start().unwrap_err().to_string();
-    assert_eq!(error, "rules follower: there is no runtime of tokio");
+    assert_eq!(error, "rules follower: must be started within a Tokio runtime");
     for name in ["web\n7", "ü", &"w".repeat(65)] {
         let error = following(&layer, &source)
             .instance(name)
@@ -855,7 +855,7 @@ fn settings_of_a_follower_are_checked_when_it_starts() {
             .unwrap_err()
             .to_string();
         assert!(
-            error.ends_with("has more than 64 characters or others than printable ASCII"),
+            error.ends_with("must have at most 64 printable ASCII characters"),
             "{error}"
         );
     }

@@ -73,7 +73,7 @@ async fn of_two_proposals_for_one_version_the_second_is_a_conflict_and_changes_n
     assert_eq!((first.version().number(), second.version().number()), (1, 2));
     assert_eq!(
         error.to_string(),
-        "another publication came first: version 2 holds in place of version 1"
+        "another publication came first: expected version 1, found version 2"
     );
     assert_eq!(alice.current().await.unwrap(), Some(second));
     // A second reply to the same publication is no conflict.
@@ -94,7 +94,7 @@ async fn another_document_of_the_same_number_is_a_conflict() {
     let error = alice.commit(&proposal).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "another publication came first: version 2 holds in place of version 2"
+        "another publication came first: expected version 2, found version 2"
     );
     assert_eq!(alice.current().await.unwrap().unwrap().document().rules(), &minute(99));
 }
@@ -132,14 +132,11 @@ async fn a_roll_out_grows_step_by_step_and_a_second_roll_back_names_its_version(
     let alice = publisher("steps");
     alice.publish(Publication::rules(minute(60))).await.unwrap();
     let texts = [
-        (1, "roll-out: none → 1 %\ncallers who join the roll-out (1 % of all):\n"),
-        (
-            10,
-            "roll-out: 1 % → 10 %\ncallers who join the roll-out (9 % of all):\n",
-        ),
+        (1, "rollout: none → 1%\ncallers who join the rollout (1% of all):\n"),
+        (10, "rollout: 1% → 10%\ncallers who join the rollout (9% of all):\n"),
         (
             100,
-            "roll-out: 10 % → none\ncallers outside of the roll-out (90 % of all):\n",
+            "rollout: 10% → none\ncallers outside the rollout (90% of all):\n",
         ),
     ];
     for (percent, text) in texts {
@@ -163,7 +160,7 @@ async fn roll_back_step_by_step(alice: &RulesPublisher) {
     let error = alice.publish(Publication::roll_back()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the current version is a rollback; choose the version to go back to, one of [4, 2, 1]"
+        "the current version is a rollback; specify the version to restore, one of [4, 2, 1]"
     );
     for (to, version, percent) in [(2, 6, Some(1)), (1, 7, None)] {
         let published = alice.publish(Publication::roll_back_to(to)).await.unwrap();
@@ -193,7 +190,7 @@ async fn a_block_that_has_ended_is_dropped_by_the_next_change_which_says_so() {
     let head = RulesVersion::of(1, document.as_bytes()).to_string();
     shared_server().command(&["MSET", &key(set, "head"), &head, &key(set, "document"), &document]);
     let proposal = alice.propose(Publication::rules(minute(30))).await.unwrap();
-    let text = "access list: - block 10.0.0.0/8 until Thu, 01 Jan 1970 00:00:01 GMT (it has ended)\n";
+    let text = "access list: - block 10.0.0.0/8 until Thu, 01 Jan 1970 00:00:01 GMT (expired)\n";
     assert!(proposal.to_string().starts_with(text), "{proposal}");
     assert!(alice.commit(&proposal).await.unwrap().document().access().is_empty());
 }
@@ -295,13 +292,13 @@ fn unreadable(other: &str) -> [(String, String, &'static str); 5] {
     [
         (head(7, newer), newer.to_owned(), "format 2 is newer than 1"),
         (broken, "{".to_owned(), "EOF while parsing"),
-        (unlike, other.to_owned(), "the document is not that of version 9"),
+        (unlike, other.to_owned(), "document does not match version 9"),
         (
             "garbage".to_owned(),
             newer.to_owned(),
-            "the version is not a number and a digest",
+            "version is not a number and a digest",
         ),
-        (head(10, &huge), huge, "it is longer than 1048576 bytes"),
+        (head(10, &huge), huge, "longer than 1048576 bytes"),
     ]
 }
 
@@ -313,7 +310,7 @@ async fn a_document_that_cannot_be_read_stays_until_it_is_overwritten() {
         server.command(&["MSET", &key(set, "head"), &head, &key(set, "document"), &document]);
         for publication in [Publication::rules(minute(30)), Publication::roll_back()] {
             let error = alice.publish(publication).await.unwrap_err().to_string();
-            let begins = "the published rules cannot be read: ";
+            let begins = "published rules cannot be read: ";
             assert!(error.starts_with(begins) && error.contains(problem), "{error}");
         }
         assert!(alice.current().await.is_err());

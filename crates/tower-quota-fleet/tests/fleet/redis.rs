@@ -273,7 +273,7 @@ async fn what_other_programs_write_is_rejected_and_too_much_of_it_is_not_even_re
         server.command(&["SET", &head, value]);
         until("it is no version", || {
             let failure = follower.status().failure().unwrap_or_default().to_owned();
-            failure.contains("the head of the rule set is not what this crate writes")
+            failure.contains("the head of the rule set was not written by this crate")
         })
         .await;
         publish(&server, "foreign", &version(5));

@@ -88,7 +88,7 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
 
     until(20, 2).await;
     assert_eq!(follower.status().rejected(), None);
-    let event = "has a fail-over lost a publication? rules=sentinel version=2 ";
+    let event = "did a failover lose a publication? rules=sentinel version=2 ";
     let lines = log(event);
     assert!(
         lines.len() == 1 && lines[0].contains(&format!("before={lost}")),

@@ -79,23 +79,23 @@ const NIGHT: &[(&str, u8, &str)] = &[
     (
         "show",
         0,
-        "nothing was published, instances use the rules of their program",
+        "nothing published; instances use the built-in rules of their program",
     ),
     ("off --for 10m", 5, "limits: OFF, all requests pass uncounted, until "),
     ("on", 5, "limits: on, by \"alice\""),
     (
         "publish 30.json --percent 10 --yes",
         3,
-        "nothing was published yet; publish rules for all callers first",
+        "nothing is published yet; publish rules for all callers first",
     ),
     ("publish 60.json --yes", 0, "published version 1 by \"alice\""),
     ("publish 60.json --yes", 0, "nothing changes"),
     (
         "publish 30.json --percent 10 --yes",
         0,
-        "callers who join the roll-out (10 % of all):\n  policy \"minute\" changes: quota 60 → 30",
+        "callers who join the rollout (10% of all):\n  policy \"minute\" changes: quota 60 → 30",
     ),
-    ("show", 0, "rules for 10 %:\n  \"minute\": 30 requests per 60 s"),
+    ("show", 0, "rules for 10%:\n  \"minute\": 30 requests per 60 s"),
     (
         "block 203.0.113.9 --for 10m",
         5,
@@ -112,17 +112,17 @@ const NIGHT: &[(&str, u8, &str)] = &[
     (
         "rollback --yes",
         3,
-        "the current version is a rollback; choose the version to go back to, one of [2]",
+        "the current version is a rollback; specify the version to restore, one of [2]",
     ),
     (
         "unblock 203.0.113.9/32",
         5,
-        "instances: none has reported within the last 30 s; is this the right rule set?",
+        "instances: no reports within the last 30 s; is this the right rule set?",
     ),
     (
         "unblock 203.0.113.9",
         3,
-        "the access list has no entry for this network or key",
+        "access list: no entry for this network or key",
     ),
     (
         "publish window.json --yes",
@@ -144,13 +144,13 @@ const NIGHT: &[(&str, u8, &str)] = &[
     (
         "publish zero.json --yes",
         2,
-        "quota 70 → 0\nIs that meant? There is no terminal to ask; add --drastic",
+        "quota 70 → 0\nIs this intended? No terminal for a confirmation; add --drastic",
     ),
     ("publish zero.json --yes --drastic", 0, "published version 79"),
     (
         "off --without-end",
         2,
-        "limits stay off until they are switched on. Is that meant? There is no terminal",
+        "limits stay off until switched on. Is this intended? No terminal",
     ),
     ("off --for 25h", 2, "add --drastic"),
     ("show --document", 0, "\"quota\": 0"),
@@ -170,22 +170,30 @@ async fn a_night_on_call_is_told_line_by_line() {
 
 /// The same for lines that are not carried out.
 const SLIPS: &[(&str, u8, &str)] = &[
-    ("publsh 60.json", 2, "there is no command \"publsh\""),
-    ("publish", 2, "`publish` needs one FILE"),
-    ("publish 60.json 30.json", 2, "`publish` needs one FILE"),
+    ("publsh 60.json", 2, "unknown command \"publsh\""),
+    ("publish", 2, "`publish` requires one FILE"),
+    ("publish 60.json 30.json", 2, "`publish` requires one FILE"),
     ("publish missing.json", 2, "missing.json: No such file"),
     ("publish typo.json --yes", 3, "unknown field `window_secods`"),
     ("check typo.json", 3, "at line 1 column "),
-    ("off now", 2, "`off` takes no further words"),
-    ("block", 2, "`block` needs one ADDRESS"),
+    ("off now", 2, "`off` takes no arguments"),
+    ("block", 2, "`block` requires one ADDRESS"),
     (
         "block 1.1.1.1 --percent 10",
         2,
-        "--percent is for diff, publish, not for \"block\"",
+        "--percent applies to diff, publish, not to \"block\"",
     ),
-    ("block 1.1.1.1 --for 10", 2, "is no time such as 90s, 10m, 2h or 1d"),
-    ("block 1.1.1.1 --for 0m", 2, "is no time such as"),
-    ("block 1.1.1.1 --for 99999999999999999999d", 2, "is no time such as"),
+    (
+        "block 1.1.1.1 --for 10",
+        2,
+        "is not a duration, such as 90s, 10m, 2h or 1d",
+    ),
+    ("block 1.1.1.1 --for 0m", 2, "is not a duration, such as"),
+    (
+        "block 1.1.1.1 --for 99999999999999999999d",
+        2,
+        "is not a duration, such as",
+    ),
     (
         "block example.com",
         3,
@@ -199,16 +207,16 @@ const SLIPS: &[(&str, u8, &str)] = &[
     ),
     ("show --qwerty", 2, "--qwerty"),
     // No person is here to be asked.
-    ("publish 30.json", 2, "There is no terminal to ask; add --yes"),
-    ("block 0.0.0.0/0", 2, "There is no terminal to ask; add --yes"),
+    ("publish 30.json", 2, "No terminal for a confirmation; add --yes"),
+    ("block 0.0.0.0/0", 2, "No terminal for a confirmation; add --yes"),
     (
         "block 0.0.0.0/0 --yes",
         2,
-        "0.0.0.0/0 is every IPv4 address. Is that meant? There is no terminal to ask; add --drastic",
+        "0.0.0.0/0 contains every IPv4 address. Is this intended? No terminal for a confirmation; add --drastic",
     ),
-    ("block ::/0 --for 1m", 2, "There is no terminal to ask; add --yes"),
+    ("block ::/0 --for 1m", 2, "No terminal for a confirmation; add --yes"),
     ("restore 60.json", 3, "missing field `format`"),
-    ("on --for 1h", 2, "--for is for block, contract, off, top-up"),
+    ("on --for 1h", 2, "--for applies to block, contract, off, top-up"),
 ];
 
 #[tokio::test]
@@ -261,7 +269,7 @@ async fn the_instances_that_do_not_follow_are_named() {
     rules.report(&report("web-2").overridden(true), &[]).await.unwrap();
     let (_, shown) = terminal.types("show").await;
     assert!(
-        shown.ends_with("instances: 2\n  2 run version 1\n  web-2 is overridden by hand\n"),
+        shown.ends_with("instances: 2\n  2 run version 1\n  web-2 is overridden locally\n"),
         "{shown}"
     );
 
@@ -269,8 +277,8 @@ async fn the_instances_that_do_not_follow_are_named() {
     let old = InstanceReport::new("web-3").running(first);
     rules.report(&old, &[]).await.unwrap();
     let (code, text) = terminal.types("off").await;
-    let expected = "instances: 0 of 3 obey\n  web-1 has not read it yet\n  web-2 has not read it yet\n  \
-                    web-3 does not read the switch and the access list\n";
+    let expected = "instances: applied by 0 of 3\n  web-1 has not read the change yet\n  \
+                    web-2 has not read the change yet\n  web-3 does not read the switch and the access list\n";
     assert!(code == 5 && text.ends_with(expected), "{code} {text}");
     shared_server().command(&[
         "ZREM",
@@ -293,7 +301,8 @@ async fn the_instances_that_do_not_follow_are_named() {
         .await
         .unwrap();
     let (_, shown) = terminal.types("show").await;
-    let rejected = "  1 run version 2\n  1 run version 1: web-2\n  web-2 REJECTS version 2; its log says why\n";
+    let rejected = "  1 run version 2\n  1 run version 1: web-2\n  web-2 REJECTS version 2; see its log for the \
+                    reason\n";
     assert!(shown.ends_with(rejected), "{shown}");
     assert_eq!(terminal.types("off --no-wait").await.0, 0);
 }
@@ -317,7 +326,8 @@ async fn after_a_flush_instances_that_report_late_are_counted() {
         }
     });
     let (code, text) = terminal.types("off").await;
-    let expected = "instances: 0 of 2 obey\n  web-1 has not read it yet\n  web-2 has not read it yet\n";
+    let expected = "instances: applied by 0 of 2\n  web-1 has not read the change yet\n  \
+                    web-2 has not read the change yet\n";
     assert!(
         code == 5 && text.ends_with(expected),
         "they are no real instances: {code} {text}"
@@ -325,7 +335,7 @@ async fn after_a_flush_instances_that_report_late_are_counted() {
     late.await.unwrap();
     let (_, text) = terminal.types("show").await;
     assert!(
-        text.contains("but instances enforce version 42. It has lost the rules"),
+        text.contains("but instances enforce version 42. Redis has lost the rules"),
         "{text}"
     );
     let (_, text) = terminal.types("publish 60.json --yes").await;
@@ -372,18 +382,22 @@ const CONTRACTS: &[(&str, u8, &str)] = &[
     ),
     ("contract customer 4711", 0, "top-up order-12: day + 3 until "),
     ("contract customer 4711", 0, " by alice: offer\n"),
-    ("contract customer 4711 minute=x", 2, "not a policy and a number"),
+    ("contract customer 4711 minute=x", 2, "is not POLICY=NUMBER"),
     ("contract customer 4711 --month-begins 32", 2, "not a day from 1 to 31"),
     (
         "contract customer 4711 --remove minute=5",
         2,
-        "--remove goes with no quotas",
+        "--remove cannot be combined with quotas",
     ),
-    ("contract customer 4711 --for 1d", 2, "--for needs quotas"),
-    ("contract customer", 2, "needs the KIND and the VALUE"),
-    ("top-up customer 4711 day=3 --for 30d", 2, "needs --id and --for"),
-    ("top-up customer 4711 day=0 --for 30d --id a", 3, "it has no units"),
-    ("block 203.0.113.9 --id a", 2, "--id is for top-up"),
+    ("contract customer 4711 --for 1d", 2, "--for requires quotas"),
+    ("contract customer", 2, "requires the KIND and VALUE"),
+    ("top-up customer 4711 day=3 --for 30d", 2, "requires --id and --for"),
+    (
+        "top-up customer 4711 day=0 --for 30d --id a",
+        3,
+        "units must be at least 1",
+    ),
+    ("block 203.0.113.9 --id a", 2, "--id applies to top-up"),
 ];
 
 #[tokio::test]

@@ -63,7 +63,7 @@ pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> 
         ask(options, &question, "--yes")?;
     }
     if let Some(warning) = control.warning().filter(|_| !options.drastic) {
-        ask(options, &format!("{warning}. Is that meant?"), "--drastic")?;
+        ask(options, &format!("{warning}. Is this intended?"), "--drastic")?;
     }
     let before = match publisher.current().await {
         Ok(Some(_)) => Fleet::read(&options.rules()?).await.map_or(0, |fleet| fleet.len()),
@@ -101,14 +101,18 @@ fn confirm(options: &Options, proposal: &Proposal) -> Result<(), Failure> {
     }
     let drastic: Vec<_> = proposal.drastic().map(ToString::to_string).collect();
     if !drastic.is_empty() && !options.drastic {
-        ask(options, &format!("{}\nIs that meant?", drastic.join("\n")), "--drastic")?;
+        ask(
+            options,
+            &format!("{}\nIs this intended?", drastic.join("\n")),
+            "--drastic",
+        )?;
     }
     Ok(())
 }
 
 fn ask(options: &Options, question: &str, option: &str) -> Result<(), Failure> {
     if options.json || !io::stdin().is_terminal() {
-        let message = format!("{question} There is no terminal to ask; add {option}");
+        let message = format!("{question} No terminal for a confirmation; add {option}");
         return Err(Failure::Usage(message));
     }
     eprint!("{question} [y/N] ");

@@ -25,11 +25,11 @@ pub(crate) async fn run(options: &Options, caller: &PartitionKey, edit: &Contrac
             report("set; instances apply it within two seconds", true)
         }
         ContractEdit::TopUp(top_up) => match contracts.top_up(caller, top_up).await? {
-            true => report("given; instances apply it within two seconds", true),
-            false => report("a top-up with this id was given before; nothing changes", false),
+            true => report("added; instances apply it within two seconds", true),
+            false => report("a top-up with this ID already exists; nothing changes", false),
         },
         ContractEdit::Remove => match contracts.remove(caller).await? {
-            true => report("removed; instances follow within two seconds", true),
+            true => report("removed; instances apply this within two seconds", true),
             false => report("no contract; nothing changes", false),
         },
     })

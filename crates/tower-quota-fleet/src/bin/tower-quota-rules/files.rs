@@ -32,7 +32,7 @@ fn read(file: &str) -> Result<Vec<u8>, Failure> {
         _ => std::fs::File::open(file).and_then(|opened| opened.take(most).read_to_end(&mut json)),
     };
     if length.map_err(unreadable)? > RulesDocument::MAX_LENGTH {
-        return Err(Failure::Rejected(in_file(&"it is longer than 1 MiB")));
+        return Err(Failure::Rejected(in_file(&"longer than 1 MiB")));
     }
     Ok(json)
 }

@@ -40,13 +40,13 @@ impl Fleet {
     pub(crate) fn obedience_text(&self, controls: &Controls) -> String {
         let (obedient, others): (Vec<_>, Vec<_>) = self.0.values().partition(|report| obeys(report, controls));
         if self.0.is_empty() {
-            return "instances: none has reported within the last 30 s; is this the right rule set?\n".to_owned();
+            return "instances: no reports within the last 30 s; is this the right rule set?\n".to_owned();
         }
-        let mut text = format!("instances: {} of {} obey\n", obedient.len(), self.0.len());
+        let mut text = format!("instances: applied by {} of {}\n", obedient.len(), self.0.len());
         for report in others {
             let why = match report.controls() {
                 None => "does not read the switch and the access list",
-                Some(_) => "has not read it yet",
+                Some(_) => "has not read the change yet",
             };
             let _ = writeln!(text, "  {} {why}", report.instance());
         }
@@ -57,11 +57,11 @@ impl Fleet {
         let versions = self.by_version();
         match versions.iter().find_map(|(version, _)| *version) {
             Some(version) => format!(
-                "nothing is published in this Redis, but instances enforce version {}. It has lost the rules: \
+                "nothing is published in this Redis, but instances enforce version {}. Redis has lost the rules: \
                  `restore FILE` publishes the document of an instance again",
                 version.number()
             ),
-            None => "nothing was published, instances use the rules of their program".to_owned(),
+            None => "nothing published; instances use the built-in rules of their program".to_owned(),
         }
     }
 
@@ -82,13 +82,13 @@ impl Fleet {
     /// `current` is the version that the instances should run.
     pub(crate) fn text(&self, current: Option<RulesVersion>) -> String {
         if self.0.is_empty() {
-            return "instances: none has reported within the last 30 s\n".to_owned();
+            return "instances: no reports within the last 30 s\n".to_owned();
         }
         let mut text = format!("instances: {}\n", self.0.len());
         for (version, names) in self.by_version() {
             let what = match version {
                 Some(version) => format!("version {}", version.number()),
-                None => "the rules of their program".to_owned(),
+                None => "the built-in rules of their program".to_owned(),
             };
             // Names are listed only for instances with a problem.
             let _ = match version == current && current.is_some() {
@@ -99,17 +99,17 @@ impl Fleet {
         for report in self.0.values() {
             let rejects = report
                 .rejects()
-                .map(|version| format!("REJECTS version {}; its log says why", version.number()));
+                .map(|version| format!("REJECTS version {}; see its log for the reason", version.number()));
             let problem = |is_one: bool, problem: &str| is_one.then(|| problem.to_owned());
             let problems = [
                 rejects,
-                problem(report.is_overridden(), "is overridden by hand"),
+                problem(report.is_overridden(), "is overridden locally"),
                 problem(report.is_off(), "applies NO LIMITS"),
                 problem(
                     report.controls().is_none(),
                     "does not read the switch and the access list",
                 ),
-                problem(report.has_lost(), "enforces something that this Redis has lost"),
+                problem(report.has_lost(), "enforces data that this Redis has lost"),
             ];
             for problem in problems.into_iter().flatten() {
                 let _ = writeln!(text, "  {} {problem}", report.instance());

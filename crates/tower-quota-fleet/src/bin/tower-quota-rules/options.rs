@@ -11,53 +11,53 @@ use super::{
 };
 
 pub(crate) const HELP: &str = "\
-tower-quota-rules COMMAND [OPTIONS]   the rules of all instances of a service
+tower-quota-rules COMMAND [OPTIONS]   manage the rules of all instances of a service
 
-  show                      what is published, and what the instances enforce
-  show --document           the whole document as JSON
-  history                   the last changes, the newest one first
-  check FILE                is this a valid file of rules? (needs no Redis; `-` is standard input)
-  diff FILE                 what would change for whom, if it was published
-  publish FILE              these rules for all callers
-    --percent 10            ... for 10 % of the callers, the same ones on every instance
-    --partition DIGEST      ... and for this caller, by the digest of its key (32 hexadecimal digits)
-    --restart-counts        ... even if policies start anew
-    --overwrite             ... even if what is published cannot be read
-  rollback [--to VERSION]   the rules of the version before, or of one of the history
+  show                      show what is published and what the instances enforce
+  show --document           show the whole document as JSON
+  history                   show the last changes, newest first
+  check FILE                validate a rules file (needs no Redis; `-` is standard input)
+  diff FILE                 show which callers a publication would affect, and how
+  publish FILE              publish these rules for all callers
+    --percent 10            ... for 10% of callers, the same on every instance
+    --partition DIGEST      ... and for the caller with this key digest (32 hexadecimal digits)
+    --restart-counts        ... even if counts of policies reset
+    --overwrite             ... even if the published rules cannot be read
+  rollback [--to VERSION]   publish the previous rules, or those of a version in the history
   restore FILE              publish a whole document again, as `show --document` or an instance printed it
-  off                       no limits on any instance, for an hour
-    --for 10m               ... for this time (s, m, h, d)
+  off                       switch off the limits on all instances, for an hour
+    --for 10m               ... for this duration (s, m, h, d)
     --without-end           ... until `on`
-  on                        limits again
-  block ADDRESS             reject a network or an address on all instances
-    --for 10m               ... for this time; without it until `unblock`
+  on                        switch on the limits
+  block ADDRESS             block a network or an address on all instances
+    --for 10m               ... for this duration (default: until `unblock`)
   unblock ADDRESS | unblock --all
   contract KIND VALUE       show the contract of the caller with this key, such as `customer 4711`
     minute=5000 ...         set the quotas of these policies and replace all earlier ones
     --burst minute=50       set a burst capacity
     --month-begins 15       set the billing day
-    --for 365d              end the contract after this time
+    --for 365d              end the contract after this duration
     --remove                remove the contract and its top-ups
   top-up KIND VALUE POLICY=UNITS --for 30d --id ID
-                            add units for this time; a second top-up with the same id adds nothing
-    `off`, `on`, `block` and `unblock` need no published rules, and work on a Redis that has lost its data.
+                            add units for this duration; a second top-up with the same ID adds nothing
+    `off`, `on`, `block` and `unblock` need no published rules, and work after Redis has lost its data.
 
-  --redis URL               where Redis is; several with commas are nodes of a cluster  [RULES_REDIS]
-  --sentinel NAME           the URLs are those of sentinels; NAME is their service      [RULES_SENTINEL]
+  --redis URL               the URL of Redis, or of cluster nodes, separated by commas  [RULES_REDIS]
+  --sentinel NAME           the URLs are those of sentinels; NAME is the service        [RULES_SENTINEL]
   --set NAME                the rule set                                                [RULES_SET]
-  --prefix PREFIX           the key prefix of the stores, by default `quota:`           [RULES_PREFIX]
-  --author NAME             who you are                                                 [USER]
-  --because TEXT            why, for the history
-  --yes                     do not ask before `publish`, `rollback`, `restore`, and a block of a network larger than /16
-                            (IPv6: /32)
-  --drastic                 do not ask a second time before a quota of 0, one that is lowered tenfold, a block of every
-                            address, and limits that stay off for more than a day
+  --prefix PREFIX           the key prefix of the stores (default: `quota:`)            [RULES_PREFIX]
+  --author NAME             your name                                                   [USER]
+  --because TEXT            the reason, for the history
+  --yes                     skip the confirmation of `publish`, `rollback`, `restore`, and a block of a network larger
+                            than /16 (IPv6: /32)
+  --drastic                 skip the second confirmation of a quota of 0, a tenfold decrease of a quota, a block of
+                            every address, and limits that stay off for more than a day
   --no-wait                 do not wait until the instances follow
-  --json                    one JSON object instead of text
+  --json                    print one JSON object instead of text
 
-Put the URL into RULES_REDIS: a password on a command line can be read by others.
-Exit codes: 0 done; 1 Redis failed, or what it holds cannot be read; 2 not understood; 3 rejected, nothing was changed;
-4 not confirmed, nothing was changed; 5 published, and not all instances follow.
+Set the URL in RULES_REDIS: other users can read a password on a command line.
+Exit codes: 0 success; 1 Redis failed, or its data cannot be read; 2 usage error; 3 rejected, nothing was changed;
+4 not confirmed, nothing was changed; 5 published, but not all instances follow.
 ";
 
 pub(crate) enum Command {
@@ -149,7 +149,7 @@ impl Options {
                 (Command::Check { .. }, set) => set.unwrap_or_default(),
                 (_, Some(set)) => set,
                 (_, None) => {
-                    return Err(usage("which rule set? Set RULES_SET, or give --set NAME"));
+                    return Err(usage("no rule set: set RULES_SET or --set NAME"));
                 }
             },
             command,
@@ -265,13 +265,13 @@ impl Words {
             }
             ["contract" | "top-up", ..] => self.contract_command(&values)?,
             [command @ ("check" | "diff" | "publish" | "restore"), ..] => {
-                return Err(usage(format!("`{command}` needs one FILE")));
+                return Err(usage(format!("`{command}` requires one FILE")));
             }
-            [command @ ("block" | "unblock"), ..] => return Err(usage(format!("`{command}` needs one ADDRESS"))),
+            [command @ ("block" | "unblock"), ..] => return Err(usage(format!("`{command}` requires one ADDRESS"))),
             [command @ ("show" | "history" | "rollback" | "off" | "on"), ..] => {
-                return Err(usage(format!("`{command}` takes no further words")));
+                return Err(usage(format!("`{command}` takes no arguments")));
             }
-            [command, ..] => return Err(usage(format!("there is no command {command:?}"))),
+            [command, ..] => return Err(usage(format!("unknown command {command:?}"))),
         })
     }
 
@@ -303,7 +303,7 @@ impl Words {
         ] {
             if is_given && !commands.contains(&command) {
                 return Err(usage(format!(
-                    "{option} is for {}, not for {command:?}",
+                    "{option} applies to {}, not to {command:?}",
                     commands.join(", ")
                 )));
             }
@@ -315,8 +315,8 @@ impl Words {
         let (kind, value, edit) = match values {
             ["contract", kind, value, policies @ ..] => (kind, value, self.contract(policies)?),
             ["top-up", kind, value, policy] => (kind, value, ContractEdit::TopUp(self.top_up(policy)?)),
-            ["contract", ..] => return Err(usage("`contract` needs the KIND and the VALUE of a key")),
-            _ => return Err(usage("`top-up` needs KIND, VALUE and POLICY=UNITS")),
+            ["contract", ..] => return Err(usage("`contract` requires the KIND and VALUE of a key")),
+            _ => return Err(usage("`top-up` requires KIND, VALUE and POLICY=UNITS")),
         };
         let caller = PartitionKey::new(*kind, value);
         Ok(Command::Contract { caller, edit })
@@ -325,9 +325,9 @@ impl Words {
     fn contract(&self, policies: &[&str]) -> Result<ContractEdit, Failure> {
         let changes = !policies.is_empty() || !self.bursts.is_empty() || self.month_begins.is_some();
         match (self.remove, changes) {
-            (true, true) => return Err(usage("--remove goes with no quotas")),
+            (true, true) => return Err(usage("--remove cannot be combined with quotas")),
             (true, false) => return Ok(ContractEdit::Remove),
-            (false, false) if self.lasts.is_some() => return Err(usage("--for needs quotas")),
+            (false, false) if self.lasts.is_some() => return Err(usage("--for requires quotas")),
             (false, false) => return Ok(ContractEdit::Show),
             (false, true) => {}
         }
@@ -353,7 +353,7 @@ impl Words {
     fn top_up(&self, policy: &str) -> Result<TopUp, Failure> {
         let (name, units) = assignment(policy)?;
         let (Some(id), Some(time)) = (&self.id, self.lasts) else {
-            return Err(usage("`top-up` needs --id and --for"));
+            return Err(usage("`top-up` requires --id and --for"));
         };
         let end = Clock::system()
             .now()
@@ -370,7 +370,7 @@ impl Words {
         let publication = match (self.percent, &*self.partitions) {
             (Some(percent), _) => publication.rollout_percent(percent),
             (None, []) => publication,
-            (None, _) => return Err(usage("--partition needs --percent, which may be 0")),
+            (None, _) => return Err(usage("--partition requires --percent, which may be 0")),
         };
         let publication = match self.restart_counts {
             true => publication.allow_count_reset(),
@@ -404,7 +404,7 @@ fn usage(message: impl Into<String>) -> Failure {
 fn assignment(text: &str) -> Result<(String, u64), Failure> {
     let parts = text.rsplit_once('=').filter(|(name, _)| !name.is_empty());
     let parts = parts.and_then(|(name, number)| Some((name.to_owned(), number.parse().ok()?)));
-    parts.ok_or_else(|| usage(format!("{text:?} is not a policy and a number, such as minute=5000")))
+    parts.ok_or_else(|| usage(format!("{text:?} is not POLICY=NUMBER, such as minute=5000")))
 }
 
 fn day(text: &str) -> Result<u8, String> {
@@ -435,6 +435,6 @@ fn duration(text: &str) -> Result<Duration, String> {
         let number: u64 = number.parse().ok().filter(|number| *number > 0)?;
         number.checked_mul(unit)
     };
-    let seconds = seconds().ok_or_else(|| format!("{text:?} is no time such as 90s, 10m, 2h or 1d"));
+    let seconds = seconds().ok_or_else(|| format!("{text:?} is not a duration, such as 90s, 10m, 2h or 1d"));
     seconds.map(Duration::from_secs)
 }

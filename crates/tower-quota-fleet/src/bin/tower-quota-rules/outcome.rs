@@ -68,15 +68,15 @@ impl From<FleetError> for Failure {
             FleetErrorKind::Config => Self::Usage(message),
             FleetErrorKind::Unavailable => Self::Broken(message),
             FleetErrorKind::Unreadable => Self::Broken(format!(
-                "{message}\n`rollback --overwrite` or `publish FILE --overwrite` takes its place"
+                "{message}\nUse `rollback --overwrite` or `publish FILE --overwrite` to replace them."
             )),
             FleetErrorKind::CountsReset => Self::Rejected(format!(
-                "{message}\nCallers would get a full quota once. If that is meant, add --restart-counts."
+                "{message}\nCallers would get a full quota once. If this is intended, add --restart-counts."
             )),
-            FleetErrorKind::UnreadableAccess => Self::Broken(format!("{message}\n`unblock --all` begins a new list")),
+            FleetErrorKind::UnreadableAccess => Self::Broken(format!("{message}\n`unblock --all` starts a new list")),
             FleetErrorKind::AfterRollBack => Self::Rejected(format!("{message}\nAdd --to VERSION. See `history`.")),
             FleetErrorKind::NothingPublished => Self::Rejected(format!(
-                "{message}\nIf Redis has lost the rules, `restore FILE` brings them back. See `show`."
+                "{message}\nIf Redis has lost the rules, `restore FILE` publishes them again. See `show`."
             )),
             FleetErrorKind::Conflict => Self::Rejected(format!("{message}\nNothing was published. See `show`.")),
             _ => Self::Rejected(message),

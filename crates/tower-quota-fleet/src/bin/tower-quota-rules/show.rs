@@ -60,7 +60,7 @@ pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failu
 async fn controls(publisher: &RulesPublisher) -> (Controls, String) {
     match publisher.controls().await {
         Ok(controls) => {
-            let advice = "`unblock --all` begins a new list";
+            let advice = "`unblock --all` starts a new list";
             let problem = controls.access_problem();
             let problem = problem.map_or_else(String::new, |problem| format!("{problem}; {advice}\n"));
             (controls, problem)
@@ -88,7 +88,7 @@ pub(crate) async fn history(options: &Options) -> Result<Report, Failure> {
         }
     }
     if changes.is_empty() {
-        text.push_str("nothing was changed, as far as this Redis knows\n");
+        text.push_str("no changes recorded in this Redis\n");
     }
     let json = changes.iter().map(|change| {
         json!({
@@ -138,16 +138,16 @@ fn document_text(document: &RulesDocument, controls: &Controls) -> String {
     if let Some(roll_out) = document.roll_out() {
         let named = match roll_out.partitions().len() {
             0 => String::new(),
-            number => format!(" and {number} named callers"),
+            number => format!(" and {number} listed callers"),
         };
-        let title = format!("rules for {} %{named}", roll_out.percent());
+        let title = format!("rules for {}%{named}", roll_out.percent());
         text.push_str(&rules_text(&title, roll_out.rules()));
     }
     for entry in document.access() {
         let _ = writeln!(text, "access list of the document: {entry}");
     }
     if document.blocks_unknown_addresses() {
-        text.push_str("Block clients of unknown addresses\n");
+        text.push_str("clients without a known address are blocked\n");
     }
     text
 }
@@ -202,6 +202,6 @@ pub(crate) fn date(seconds: u64) -> String {
     match seconds {
         0 => "at an unknown time".to_owned(),
         1..253_402_300_800 => httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds)),
-        _ => format!("{seconds} s after 1970"),
+        _ => format!("Unix time {seconds}"),
     }
 }
