@@ -134,10 +134,7 @@ async fn a_roll_out_grows_step_by_step_and_a_second_roll_back_names_its_version(
     let texts = [
         (1, "rollout: none → 1%\ncallers who join the rollout (1% of all):\n"),
         (10, "rollout: 1% → 10%\ncallers who join the rollout (9% of all):\n"),
-        (
-            100,
-            "rollout: 10% → none\ncallers outside the rollout (90% of all):\n",
-        ),
+        (100, "rollout: 10% → none\ncallers outside the rollout (90% of all):\n"),
     ];
     for (percent, text) in texts {
         let publication = Publication::rules(minute(30)).rollout_percent(percent);
