@@ -12,7 +12,7 @@ impl RandomnessError {
 
 impl fmt::Display for RandomnessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the operating system gave no random bytes: {}", self.0)
+        write!(f, "operating system returned no random bytes: {}", self.0)
     }
 }
 
@@ -27,7 +27,7 @@ impl Error for RandomnessError {}
 ///
 /// let error = IssuerKey::from_bytes(Profile::P256, &[7; 192]).unwrap_err();
 /// assert_eq!(error, CredentialError::Length { expected: 128, actual: 192 });
-/// assert_eq!(error.to_string(), "there are 192 bytes, the profile demands 128");
+/// assert_eq!(error.to_string(), "invalid length: 192 bytes instead of 128");
 ///
 /// let error = IssuerKey::from_bytes(Profile::P256, &[255; 128]).unwrap_err();
 /// assert_eq!(error, CredentialError::Malformed);
@@ -74,13 +74,13 @@ impl fmt::Display for CredentialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Length { expected, actual } => {
-                return write!(f, "there are {actual} bytes, the profile demands {expected}");
+                return write!(f, "invalid length: {actual} bytes instead of {expected}");
             }
             Self::Randomness(error) => return error.fmt(f),
-            Self::Malformed => "a part is no valid scalar or point",
-            Self::InvalidRequest => "not a valid request for a credential",
-            Self::LimitReached => "all presentations of this context are used",
-            Self::Nonce => "the nonce is not below the limit",
+            Self::Malformed => "invalid scalar or point",
+            Self::InvalidRequest => "invalid credential request",
+            Self::LimitReached => "all presentations for this context are used up",
+            Self::Nonce => "nonce is not below the limit",
         })
     }
 }

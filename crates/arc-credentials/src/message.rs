@@ -9,7 +9,7 @@ use std::{error::Error, fmt};
 ///
 /// assert_eq!(Token::parse(&[0, 2, 0]), Err(MessageError::TokenType(2)));
 /// let error = TokenChallenge::parse(&[0xc7, 0xd3, 0, 9, b'i']).unwrap_err();
-/// assert_eq!(error.to_string(), "issuer_name: it is cut off, or too long");
+/// assert_eq!(error.to_string(), "issuer_name: truncated or too long");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -27,10 +27,10 @@ pub enum MessageError {
 impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Encoding(part) => write!(f, "{part}: it is not base64url"),
-            Self::Length(part) => write!(f, "{part}: it is cut off, or too long"),
-            Self::Malformed(part) => write!(f, "{part}: it does not have its form"),
-            Self::TokenType(token_type) => write!(f, "token type {token_type:#06x} is not known"),
+            Self::Encoding(part) => write!(f, "{part}: not base64url"),
+            Self::Length(part) => write!(f, "{part}: truncated or too long"),
+            Self::Malformed(part) => write!(f, "{part}: malformed"),
+            Self::TokenType(token_type) => write!(f, "unknown token type {token_type:#06x}"),
         }
     }
 }
