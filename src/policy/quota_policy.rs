@@ -736,7 +736,8 @@ impl QuotaPolicy {
     /// let error = build(policy.with_extension("burst", 90)).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     "policy \"minute\": RateLimit-Policy: the extension parameter's name has no vendor prefix, as acme-burst has"
+    ///     "policy \"minute\": RateLimit-Policy: extension parameter name has no vendor prefix, \
+    ///      such as acme- in acme-burst"
     /// );
     /// ```
     #[must_use]

@@ -12,7 +12,7 @@
 /// assert!(RateLimit::parse([format!("{item}{spaces}")]).is_ok());
 /// let error = RateLimit::parse([format!("{item}{spaces} ")]).unwrap_err();
 /// assert_eq!(error.kind(), FieldErrorKind::Size);
-/// assert_eq!(error.to_string(), "RateLimit: it is longer than 131072 bytes");
+/// assert_eq!(error.to_string(), "RateLimit: longer than 131072 bytes");
 /// ```
 pub const MAX_LENGTH: usize = 128 * 1024;
 
@@ -26,7 +26,7 @@ pub const MAX_LENGTH: usize = 128 * 1024;
 /// let item = LimitItem::new("a", 1)?;
 /// assert!(RateLimit::new(vec![item.clone(); MAX_ITEMS]).is_ok());
 /// let error = RateLimit::new(vec![item; MAX_ITEMS + 1]).unwrap_err();
-/// assert_eq!(error.to_string(), "RateLimit: it has more than 1024 items");
+/// assert_eq!(error.to_string(), "RateLimit: more than 1024 items");
 /// # Ok::<_, ratelimit_fields::FieldError>(())
 /// ```
 pub const MAX_ITEMS: usize = 1024;

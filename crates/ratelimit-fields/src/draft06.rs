@@ -44,7 +44,7 @@ number_field! {
     /// assert!(RateLimitLimit::parse(["100, 100;w=60"]).is_err());
     ///
     /// let error = RateLimitLimit::new(1_000_000_000_000_000).unwrap_err();
-    /// assert_eq!(error.to_string(), "RateLimit-Limit: it is 1000000000000000, outside 0..=999999999999999");
+    /// assert_eq!(error.to_string(), "RateLimit-Limit: the value is 1000000000000000, outside 0..=999999999999999");
     /// # Ok::<_, ratelimit_fields::FieldError>(())
     /// ```
     RateLimitLimit spelled "RateLimit-Limit" named "ratelimit-limit"
@@ -113,7 +113,7 @@ impl RateLimitReset {
 ///
 /// // Policies are distinguished only by their quotas.
 /// let error = RateLimitPolicy::new([second, PolicyItem::new(10, Duration::from_secs(60))?]).unwrap_err();
-/// assert_eq!(error.to_string(), "RateLimit-Policy: quota 10 appears twice");
+/// assert_eq!(error.to_string(), "RateLimit-Policy: duplicate quota 10");
 /// assert!(RateLimitPolicy::parse(["10;w=1, 10;w=60"]).is_err());
 ///
 /// let mut headers = http::HeaderMap::new();

@@ -76,7 +76,7 @@ pub type RateLimit = List<LimitItem>;
 /// assert_eq!(text, r#""default";r=3;pk=:YWxpY2U=:;acme-tier=free;burst=20"#);
 ///
 /// let error = LimitItem::new("default", 3)?.with_unprefixed_extension("t", 20).unwrap_err();
-/// assert_eq!(error.to_string(), "RateLimit: the extension parameter's name is reserved");
+/// assert_eq!(error.to_string(), "RateLimit: extension parameter name is reserved");
 /// # Ok::<_, ratelimit_fields::FieldError>(())
 /// ```
 pub type LimitItem = named::LimitItem<Draft11>;
@@ -127,12 +127,12 @@ pub type RateLimitPolicy = List<PolicyItem>;
 /// let error = PolicyItem::new("peruser", 1)?.with_extension("burst", 20).unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "RateLimit-Policy: the extension parameter's name has no vendor prefix, as acme-burst has"
+///     "RateLimit-Policy: extension parameter name has no vendor prefix, such as acme- in acme-burst"
 /// );
 /// assert!(PolicyItem::new("peruser", 1)?.with_unprefixed_extension("burst", 20).is_ok());
 ///
 /// let error = PolicyItem::new("peruser", 1)?.with_window(Duration::from_millis(1_500)).unwrap_err();
-/// assert_eq!(error.to_string(), "RateLimit-Policy: w is not in whole seconds");
+/// assert_eq!(error.to_string(), "RateLimit-Policy: w is not a whole number of seconds");
 /// # Ok::<_, ratelimit_fields::FieldError>(())
 /// ```
 pub type PolicyItem = named::PolicyItem<Draft11>;

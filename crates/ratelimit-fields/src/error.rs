@@ -126,8 +126,8 @@ impl FieldError {
     /// ```
     /// use ratelimit_fields::{FieldError, FieldErrorKind};
     ///
-    /// let error = FieldError::malformed("x-ratelimit-remaining", "it is not a number");
-    /// assert_eq!(error.to_string(), "x-ratelimit-remaining: it is not a number");
+    /// let error = FieldError::malformed("x-ratelimit-remaining", "not a number");
+    /// assert_eq!(error.to_string(), "x-ratelimit-remaining: not a number");
     /// assert_eq!((error.field(), error.kind()), ("x-ratelimit-remaining", FieldErrorKind::Syntax));
     /// ```
     pub fn malformed(field: &'static str, reason: &str) -> Self {
@@ -176,24 +176,25 @@ impl Error for FieldError {}
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Duplicate(quota) => write!(f, "quota {quota} appears twice"),
+            Self::Duplicate(quota) => write!(f, "duplicate quota {quota}"),
             Self::DuplicateOf(quota, policy) => write!(
                 f,
-                "its quota {quota} is that of policy {policy:?}; this dialect has nothing else to tell them apart",
+                "quota {quota} is also that of policy {policy:?}, and this dialect distinguishes policies only by \
+                 quota",
             ),
-            Self::Empty => f.write_str("there is no item"),
-            Self::ExtensionName(reason) => write!(f, "the extension parameter's name {reason}"),
-            Self::ExtensionValue => f.write_str("the extension parameter's value has no form in this dialect"),
-            Self::Fraction(parameter) => write!(f, "{parameter} is not in whole seconds"),
-            Self::Item(expected) => write!(f, "it is not {expected}"),
+            Self::Empty => f.write_str("no items"),
+            Self::ExtensionName(reason) => write!(f, "extension parameter name {reason}"),
+            Self::ExtensionValue => f.write_str("extension parameter value cannot be represented in this dialect"),
+            Self::Fraction(parameter) => write!(f, "{parameter} is not a whole number of seconds"),
+            Self::Item(expected) => write!(f, "not {expected}"),
             Self::Missing(parameter) => write!(f, "{parameter} is missing"),
-            Self::Moment => f.write_str("the date is outside of the years 1970 to 9999"),
-            Self::Name(expected) => write!(f, "the policy's name is not {expected}"),
+            Self::Moment => f.write_str("date is outside the years 1970 to 9999"),
+            Self::Name(expected) => write!(f, "policy name is not {expected}"),
             Self::Range(parameter, value, minimum) => {
                 write!(f, "{parameter} is {value}, outside {minimum}..={MAX_INTEGER}")
             }
-            Self::TooLong => write!(f, "it is longer than {MAX_LENGTH} bytes"),
-            Self::TooMany => write!(f, "it has more than {MAX_ITEMS} items"),
+            Self::TooLong => write!(f, "longer than {MAX_LENGTH} bytes"),
+            Self::TooMany => write!(f, "more than {MAX_ITEMS} items"),
             Self::Syntax(reason) => f.write_str(reason),
             Self::Type(parameter, expected) => write!(f, "{parameter} is not {expected}"),
         }

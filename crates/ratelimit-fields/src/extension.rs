@@ -56,7 +56,7 @@ impl ExtensionValue {
     /// assert_eq!((value.as_str(), value.as_token()), (Some("a b"), None));
     ///
     /// let error = ExtensionValue::string("größe").unwrap_err();
-    /// assert!(error.to_string().ends_with("the extension parameter's value has no form in this dialect"));
+    /// assert!(error.to_string().ends_with("extension parameter value cannot be represented in this dialect"));
     /// # Ok::<_, ratelimit_fields::FieldError>(())
     /// ```
     pub fn string(text: &str) -> Result<Self, FieldError> {
@@ -104,7 +104,7 @@ impl ExtensionValue {
     /// # Ok::<_, ratelimit_fields::FieldError>(())
     /// ```
     pub fn integer(number: u64) -> Result<Self, FieldError> {
-        let number = writable(NO_FIELD, "it", number, 0)?;
+        let number = writable(NO_FIELD, "the value", number, 0)?;
         Ok(Self(syntax::integer(number).into()))
     }
 
@@ -196,14 +196,16 @@ impl Extensions {
         let error = |problem: Problem| Err(problem.of(M::FIELD));
         let value = value.into();
         let Ok(key) = KeyRef::from_str(name) else {
-            let reason = "has other characters than lower-case letters, digits, _, -, . and *";
+            let reason = "contains characters other than lower-case letters, digits, _, -, . and *";
             return error(Problem::ExtensionName(reason));
         };
         if M::KNOWN.contains(&name) {
             return error(Problem::ExtensionName("is reserved"));
         }
         if prefix == Prefix::Required && !is_prefixed(name) {
-            return error(Problem::ExtensionName("has no vendor prefix, as acme-burst has"));
+            return error(Problem::ExtensionName(
+                "has no vendor prefix, such as acme- in acme-burst",
+            ));
         }
         // Dates and display strings exist only in RFC 9651.
         let has_date = matches!(value.0, BareItem::Date(_) | BareItem::DisplayString(_));

@@ -128,7 +128,7 @@ pub type RateLimitPolicy = List<PolicyItem>;
 ///
 /// // The names of this dialect are Tokens.
 /// let error = PolicyItem::new("1st", 100).unwrap_err();
-/// assert_eq!(error.to_string(), "RateLimit-Policy: the policy's name is not a Token");
+/// assert_eq!(error.to_string(), "RateLimit-Policy: policy name is not a Token");
 /// # Ok::<_, ratelimit_fields::FieldError>(())
 /// ```
 pub type PolicyItem = named::PolicyItem<EditorsCopy>;

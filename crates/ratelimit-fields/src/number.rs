@@ -39,7 +39,7 @@ macro_rules! number_field {
             ///
             /// Returns an error if `number` has more than 15 digits.
             pub fn new(number: u64) -> Result<Self, FieldError> {
-                writable($spelled, "it", number, 0).map(Self)
+                writable($spelled, "the value", number, 0).map(Self)
             }
 
             /// Parses the lines of a field. Parameters are ignored.

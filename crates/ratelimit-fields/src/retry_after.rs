@@ -79,7 +79,7 @@ impl RetryAfter {
     /// assert_eq!(field.date(), Some(UNIX_EPOCH + Duration::from_secs(784_111_777)));
     ///
     /// let error = RetryAfter::at(UNIX_EPOCH - Duration::from_secs(1)).unwrap_err();
-    /// assert_eq!(error.to_string(), "Retry-After: the date is outside of the years 1970 to 9999");
+    /// assert_eq!(error.to_string(), "Retry-After: date is outside the years 1970 to 9999");
     /// # Ok::<_, ratelimit_fields::FieldError>(())
     /// ```
     pub fn at(moment: SystemTime) -> Result<Self, FieldError> {
@@ -129,7 +129,7 @@ impl RetryAfter {
         let date = str::from_utf8(value)
             .ok()
             .and_then(|value| httpdate::parse_http_date(value).ok())
-            .ok_or_else(|| Problem::Syntax("it is neither a number of seconds nor a date".into()).of(FIELD))?;
+            .ok_or_else(|| Problem::Syntax("neither a number of seconds nor a date".into()).of(FIELD))?;
         Self::at(date)
     }
 

@@ -95,7 +95,7 @@ pub(super) fn integer_item<L: AsRef<[u8]>>(
         .bare_item
         .as_integer()
         .ok_or_else(|| Problem::Item("an Integer").of(field))?;
-    in_range("it", number, 0).map_err(|problem| problem.of(field))
+    in_range("the value", number, 0).map_err(|problem| problem.of(field))
 }
 
 /// Parses the Integers of a dictionary with these keys. Other members and all parameters are ignored.
@@ -129,7 +129,7 @@ pub(super) fn integers<const N: usize, L: AsRef<[u8]>>(
 }
 
 fn syntax(error: &sfv::Error) -> Problem {
-    Problem::Syntax(format!("it is not a structured field: {error}").into())
+    Problem::Syntax(format!("not a structured field: {error}").into())
 }
 
 /// Checks a parsed number.

@@ -140,7 +140,8 @@ fn draft_06_rejects_two_policies_with_the_same_quota() {
     let error = build(ResponseFields::draft06(), policies()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        r#"policy "hour": RateLimit-Policy: its quota 10 is that of policy "minute"; this dialect has nothing else to tell them apart"#
+        "policy \"hour\": RateLimit-Policy: quota 10 is also that of policy \"minute\", and this dialect distinguishes \
+         policies only by quota"
     );
     assert!(build(ResponseFields::draft11(), policies()).is_ok());
     let [first, second] = policies();
@@ -487,7 +488,10 @@ async fn draft_07_has_the_rules_of_draft_06_for_policies_and_units() {
     let policies = || [minute(5), fixed(QuotaPolicy::per_hour("hour", 5))];
     let builder = scene.builder(policies()).response_fields(draft07());
     let error = builder.build().unwrap_err().to_string();
-    assert!(error.contains("nothing else to tell them apart"), "{error}");
+    assert!(
+        error.contains("this dialect distinguishes policies only by quota"),
+        "{error}"
+    );
 
     let bytes = minute(9).with_content_bytes(Direction::Request);
     let only_bytes = scene.layer(draft07(), [bytes]);

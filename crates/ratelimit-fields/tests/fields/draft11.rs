@@ -379,11 +379,11 @@ fn values_that_cannot_be_written_are_rejected() {
         ),
         (
             PolicyItem::new("ü", 1).unwrap_err(),
-            "RateLimit-Policy: the policy's name is not printable ASCII",
+            "RateLimit-Policy: policy name is not printable ASCII",
         ),
         (
             LimitItem::new("a\r\nset-cookie: b", 1).unwrap_err(),
-            "RateLimit: the policy's name is not printable ASCII",
+            "RateLimit: policy name is not printable ASCII",
         ),
         (
             window(Duration::ZERO).unwrap_err(),
@@ -391,7 +391,7 @@ fn values_that_cannot_be_written_are_rejected() {
         ),
         (
             window(Duration::from_millis(1_500)).unwrap_err(),
-            "RateLimit-Policy: w is not in whole seconds",
+            "RateLimit-Policy: w is not a whole number of seconds",
         ),
     ] {
         assert_eq!(error.to_string(), message);
@@ -444,12 +444,12 @@ fn fields_that_are_too_long_are_malformed() {
     let error = RateLimit::parse(items(MAX_ITEMS + 1)).unwrap_err();
     assert_eq!(error.kind(), FieldErrorKind::Size);
     let error = RateLimit::parse([items(MAX_ITEMS + 1).join(",")]).unwrap_err();
-    assert_eq!(error.to_string(), "RateLimit: it has more than 1024 items");
+    assert_eq!(error.to_string(), "RateLimit: more than 1024 items");
 
     let long = |length: usize| format!(r#""{}";r=1"#, "a".repeat(length - 6));
     assert!(RateLimit::parse([long(MAX_LENGTH)]).is_ok());
     let error = RateLimit::parse([long(MAX_LENGTH + 1)]).unwrap_err();
-    assert_eq!(error.to_string(), "RateLimit: it is longer than 131072 bytes");
+    assert_eq!(error.to_string(), "RateLimit: longer than 131072 bytes");
     // Two bytes between each two lines.
     let lines = |length: usize| [r#""a";r=1"#.to_owned(), long(length - 2 - 7)];
     assert!(RateLimit::parse(lines(MAX_LENGTH)).is_ok());
@@ -476,12 +476,12 @@ fn errors_say_which_item_and_which_parameter_is_wrong() {
         (r#""a";q=1;qu=x"#, "RateLimit-Policy: item 1: qu is not a String"),
         (
             r#"("a");q=1"#,
-            "RateLimit-Policy: item 1: it is not an item, but an inner list",
+            "RateLimit-Policy: item 1: not an item, but an inner list",
         ),
-        ("a;q=1", "RateLimit-Policy: item 1: it is not an item with a String"),
+        ("a;q=1", "RateLimit-Policy: item 1: not an item with a String"),
         (
             r#""a";q=1,"#,
-            "RateLimit-Policy: it is not a structured field: trailing comma at index 7",
+            "RateLimit-Policy: not a structured field: trailing comma at index 7",
         ),
     ] {
         assert_eq!(RateLimitPolicy::parse([value]).unwrap_err().to_string(), message);

@@ -121,7 +121,7 @@ fn what_is_neither_a_number_nor_a_date_is_malformed() {
     }
     // Joined with a comma, these two would be a date.
     let error = RetryAfter::parse(["Sun", "06 Nov 1994 08:49:37 GMT"]).unwrap_err();
-    let problem = "Retry-After: it is neither a number of seconds nor a date";
+    let problem = "Retry-After: neither a number of seconds nor a date";
     assert_eq!(error.to_string(), problem);
     assert_eq!(RetryAfter::parse(["1", "soon"]).unwrap_err().to_string(), problem);
     assert_eq!(RetryAfter::parse([""; 0]).unwrap_err().kind(), FieldErrorKind::Empty);
