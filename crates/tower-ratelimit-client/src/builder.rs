@@ -349,7 +349,8 @@ impl<R> ClientLayerBuilder<R> {
     /// assert_eq!(start.elapsed().as_secs(), 40);
     ///
     /// let error = ClientLayer::builder().profile("https://api.github.com", Profile::GitHub).build().unwrap_err();
-    /// assert_eq!(error.to_string(), r#"client: profile "https://api.github.com" is not a host, with or without a port"#);
+    /// let message = r#"client: profile "https://api.github.com" is not a host with an optional port"#;
+    /// assert_eq!(error.to_string(), message);
     /// # Ok(())
     /// # }
     /// ```

@@ -180,8 +180,8 @@ impl fmt::Display for Throttled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("request not sent: ")?;
         f.write_str(match self.kind {
-            ThrottledKind::TooLong => "the wait for the quota of the server is too long",
-            ThrottledKind::TooMany => "too many requests wait for the quota of the server",
+            ThrottledKind::TooLong => "the wait for the server's quota is too long",
+            ThrottledKind::TooMany => "too many requests wait for the server's quota",
         })?;
         match self.retry_after {
             Some(wait) => write!(f, "; retry after {wait:?}"),

@@ -170,7 +170,7 @@ impl Reader<'_> {
     fn read(&mut self, name: Option<String>, unit: Unit, names: &Names, reset: impl Fn(&str) -> Option<Duration>) {
         let quota = self.field(names.limit, "a number", number);
         let remaining = self.field(names.remaining, "a number", number);
-        let reset = self.field(names.reset, "a time that this service sends", reset);
+        let reset = self.field(names.reset, "a time in the format of this service", reset);
         if quota.is_some() || remaining.is_some() {
             self.limits.push(Limit {
                 name,
@@ -187,13 +187,13 @@ impl Reader<'_> {
         let mut lines = self.headers.get_all(name).iter();
         let line = lines.next()?;
         if lines.next().is_some() {
-            let error = FieldError::malformed(name, "there is more than one line");
+            let error = FieldError::malformed(name, "more than one line");
             self.ignored.push(error);
             return None;
         }
         let value = line.to_str().ok().and_then(|text| parse(text.trim_ascii()));
         if value.is_none() {
-            let error = FieldError::malformed(name, &format!("it is not {expected}"));
+            let error = FieldError::malformed(name, &format!("not {expected}"));
             self.ignored.push(error);
         }
         value

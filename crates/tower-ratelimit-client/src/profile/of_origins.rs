@@ -12,7 +12,7 @@ pub(crate) struct Profiles {
 impl Profiles {
     pub(crate) fn set(&mut self, origin: &str, profile: Profile) {
         let problem = match parse(origin) {
-            None => "is not a host, with or without a port",
+            None => "is not a host with an optional port",
             Some(origin) if self.of_origins.iter().any(|(other, _)| *other == origin) => "is set twice",
             Some(origin) => return self.of_origins.push((origin, profile)),
         };

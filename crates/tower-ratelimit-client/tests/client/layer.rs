@@ -151,7 +151,7 @@ async fn a_wait_that_is_known_to_be_too_long_fails_at_once_and_says_until_when()
     assert_eq!(error.retry_after(), Some(seconds(30)));
     assert_eq!(
         error.to_string(),
-        "request not sent: the wait for the quota of the server is too long; retry after 30s"
+        "request not sent: the wait for the server's quota is too long; retry after 30s"
     );
     tokio::time::advance(seconds(1)).await;
     client.oneshot(get(URI)).await.unwrap();

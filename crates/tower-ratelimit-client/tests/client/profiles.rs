@@ -188,8 +188,8 @@ fn malformed_fields_are_ignored_each_by_itself_and_named() {
     assert_eq!(
         ignored,
         [
-            "x-ratelimit-limit-tokens: it is not a number",
-            "x-ratelimit-remaining-tokens: it is not a number"
+            "x-ratelimit-limit-tokens: not a number",
+            "x-ratelimit-remaining-tokens: not a number"
         ]
     );
 }
@@ -221,7 +221,7 @@ fn times_in_other_forms_and_fields_with_two_lines_are_malformed() {
         assert!(
             advice.ignored()[0]
                 .to_string()
-                .ends_with("it is not a time that this service sends")
+                .ends_with("not a time in the format of this service")
         );
     }
     let twice = read(
@@ -232,7 +232,7 @@ fn times_in_other_forms_and_fields_with_two_lines_are_malformed() {
     assert_eq!((twice.limits().len(), twice.ignored().len()), (0, 1));
     assert_eq!(
         twice.ignored()[0].to_string(),
-        "x-ratelimit-remaining: there is more than one line"
+        "x-ratelimit-remaining: more than one line"
     );
     for resource in ["", &"a".repeat(65)] {
         let line = format!("x-ratelimit-resource: {resource}");
@@ -391,7 +391,7 @@ fn texts_that_are_no_origins_and_origins_that_are_set_twice_are_errors() {
         "a b",
         "größe.example",
     ] {
-        let expected = format!("client: profile {text:?} is not a host, with or without a port");
+        let expected = format!("client: profile {text:?} is not a host with an optional port");
         assert_eq!(error(&[text]), Err(expected));
     }
     assert_eq!(
