@@ -87,7 +87,7 @@ async fn a_grpc_client_reads_challenges_and_rejections_of_an_origin_as_a_status(
     let rejected = call(&mut client, None).await.unwrap_err();
     assert_eq!(
         (rejected.code(), rejected.message()),
-        (Code::Unauthenticated, "a valid token is needed")
+        (Code::Unauthenticated, "a valid token is required")
     );
     let fields = rejected.metadata().clone().into_headers();
     assert_eq!(fields["ratelimit-policy"], r#""anonymous";q=5;w=60"#);

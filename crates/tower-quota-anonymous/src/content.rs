@@ -13,7 +13,7 @@ pub(super) enum Incomplete<E> {
 impl<E: Into<Self>> From<Incomplete<E>> for Box<dyn Error + Send + Sync> {
     fn from(incomplete: Incomplete<E>) -> Self {
         match incomplete {
-            Incomplete::TooLong(bound) => format!("the content of the response is longer than {bound} bytes").into(),
+            Incomplete::TooLong(bound) => format!("response content is longer than {bound} bytes").into(),
             Incomplete::Broken(error) => error.into(),
         }
     }

@@ -171,14 +171,14 @@ impl KeySet {
             let found = self.find(profile, id.truncated());
             if found.is_some_and(|found| !std::ptr::eq(found, scheduled)) {
                 let byte = id.truncated();
-                return Err(format!("the ids of two keys of {profile} end with {byte:02x}"));
+                return Err(format!("the IDs of two keys of {profile} end with {byte:02x}"));
             }
             if scheduled.until.is_some_and(|until| scheduled.not_before >= Some(until)) {
-                return Err(format!("key {id} ends before it begins"));
+                return Err(format!("key {id} expires before it becomes valid"));
             }
             if self.ends_too_early(index, age) {
                 return Err(format!(
-                    "key {id} and the next one overlap for no longer than {reader} {age:?}"
+                    "key {id} and the next key must overlap for longer than {reader} {age:?}"
                 ));
             }
         }

@@ -15,7 +15,7 @@ use tower_quota::ConfigError;
 /// use tower_quota_anonymous::{IssuerKey, OriginLayer, Profile, TokenClientLayer};
 ///
 /// let error = TokenClientLayer::builder().build().unwrap_err();
-/// assert_eq!(error.to_string(), "token client: there is no issuer");
+/// assert_eq!(error.to_string(), "token client: at least one issuer is required");
 /// assert!(error.config_error().is_none());
 ///
 /// let error = OriginLayer::builder("issuer.example", &[7; 32])
@@ -89,7 +89,7 @@ pub(super) fn check_seconds(setting: &str, value: Duration) -> Result<(), String
     match value.subsec_nanos() == 0 && bounds.contains(&value) {
         true => Ok(()),
         false => Err(format!(
-            "{setting} {value:?} is no whole number of seconds in {bounds:?}"
+            "{setting} {value:?} is not a whole number of seconds in {bounds:?}"
         )),
     }
 }

@@ -53,8 +53,8 @@ impl TokenTelemetry {
                     env!("CARGO_PKG_VERSION"),
                     "/tower_quota/docs/mistakes/index.html#no-peer-address"
                 ),
-                "a token comes from an unknown address, so proofs that fail are not limited by address; \
-                 is the peer address missing from the extensions of requests?"
+                "a token request has no peer address, so failed proofs are not limited by address; is the peer address \
+                 missing from the request's extensions?"
             );
         }
     }
@@ -65,7 +65,7 @@ impl TokenTelemetry {
             token_event!(
                 ERROR,
                 suppressed = suppressed,
-                "the memory for spent tags is full, and a token was rejected; raise `max_tags`"
+                "token rejected: memory for spent tags is full; raise `max_tags`"
             );
         }
     }
@@ -75,7 +75,7 @@ impl TokenTelemetry {
             token_event!(
                 WARN,
                 suppressed = suppressed,
-                "more tokens come than can be verified in time, and one was rejected"
+                "token rejected: more tokens arrive than can be verified in time"
             );
         }
     }
@@ -98,7 +98,7 @@ impl IssuerTelemetry {
             token_event!(
                 WARN,
                 suppressed = suppressed,
-                "more credentials are requested than can be issued in time, and one request was rejected"
+                "credential request rejected: more credentials are requested than can be issued in time"
             );
         }
     }
@@ -152,9 +152,9 @@ impl Counters {
         use metrics::{Unit, describe_counter};
 
         self.described.get_or_init(|| {
-            let credentials = "Requests for anonymous credentials by the answer";
+            let credentials = "Requests for anonymous credentials, by response";
             describe_counter!(Self::CREDENTIALS, Unit::Count, credentials);
-            let tokens = "Requests by the judgement of an origin of anonymous tokens";
+            let tokens = "Requests to an origin of anonymous tokens, by outcome";
             describe_counter!(Self::TOKENS, Unit::Count, tokens);
         });
     }

@@ -88,7 +88,7 @@ impl TokenClientLayer {
         });
         let _issuing = fetching.await.map_err(NoToken::issuer)??;
         let reserved = self.reserve(question, key, name).await?;
-        reserved.ok_or_else(|| NoToken::Storage("the storage does not keep a credential".into()))
+        reserved.ok_or_else(|| NoToken::Storage("the storage did not retain the credential".into()))
     }
 
     async fn reserve(

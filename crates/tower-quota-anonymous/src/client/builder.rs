@@ -10,7 +10,7 @@ use tower_quota::clock::Clock;
 /// use tower_quota_anonymous::{TokenClientLayer, TokenClientLayerBuilder};
 ///
 /// let error = |builder: TokenClientLayerBuilder| builder.build().unwrap_err().to_string();
-/// assert_eq!(error(TokenClientLayer::builder()), "token client: there is no issuer");
+/// assert_eq!(error(TokenClientLayer::builder()), "token client: at least one issuer is required");
 /// let builder = TokenClientLayer::builder().max_rate_limit(0);
 /// assert_eq!(error(builder), "token client: max_rate_limit 0 is outside 1..=16777216");
 /// ```
@@ -89,16 +89,16 @@ impl TokenClientLayerBuilder {
         check("max_rate_limit", self.max_rate_limit, &Self::RATE_LIMITS)?;
         check("max_origins", self.max_origins, &Self::ORIGINS)?;
         if self.issuers.is_empty() {
-            return Err("there is no issuer".to_owned());
+            return Err("at least one issuer is required".to_owned());
         }
         for (index, issuer) in self.issuers.iter().enumerate() {
             let name = &issuer.name;
             if TokenChallenge::new(Profile::P256, name).is_err() || issuer.url("/").is_err() {
-                return Err(format!("issuer {name:?} is no host with a port"));
+                return Err(format!("issuer {name:?} is not a host with an optional port"));
             }
             let is_same = |other: &TrustedIssuer| other.name.eq_ignore_ascii_case(name);
             if self.issuers[..index].iter().any(is_same) {
-                return Err(format!("issuer {name:?} is there twice"));
+                return Err(format!("duplicate issuer {name:?}"));
             }
             issuer.check_origins()?;
             if let Some(Err(cause)) = issuer.configured_url() {

@@ -12,7 +12,7 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 /// use tower_quota_anonymous::TokenClientError;
 ///
 /// let error = TokenClientError::<Infallible>::LimitReached { retry_after: Some(Duration::from_secs(9)) };
-/// assert_eq!(error.to_string(), "no token is left for this challenge; retry after 9s");
+/// assert_eq!(error.to_string(), "no tokens remain for this challenge; retry after 9s");
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
@@ -40,13 +40,13 @@ impl<E: fmt::Display> fmt::Display for TokenClientError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let retry_after = match self {
             Self::Inner(error) => return error.fmt(f),
-            Self::Storage(cause) => return write!(f, "no token could be kept account of: {cause}"),
+            Self::Storage(cause) => return write!(f, "no token could be reserved in the credential storage: {cause}"),
             Self::Issuer { cause, retry_after } => {
-                write!(f, "the issuer gave no credential: {cause}")?;
+                write!(f, "the issuer issued no credential: {cause}")?;
                 retry_after
             }
             Self::LimitReached { retry_after } => {
-                f.write_str("no token is left for this challenge")?;
+                f.write_str("no tokens remain for this challenge")?;
                 retry_after
             }
         };

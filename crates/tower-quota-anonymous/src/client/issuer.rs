@@ -60,7 +60,7 @@ use tower_quota::{
 /// assert!(TokenClientLayer::builder().issuer(pinned).build().is_ok());
 ///
 /// let error = TokenClientLayer::builder().issuer(issuer()).build().unwrap_err().to_string();
-/// assert!(error.starts_with(r#"token client: issuer "issuer.example" names no origin: "#));
+/// assert!(error.starts_with(r#"token client: issuer "issuer.example" has no origins: "#));
 /// # Ok::<_, tower_quota_anonymous::CredentialError>(())
 /// ```
 pub struct TrustedIssuer {
@@ -174,7 +174,7 @@ impl TrustedIssuer {
         Some(url.parse().map_err(BoxError::from).and_then(|url: Uri| {
             let host = url.authority().map_or("", |authority| authority.as_str());
             let is_secure = url.scheme_str() == Some("https") || url.scheme_str() == Some("http") && is_loopback(host);
-            is_secure.then_some(url).ok_or_else(|| "it is no https URL".into())
+            is_secure.then_some(url).ok_or_else(|| "not an https URL".into())
         }))
     }
 
@@ -187,17 +187,17 @@ impl TrustedIssuer {
         let (issuer, first) = (&self.name, self.origins.keys().next());
         match (first, &self.any_origin) {
             (None, None) => Err(format!(
-                "issuer {issuer:?} names no origin: call TrustedIssuer::origin for each origin that it serves, or \
+                "issuer {issuer:?} has no origins: call TrustedIssuer::origin for each origin that it serves, or \
                  TrustedIssuer::any_origin to answer challenges of all origins"
             )),
             (Some(origin), Some(_)) => Err(format!(
-                "issuer {issuer:?} has origin {origin:?} and any_origin: remove one of the two calls"
+                "issuer {issuer:?}: origin {origin:?} and any_origin cannot be combined"
             )),
             _ => match self.origins.keys().find(|origin| !is_origin(origin)) {
                 None => Ok(()),
                 Some(origin) => Err(format!(
-                    "origin {origin:?} of issuer {issuer:?} is no host with a port, such as \"api.example\" or \
-                     \"api.example:8443\""
+                    "origin {origin:?} of issuer {issuer:?} is not a host with an optional port, such as \
+                     \"api.example\" or \"api.example:8443\""
                 )),
             },
         }
@@ -290,7 +290,7 @@ impl TrustedIssuer {
         let is_own = url.scheme() == own.scheme() && authority(&url) == authority(&own);
         is_own
             .then_some(url)
-            .ok_or_else(|| "the directory names another host than the issuer".into())
+            .ok_or_else(|| "the directory refers to a host other than the issuer".into())
     }
 
     async fn send(
@@ -301,12 +301,12 @@ impl TrustedIssuer {
         clock: &Clock,
     ) -> Result<Answer, NoToken> {
         let answer = timeout(Self::DEADLINE, self.transport.send(request, max_length)).await;
-        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {:?}", Self::DEADLINE).into()));
+        let answer = answer.unwrap_or_else(|_| Err(format!("no response within {:?}", Self::DEADLINE).into()));
         let now = clock.now();
         let (cause, asked) = match answer {
             Ok(answer) if answer.status == StatusCode::OK => return Ok(answer),
             Ok(Answer { status, headers, .. }) => (
-                format!("the issuer has answered {status}").into(),
+                format!("the issuer responded with {status}").into(),
                 retry_after(&headers, now).map(|wait| wait.min(Self::MAX_WAIT)),
             ),
             Err(cause) => (cause, None),

@@ -97,7 +97,7 @@ impl OriginState {
     }
 
     pub(super) fn check_wait(&self, now: Timestamp) -> Result<(), NoToken> {
-        let cause = || "a request to the issuer has failed, and the wait after it is not over".to_owned();
+        let cause = || "a request to the issuer failed; the retry wait has not passed".to_owned();
         wait_until(self.state.lock().blocked_until, now, cause)
     }
 
@@ -126,12 +126,7 @@ impl OriginState {
             .front()
             .filter(|_| state.issued.len() >= self.max_issuances)
         {
-            let cause = || {
-                format!(
-                    "{} requests for credentials were sent within an hour",
-                    self.max_issuances
-                )
-            };
+            let cause = || format!("limit of {} credential requests per hour reached", self.max_issuances);
             wait_until(ends(first), now, cause)?;
         }
         state.issued.push_back(now);

@@ -146,8 +146,8 @@ impl From<CredentialError> for StorageError {
 impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed(cause) => write!(f, "the storage of credentials has failed: {cause}"),
-            Self::LimitReached => f.write_str("all nonces of the credential are used in this context"),
+            Self::Failed(cause) => write!(f, "storage failed: {cause}"),
+            Self::LimitReached => f.write_str("all nonces of the credential are used up in this context"),
         }
     }
 }

@@ -23,7 +23,7 @@ impl Answer {
         let sent = self.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         match sent.is_some_and(|sent| sent.eq_ignore_ascii_case(media_type.as_bytes())) {
             true => self.content,
-            false => Err(format!("the content of the response is no {media_type}").into()),
+            false => Err(format!("response content is not {media_type}").into()),
         }
     }
 }

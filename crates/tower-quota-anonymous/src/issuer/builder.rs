@@ -24,7 +24,8 @@ use tower_quota::clock::Clock;
 /// keys.insert(keys.generate(Profile::P256)?, ..noon);
 /// keys.insert(keys.generate(Profile::P256)?, noon..);
 /// let old = keys.iter().next().unwrap().key_id();
-/// assert_eq!(error(keys), format!("issuer: key {old} and the next one overlap for no longer than cache_lifetime 3600s"));
+/// let overlap = format!("issuer: key {old} and the next key must overlap for longer than cache_lifetime 3600s");
+/// assert_eq!(error(keys), overlap);
 /// # Ok::<_, tower_quota_anonymous::CredentialError>(())
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
@@ -138,7 +139,7 @@ fn path(request_uri: &str) -> Result<String, String> {
     let path = path
         .map(|uri| uri.path().to_owned())
         .filter(|path| path != Directory::PATH);
-    path.ok_or_else(|| format!("request_uri {request_uri:?} is no path or URL that can be used"))
+    path.ok_or_else(|| format!("request_uri {request_uri:?} is not a valid path or URL"))
 }
 
 impl fmt::Debug for IssuerBuilder {

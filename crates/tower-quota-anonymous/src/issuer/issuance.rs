@@ -77,12 +77,12 @@ impl Issuing {
 const UNAVAILABLE: &str = "unavailable";
 
 fn invalid() -> (&'static str, Response<Bytes>) {
-    let detail = "The content is no valid request for a credential of a key of this issuer.";
+    let detail = "The content is not a valid credential request for a key of this issuer.";
     ("invalid", problem(StatusCode::UNPROCESSABLE_ENTITY, detail))
 }
 
 fn overloaded() -> (&'static str, Response<Bytes>) {
-    let detail = "The issuer makes as many credentials as it can.";
+    let detail = "The issuer is at capacity.";
     let response = problem_for_now(StatusCode::SERVICE_UNAVAILABLE, detail, Duration::from_secs(1));
     (UNAVAILABLE, response)
 }

@@ -190,13 +190,13 @@ impl IssuanceDecision {
 
     /// Rejects the request with 403.
     pub fn reject() -> Self {
-        let detail = "This issuer has no credential for the caller.";
+        let detail = "This issuer issues no credential to the caller.";
         Self::respond_with(problem(StatusCode::FORBIDDEN, detail))
     }
 
     /// Rejects the request with 429 and `Retry-After`, rounded up to whole seconds.
     pub fn retry_after(wait: Duration) -> Self {
-        let detail = "The caller has had all credentials that it may have for now.";
+        let detail = "The caller has reached its limit of credentials for now.";
         Self::respond_with(problem_for_now(StatusCode::TOO_MANY_REQUESTS, detail, wait))
     }
 

@@ -59,7 +59,7 @@ async fn decide(layer: RateLimitLayer, request: IssuanceRequest) -> IssuanceDeci
         None | Some(Outcome::Allowed | Outcome::Unlimited) => granting.granted(response),
         Some(outcome) if !outcome.is_admitted() => rejected_by(response).await,
         _ => {
-            let detail = "The issuer cannot decide at the moment.";
+            let detail = "The issuer cannot decide at this time.";
             let wait = Duration::from_secs(1);
             IssuanceDecision::respond_with(problem_for_now(StatusCode::SERVICE_UNAVAILABLE, detail, wait))
         }

@@ -31,10 +31,7 @@ pub(super) fn problem_for_now(status: StatusCode, detail: &str, wait: Duration) 
 }
 
 pub(super) fn method_not_allowed(allowed: &'static str) -> Response<Bytes> {
-    let mut response = problem(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "The method is not one of those that are allowed.",
-    );
+    let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "The method is not allowed.");
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }

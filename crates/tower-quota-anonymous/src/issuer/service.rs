@@ -75,7 +75,7 @@ where
                 },
                 _ => problem(
                     StatusCode::NOT_FOUND,
-                    "There is a directory, and a resource that issues.",
+                    "Only the directory and the issuance resource exist.",
                 ),
             }
         }))
@@ -94,7 +94,7 @@ fn objection(head: &Parts) -> Option<Response<Bytes>> {
     }
     let mut response = problem(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "The content is no request for a credential.",
+        "The content is not a credential request.",
     );
     let accepted = HeaderValue::from_static(Issuer::REQUEST_TYPE);
     response.headers_mut().insert(ACCEPT, accepted);

@@ -35,17 +35,18 @@ use tower_quota::{
 /// let error_of = |limit, window| error(builder().policy("anonymous", limit, window));
 /// assert_eq!(error_of(0, minute), r#"tokens "anonymous": limit 0 is outside 1..=65536"#);
 /// let window = Duration::from_millis(1_500);
-/// assert_eq!(error_of(10, window), r#"tokens "anonymous": window 1.5s is no whole number of seconds in 1s..=2678400s"#);
-/// assert_eq!(error(builder()), "tokens: there is no policy");
+/// let whole = r#"tokens "anonymous": window 1.5s is not a whole number of seconds in 1s..=2678400s"#;
+/// assert_eq!(error_of(10, window), whole);
+/// assert_eq!(error(builder()), "tokens: a policy is required");
 ///
 /// let builder = || builder().policy("anonymous", 10, minute);
 /// assert_eq!(
 ///     error(builder().grace(minute)),
-///     r#"tokens "anonymous": grace 60s and twice the skew 5s are longer than the window 60s"#
+///     r#"tokens "anonymous": grace 60s plus twice the skew 5s exceeds the window 60s"#
 /// );
 /// assert_eq!(
 ///     error(builder().key(key.clone())),
-///     format!(r#"tokens "anonymous": the ids of two keys of ARC (P-256) end with {:02x}"#, key.key_id().truncated())
+///     format!(r#"tokens "anonymous": the IDs of two keys of ARC (P-256) end with {:02x}"#, key.key_id().truncated())
 /// );
 /// # Ok::<_, tower_quota_anonymous::CredentialError>(())
 /// ```
@@ -309,7 +310,7 @@ impl OriginLayerBuilder {
         let (policy, limit, window) = self
             .policy
             .take()
-            .ok_or_else(|| BuildError::new("tokens", "there is no policy"))?;
+            .ok_or_else(|| BuildError::new("tokens", "a policy is required"))?;
         let error = |message: String| BuildError::new(&format!("tokens {policy:?}"), message);
         let windows = self.windows(&policy, limit, window).map_err(error)?;
         PolicySet::new([QuotaPolicy::new(policy.clone(), limit.into(), window)])?;
@@ -359,7 +360,7 @@ impl OriginLayerBuilder {
         let skew = self.skew.unwrap_or((window / 8).min(Duration::from_secs(5)));
         if grace.saturating_add(skew.saturating_mul(2)) > window {
             return Err(format!(
-                "grace {grace:?} and twice the skew {skew:?} are longer than the window {window:?}"
+                "grace {grace:?} plus twice the skew {skew:?} exceeds the window {window:?}"
             ));
         }
         let lifetime = self.credential_lifetime;
@@ -367,7 +368,7 @@ impl OriginLayerBuilder {
             |lifetime: Duration| lifetime >= window && lifetime.as_nanos().is_multiple_of(window.as_nanos());
         if let Some(lifetime) = lifetime.filter(|lifetime| !is_multiple(*lifetime)) {
             return Err(format!(
-                "credential lifetime {lifetime:?} is no multiple of the window {window:?}"
+                "credential lifetime {lifetime:?} is not a multiple of the window {window:?}"
             ));
         }
         let credential_windows = lifetime.map(|lifetime| lifetime.as_secs() / window.as_secs());
@@ -386,12 +387,18 @@ impl OriginLayerBuilder {
     /// Does not include contexts. The profile is set per token.
     fn template(&self) -> Result<TokenChallenge, String> {
         if self.origins.is_empty() {
-            return Err("there is no name of the origin".to_owned());
+            return Err("at least one origin is required".to_owned());
         }
         let challenge = TokenChallenge::new(Profile::P256, &self.issuer);
-        let challenge = challenge.map_err(|_| format!("issuer {:?} is no host with a port", self.issuer))?;
+        let challenge =
+            challenge.map_err(|_| format!("issuer {:?} is not a host with an optional port", self.issuer))?;
         let challenge = challenge.with_origins(&self.origins);
-        challenge.map_err(|_| format!("one of the origins {:?} is no host with a port", self.origins))
+        challenge.map_err(|_| {
+            format!(
+                "one of the origins {:?} is not a host with an optional port",
+                self.origins
+            )
+        })
     }
 }
 

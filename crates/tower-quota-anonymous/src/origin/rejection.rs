@@ -63,12 +63,12 @@ impl<'a> Rejection<'a> {
                 rejection(StatusCode::SERVICE_UNAVAILABLE, Self::CAPACITY, 14, message)
             }
             TokenOutcome::Accepted | TokenOutcome::Invalid | TokenOutcome::NoToken => Self {
-                detail: Some("A valid token is needed."),
+                detail: Some("A valid token is required."),
                 ..rejection(
                     StatusCode::UNAUTHORIZED,
                     [Self::UNTYPED, "Unauthorized"],
                     16,
-                    "a valid token is needed",
+                    "a valid token is required",
                 )
             },
         }

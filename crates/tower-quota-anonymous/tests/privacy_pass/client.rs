@@ -842,7 +842,7 @@ fn a_configured_url_of_an_issuer_is_one_of_https() {
     let error = TokenClientLayer::builder().issuer(insecure).build().unwrap_err();
     assert_eq!(
         error.to_string(),
-        r#"token client: request URL of issuer "issuer.example": it is no https URL"#
+        r#"token client: request URL of issuer "issuer.example": not an https URL"#
     );
 }
 
@@ -1299,16 +1299,16 @@ fn an_issuer_without_origins_is_a_mistake_that_is_named_with_the_way_out() {
     let unbound = || issuer.unbound("issuer.example");
     assert_eq!(
         build_error(unbound()),
-        "token client: issuer \"issuer.example\" names no origin: call TrustedIssuer::origin for each origin that it \
+        "token client: issuer \"issuer.example\" has no origins: call TrustedIssuer::origin for each origin that it \
          serves, or TrustedIssuer::any_origin to answer challenges of all origins"
     );
     assert_eq!(
         build_error(unbound().any_origin().origin("api.example")),
-        "token client: issuer \"issuer.example\" has origin \"api.example\" and any_origin: remove one of the two calls"
+        "token client: issuer \"issuer.example\": origin \"api.example\" and any_origin cannot be combined"
     );
     assert_eq!(
         build_error(issuer.trusted("no host")),
-        r#"token client: issuer "no host" is no host with a port"#
+        r#"token client: issuer "no host" is not a host with an optional port"#
     );
 }
 
@@ -1334,8 +1334,8 @@ fn an_origin_that_no_request_can_have_is_a_mistake() {
         assert_eq!(
             build_error(with(name)),
             format!(
-                "token client: origin {name:?} of issuer \"issuer.example\" is no host with a port, such as \
-                 \"api.example\" or \"api.example:8443\""
+                "token client: origin {name:?} of issuer \"issuer.example\" is not a host with an optional port, such \
+                 as \"api.example\" or \"api.example:8443\""
             )
         );
     }

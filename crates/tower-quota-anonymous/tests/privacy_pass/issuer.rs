@@ -398,7 +398,7 @@ fn two_keys_of_one_profile_whose_ids_end_in_one_byte_are_an_error() {
     let byte = first.key_id().truncated();
     assert_eq!(
         error.to_string(),
-        format!("issuer: the ids of two keys of ARC (P-256) end with {byte:02x}")
+        format!("issuer: the IDs of two keys of ARC (P-256) end with {byte:02x}")
     );
 
     // An issuer that runs keeps the keys that it has.
@@ -437,23 +437,23 @@ fn settings_that_cannot_work_are_errors() {
         ),
         (
             |builder| builder.cache_lifetime(Duration::ZERO),
-            "issuer: cache_lifetime 0ns is no whole number of seconds in 1s..=2678400s",
+            "issuer: cache_lifetime 0ns is not a whole number of seconds in 1s..=2678400s",
         ),
         (
             |builder| builder.cache_lifetime(Duration::from_millis(1_500)),
-            "issuer: cache_lifetime 1.5s is no whole number of seconds in 1s..=2678400s",
+            "issuer: cache_lifetime 1.5s is not a whole number of seconds in 1s..=2678400s",
         ),
         (
             |builder| builder.request_uri(""),
-            "issuer: request_uri \"\" is no path or URL that can be used",
+            "issuer: request_uri \"\" is not a valid path or URL",
         ),
         (
             |builder| builder.request_uri("/a b"),
-            "issuer: request_uri \"/a b\" is no path or URL that can be used",
+            "issuer: request_uri \"/a b\" is not a valid path or URL",
         ),
         (
             |builder| builder.request_uri(Directory::PATH),
-            "issuer: request_uri \"/.well-known/private-token-issuer-directory\" is no path or URL that can be used",
+            "issuer: request_uri \"/.well-known/private-token-issuer-directory\" is not a valid path or URL",
         ),
     ];
     for (change, expected) in cases {
@@ -489,7 +489,7 @@ fn a_key_that_ends_overlaps_with_the_next_one_for_longer_than_caches_keep_the_di
     let mut keys = KeySet::new();
     keys.insert(keys.generate(Profile::P256).unwrap(), noon()..noon());
     let error = Issuer::builder(anybody).keys(keys).build().unwrap_err().to_string();
-    assert!(error.ends_with("ends before it begins"), "{error}");
+    assert!(error.ends_with("expires before it becomes valid"), "{error}");
 }
 
 /// An issuer whose keys change, and every key that it has had.

@@ -124,14 +124,14 @@ fn a_set_that_cannot_work_is_rejected_and_the_origin_keeps_its_keys() {
         (
             short,
             format!(
-                "key {} and the next one overlap for no longer than window 60s",
+                "key {} and the next key must overlap for longer than window 60s",
                 old.key_id()
             ),
         ),
         (
             twice,
             format!(
-                "the ids of two keys of ARC (P-256) end with {:02x}",
+                "the IDs of two keys of ARC (P-256) end with {:02x}",
                 old.key_id().truncated()
             ),
         ),
