@@ -152,7 +152,7 @@ impl Breaker {
 
     #[cfg_attr(
         not(feature = "redis"),
-        allow(dead_code, reason = "the nodes of a Redis cluster have breakers")
+        allow(dead_code, reason = "used by the breakers of Redis cluster nodes")
     )]
     pub(crate) fn is_closed(&self) -> bool {
         !self.0.is_open.load(Ordering::Acquire)

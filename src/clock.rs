@@ -189,7 +189,7 @@ fn whole_micros(duration: Duration) -> u64 {
         .saturating_add(duration.subsec_micros().into())
 }
 
-#[allow(clippy::disallowed_methods, reason = "this is the door through which time enters")]
+#[allow(clippy::disallowed_methods, reason = "the only place that reads the system time")]
 fn system_now() -> Timestamp {
     static START: LazyLock<(Timestamp, Instant)> = LazyLock::new(|| {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, whole_micros);

@@ -107,10 +107,7 @@
 //!
 //! Features are additive. Without any, the crate contains the layer and [`MemoryStore`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(
-    test,
-    allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")
-)]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed test should report its line"))]
 
 #[macro_use]
 pub mod telemetry;

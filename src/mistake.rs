@@ -4,7 +4,7 @@
 macro_rules! mistakes {
     ($($mistake:ident $name:literal;)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(dead_code, reason = "some can be made with a feature only")]
+        #[allow(dead_code, reason = "some are only possible with a feature")]
         pub(crate) enum Mistake {
             $($mistake,)*
         }

@@ -186,7 +186,7 @@ impl fmt::Debug for PartitionKey {
 /// assert_eq!(7_i64.to_partition_key(), 7_u64.to_partition_key());
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say who a caller is",
+    message = "`{Self}` cannot be converted to a `PartitionKey`",
     note = "implement `tower_quota::ToPartitionKey` for it: one method that returns a `PartitionKey`"
 )]
 pub trait ToPartitionKey {

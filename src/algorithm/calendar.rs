@@ -63,7 +63,10 @@ impl Calendar {
     }
 
     /// For stores that compute no dates.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "the memory store computes dates"))]
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "only the memory store computes dates")
+    )]
     pub(crate) fn borders(&self) -> Option<&'static Borders> {
         match self.windows {
             Windows::Of(borders) => Some(borders),

@@ -52,7 +52,7 @@ macro_rules! algorithms {
             ($d counter:expr, |$d own:ident| $d step:expr) => {
                 match $d counter {
                     $(Counter::$algorithm($d own) => {
-                        #[allow(dead_code, reason = "not every step needs the name")]
+                        #[allow(dead_code, reason = "not every arm uses the name")]
                         type A = $algorithm;
                         $d step
                     }),+
@@ -65,7 +65,7 @@ macro_rules! algorithms {
             ($d counter:expr, $d state:expr, |$d own:ident, $d its:ident| $d step:expr) => {
                 match ($d counter, $d state) {
                     $((Counter::$algorithm($d own), State::$algorithm($d its)) => {
-                        #[allow(dead_code, reason = "not every step needs the name")]
+                        #[allow(dead_code, reason = "not every arm uses the name")]
                         type A = $algorithm;
                         $d step
                     })+
@@ -165,7 +165,7 @@ algorithms!($ Bucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency, Cale
 /// [converted](Counter::convert) first.
 #[cold]
 fn mismatch(own: impl fmt::Debug, other: impl fmt::Debug) -> ! {
-    unreachable!("{own:?} meets {other:?}, which another algorithm has made")
+    unreachable!("{own:?} and {other:?} belong to different algorithms")
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -41,7 +41,7 @@ use crate::{
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-#[must_use = "a charge that is not settled stays as it is"]
+#[must_use = "without a settlement, the charge is final"]
 pub struct Measurement(Plan);
 
 impl Measurement {

@@ -43,10 +43,10 @@ use crate::{
 /// # Ok::<_, http::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say whose quota a request uses",
-    label = "this is no key of requests",
+    message = "`{Self}` does not extract a key from requests",
+    label = "not a key extractor",
     note = "for the value of a header, use `key::header(\"x-user-id\")`",
-    note = "for what authentication has left in the request, use `key::extension::<UserId>()`",
+    note = "for an extension that authentication inserted, use `key::extension::<UserId>()`",
     note = "for the client's address, use `key::client_ip()`; for anything else, `key::from_fn(|request| …)`"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {

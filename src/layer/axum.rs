@@ -126,7 +126,7 @@ pub struct MissingDecision(());
 
 impl fmt::Display for MissingDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no rate limit layer has left its decision in the request; is `decision_in_request` missing?")
+        f.write_str("the request contains no decision of a rate limit layer; is `decision_in_request` missing?")
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
 ///
 /// The text has one line per step. Its wording may change, so do not parse it.
 #[derive(Clone)]
-#[must_use = "an explanation has no effect by itself"]
+#[must_use = "an explanation has no effect"]
 pub struct Explanation {
     limiter: Limiter,
     lines: Vec<String>,

@@ -132,14 +132,14 @@ where
                     held,
                 } => {
                     let decision = ready!(Pin::new(decision).poll(cx));
-                    let (mut service, mut parts, body) = held.take().expect("a decision is polled to its end once");
+                    let (mut service, mut parts, body) = held.take().expect("a decision is polled to completion once");
                     let admission = this.limits.judge(decision, std::mem::take(selection), &mut parts);
                     State::judged(admission, &mut service, Request::from_parts(parts, body))
                 }
                 // ## Queued => Calling
                 StateProjection::Queued { sleep, held } => {
                     ready!(sleep.as_mut().poll(cx));
-                    let (service, ..) = held.as_mut().expect("a turn comes once");
+                    let (service, ..) = held.as_mut().expect("a queued request is admitted once");
                     if let Err(error) = ready!(service.poll_ready(cx)) {
                         if let Some((.., admitted)) = held.take()
                             && let Some(charge) = admitted.charge
@@ -148,7 +148,7 @@ where
                         }
                         return Poll::Ready(Err(error));
                     }
-                    let (mut service, request, admitted) = held.take().expect("a turn comes once");
+                    let (mut service, request, admitted) = held.take().expect("a queued request is admitted once");
                     State::calling(&mut service, request, admitted)
                 }
                 // ## Calling => done

@@ -42,7 +42,7 @@ use crate::{
 /// # Ok(()) });
 /// ```
 #[derive(Clone)]
-#[must_use = "a caller does nothing by itself"]
+#[must_use = "a caller does nothing until it is used"]
 pub struct Caller {
     pub(super) limiter: Arc<Inner>,
     /// The access list matches keys, not partitions.

@@ -45,7 +45,7 @@ use crate::{
 /// assert!(left.allowances().map(|policy| policy.remaining()).eq([1, 5_800]));
 /// # Ok(()) });
 /// ```
-#[must_use = "dropping it ends the work: its slots are released"]
+#[must_use = "dropping the permit releases its slots"]
 pub struct Permit {
     /// Empty for uncounted work. Several if a request has passed several layers.
     charges: SmallVec<[Arc<OpenCharge>; 1]>,

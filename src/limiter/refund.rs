@@ -197,7 +197,7 @@ impl Caller {
             .filter_map(|charge| charge.policy().policy().usual_window());
         let window = windows.max().unwrap_or(Duration::from_secs(1));
         let once = PolicySet::new([QuotaPolicy::new("once", 1, window)]);
-        let once = once.expect("a window of a policy is valid for another one");
+        let once = once.expect("a window of a policy is valid for another policy");
         Plan::new(once, self.limiter.keys.message(self.holders(), id), 1)
     }
 }

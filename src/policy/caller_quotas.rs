@@ -170,7 +170,7 @@ impl CallerQuotas {
         Arc::make_mut(&mut self.0)
     }
 
-    #[cfg_attr(not(feature = "serde"), allow(dead_code, reason = "to write them"))]
+    #[cfg_attr(not(feature = "serde"), allow(dead_code, reason = "used for serialization"))]
     pub(crate) fn all(&self) -> &IndividualQuotas {
         &self.0
     }

@@ -322,7 +322,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// Returns the error with which decisions would fail.
-    #[must_use = "a store is asked when the future is polled"]
+    #[must_use = "the store is called when the future is polled"]
     fn ready(&self, timeout: Duration) -> StoreFuture<StoreReport> {
         let _ = timeout;
         StoreFuture::ready(Ok(StoreReport::new()))
@@ -439,7 +439,7 @@ impl<T> StoreFuture<T> {
     #[inline]
     pub(crate) fn into_ready(self) -> Result<Result<T, StoreError>, BoxedAnswer<T>> {
         match self.0 {
-            State::Ready(result) => Ok(result.expect("it was not polled before")),
+            State::Ready(result) => Ok(result.expect("not polled before")),
             State::Boxed(future) => Err(future),
         }
     }

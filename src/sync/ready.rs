@@ -18,7 +18,7 @@ impl<'a, S: Clone> ReadyService<'a, S> {
     }
 
     pub(crate) fn keep(mut self) -> &'a mut S {
-        self.0.take().expect("a service is kept once")
+        self.0.take().expect("the service is stored once")
     }
 }
 

@@ -41,8 +41,8 @@ pub fn decision<B>(response: &Response<B>) -> &Decision {
     let Some(decision) = response.extensions().get() else {
         panic!(
             "the response with status {} carries no decision: \
-             has the request passed a `RateLimitLayer`, was the response made in this process, and if it is to have a \
-             decision although the request was allowed, is the store one for tests, or `decision_in_response` set?",
+             check that the request passed a `RateLimitLayer` and that the response was created in this process; \
+             decisions about allowed requests require a test store or `decision_in_response`",
             response.status()
         );
     };
@@ -74,7 +74,7 @@ pub fn decision<B>(response: &Response<B>) -> &Decision {
 /// send().await.unwrap();
 /// let second = send().await.unwrap();
 /// assert_rejected_by(&second, "burst");
-/// // panics: the policy "daily" has not rejected the request; status 429 Too Many Requests, Rejected; "burst": …
+/// // panics: the policy "daily" did not reject the request; status 429 Too Many Requests, Rejected; "burst": …
 /// assert_rejected_by(&second, "daily");
 /// # });
 /// ```
@@ -83,7 +83,7 @@ pub fn assert_rejected_by<B>(response: &Response<B>, policy: &str) {
     assert_outcome(response, Outcome::Rejected);
     assert!(
         allowance(response, policy).is_violated(),
-        "the policy {policy:?} has not rejected the request; {}",
+        "the policy {policy:?} did not reject the request; {}",
         story(response)
     );
 }
@@ -174,7 +174,7 @@ fn story<B>(response: &Response<B>) -> String {
         let _ = write!(story, "; {name:?}: {remaining} left");
         let _ = match allowance.retry_after() {
             Some(wait) => write!(story, ", rejects for {wait:?}"),
-            None if allowance.is_violated() => write!(story, ", rejects for good a cost of {}", allowance.cost()),
+            None if allowance.is_violated() => write!(story, ", can never admit a cost of {}", allowance.cost()),
             None => Ok(()),
         };
     }

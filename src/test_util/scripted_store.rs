@@ -290,7 +290,7 @@ impl Store for ScriptedStore {
 }
 
 fn failed<T>(kind: StoreErrorKind) -> StoreFuture<T> {
-    StoreFuture::ready(Err(StoreError::new(kind, "the test has said so")))
+    StoreFuture::ready(Err(StoreError::new(kind, "scripted by the test")))
 }
 
 fn hanging<T: 'static>() -> StoreFuture<T> {

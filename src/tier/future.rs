@@ -83,7 +83,7 @@ impl<S: Service<Request<B>>, B> Future for ResponseFuture<S, B> {
                 // ## Resolving => Calling
                 StateProjection::Resolving { tier, held } => {
                     let tier = ready!(tier.as_mut().poll(cx));
-                    let (mut service, request) = held.take().expect("a tier is found once");
+                    let (mut service, request) = held.take().expect("the future is polled to completion once");
                     State::calling(&mut service, request, tier)
                 }
                 // ## Calling => done

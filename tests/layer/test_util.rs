@@ -262,14 +262,14 @@ async fn a_policy_that_has_not_rejected_and_a_cost_that_never_fits_are_told() {
     assert_rejected_by(&response, "minute");
     assert_eq!(
         panic_of(|| assert_rejected_by(&response, "day")),
-        "the policy \"day\" has not rejected the request; status 429 Too Many Requests, Rejected; \
-         \"minute\": 3 left, rejects for good a cost of 5; \"day\": 24 left"
+        "the policy \"day\" did not reject the request; status 429 Too Many Requests, Rejected; \
+         \"minute\": 3 left, can never admit a cost of 5; \"day\": 24 left"
     );
 }
 
 #[test]
 #[should_panic(expected = "the response with status 200 OK carries no decision: \
-                           has the request passed a `RateLimitLayer`, was the response made in this process, ")]
+                           check that the request passed a `RateLimitLayer` and that the response was created in this ")]
 fn a_response_that_has_passed_no_layer_is_told_from_one_that_was_rejected() {
     assert_outcome(&Response::new(()), Outcome::Allowed);
 }

@@ -50,7 +50,7 @@ impl Remote {
 }
 
 fn failure(kind: StoreErrorKind) -> StoreError {
-    StoreError::new(kind, "the test has said so")
+    StoreError::new(kind, "scripted by the test")
 }
 
 impl Store for Remote {

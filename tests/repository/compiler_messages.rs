@@ -85,7 +85,7 @@ fn a_text_in_place_of_a_key_is_told_which_keys_there_are() {
     assert_says(
         "settings.key(\"x-user-id\");",
         &[
-            "`&str` does not say whose quota a request uses",
+            "`&str` does not extract a key from requests",
             "key::header(\"x-user-id\")",
             "key::extension::<UserId>()",
             "key::client_ip()",
@@ -98,7 +98,7 @@ fn a_builder_in_place_of_a_layer_is_told_that_build_is_missing() {
     assert_says(
         "tower_layer::Layer::layer(&settings, ());",
         &[
-            "a `RateLimitLayerBuilder` is no layer yet",
+            "`RateLimitLayerBuilder` is not a layer",
             "`.build()` is missing here",
             "call `.build()?`",
         ],
@@ -110,8 +110,8 @@ fn a_rejection_that_is_no_response_is_told_what_one_is_and_of_the_method_for_axu
     assert_says(
         "settings.respond_with(|_| \"Slow down.\");",
         &[
-            "`&str` is no response that `respond_with` can send",
-            "the closure has to return `http::Response<bytes::Bytes>`",
+            "`&str` is not a response that `respond_with` can send",
+            "the closure must return `http::Response<bytes::Bytes>`",
             "use `respond_with_axum`",
         ],
     );

@@ -92,7 +92,7 @@ async fn without_the_setting_a_handler_has_no_decision() {
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(
         response.body(),
-        "no rate limit layer has left its decision in the request; is `decision_in_request` missing?"
+        "the request contains no decision of a rate limit layer; is `decision_in_request` missing?"
     );
     assert_eq!(server.get("/maybe").await.body(), "nobody knows");
 }

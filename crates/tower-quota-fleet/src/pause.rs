@@ -16,10 +16,7 @@ pub(super) async fn after_poll(change: impl Future<Output = ()>) {
 }
 
 /// Waits for 0.75 s to 1.25 s.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a poll is a pause, and no request waits for it"
-)]
+#[allow(clippy::disallowed_methods, reason = "pauses between polls delay no request")]
 pub(super) async fn between_polls() {
     sleep(jittered(random_number() as u32)).await;
 }

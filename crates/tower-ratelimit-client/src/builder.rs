@@ -81,7 +81,10 @@ impl Default for ClientLayer {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "dates of servers are compared with it")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "dates of servers are compared with the system clock"
+)]
 fn system_time() -> SystemTime {
     SystemTime::now()
 }

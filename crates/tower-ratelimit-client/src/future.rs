@@ -197,15 +197,15 @@ where
                 // ## Waiting => (Readying | Throttled)
                 StateProjection::Waiting { turn, held } => {
                     let turn = ready!(turn.as_mut().poll(cx));
-                    let (service, request) = held.take().expect("a turn comes once");
+                    let (service, request) = held.take().expect("a queued request is admitted once");
                     State::readying(turn, service, request)
                 }
                 // ## Readying => (Calling | Readying | Waiting | Throttled)
                 StateProjection::Readying { held } => {
-                    let (service, ..) = held.as_mut().expect("a service gets ready once");
+                    let (service, ..) = held.as_mut().expect("the service becomes ready once");
                     let ready = ready!(service.poll_ready(cx));
                     // If the service has failed, dropping the ticket cancels the unsent request.
-                    let (service, request, ticket) = held.take().expect("a service gets ready once");
+                    let (service, request, ticket) = held.take().expect("the service becomes ready once");
                     ready.map_err(ClientError::Inner)?;
                     State::ready(this.context, service, request, ticket)
                 }

@@ -10,7 +10,7 @@ impl<'a, S: Clone> ReadyService<'a, S> {
     }
 
     pub(super) fn keep(mut self) -> &'a mut S {
-        self.0.take().expect("a service is kept once")
+        self.0.take().expect("the service is stored once")
     }
 }
 

@@ -56,7 +56,7 @@ impl CalendarPeriod {
 /// let week = CalendarPeriod::Week { begins: Weekday::Saturday };
 /// assert_eq!(CalendarWindow::new(week, "Africa/Cairo").period(), week);
 /// ```
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Weekday {
     Monday,

@@ -228,9 +228,9 @@ fn registered(limiter: &Limiter, keys: &Extractors, fields: &ResponseFields) -> 
 /// The response type of [`respond_with`](RateLimitLayerBuilder::respond_with), only implemented for
 /// `http::Response<bytes::Bytes>`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no response that `respond_with` can send",
-    label = "the closure has to return `http::Response<bytes::Bytes>`",
-    note = "a body of text or bytes becomes one with `.into()`: `http::Response::new(\"Slow down.\".into())`",
+    message = "`{Self}` is not a response that `respond_with` can send",
+    label = "the closure must return `http::Response<bytes::Bytes>`",
+    note = "convert text or bytes with `.into()`: `http::Response::new(\"Slow down.\".into())`",
     note = "for a response of axum, use `respond_with_axum` (feature `axum` of tower-quota)"
 )]
 pub trait RejectionResponse {

@@ -177,9 +177,9 @@ impl Source {
 /// Never implemented. Its `on_unimplemented` message appears if `build` was not called; the foreign trait `Layer`
 /// cannot have such a message.
 #[diagnostic::on_unimplemented(
-    message = "a `RateLimitLayerBuilder` is no layer yet",
+    message = "`RateLimitLayerBuilder` is not a layer",
     label = "`.build()` is missing here",
-    note = "call `.build()?` at the end of the settings: it checks them and returns the `RateLimitLayer`"
+    note = "call `.build()?` after the last setting: it validates the settings and returns the `RateLimitLayer`"
 )]
 pub trait Built: Sized {
     /// Never called.

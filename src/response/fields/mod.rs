@@ -58,7 +58,7 @@ use crate::{
 /// # }).unwrap();
 /// ```
 #[derive(Clone)]
-#[must_use = "it has to be given to the builder of a layer"]
+#[must_use = "response fields have no effect until they are passed to a layer's builder"]
 pub struct ResponseFields {
     form: Form,
     adds_draft06_limit: bool,

@@ -82,7 +82,7 @@ fn with_names(reason: &str, notice: &Notice<'_>) -> String {
 
 fn percent_encoded(message: &str) -> HeaderValue {
     let encoded = utf8_percent_encode(message, ENCODED).to_string();
-    HeaderValue::try_from(encoded).expect("what is left is printable ASCII")
+    HeaderValue::try_from(encoded).expect("percent-encoded text is printable ASCII")
 }
 
 #[cfg(feature = "tonic")]

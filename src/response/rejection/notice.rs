@@ -60,7 +60,10 @@ pub(crate) struct Notice<'a> {
 
 #[cfg_attr(
     not(feature = "tonic"),
-    allow(dead_code, reason = "only the details of a gRPC status say more than the name")
+    allow(
+        dead_code,
+        reason = "fields other than the name are only used in the details of a gRPC status"
+    )
 )]
 pub(crate) struct Violation<'a> {
     pub(crate) policy: &'a str,
@@ -74,7 +77,7 @@ pub(crate) struct Violation<'a> {
 /// The holder of the quota, as reported to the client.
 #[cfg_attr(
     not(feature = "tonic"),
-    allow(dead_code, reason = "only the details of a gRPC status say it")
+    allow(dead_code, reason = "only used in the details of a gRPC status")
 )]
 pub(crate) enum Subject<'a> {
     Partition(PartitionId),

@@ -167,7 +167,7 @@ impl Shards {
         acquire_all_parts(plan, lease, |part, step, reads| {
             let index = self.shards.index(part.partition());
             let position = shards.binary_search_by_key(&index, |(locked, _)| *locked);
-            let shard = &mut shards[position.expect("all of them are locked")].1;
+            let shard = &mut shards[position.expect("all shards are locked")].1;
             shard.acquire(now, part, step, reads)
         })
     }

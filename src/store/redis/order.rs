@@ -56,7 +56,7 @@ pub(super) struct Unacknowledged<'a> {
 
 /// Blocks other ordered writes until dropped.
 #[must_use = "others may write when this is dropped"]
-pub(super) struct WriteLock<'a>(#[allow(dead_code, reason = "it is held, not read")] MutexGuard<'a, Partitions>);
+pub(super) struct WriteLock<'a>(#[allow(dead_code, reason = "held for its `Drop`")] MutexGuard<'a, Partitions>);
 
 impl Drop for Unacknowledged<'_> {
     fn drop(&mut self) {

@@ -167,10 +167,7 @@ pub trait LimitReport {
     /// Returns the time of the clock used for the limits, for [`LegacyReset::UnixTime`](super::LegacyReset).
     ///
     /// Default: [`SystemTime::now`].
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "an implementation with a clock of its own overrides it"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "implementations with a clock override this")]
     fn now(&self) -> SystemTime {
         SystemTime::now()
     }

@@ -219,7 +219,7 @@ impl AsRef<[u8]> for CachePadded {
 
 fn with_own_count(value: &HeaderValue) -> HeaderValue {
     let bytes = Bytes::from_owner(CachePadded(value.as_bytes().to_vec()));
-    HeaderValue::from_maybe_shared(bytes).expect("it was a value before")
+    HeaderValue::from_maybe_shared(bytes).expect("it was parsed from a valid header value")
 }
 
 impl fmt::Debug for Policies {

@@ -46,7 +46,7 @@ impl Note {
         });
         Some(Self {
             limiter,
-            policies: answers.expect("a window of a policy is valid for another one"),
+            policies: answers.expect("a window of a policy is valid for another policy"),
             partition: Scope::new("tower-quota privacy-pass answered requests").partition(&of_caller),
         })
     }

@@ -19,7 +19,7 @@ use tower_quota::Access;
 /// assert_eq!(block.warning().as_deref(), Some("0.0.0.0/0 contains every IPv4 address"));
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a control does nothing until a publisher carries it out"]
+#[must_use = "a control does nothing until a publisher applies it"]
 pub struct Control {
     edit: ControlEdit,
     lasts: Option<Duration>,

@@ -195,7 +195,7 @@ struct Trial {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "a request that goes has to be reported"]
+#[must_use = "the outcome of a sent request must be reported"]
 pub enum Acquire {
     /// The request can be sent. Report its outcome.
     Ready(SendPermit),
@@ -241,7 +241,7 @@ pub enum Acquire {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "it counts as being on its way until it is reported"]
+#[must_use = "the request counts as in flight until it is reported"]
 pub struct SendPermit {
     number: u64,
     finished_before: u64,

@@ -132,7 +132,7 @@ impl fmt::Debug for Prefetch {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "it waits until units have to go back")]
+#[allow(clippy::disallowed_methods, reason = "waits until units must be refunded")]
 async fn give_back(prefetch: Weak<Prefetch>) {
     loop {
         tokio::time::sleep(Prefetch::TICK).await;

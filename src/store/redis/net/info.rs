@@ -48,7 +48,7 @@ impl Manager {
 }
 
 /// Ends when the pool is dropped or the server does not permit the command.
-#[allow(clippy::disallowed_methods, reason = "a poll is due once a minute")]
+#[allow(clippy::disallowed_methods, reason = "pauses between polls delay no request")]
 async fn poll(state: Weak<PoolState>, telemetry: ServerTelemetry) {
     loop {
         let Some(pool) = state.upgrade() else { return };

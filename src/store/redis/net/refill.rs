@@ -23,7 +23,7 @@ impl Refill {
 
     #[allow(
         clippy::disallowed_methods,
-        reason = "a server that cannot be reached is not asked again at once"
+        reason = "pauses between connection attempts to an unreachable server"
     )]
     pub(super) async fn run(mut self, after: Duration) {
         let mut pause = FIRST_PAUSE;

@@ -48,7 +48,7 @@ pub(crate) struct TlsSettings {
 }
 
 /// Returns `None` for an address that only the `redis` crate can open.
-#[cfg_attr(not(feature = "redis-rustls"), allow(unused_variables, reason = "there is no TLS"))]
+#[cfg_attr(not(feature = "redis-rustls"), allow(unused_variables, reason = "used for TLS only"))]
 pub(crate) async fn open(to: &ConnectionInfo, tls: &TlsSettings) -> Result<Option<Box<dyn Stream>>, RedisError> {
     Ok(match to.addr() {
         ConnectionAddr::Tcp(host, port) => Some(Box::new(tcp(host, *port, to.tcp_settings()).await?)),

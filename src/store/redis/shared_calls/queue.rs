@@ -313,7 +313,7 @@ async fn fill(waiting: &mut Vec<QueuedPlan>, queue: &mut mpsc::Receiver<QueuedPl
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "a server takes its time")]
+#[allow(clippy::disallowed_methods, reason = "simulates the latency of a server")]
 mod tests {
     use std::sync::{
         Arc, Mutex,
