@@ -269,7 +269,7 @@ async fn a_policy_that_has_not_rejected_and_a_cost_that_never_fits_are_told() {
 
 #[test]
 #[should_panic(expected = "the response with status 200 OK carries no decision: \
-                           check that the request passed a `RateLimitLayer` and that the response was created in this ")]
+                           check that the request passed a `RateLimitLayer` and that the response was created in ")]
 fn a_response_that_has_passed_no_layer_is_told_from_one_that_was_rejected() {
     assert_outcome(&Response::new(()), Outcome::Allowed);
 }
