@@ -78,7 +78,7 @@ fn a_capacity_far_beyond_its_rate_is_rejected_rather_than_counted_wrongly() {
     let (kind, message) = build_error(QuotaPolicy::per_day("p", 1).with_burst_capacity(MAX_QUOTA));
     assert_eq!(kind, ConfigErrorKind::BurstCapacity);
     assert!(
-        message.starts_with(r#"policy "p": burst capacity 999999999999999 with 1 per 86400 s"#),
+        message.starts_with(r#"policy "p": burst capacity 999999999999999 with 1 units per 86400 s"#),
         "{message}"
     );
 }

@@ -163,7 +163,7 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     (
         "extensions",
         r#"{"acme-x": 1000000000000000}"#,
-        r#"policy "a": extension "acme-x": extension parameter: it is 1000000000000000, outside 0..=999999999999999"#,
+        r#"policy "a": extension "acme-x": extension parameter: the value is 1000000000000000, outside 0..=999999999999999"#,
     ),
     (
         "extensions",

@@ -346,31 +346,19 @@ fn mistakes_are_found_by_build_and_named() {
     let cluster = |urls: &[&str]| RedisStore::cluster_builder(urls);
     let sentinel = |urls: &[&str], service: &str| RedisStore::sentinel_builder(urls, service);
     let other = "redis://:secret@127.0.0.1/";
-    let (none_of_cluster, many) = (
-        "number of URLs of nodes of a cluster: 0 is outside 1..=64",
-        [server; 65],
-    );
-    let (differ, no_socket) = (
-        "the URLs of a cluster must have the same user, password and TLS setting",
-        "nodes of a cluster cannot be Unix sockets",
-    );
+    let number = |of: &str, number: u32| format!("number of URLs of {of}: {number} is outside 1..=64");
+    let differ = "the URLs of a cluster must have the same user, password and TLS setting";
     let primary = "primary_url requires sentinels";
     let cases: [(RedisStoreBuilder, &str); 9] = [
-        (cluster(&[]), none_of_cluster),
-        (
-            cluster(&many),
-            "number of URLs of nodes of a cluster: 65 is outside 1..=64",
-        ),
-        (
-            sentinel(&[], "limits"),
-            "number of URLs of sentinels: 0 is outside 1..=64",
-        ),
+        (cluster(&[]), &number("nodes of a cluster", 0)),
+        (cluster(&[server; 65]), &number("nodes of a cluster", 65)),
+        (sentinel(&[], "limits"), &number("sentinels", 0)),
         (
             cluster(&["redis://127.0.0.1/3"]),
             "database 3 is not supported in a cluster",
         ),
         (cluster(&[server, other]), differ),
-        (cluster(&[socket]), no_socket),
+        (cluster(&[socket]), "nodes of a cluster cannot be Unix sockets"),
         (sentinel(&[server], ""), "the sentinels' service name is empty"),
         (RedisStore::builder(server).primary_url(server), primary),
         (cluster(&[server]).primary_url(server), primary),

@@ -535,7 +535,7 @@ fn networks_that_are_a_slip_or_every_address_are_an_error_that_says_what_to_writ
     for (networks, message) in [
         (
             &["10.0.0.1/8"][..],
-            r#"key: trusted proxy "10.0.0.1/8" has host bits set; use \"10.0.0.0/8\" or \"10.0.0.1\""#.to_owned(),
+            r#"key: trusted proxy "10.0.0.1/8" has host bits set; use "10.0.0.0/8" or "10.0.0.1""#.to_owned(),
         ),
         (&["0.0.0.0/0"], everybody("0.0.0.0/0")),
         (&["10.0.0.1", "0.0.0.0/1", "128.0.0.0/1"], everybody("0.0.0.0/0")),

@@ -369,7 +369,7 @@ const CONTRACTS: &[(&str, u8, &str)] = &[
         0,
         "set; ",
     ),
-    ("top-up customer 4711 day=3 --for 30d --id order-12", 0, "given; "),
+    ("top-up customer 4711 day=3 --for 30d --id order-12", 0, "added; "),
     (
         "top-up customer 4711 day=3 --for 30d --id order-12",
         0,
