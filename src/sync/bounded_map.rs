@@ -3,18 +3,18 @@ use indexmap::IndexMap;
 
 use crate::{partition::PartitionId, sync::random::Sequence};
 
-/// A map of partitions with a maximum size, and without a background task.
+/// A size-limited map of partitions that needs no background task.
 ///
-/// Each new entry removes up to two expired entries. If the map is full, a new entry evicts the entry of the lowest
+/// Each new entry removes up to two expired entries. If the map is full, a new entry evicts the entry with the lowest
 /// worth in a sample of eight, one from each eighth of the map. While every entry in the sample is worth more than the
 /// new one, the sample grows, up to 32. The sample is random, so that consecutive entries compete with entries from the
 /// whole map, and clients cannot predict the next eviction.
 ///
-/// The map records which entries were [visited](Self::visit) after their insertion. Worth should depend on visits,
-/// because entries of a flood of new keys have none.
+/// The map records which entries were [visited](Self::visit) after their insertion. The worth of an entry should depend
+/// on visits, because entries from a flood of new keys are never visited.
 pub(crate) struct BoundedMap<V> {
     entries: IndexMap<PartitionId, V, RandomState>,
-    /// By index. A separate list, because a flag in each entry would take eight bytes.
+    /// Indexed like the entries. Stored separately, because a flag in each entry would take eight bytes.
     visited: Vec<bool>,
     cap: usize,
     /// The index at which the next search for expired entries starts.
@@ -139,7 +139,7 @@ impl<V> BoundedMap<V> {
         }
     }
 
-    /// Evicts an entry to make room for a new entry of the worth `new`.
+    /// Evicts an entry to make room for a new entry with the worth `new`.
     fn evict<W: Ord>(&mut self, new: &W, is_expired: impl Fn(&V) -> bool, worth: impl Fn(&V, bool) -> W) {
         let mut victim: Option<(W, usize)> = None;
         for number in 0..Self::MAX_CANDIDATES {
@@ -204,7 +204,7 @@ mod tests {
         Scope::new("numbers").partition(&PartitionKey::new("number", number.to_be_bytes()))
     }
 
-    /// Half of the entries, which are adjacent in the map.
+    /// The valuable entries fill half of the map and are adjacent.
     #[test]
     fn entries_that_are_worth_more_survive_a_flood() {
         let mut map = Numbers::new(1_000);
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// The request of a new caller was just admitted. Without an entry, the caller would never be limited.
+    /// A new caller must always get an entry: without an entry, the caller would never be limited.
     #[test]
     fn a_new_entry_finds_room_even_among_those_that_are_worth_more() {
         let mut map = Numbers::new(100);

@@ -22,8 +22,8 @@ pub(crate) const LATE_TIMER: Duration = Duration::from_millis(5);
 /// The maximum extension of a deadline in an overloaded process.
 const LONGEST_TURN: Duration = Duration::from_secs(1);
 
-/// The maximum number of tasks that pass on a reply: the reader, the task of a shared call, the task that prefetches a
-/// batch, and the request that spends a unit.
+/// The maximum number of tasks through which a reply passes: the reader, the task of a shared call, the task that
+/// prefetches a batch, and the request that spends a unit.
 const HANDS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +51,8 @@ impl Late {
 /// and reads the replies that have arrived; it returns `None` for a store that needs no such call.
 ///
 /// In an overloaded process, which is detected by late timers, the call may not have been written yet, or other tasks
-/// may still be passing on the reply. The call then continues while the store sends or receives data. Otherwise,
-/// requests would pass uncounted under the very load that the limit should stop.
+/// may still be passing on the reply. The deadline is then extended for as long as data is sent to or received from the
+/// store. Without the extension, requests would pass uncounted under exactly the load that limits protect against.
 pub(crate) async fn within<T, C: Future<Output = bool>>(
     deadline: Instant,
     call: impl Future<Output = T>,
@@ -75,7 +75,7 @@ pub(crate) async fn within<T, C: Future<Output = bool>>(
     .await
 }
 
-/// Ends when the call only waits for the store.
+/// Completes when only the store delays the call.
 #[allow(clippy::disallowed_methods, reason = "other tasks take their time")]
 async fn last_turn<C: Future<Output = bool>>(deadline: Instant, first: C, catch_up: impl Fn() -> Option<C>) {
     let mut next = Some(first);

@@ -11,8 +11,8 @@ use std::{
     },
 };
 
-/// More lanes than most processors have threads: short-lived threads use up numbers, too, and two busy threads should
-/// not share a lane.
+/// Exceeds the thread count of most processors, because short-lived threads also consume numbers, and two busy threads
+/// should not share a lane.
 const LANES: usize = 32;
 
 /// Returns the number of this thread. Threads that are started together get different lanes.
@@ -21,7 +21,7 @@ fn number() -> usize {
 
     thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
 
-    // The number is destroyed when a thread ends, but its other destructors may still drop requests.
+    // When a thread exits, its number is destroyed, but other destructors of the thread may still drop requests.
     NUMBER.try_with(|number| *number).unwrap_or_default()
 }
 
@@ -53,8 +53,8 @@ impl<T> PerThread<T> {
     }
 }
 
-/// A value in separate cache lines, which it shares neither with other values nor with the reference count of its
-/// `Arc`. Aligned to 128 bytes, because processors fetch 64-byte lines in pairs.
+/// A value on its own cache lines, separate from other values and from the reference count of its `Arc`. Aligned to 128
+/// bytes, because processors fetch 64-byte lines in pairs.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
@@ -74,7 +74,7 @@ impl<T: AsRef<[u8]>> AsRef<[u8]> for CachePadded<T> {
     }
 }
 
-/// A reference to a shared value. Its reference count is used by one lane only.
+/// A reference to a shared value, with a reference count that only one lane updates.
 pub(crate) type PerThreadRef<T> = Arc<CachePadded<Arc<T>>>;
 
 /// A shared value, with a reference per lane.
@@ -124,7 +124,7 @@ mod tests {
     fn each_lane_has_a_copy_of_its_own_which_its_threads_keep() {
         let per_thread = PerThread::new(Arc::new(7));
         let here = || Arc::as_ptr(per_thread.local(|first| Arc::new(**first))).addr();
-        // Threads of other tests use up numbers, too, so two of these threads may share a lane.
+        // Threads of other tests also consume numbers, so two of these threads may share a lane.
         let copies: Vec<(usize, [usize; 2])> = thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
                 .map(|_| scope.spawn(|| (number() % LANES, [here(), here()])))

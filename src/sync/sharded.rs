@@ -16,7 +16,7 @@ pub(crate) struct Sharded<V> {
 impl<V> Sharded<V> {
     /// Divides `cap` partitions evenly among the shards. `shard` creates a shard for its number of partitions.
     ///
-    /// A small `cap` has few shards, because hashing distributes partitions unevenly among small shards.
+    /// A small `cap` is divided among few shards, because hashing distributes partitions unevenly among small shards.
     pub(crate) fn new(cap: usize, shard: impl Fn(usize) -> V) -> Self {
         let count = (cap / 1024).clamp(1, 64).next_power_of_two();
         Self {
@@ -44,7 +44,7 @@ impl<V> Sharded<V> {
         self.shards[index].lock()
     }
 
-    /// Returns the hash of a partition. The choice of the shard does not use the lower 32 bits.
+    /// Returns the hash of a partition. The shard index only depends on the upper 32 bits.
     #[inline]
     pub(crate) fn hash(&self, partition: PartitionId) -> u64 {
         self.hasher.hash_one(partition)
