@@ -8,13 +8,13 @@ use crate::decision::{Allowance, Decision, Outcome};
 
 /// Returns the decision on the request from its response.
 ///
-/// This is the decision of the innermost layer that rejected the request, or otherwise of the outermost layer. Use this
-/// if the assertions of this module are not sufficient.
+/// If a layer rejected the request, returns the decision of the innermost such layer; otherwise, of the outermost
+/// layer. Use this for checks that the other functions of this module do not cover.
 ///
 /// # Panics
 ///
-/// Panics if the response has no decision, because the request passed through no layer or the response was received
-/// over a connection. Responses to allowed requests only have a decision if the store is [for
+/// Panics if the response has no decision. This is the case if the request passed through no layer, or if the response
+/// was received over a network connection. Responses to allowed requests only contain a decision if the store is [for
 /// tests](crate::StoreTraits::for_tests), like `ScriptedStore`, or if
 /// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) is set.
 ///
@@ -125,12 +125,12 @@ pub fn assert_outcome<B>(response: &Response<B>, outcome: Outcome) {
     );
 }
 
-/// Returns the remaining whole units of `policy`, after the charge of this request if it was admitted.
+/// Returns the remaining units of `policy`, rounded down, after any charge for this request.
 ///
 /// # Panics
 ///
-/// Panics if the decision has no policy with this name, for example after a failure of the store or in a tier without
-/// limits.
+/// Panics if the decision has no policy with this name, for example because the store failed or the user's tier is
+/// unlimited.
 ///
 /// ```
 /// # tokio_test::block_on(async {

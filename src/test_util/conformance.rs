@@ -21,8 +21,8 @@ use crate::{
 /// - a settlement whose future is dropped takes effect before the next call,
 /// - concurrent requests do not exceed the quota.
 ///
-/// The suite holds each slot for at most about 10 s. The suite does not test failures of the storage, lease times, or
-/// settlements that are too late.
+/// The suite holds each slot for about 10 s at most. The suite does not test storage failures, lease times, or
+/// settlements that arrive too late.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, test_util::check_store};
@@ -65,7 +65,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
 const AT_ONCE: usize = 64;
 
-/// Returns each algorithm alone, and combinations for behavior that needs several policies.
+/// Returns each algorithm alone, and combinations that test how several policies interact.
 fn sets() -> Vec<PolicySet> {
     let of = |algorithm| QuotaPolicy::new("policy", 5, Duration::from_secs(10)).with_algorithm(algorithm);
     let second = QuotaPolicy::per_second("second", 3);
@@ -180,7 +180,7 @@ impl<S: Store> Check<S> {
         }
     }
 
-    /// The windows of calendars are longer than all others.
+    /// Calendar windows are longer than all other windows.
     fn has_calendar(&self) -> bool {
         let mut policies = self.policies.iter();
         policies.any(|policy| policy.policy().calendar_window().is_some())

@@ -78,7 +78,7 @@
 //!
 //! ## A rejection, whatever the limits are
 //!
-//! If tests script the rejection, they do not depend on the quota.
+//! A test with scripted rejections does not depend on the quota.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -105,7 +105,7 @@
 //! let rejected = send("alice").await;
 //! assert_eq!(rejected.headers()["content-type"], "application/problem+json");
 //!
-//! // All scripted answers are used: from now on, the store counts.
+//! // All scripted answers have been returned. From now on, the store counts requests.
 //! assert_outcome(&send("alice").await, Outcome::Allowed);
 //! assert_eq!(store.calls(), 4);
 //! # Ok(()) });
@@ -145,8 +145,8 @@
 //!
 //! ## Redis is back: limits hold again
 //!
-//! The circuit breaker waits before it probes the store. Set the clock of the store as the
-//! [`clock`](crate::LimiterBuilder::clock) of the limiter, and advance this clock.
+//! The circuit breaker waits before it probes the store. Use the store's clock as the
+//! [`clock`](crate::LimiterBuilder::clock) of the limiter, and advance that clock.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -62,8 +62,8 @@ pub enum Answer {
 
 /// A store for tests: a [`MemoryStore`] with a manual clock and scripted decisions.
 ///
-/// Pass the store to the layer in place of the production store, and keep a clone, which shares all state. See the
-/// [guide](crate::test_util#a-guide).
+/// Pass the store to the layer in place of the production store, and keep a clone to control the store: clones share
+/// all state. See the [guide](crate::test_util#a-guide).
 ///
 /// Scripted answers apply to decisions, including [`peek`](Store::peek). While the answer to all decisions is
 /// [`Failed`](Answer::Failed) or [`Hanging`](Answer::Hanging), settlements and resets also fail or hang, without any
@@ -106,7 +106,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Script {
-    /// The next answers, each with the number of its repetitions.
+    /// The next answers, each with a repeat count.
     next: VecDeque<(usize, Answer)>,
     always: Answer,
     calls: usize,
@@ -129,7 +129,7 @@ impl Script {
 }
 
 impl ScriptedStore {
-    /// The start of 2026, at which every window of up to a day begins.
+    /// The start of 2026, when every window of up to a day begins.
     const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
     /// Creates a store that counts, with a manual clock that starts at the beginning of 2026.
