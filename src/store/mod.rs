@@ -133,18 +133,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Changes the charges of an earlier decision of this store, or releases its slots.
     ///
     /// Called from `Drop`: implementations must not block, and must make progress even if the future is never polled.
-    /// The future completes when the change was applied or failed. A failed change is not retried: charges stay as they
-    /// are, and slots are released when their lease expires. See [`Settlement`] for an example.
+    /// The future completes when the change has been applied or has failed. A failed change is not retried: charges
+    /// remain unchanged, and slots are released when their lease expires. See [`Settlement`] for an example.
     ///
     /// The change must take effect before every later [`acquire`](Self::acquire) or [`reset`](Self::reset) of the same
     /// partition on this store or its clones, because a client may send its next request as soon as the response has
     /// arrived. To keep this order, a decision may wait for pending settlements, but only until the layer's deadline.
-    /// The time of a settlement is the time of the call, even if the settlement is queued. Where the order cannot be
-    /// guaranteed (see [`RedisStore`](crate::RedisStore)), a request may be rejected although enough units were just
-    /// refunded.
+    /// The time of a settlement is the time at which `settle` was called, even if the settlement is queued. Where the
+    /// order cannot be guaranteed (see [`RedisStore`](crate::RedisStore)), a request may be rejected although enough
+    /// units were just refunded.
     ///
-    /// Layers cache the rejections of remote stores. A layer takes its own settlements into account immediately, but
-    /// settlements made directly on the store, like settlements of other instances, only after [at most a
+    /// Layers cache the rejections of remote stores. A layer takes its own settlements into account immediately.
+    /// Settlements made directly on the store or by other instances affect the layer after [at most a
     /// second](crate::LimiterBuilder::rejection_cache). To avoid the delay, settle charges of a layer through
     /// [`ActualCost`](crate::ActualCost) or [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost).
     fn settle(&self, settlement: Settlement) -> StoreFuture<()>;
@@ -215,9 +215,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// The layer calls this when the deadline of a decision expires. In an overloaded process, the call may not have
     /// been written yet, or its reply may be unread. `true` means that bytes were sent or received during this call or
-    /// shortly before. Late timers show that the process is overloaded. While they do and the future resolves to
-    /// `true`, the layer repeats the call, and the decision waits for up to 1 s more. Otherwise, the layer makes a
-    /// single call, which takes microseconds. A store that wraps another forwards the call.
+    /// shortly before. The layer recognizes an overloaded process by late timers. While timers are late and the future
+    /// resolves to `true`, the layer repeats the call and extends the deadline, by up to 1 s. Otherwise, the layer
+    /// makes a single call, which takes microseconds. A store that wraps another forwards the call.
     ///
     /// Default: resolves to `false` immediately, because there is nothing to send or read.
     ///
@@ -274,7 +274,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Returns properties that layers and limiters read once, when they are built.
     ///
-    /// A store that wraps another returns the properties of the inner store, with its own changes. Default:
+    /// A store that wraps another returns the properties of the inner store, modified if necessary. Default:
     /// [`StoreTraits::default`].
     fn traits(&self) -> StoreTraits {
         StoreTraits::default()
@@ -293,7 +293,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if settlements are still pending after `timeout`, and
     /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements failed since the last flush. The message
-    /// contains both numbers. Without a Tokio runtime, the call does not wait.
+    /// contains the numbers of pending and failed settlements. Without a Tokio runtime, the call does not wait.
     ///
     /// # Examples
     ///
@@ -314,7 +314,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Checks within `timeout` that the store can decide. Call this when the process starts.
     ///
-    /// The report has warnings about server settings that may later weaken limits. Behind a limiter, call
+    /// The report contains warnings about server settings that may later weaken limits. Behind a limiter, call
     /// [`Limiter::ready`](crate::Limiter::ready), whose documentation lists the checks of a Redis server.
     ///
     /// Default: completes immediately, without warnings. A store that wraps another forwards the call.

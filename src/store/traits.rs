@@ -61,7 +61,7 @@ impl StoreTraits {
 
     /// Declares that the store is only used by tests.
     ///
-    /// Layers on it put their [`Decision`](crate::Decision) into every response, as with
+    /// Layers that use the store add their [`Decision`](crate::Decision) to every response, as with
     /// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response), so that the assertions of
     /// `test_util` can find it.
     #[must_use]

@@ -18,16 +18,16 @@ use crate::{
 /// Use this for a service with one instance, for tests, and as the fallback of a `RedisStore`. Processes do *not* share
 /// their counts: N instances admit N times the quota.
 ///
-/// Clones share their state. The maximum number of partitions bounds the memory. The default of 262,144 partitions
-/// takes about 38 MB with up to three policies; a [sliding window log](crate::Algorithm::SlidingWindowLog) takes about
-/// 32 bytes more for each request in its window. There is no background task: each new partition removes up to two
-/// expired partitions, whose quota is completely restored.
+/// Clones share their state. Memory use is bounded by the maximum number of partitions. The default of 262,144
+/// partitions takes about 38 MB with up to three policies; a [sliding window log](crate::Algorithm::SlidingWindowLog)
+/// takes about 32 bytes more for each request in its window. There is no background task: each new partition removes up
+/// to two expired partitions, whose quota is completely restored.
 ///
 /// # Floods of new keys
 ///
 /// When the store is full, a new partition replaces the partition with the lowest priority in a random sample of eight.
 /// While every partition in the sample has a higher priority than the new one, the sample grows, up to 32. The replaced
-/// partition is *evicted*: if its caller returns, the quota is full.
+/// partition is *evicted*: if its caller sends another request, the full quota is available again.
 ///
 /// The priority of a partition is the largest used share of its policies, in steps of an eighth of the quota. Shadow
 /// policies are ignored, and the share is halved if the store has made only one decision about the partition. If two
@@ -35,9 +35,9 @@ use crate::{
 /// concurrency limit have the highest priority.
 ///
 /// A flood of keys with one request each therefore does not evict a caller that was rejected and still has more than
-/// half of its quota in use. The number of keys, the length of windows, the size of quotas and the costs that clients
-/// choose make no difference. This applies as long as such callers fill at most half of the store; if they fill more,
-/// some of them may be evicted.
+/// half of its quota in use. The number of keys, the window lengths, the quotas and the costs that clients choose do
+/// not matter. The guarantee requires that such callers fill at most half of the store; otherwise, some of them may be
+/// evicted.
 ///
 /// A flood with several requests per key evicts callers with a smaller used share than the keys of the flood. To evict
 /// callers with an exhausted quota, the flood must use more than seven eighths of a quota for each key, and enough keys

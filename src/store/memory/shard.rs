@@ -21,7 +21,7 @@ impl Shard {
         }
     }
 
-    /// Skips 0, which means that no call has created a state.
+    /// Skips 0, which marks a state that no call has created.
     pub(super) fn begin_call(&mut self) {
         self.call = self.call.wrapping_add(1).max(1);
     }

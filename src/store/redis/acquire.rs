@@ -20,8 +20,8 @@ use crate::{
 };
 
 impl Engine {
-    /// The future of a separate call has about a thousand bytes, and is therefore boxed. A decision that waits for a
-    /// shared call needs only a few.
+    /// The future of a separate call is boxed, because it takes about a thousand bytes, many more than a decision that
+    /// waits for a shared call needs.
     pub(super) async fn acquire(self: Arc<Self>, plan: Plan) -> Result<Measurement, StoreError> {
         if self.server.order.is_before(&plan) {
             return self.acquire_unshared(plan).await;
@@ -82,7 +82,8 @@ impl Engine {
         Ok(measurement)
     }
 
-    /// Returns a connection on which a call about the plan arrives after the settlements of its partitions.
+    /// Sends unsent settlements of the plan's partitions, and returns a connection on which the server executes a later
+    /// call after these settlements.
     async fn route(&self, plan: &Plan, key: &Key) -> Result<Route<'_>, StoreError> {
         let mut lane = Lane::Any;
         if self.server.order.is_before(plan) {
@@ -212,8 +213,8 @@ mod tests {
         policy::{PolicySet, QuotaPolicy},
     };
 
-    /// Regression test: the future had 5 KiB, which were copied to the heap for each decision, and which allocators
-    /// handle slowly.
+    /// Regression test: the future took 5 KiB, which were copied to the heap for each decision, and allocations of this
+    /// size are slow.
     #[tokio::test]
     async fn a_decision_that_may_share_a_call_waits_in_less_than_a_kibibyte() {
         let store = RedisStore::new("redis://127.0.0.1:1/").unwrap();

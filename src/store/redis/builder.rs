@@ -252,15 +252,15 @@ impl RedisStoreBuilder {
     /// for at most 2 ms. Sharing reduces the work of the server and the process under load. A shared call takes the
     /// server about 5 µs per decision, during which its other clients wait.
     ///
-    /// A call has at most 256 policies, where a sliding window log counts as eight. Calls in flight are limited to two
+    /// A call contains at most 256 policies; a sliding window log counts as eight. Calls in flight are limited to two
     /// per connection plus one per millisecond of the round trip, and to 32 per connection.
     ///
-    /// Above the throughput of the server, decisions that would miss the layer's deadline fail with
+    /// If the load exceeds the throughput of the server, decisions that would miss the layer's deadline fail with
     /// [`Overloaded`](crate::StoreErrorKind::Overloaded) without a call.
     ///
     /// Decisions with more than four partitions or sixteen policies, decisions that acquire slots of concurrency
-    /// limits, [peeks](crate::Store::peek) and [partial plans](crate::Plan::allow_partial) are called separately. So
-    /// are all decisions if the maximum is 1, in a cluster, and with [`one_slot_per_call`](Self::one_slot_per_call).
+    /// limits, [peeks](crate::Store::peek) and [partial plans](crate::Plan::allow_partial) use separate calls. So do
+    /// all decisions if the maximum is 1, in a cluster, and with [`one_slot_per_call`](Self::one_slot_per_call).
     #[must_use]
     pub fn decisions_per_call(mut self, decisions: usize) -> Self {
         self.decisions_per_call = decisions;
@@ -288,10 +288,10 @@ impl RedisStoreBuilder {
     /// Use this for passwords and tokens that rotate without a restart. The store calls `prepare` with the settings
     /// from the URL before it opens or replaces a connection to a server, and opens the connection with the returned
     /// settings. An error, a panic, or a call longer than [`connection_timeout`](Self::connection_timeout) counts as a
-    /// failed attempt. Connections to sentinels do not use it. Default: the settings from the URL.
+    /// failed attempt. Connections to sentinels do not use `prepare`. Default: the settings from the URL.
     ///
-    /// After a password change, Redis leaves open connections logged in. If it closes them, calls move to another
-    /// connection, and only decisions whose calls were in flight at that moment fail. For the steps of a rotation, see
+    /// After a password change, Redis leaves open connections logged in. If Redis closes them, calls move to other
+    /// connections, and only decisions whose calls were in flight at that time fail. For the steps of a rotation, see
     /// [`docs::production`](crate::docs::production).
     ///
     /// ```
@@ -328,15 +328,16 @@ impl RedisStoreBuilder {
     /// calls `connect` before it opens or replaces a connection, with the address of the server, of the cluster node or
     /// of the primary reported by a sentinel, and with the user, password, database and TLS setting of the URL. The
     /// function may change all of them. An error, a panic, or a call longer than
-    /// [`connection_timeout`](Self::connection_timeout) counts as a failed attempt. Further attempts are made by a
-    /// background task and by requests, which a circuit breaker limits. Connections to sentinels do not use it.
+    /// [`connection_timeout`](Self::connection_timeout) counts as a failed attempt. A background task and requests make
+    /// further attempts; a circuit breaker limits the attempts of requests. Connections to sentinels do not use
+    /// `connect`.
     ///
     /// The store cannot observe the socket of such a connection. A closed connection is only detected when a call
     /// fails, and the call is not retried, because it may have been sent. If the server closes idle connections, set
     /// its `timeout` to 0. Replies are validated as usual.
     ///
     /// Connections opened with [`AsyncConnectionConfig`](crate::redis::AsyncConnectionConfig) should have no response
-    /// timeout, because the layer's deadline limits the wait of each request.
+    /// timeout, because the layer's deadline already limits how long each request waits.
     ///
     /// ```
     /// use tower_quota::{
@@ -404,8 +405,8 @@ impl RedisStoreBuilder {
     /// Use this if the URL leads to a proxy that distributes keys among several servers, such as Envoy, Twemproxy and
     /// the proxies of hosted services. Such proxies send a script to the server of its first key. The keys of one
     /// partition have the same hash tag, `{…}`, which the proxy must respect. A plan with several partitions is then
-    /// not atomic, as in a [cluster](RedisStore#cluster). A plan with one partition is still one call. Clusters need no
-    /// setting.
+    /// not atomic, as in a [cluster](RedisStore#cluster). A plan with one partition is still one call. A cluster does
+    /// not need this setting.
     ///
     /// Without this setting, the proxy may reject a plan with several partitions, or count its charges on servers where
     /// later calls do not find them.

@@ -32,7 +32,7 @@ use crate::{
 /// Each decision is one call of a Lua script, which reads, checks and charges all policies of a caller atomically, by
 /// the server's clock. The state of a caller is one key, plus one for each sliding window log and concurrency limit.
 /// Keys expire when their state no longer affects decisions. The store keeps at most 78 policies per caller and scope,
-/// and evicts the least recently charged.
+/// and evicts the least recently charged policies.
 ///
 /// Requires Redis 5 or newer, or Valkey, without modules: see [tested versions](crate::docs::production#which-redis).
 ///
@@ -41,17 +41,17 @@ use crate::{
 /// while Redis is unavailable. Clones share the connections.
 ///
 /// The store detects immediately when a connection ends, and replaces it in the background. While the server rejects
-/// connections, there are at most a few attempts per second. An [`acquire`](Store::acquire) moves to another connection
-/// if its own ended before any of its bytes were written. A call that was sent and has no reply is never retried,
-/// because it may have been executed. Replies contain the number of their call: if bytes of replies are lost, the
-/// connection is closed, and no call receives the decision of another one. The store has no timeouts; the layer adds a
-/// deadline, a circuit breaker and a [`FailureMode`](crate::FailureMode).
+/// connections, the store makes at most a few attempts per second. An [`acquire`](Store::acquire) call is sent on
+/// another connection if the first connection ended before any byte of the call was written. A call that was sent and
+/// has no reply is never retried, because it may have been executed. Replies contain the number of their call: if bytes
+/// of replies are lost, the connection is closed, and no call receives the decision of another call. The store has no
+/// timeouts; the layer adds a deadline, a circuit breaker and a [`FailureMode`](crate::FailureMode).
 ///
 /// A [settlement](Store::settle) takes effect before any later decision of this store and its clones about the same
 /// partition: both are sent on one connection, and no decision waits for an acknowledgement. The order may be lost if
 /// one of these events occurs while the settlement is in flight: its connection ends, its cluster slot moves (`MOVED`,
-/// `ASK`), a failover, or the server loses its scripts. Settlements of other stores are visible once the server has
-/// received them.
+/// `ASK`), the primary fails over, or the server loses its scripts. Settlements of other stores are visible once the
+/// server has received them.
 ///
 /// ```
 /// use tower_quota::{RedisStore, Store, StoreErrorKind};
@@ -147,8 +147,8 @@ impl RedisStore {
     ///
     /// Use this to keep other data in the same Redis, with the same login, TLS and failover. In a cluster, the command
     /// is sent to the node that owns the slot of `key`, and all keys of the command must be in that slot; elsewhere,
-    /// `key` is ignored. For replies larger than some kilobytes, create a separate store, because decisions on the same
-    /// connection wait until the whole reply has arrived.
+    /// `key` is ignored. For replies larger than a few kilobytes, create a separate store, because decisions on the
+    /// same connection wait until the whole reply has arrived.
     ///
     /// The connections are shared, so the command must neither block (`BLPOP`, `WAIT`) nor change the state of its
     /// connection (`SELECT`, `MULTI`, `SUBSCRIBE`, `HELLO`).

@@ -1,4 +1,4 @@
-//! Unacknowledged settlements, and the order of later decisions after them.
+//! Tracks unacknowledged settlements, so that later decisions are sent after them.
 //!
 //! A client may send its next request as soon as the response has arrived, and the decision must then include the
 //! refunds. Settlements, and decisions about partitions with pending settlements, therefore use one connection per

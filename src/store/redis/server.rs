@@ -26,7 +26,7 @@ pub(super) struct Server {
     /// flush.
     pub(super) settling: watch::Sender<u64>,
     pub(super) unsettled: UnsettledTelemetry,
-    /// In microseconds. Until then, decisions do not share calls.
+    /// The time in microseconds until which decisions do not share calls.
     pub(super) paused_until: AtomicU64,
 }
 

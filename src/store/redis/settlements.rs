@@ -160,7 +160,7 @@ impl Server {
         let Some((unsent, unacknowledged, write_lock)) = self.order.next(partition) else {
             return Ok(());
         };
-        // The first poll hands the bytes to the connection.
+        // The first poll passes the bytes to the connection.
         let mut sending =
             pin!(unconstrained(self.within_deadline(async {
                 connection.send(&unsent.call).await.map(drop)

@@ -13,7 +13,7 @@ use crate::{
     error::{StoreError, StoreErrorKind},
 };
 
-/// A multiplexed connection, on which concurrent calls wait for their own replies.
+/// A multiplexed connection for concurrent calls.
 #[derive(Clone)]
 pub(crate) struct SharedConnection {
     connection: OpenConnection,
@@ -28,7 +28,7 @@ pub(crate) type OnLoss = Box<dyn Fn() + Send + Sync>;
 pub(crate) struct Health {
     is_broken: AtomicBool,
     missed: AtomicU32,
-    /// Changes whenever a call is answered.
+    /// Changes whenever a call receives its reply.
     answers: AtomicU32,
     opened: Timestamp,
     /// `None` if the server is identified by its address.
@@ -45,7 +45,8 @@ impl Health {
     /// closing the connection.
     const MISSES: u32 = 3;
 
-    /// Replacing a connection younger than this would lead to the same server, unless sentinels report the address.
+    /// A connection younger than this is not replaced, because a new connection would lead to the same server, unless
+    /// sentinels report the address.
     const YOUNG_MICROS: u64 = 500_000;
 
     fn is_worth_keeping(&self) -> bool {

@@ -57,8 +57,9 @@ impl Generation {
     }
 
     /// Admits a connection to the primary `named`. Returns its generation, which is a new one if the sentinel reports a
-    /// newer failover, or `None` if the current connections lead to a primary that is at least as new. An attempt that
-    /// hung may succeed on the old primary after the failover, before the old primary is demoted.
+    /// newer failover, or `None` if the current connections lead to a primary that is at least as new. The check is
+    /// needed because a connection attempt that hung may succeed after the failover, but before the old primary is
+    /// demoted.
     pub(crate) fn admit(self, named: Named) -> Option<Self> {
         let number = self.all.0.admit(self.number, named)?;
         Some(Self { number, ..self })
@@ -123,14 +124,14 @@ mod tests {
         let under_way = all.current();
         let new = all.current().admit(named("new", 2)).unwrap();
         assert!(old.is_over() && !new.is_over());
-        // Opened for a generation that has ended, so it is broken from the start.
+        // This connection was opened for a generation that has ended, so it is broken from the start.
         assert!(under_way.admit(named("old", 1)).unwrap().is_over());
         // The old generation has already ended, and the new one continues.
         old.end();
         assert!(!new.is_over());
     }
 
-    /// Reinstalled sentinels start counting at 0.
+    /// Reinstalled sentinels start again at epoch 0.
     #[test]
     fn a_generation_that_has_ended_says_nothing_about_the_next_primary() {
         let all = Generations::default();

@@ -37,8 +37,8 @@ pub(crate) type Connect = Arc<dyn Fn(ConnectionInfo) -> ByProgram<MultiplexedCon
 /// A custom function that computes the user, password and address of a new connection.
 pub(crate) type Prepare = Arc<dyn Fn(ConnectionInfo) -> ByProgram<ConnectionInfo> + Send + Sync>;
 
-/// The `TCP_USER_TIMEOUT`. Longer than any layer's deadline: a stopped server with full buffers acknowledges nothing,
-/// either, but may resume within the deadline.
+/// The `TCP_USER_TIMEOUT`. Longer than the maximum deadline of a layer: a stopped server whose buffers are full
+/// acknowledges no data, but may resume within the deadline.
 const UNACKNOWLEDGED: Duration = Plan::LONGEST_DEADLINE.saturating_add(Duration::from_secs(15));
 
 #[derive(Clone)]
@@ -47,7 +47,7 @@ pub(crate) struct OpenConnection {
     watch: Option<Arc<Watch>>,
 }
 
-/// The stream and the task of a connection opened by this crate. Both end with the last clone.
+/// The stream and the task of a connection opened by this crate. Both end when the last clone is dropped.
 struct Watch {
     wire: Arc<Wire>,
     task: AbortHandle,
@@ -128,7 +128,7 @@ impl Opener {
         opened.map_err(without_user)
     }
 
-    /// Runs in a separate task: a panic in the pool's task would leave the attempt pending forever.
+    /// Calls a custom function in a separate task: a panic in the pool's task would leave the attempt pending forever.
     async fn by_program<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> ByProgram<T> + Send + 'static,
@@ -160,7 +160,7 @@ async fn first_of_two(to: ConnectionInfo, tls: &TlsSettings, pause: Duration) ->
 
 async fn watched(to: ConnectionInfo, tls: &TlsSettings) -> Result<OpenConnection, RedisError> {
     let config = AsyncConnectionConfig::new()
-        // The layer's deadline covers the whole decision; another timer per call would only cost time.
+        // The layer's deadline covers the whole decision; a second timer per call would only add overhead.
         .set_response_timeout(None)
         .set_pipeline_buffer_size(WRITE_QUEUE);
     let Some(stream) = stream::open(&to, tls).await? else {

@@ -95,7 +95,7 @@ impl Pool {
         Self(state)
     }
 
-    /// Returns a clone of a pooled connection, which is checked in again immediately.
+    /// Returns a clone of a pooled connection, and returns the connection to the pool immediately.
     pub(crate) async fn get(&self, lane: Lane) -> Result<SharedConnection, StoreError> {
         match lane {
             Lane::Any => self.0.get().await,
@@ -109,7 +109,7 @@ impl Pool {
 
     /// Sends a call. If the connection ended before any byte was written, sends the call on another one.
     pub(crate) async fn send(&self, mut connection: SharedConnection, call: &Call) -> Result<Reply, RedisError> {
-        // All connections may have ended together, and the first new one as well.
+        // All connections may have ended together, and the first new connection may end, too.
         let mut others = self.0.count + 1;
         loop {
             match call.send(&mut connection).await {
@@ -223,9 +223,9 @@ impl PoolState {
         .await
     }
 
-    /// Returns a connection for a call that was not written. The cause that ended other connections may also end a new
-    /// connection while it opens. Therefore, this makes a second attempt, unless the server rejected the first one or
-    /// did not respond.
+    /// Returns a connection for a call that was not written. The event that ended other connections may also end a new
+    /// connection while it is opened. The method therefore makes a second attempt, unless the server rejected the first
+    /// one or did not respond.
     async fn get_another(&self) -> Result<SharedConnection, RedisError> {
         let first = match self.get().await {
             Ok(connection) => return Ok(connection),

@@ -37,13 +37,14 @@ impl Refill {
             if known.is_some() && state.is_full() {
                 self.is_over = true;
                 drop(self);
-                // A connection that ended since the check did not start another task, because this one was running.
+                // A connection that ended since the check did not start another task, because the current task was
+                // running.
                 if !state.is_full() {
                     state.refill(FIRST_PAUSE);
                 }
                 return;
             }
-            // Skipped if requests have tried since the last pause.
+            // Skipped if requests have attempted to connect since the last pause.
             if known.is_none_or(|known| known == failures) {
                 // `get` also removes connections that have ended.
                 for _ in 0..state.count {

@@ -66,8 +66,7 @@ impl Candidates {
 }
 
 impl Sentinels {
-    /// The fraction of the timeout for which an open connection waits for further sentinels, because one of them may
-    /// know a newer primary.
+    /// Once a connection is open, the remaining sentinels have one tenth of the timeout to report a newer primary.
     const OTHERS: u32 = 10;
 
     /// Connects to the primary. Queries all sentinels concurrently and tries each reported address once. A slow

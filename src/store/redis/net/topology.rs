@@ -39,7 +39,7 @@ impl Topology {
         })
     }
 
-    /// Returns the first candidate for each server.
+    /// Returns a candidate for each server: the first whose key belongs to the server.
     pub(crate) async fn one_for_each_server<T>(
         &self,
         mut candidates: impl Iterator<Item = (Key, T)>,

@@ -107,7 +107,7 @@ impl Wire {
 /// The response time of a busy server.
 pub(crate) const BUSY_SERVER: Duration = Duration::from_millis(10);
 
-/// The number of tasks between a decision and its bytes: the call, and the writer of its connection.
+/// The number of tasks between a decision and the socket: the call, and the writer of its connection.
 const HANDS: usize = 2;
 
 /// Waits until all data received until now has been read. Returns `true` if a reply may still arrive, because bytes
@@ -137,7 +137,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Before a write to a stream that was idle for this time, the kernel is queried whether the peer has closed the
+    /// If a stream was idle for this time, the next write first checks with the kernel that the peer has not closed the
     /// stream.
     const IDLE_MICROS: u64 = 1_000;
 
@@ -172,7 +172,7 @@ impl AsyncRead for Watched {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let wire = &*this.wire;
-        // Loaded before the read, which may miss data that arrives meanwhile.
+        // Loaded before the read, which may miss data that arrives during the read.
         let is_awaited = wire.is_awaited.load(Ordering::SeqCst);
         let before = buffer.filled().len();
         let result = Pin::new(&mut this.stream).poll_read(cx, buffer);

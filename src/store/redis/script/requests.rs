@@ -51,7 +51,7 @@ impl Call {
         }
     }
 
-    /// The maximum [work](Self::work) of a shared call, equal to one or two milliseconds of server time.
+    /// The maximum [work](Self::work) of a shared call, which takes the server one or two milliseconds.
     pub(crate) const MOST_WORK: usize = 256;
 
     /// Returns the cost of a plan for the server, relative to a bucket.

@@ -40,8 +40,8 @@
 -- charged last, which limits late charges. The level of a calendar window has the start of the window in seconds in
 -- place of the previous count. If its length is 0, the second is any time within the window.
 --
--- Layouts above these, up to 31, belong to newer releases: their values are not changed, nothing is charged, and the
--- birth in the reply is -1.
+-- Layouts above those of this release, up to 31, belong to newer releases: their values are not changed, nothing is
+-- charged, and the birth in the reply is -1.
 --
 -- Older instances write layouts without a birth, whose narrow variants have weights of four bytes, and cannot read
 -- other layouts. A value in an old layout keeps it until it expires.

@@ -43,7 +43,7 @@ const EVERY_ALGORITHM: [&str; 7] = [
 /// The maximum number of buckets per partition in the fast path.
 const USUAL_BUCKETS: u8 = 4;
 
-/// The default maximum delay, in milliseconds, of the expiry of windows after they have ended.
+/// The default maximum delay, in milliseconds, between the end of a window and the expiry of its key.
 pub(crate) const EXPIRY_JITTER: u64 = 60_000;
 
 /// The scripts. All deciding scripts return the same decisions, but have different costs for the server.

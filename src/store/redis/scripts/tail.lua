@@ -1,6 +1,6 @@
   elseif is_later then
-    -- Written by a clock that was ahead. The value is moved to now, because otherwise an exhausted quota would not
-    -- refill until the clock catches up.
+    -- The value was written by a clock that was ahead. Its time is set to now, because otherwise an exhausted quota
+    -- would not refill until the clock catches up.
     redis.pcall('SETRANGE', partition, 1, pack('<I7', now))
   end
 end

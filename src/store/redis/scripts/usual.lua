@@ -22,7 +22,7 @@ if not receipt then
     end
     local key = KEYS[part]
     local value = redis.pcall('GET', key)
-    -- Locals, because tables and reads from them would cost as much as everything else.
+    -- Local variables, because tables would take as much time as the rest of the script.
     local layout, at, birth, id1, short1, used1, id2, short2, used2, id3, short3, used3, id4, short4, used4
     if not value then
       at = clock

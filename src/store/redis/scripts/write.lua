@@ -4,7 +4,7 @@
   end
   readings[birth_place] = birth
   if is_newer then
-    -- -1 is not a valid birth, so that the store returns an error.
+    -- Because -1 is not a valid birth, the store returns an error.
     readings[birth_place] = -1
     if not receipt then fits = false end
   end

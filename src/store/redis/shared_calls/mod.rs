@@ -46,7 +46,8 @@ use crate::{
     error::{StoreError, StoreErrorKind},
 };
 
-/// The maximum number of queued decisions. Beyond it, the store is overloaded, and further calls would make it worse.
+/// The maximum number of queued decisions. Beyond this number, the store is overloaded, and further calls would
+/// increase the overload.
 const QUEUE: usize = 65_536;
 
 /// For this time after a failed shared call, decisions are called separately: if the state of one caller is the cause,

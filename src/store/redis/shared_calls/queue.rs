@@ -39,7 +39,7 @@ const USUAL_WAIT: Duration = Duration::from_millis(5);
 /// A process counts as busy for this time after a late timer. The time is long enough for all tasks to run a few times.
 const BUSY_PROCESS: Duration = Duration::from_millis(250);
 
-/// Longer round trips are ignored, because the server was stopped.
+/// Longer round trips are ignored, because they only occur if the server was stopped.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(100);
 
 /// The distance of the server is the shortest round trip of the current and the previous window.
@@ -178,7 +178,7 @@ where
 
 struct Calls {
     bounds: Bounds,
-    /// Each returns its duration.
+    /// Each call returns its duration.
     in_flight: JoinSet<Duration>,
     round_trips: RoundTrips,
     /// The end of the period in which replies may be unread, because timers are late.
@@ -203,8 +203,8 @@ impl Calls {
     /// Waits until another call may start. A call that is not full waits for further decisions.
     ///
     /// In an overloaded process, replies stay unread for longer than the response time of the server. The number of
-    /// calls in flight then does not reflect the load of the server, and waiting for a call would cost a turn of all
-    /// tasks.
+    /// calls in flight then does not reflect the load of the server, and waiting for a call would take until all other
+    /// tasks have run.
     async fn turn(&mut self, is_full: bool) {
         while let Some(ended) = self.in_flight.try_join_next() {
             self.ended(ended);
@@ -274,7 +274,7 @@ impl Calls {
     }
 
     fn ended(&mut self, call: Result<Duration, JoinError>) {
-        // Panicked calls are unrelated to the server.
+        // A panicked call does not measure the server.
         if let Ok(round_trip) = call {
             self.round_trips.record(round_trip, Instant::now());
         }

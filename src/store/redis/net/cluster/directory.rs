@@ -122,7 +122,7 @@ impl Directory {
         let mut looked = self.looked.subscribe();
         loop {
             self.refresh();
-            // Loaded before the map, because a query that ends in between has stored its map.
+            // Loaded before the map, because a query that ends in between has already stored its map.
             let is_looking = self.is_looking.load(Ordering::Acquire);
             if let Some(map) = self.map.load_full() {
                 attempt.end(None);
@@ -234,7 +234,7 @@ impl Directory {
     }
 }
 
-/// Ends a query even if the runtime ends first.
+/// Marks a query as ended when dropped, even if the runtime ends first.
 struct Looking {
     directory: Arc<Directory>,
     /// `false` if the task was dropped because its runtime has ended.
@@ -279,7 +279,7 @@ async fn first(mut asked: JoinSet<Result<Vec<Range>, StoreError>>) -> Result<Vec
     Err(last)
 }
 
-/// Returns up to `ASKED` items, starting at a random one.
+/// Returns up to `ASKED` items, starting at a random index.
 fn from_any<T>(all: &[T]) -> impl Iterator<Item = &T> {
     let start = random::number() as usize % all.len().max(1);
     all.iter().cycle().skip(start).take(ASKED.min(all.len()))

@@ -58,7 +58,7 @@ impl Cluster {
         self.connect(node, lane).await
     }
 
-    /// Returns the first candidate for each node that owns slots.
+    /// Returns a candidate for each node that owns slots: the first whose key belongs to the node.
     pub(super) async fn one_for_each_node<T>(
         &self,
         candidates: impl Iterator<Item = (Key, T)>,

@@ -18,8 +18,8 @@ pub(super) enum Redirection {
 
 /// Counts the redirections and waits of a call.
 ///
-/// Stops after about 2 s, for calls without a deadline and for nodes that redirect to each other. Otherwise, the
-/// caller's deadline limits the retries.
+/// Retries end after about 2 s, because a call may have no deadline, and nodes may redirect to each other. The caller's
+/// deadline usually ends the retries earlier.
 #[derive(Default)]
 pub(super) struct Redirections {
     followed: u8,
@@ -35,7 +35,7 @@ impl Redirections {
     const FIRST_PAUSE: Duration = Duration::from_millis(3);
     const LONGEST_PAUSE: Duration = Duration::from_millis(96);
 
-    /// Waits until the call may be sent again. Returns `None` if it has been sent often enough.
+    /// Waits until the call may be sent again. Returns `None` after too many redirections or waits.
     #[allow(
         clippy::disallowed_methods,
         reason = "while a slot moves, its keys are on two nodes, so only waiting helps"
