@@ -57,8 +57,8 @@ catalog! {
     }
 }
 
-/// Describes all metrics to the recorder. Also initializes metrics without labels with 0, because Prometheus rates
-/// ignore the first value of a series.
+/// Describes all metrics to the recorder. Also initializes metrics without labels to 0, because Prometheus rates ignore
+/// the first value of a series.
 pub(super) fn register() {
     describe();
     for name in [CONNECTION_FAILURES, EVICTIONS, SERVER_EVICTIONS, TIER_WAITS, UNSETTLED] {

@@ -100,7 +100,7 @@ struct LayerHandles {
 impl LayerHandles {
     fn new(scope: &str) -> Self {
         register();
-        // Repeated here, because the recorder may have been installed after the layer was built.
+        // Set again, because the recorder may have been installed after the layer was built.
         show_switch(scope, 0);
         let counts = [
             (LayerCount::NeverFits, NEVER_FITS),
@@ -120,8 +120,8 @@ impl LayerHandles {
 }
 
 impl LayerMeters {
-    /// Initializes all series with known labels with 0, because Prometheus rates ignore the first value of a series.
-    /// Keeps no handles: the first request creates them, because a recorder can be installed until then.
+    /// Initializes all series with known labels to 0, because Prometheus rates ignore the first value of a series. Does
+    /// not keep the handles, because a recorder may be installed until the first request.
     pub(super) fn announce(scope: &str) {
         drop(LayerHandles::new(scope));
     }

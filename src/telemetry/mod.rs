@@ -2,9 +2,9 @@
 //!
 //! This module only contains documentation. Events, spans and metrics contain no caller or request data: no keys,
 //! addresses, paths or header values. The only exception is the [explanation](crate::RateLimitLayer::explain) of a
-//! request, which contains the client's address. Explanations are events with the target `tower_quota::explain` and the
-//! level `DEBUG`, for setting up proxies; `RUST_LOG=debug,tower_quota::explain=off` excludes them. Names of scopes,
-//! tiers and policies come from your configuration.
+//! request, which contains the client's address. Explanations help to set up proxies. They are events with the target
+//! `tower_quota::explain` and the level `DEBUG`; `RUST_LOG=debug,tower_quota::explain=off` excludes them. Names of
+//! scopes, tiers and policies come from your configuration.
 //!
 //! For metrics, alerts and events of the packages built on this crate, see the guides of
 //! [tower-quota-fleet](https://docs.rs/tower-quota-fleet/latest/tower_quota_fleet/guide/#what-to-watch) and
@@ -17,7 +17,7 @@
 //! `metrics` serves a page for Prometheus. **Install the recorder before the first request:** layers create their
 //! handles at first use and keep them, so a recorder that is installed later receives nothing from them. For the same
 //! reason, exporters must not drop idle metrics (`idle_timeout` of `metrics-exporter-prometheus`). Without the feature,
-//! nothing is counted, and no clock is read for it.
+//! nothing is counted, and the clock is not read for metrics.
 //!
 //! | name | type | labels | what it counts |
 //! |---|---|---|---|
@@ -33,7 +33,7 @@
 //! | `tower_quota_server_memory_ratio` | gauge | | the highest share of `maxmemory` used by one of the [polled](crate::RedisStoreBuilder::poll_server_info) Redis servers, 0 without a limit. An event names the server |
 //! | `tower_quota_server_evictions_total` | counter | | keys evicted by the polled Redis servers, including keys of other programs |
 //! | `tower_quota_circuit_open` | gauge | `scope` | layers whose circuit is open; on a Redis Cluster, the circuits of layers stay closed (see the next row) |
-//! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters whose circuit is open, counted per store of the process; a store that knows no node counts as 1. Only events contain the addresses of nodes, which change too often for a label |
+//! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters whose circuit is open, counted per store of the process; a store that does not know any node counts as 1. Only events contain the addresses of nodes, which change too often for a label |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests of this process that hold a slot of a concurrency limit |
 //! | `tower_quota_queue_wait_seconds` | histogram | `scope` | the waiting time of requests that are queued in a leaky bucket; all other requests are not included |
 //! | `tower_quota_over_quota_total` | counter | `scope`, `tier`, `policy` | requests admitted above the quota of a policy, within its [overage](crate::QuotaPolicy::with_overage) |
@@ -62,7 +62,7 @@
 //! names, are counted under the tier and policy `(other)`.
 //!
 //! The example `metrics` installs the recorder of `metrics-exporter-prometheus`. After five requests of a caller with a
-//! quota of three per minute, its page has these lines:
+//! quota of three per minute, its page contains these lines:
 //!
 //! ```text
 //! tower_quota_decisions_total{scope="items",tier="",policy="",outcome="allowed"} 3
@@ -81,20 +81,20 @@
 //! | alert | expression | what it means |
 //! |---|---|---|
 //! | [limits are not enforced](crate::docs::alerts#limits-are-not-enforced) | `sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[5m])) >= 1 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[5m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[5m])) > 0.01 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[1h])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[1h])) > 0.01` | more than 1% of the requests pass uncounted, over five minutes and over an hour, and at least one per second |
-//! | [limits leak](crate::docs::alerts#limits-leak) | `sum by (namespace, job, scope) (increase(tower_quota_failed_total{mode="open"}[30m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[30m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[30m])) > 0.001` | more than 0.1% of the requests pass uncounted over half an hour: because replies are too late, the store is overloaded, or a connection has ended |
+//! | [limits leak](crate::docs::alerts#limits-leak) | `sum by (namespace, job, scope) (increase(tower_quota_failed_total{mode="open"}[30m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[30m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[30m])) > 0.001` | more than 0.1% of the requests pass uncounted over half an hour, because replies are late, the store is overloaded, or a connection has ended |
 //! | [requests fail for want of a store](crate::docs::alerts#requests-fail-for-want-of-a-store) | `sum by (namespace, job, scope) (increase(tower_quota_failed_total{mode="closed"}[5m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="closed"}[5m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[5m])) > 0.001` | requests are rejected with status 503 |
 //! | [the store is unavailable](crate::docs::alerts#the-store-is-unavailable) | `count by (namespace, job, scope) (tower_quota_circuit_open > 0) >= 2 and count by (namespace, job, scope) (tower_quota_circuit_open > 0) / count by (namespace, job, scope) (tower_quota_circuit_open) >= 0.1`, for 1 min | at least two instances, and a tenth of all, have stopped calling the store, except for a few probe calls per second |
 //! | [an instance is cut off](crate::docs::alerts#an-instance-is-cut-off) | `max by (namespace, job, scope) (tower_quota_circuit_open) > 0`, for 5 min | an instance has stopped calling the store; without requests there are no probe calls |
-//! | [a node of the cluster is lost](crate::docs::alerts#a-node-of-the-cluster-is-lost) | `count by (namespace, job) (tower_quota_lost_nodes > 0) >= 2 and count by (namespace, job) (tower_quota_lost_nodes > 0) / count by (namespace, job) (tower_quota_lost_nodes) >= 0.1`, for 1 min | callers in the slots of the node are not limited; all other callers are |
-//! | [an instance has lost a node](crate::docs::alerts#an-instance-has-lost-a-node) | `max by (namespace, job) (tower_quota_lost_nodes) > 0`, for 5 min | the same for a single instance, usually because of the network between the instance and the node |
-//! | [the store is slow](crate::docs::alerts#the-store-is-slow) | `histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 0.025 and histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 2 * histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[1d])))`, for 5 min | calls take more than half of the default deadline and twice as long as during the last day: a store that is always distant does not fire |
+//! | [a node of the cluster is lost](crate::docs::alerts#a-node-of-the-cluster-is-lost) | `count by (namespace, job) (tower_quota_lost_nodes > 0) >= 2 and count by (namespace, job) (tower_quota_lost_nodes > 0) / count by (namespace, job) (tower_quota_lost_nodes) >= 0.1`, for 1 min | callers in the slots of the node are not limited; all other callers are still limited |
+//! | [an instance has lost a node](crate::docs::alerts#an-instance-has-lost-a-node) | `max by (namespace, job) (tower_quota_lost_nodes) > 0`, for 5 min | a single instance cannot reach the node, usually because of the network between them |
+//! | [the store is slow](crate::docs::alerts#the-store-is-slow) | `histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 0.025 and histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 2 * histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[1d])))`, for 5 min | calls take more than half of the default deadline and twice as long as during the last day: a constantly high latency does not trigger the alert |
 //! | [the store fails](crate::docs::alerts#the-store-fails) | `sum by (namespace, job, scope) (increase(tower_quota_undecided_total{reason="failed"}[5m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_undecided_total{reason="failed"}[5m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[5m])) > 0.001` | a script fails or a permission is missing; the circuit stays closed |
 //! | [the store loses state](crate::docs::alerts#the-store-loses-state) | `sum by (namespace, job, scope) (increase(tower_quota_state_lost_total[5m])) >= 10` | Redis evicts keys, was flushed or failed over, and callers have their full quota again |
 //! | [the store is out of memory](crate::docs::alerts#the-store-is-out-of-memory) | `sum by (namespace, job, scope) (rate(tower_quota_undecided_total{reason="out_of_memory"}[5m])) >= 1` | Redis rejects writes, and each process decides on its own |
 //! | [the server is nearly full](crate::docs::alerts#the-server-is-nearly-full) | `max by (namespace, job) (tower_quota_server_memory_ratio) > 0.8`, for 5 min | at 1, Redis rejects writes or evicts callers |
 //! | [the server evicts](crate::docs::alerts#the-server-evicts) | `max by (namespace, job) (rate(tower_quota_server_evictions_total[15m])) > 0` | evicted callers have their full quota again; includes keys of other programs |
-//! | [new callers fill the store](crate::docs::alerts#new-callers-fill-the-store) | `sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[5m])) > 1000 and sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[5m])) > 10 * sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[1h] offset 1h))`, for 5 min | clients keep sending requests with new keys, each of which takes memory of Redis |
-//! | [callers are not told apart](crate::docs::alerts#callers-are-not-told-apart) | `sum by (namespace, job, scope) (rate(tower_quota_unattributed_total[5m])) > 0` | usually, a layer is missing the user or the peer address, and unrelated clients share a quota |
+//! | [new callers fill the store](crate::docs::alerts#new-callers-fill-the-store) | `sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[5m])) > 1000 and sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[5m])) > 10 * sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[1h] offset 1h))`, for 5 min | clients keep sending requests with new keys, each of which takes up memory in Redis |
+//! | [callers are not told apart](crate::docs::alerts#callers-are-not-told-apart) | `sum by (namespace, job, scope) (rate(tower_quota_unattributed_total[5m])) > 0` | usually, the user or the peer address is missing from requests, so unrelated clients share a quota |
 //! | [tiers are not known](crate::docs::alerts#tiers-are-not-known) | `sum by (namespace, job, scope) (rate(tower_quota_unknown_tier_total[5m])) > 0` | callers are counted in the first tier |
 //! | [tiers are not looked up](crate::docs::alerts#tiers-are-not-looked-up) | `sum by (namespace, job, reason) (rate(tower_quota_tier_unresolved_total[5m])) > 0`, for 5 min | paying users may be limited like users of an [unknown](crate::tier::OnUnknownTier) tier, or pass uncounted |
 //! | [limits are switched off](crate::docs::alerts#limits-are-switched-off) | `max by (namespace, job, scope) (tower_quota_limits_off) > 0`, for 15 min | all requests pass uncounted, because limits are switched off |
@@ -115,13 +115,13 @@
 //! emitted once per layer, and events about ongoing problems at most once per 10 s, with the number of suppressed
 //! events.
 //!
-//! A warning about the configuration has the fields `mistake`, with its name, and `help`, with the address of its
-//! section in [`docs::mistakes`](crate::docs::mistakes). Some misconfigurations can only be detected in requests. A
-//! layer checks its first 1,000 requests for them. Later requests only load a flag.
+//! A warning about the configuration has the fields `mistake`, with the name of the misconfiguration, and `help`, with
+//! the address of its section in [`docs::mistakes`](crate::docs::mistakes). Some misconfigurations can only be detected
+//! in requests. A layer checks its first 1,000 requests for them. Later requests only load a flag.
 //!
 //! If requests stay undecided for 10 s or more while the circuit is closed, a `WARN` event reports the number of
-//! undecided requests (`undecided`), the time (`seconds`), and the number of requests that waited for the store during
-//! that time (`waited`). While the problem lasts, the event is repeated every 10 s.
+//! undecided requests (`undecided`), the time (`seconds`), and the number of requests that waited for the store in that
+//! time (`waited`). While the problem lasts, the event is repeated every 10 s.
 //!
 //! # Spans
 //!
@@ -259,7 +259,7 @@ pub(crate) fn partition_evicted() {
     meters::evicted();
 }
 
-/// Counts lost settlements: their charges stay as they are, and their slots are only released when the lease expires.
+/// Counts lost settlements: their charges remain unchanged, and their slots are only released when the lease expires.
 #[cfg(feature = "redis")]
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledTelemetry(throttle::EventThrottle);

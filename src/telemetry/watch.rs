@@ -20,12 +20,12 @@ struct Seen {
     requests: u32,
     parts: Vec<SeenPart>,
     second_proxy: u32,
-    /// One flag per request that passed through a layer without tiers although it had the name of a tier. True once
+    /// A flag for each request that carried the name of a tier through a layer without tiers. The flag is true once
     /// another layer has read the name.
     tiers: Vec<Arc<AtomicBool>>,
 }
 
-/// Misconfigurations that a single request does not prove.
+/// Misconfigurations that can only be detected from several requests.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
     pub(super) missing: Vec<String>,
