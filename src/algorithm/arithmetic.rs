@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Microseconds. If the clock of a server steps back by at most this time, the time of a partition is frozen until the
-/// clock catches up. Otherwise, each step over a window boundary would grant the quota again.
+/// clock catches up. Otherwise, each step back across a window boundary would grant the quota again.
 pub(crate) const MAX_CLOCK_STEP: u64 = 5_000_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Moment {
         Timestamp::from_micros(self.now.as_micros().saturating_sub(self.ahead.into()))
     }
 
-    /// Converts a wait of the partition to a wait by a running clock.
+    /// Converts a wait from the partition's time, which may be frozen, to a wait by a running clock.
     #[inline]
     pub(crate) fn until(self, micros: u64) -> u64 {
         micros.saturating_add(self.ahead.into())
@@ -104,7 +104,7 @@ pub(crate) trait Arithmetic: Copy {
     /// `refund` is in the numbers of the settling policy, and `state` must be advanced to `now`.
     fn refund(&self, state: &mut Self::State, now: u64, refund: u64, settling: &Self, receipt: Receipt);
 
-    /// If `false`, the charge is not reduced when the request has cost less.
+    /// Returns `false` if a charge is not reduced when the actual cost is lower.
     fn is_refundable(&self, _is_unused: bool) -> bool {
         true
     }
@@ -184,8 +184,8 @@ pub(crate) trait Arithmetic: Copy {
         true
     }
 
-    /// Predicts the reading `elapsed` later and after a charge, if nothing else is charged; `None` if unknown. During
-    /// `hold`, only one request calls the store.
+    /// Predicts the reading after a charge and `elapsed` microseconds, if nothing else is charged; `None` if unknown.
+    /// During `hold`, only one request calls the store.
     fn predict(&self, reading: Self::Reading, now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<Self::Reading>;
 }
 
@@ -220,7 +220,7 @@ pub(crate) struct Receipt {
     pub(crate) birth: Option<u32>,
     /// See [`Arithmetic::mark`].
     pub(crate) mark: u64,
-    /// Older charges are not refunded.
+    /// Charges older than this time are not refunded.
     pub(crate) refundable_micros: u64,
     pub(crate) lease: Option<LeaseId>,
 }

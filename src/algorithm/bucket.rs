@@ -38,7 +38,7 @@ impl Bucket {
         let most = (EXACT - 1) / capacity;
         if weight > most {
             (drain, weight) = slower_rate(drain, weight, most);
-            // The deviation of computer clocks is larger than a millionth.
+            // Computer clocks deviate by more than a millionth.
             let slowed =
                 (u128::from(drain) * u128::from(window) * 1_000_000) < u128::from(quota) * u128::from(weight) * 999_999;
             if slowed {
@@ -332,7 +332,7 @@ fn slower_rate(drain: u64, weight: u64, most: u64) -> (u64, u64) {
             break;
         }
     }
-    // Both ends came from `u64` numbers by steps that stay below them.
+    // At most `drain` and `weight`, which were `u64`.
     (low.0 as u64, low.1 as u64)
 }
 
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(convert(26, 10, 4, f64::ceil), 11);
         assert_eq!(convert(26, 10, 4, f64::floor), 10);
         assert_eq!(convert(u64::MAX, 1, 2, f64::ceil), u64::MAX);
-        // A product that doubles cannot represent.
+        // A product that a double cannot represent exactly.
         assert_eq!(convert((1 << 30) - 1, 1 << 30, 1 << 29, f64::floor), (1 << 29) - 1);
         assert_eq!(convert((1 << 30) - 1, 1 << 30, 1 << 29, f64::ceil), 1 << 29);
     }
@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(bucket.refunded(unit, u64::MAX, unit, u64::MAX), unit);
     }
 
-    /// Five of ten units were refilled; the five unused units are still charged.
+    /// Of ten charged units, five were refilled, so only the other five can be refunded.
     #[test]
     fn what_has_come_back_by_itself_is_the_used_part_of_a_charge_first() {
         let bucket = Bucket::token(1, 1, 10).unwrap();

@@ -10,7 +10,7 @@ use super::{Counter, Form, State, Times};
 pub(crate) struct EvictionPriority {
     /// Used eighths of the quota, rounded up, or [`Self::HELD`].
     level: u8,
-    /// The time from which nothing is used. Decides between equal levels.
+    /// The time from which nothing is used. Breaks ties between equal levels.
     until: u64,
 }
 
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Overdrawn policies rank like exhausted ones, because a single answer may exceed any quota.
+    /// Overdrawn policies rank like exhausted ones, because the actual cost of a single request may exceed any quota.
     #[test]
     fn what_is_exhausted_for_longer_is_worth_more() {
         for (less, more) in worths(10, 0).iter().zip(worths(20, 0)) {

@@ -23,8 +23,8 @@ pub(crate) struct LogReading {
     pub(crate) oldest_leaves: u64,
     /// Microseconds until the newest entry leaves the window; 0 without entries.
     pub(crate) newest_leaves: u64,
-    /// The number of the newest entry, even if it was refunded. If nothing in the window is used, a number that no
-    /// entry has had, because the store may drop expired entries between this reading and its charge.
+    /// The number of the newest entry, even if it was refunded. If nothing in the window is used, this is a number that
+    /// no entry has had, because the store may drop expired entries between this reading and its charge.
     pub(crate) sequence: u64,
 }
 
@@ -38,7 +38,7 @@ impl SlidingLog {
         Ok(Self(Window::new(quota, window_secs)))
     }
 
-    /// Returns the charge of the reading: a charge that never fits is read for one unit.
+    /// Returns the charge for which the reading is made: one unit if the charge never fits.
     fn answered(&self, asked: u64) -> u64 {
         if asked <= self.0.limit { asked } else { 1 }
     }
@@ -255,7 +255,7 @@ impl Arithmetic for SlidingLog {
         (certain, shown.max(certain))
     }
 
-    /// Predicts only if a single unit has to leave: the times at which further units leave are unknown.
+    /// Predicts only if a single unit must leave: the times at which further units leave are unknown.
     fn predicts(&self, reading: LogReading, asked: u64) -> bool {
         reading.used + asked == self.0.limit + 1
     }

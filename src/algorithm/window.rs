@@ -14,8 +14,8 @@ pub(crate) struct Window {
 /// Above any count that charges can reach. Products with this number are exact in the script.
 pub(super) const MAX_COUNT: u64 = 1 << 51;
 
-/// Returns the part of a late charge to apply. `limit` is the quota that was charged last, of which a stored count only
-/// contains the magnitude.
+/// Returns the part of a late charge to apply. `limit` is the quota of the last charge. Only its magnitude is used,
+/// because a stored count contains nothing more precise.
 pub(super) fn believed(used: u64, charge: u64, bound: u64, limit: u64) -> u64 {
     let magnitude = limit.checked_ilog2().map_or(0, |exponent| 2 << exponent);
     charge.min(bound.max(magnitude).saturating_sub(used))

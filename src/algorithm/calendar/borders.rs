@@ -60,7 +60,7 @@ impl Borders {
         self.from(moment, 2)
     }
 
-    /// `before` is the number of windows to start before the current one.
+    /// Returns `COUNT` boundaries, beginning `before` windows before the current one.
     fn from<const COUNT: usize>(&self, moment: u64, before: usize) -> [u64; COUNT] {
         let span = (moment / SECOND / SPAN).min(SPANS - 1);
         let borders = self.spans[span as usize].get_or_init(|| self.compute(span));

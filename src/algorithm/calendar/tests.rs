@@ -254,7 +254,7 @@ fn a_window_that_another_instance_has_begun_goes_on_across_this_ones_border() {
     assert_eq!(read(written, "2026-11-22T23:59:00Z", "2026-11-23T23:59:59Z").0, 7);
     // and ends it.
     assert_eq!(read(written, "2026-11-23T23:59:59Z", "2026-11-24T00:00:00Z").0, 0);
-    // An instance that starts its day at 01:00 continues the day that this one has started.
+    // An instance that starts its day at 01:00 continues the day that this instance has started.
     assert_eq!(
         read(
             ("2026-11-23T01:00:00Z", 7),

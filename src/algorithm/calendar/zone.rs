@@ -35,7 +35,7 @@ impl TimeZone {
     }
 
     /// The seconds since 1970 at which windows begin, in ascending order: at least three before `from`, all up to `to`,
-    /// and three after it.
+    /// and three after `to`.
     pub(crate) fn starts(&self, period: CalendarPeriod, from: i64, to: i64) -> Vec<i64> {
         let mut date = moved(period, first_day(period, self.date(from)), -3);
         let (mut starts, mut after) = (Vec::new(), 0);
