@@ -19,7 +19,7 @@ pub(super) struct Answer {
     pub(super) is_allowed: bool,
     /// True while the charge can be settled.
     pub(super) receipt: AtomicBool,
-    /// The current costs, after changes of the charge.
+    /// The current costs, after changes to the charge.
     pub(super) charged: Costs,
     /// Units used after the store responded.
     pub(super) used_since: u64,

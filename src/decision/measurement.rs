@@ -113,8 +113,8 @@ impl Measurement {
         Self(plan)
     }
 
-    /// Derives the measurement of another plan with the same policies, at the same time, after a charge of
-    /// `units_before`. In the meantime, `used_since` further units were used, at an unknown time.
+    /// Derives the measurement of another plan with the same policies at the same time, as if `units_before` units had
+    /// been charged first. Since then, other requests have used `used_since` units, at an unknown time.
     pub(super) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Self {
         let readings = self.charges().map(|measured| {
             let limit = measured.charge.policy().limit();

@@ -207,8 +207,9 @@ impl Decision {
         }
     }
 
-    /// Derives the decision for another plan with the same policies, after a charge of `units_before`. `None` if no
-    /// store made this decision. `used_since` only lowers the remaining units, because the time of that use is unknown.
+    /// Derives the decision for another plan with the same policies, as if `units_before` units had been charged first.
+    /// `None` if no store made this decision. `used_since` only lowers the remaining units, because the time of that
+    /// use is unknown.
     pub(crate) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Option<Self> {
         let another = self.measurement()?.of_another(plan, units_before, used_since);
         Some(another.decide())
@@ -343,7 +344,7 @@ impl Decision {
         self.admitted().is_some_and(|measurement| measurement.lease().is_some())
     }
 
-    /// The current costs, after changes of the charge.
+    /// The current costs, after changes to the charge.
     #[inline]
     pub(crate) fn charged(&self) -> Costs {
         self.measurement().map_or(Costs::NOTHING, Measurement::charged)
@@ -396,10 +397,10 @@ impl Decision {
 
     /// Returns when an identical request would be admitted, if no other request comes first.
     ///
-    /// Durations count from this decision. Shadow policies admit everything. A [leaky-bucket
-    /// queue](crate::Algorithm::LeakyBucketQueue) admits a request once its queue has room, where the request then
-    /// waits. If no store made the decision, this is `Now` for an admitted request. For a rejected request, it is
-    /// `After` with [`retry_after`](Self::retry_after), or `Never` if there is no wait.
+    /// Durations are measured from this decision. Shadow policies admit every request. A [leaky-bucket
+    /// queue](crate::Algorithm::LeakyBucketQueue) admits a request once the queue has room; the request then waits in
+    /// the queue. If no store made the decision, the result is `Now` for an admitted request. For a rejected request,
+    /// the result is `After` with [`retry_after`](Self::retry_after), or `Never` if there is no wait.
     pub fn availability(&self) -> Availability {
         let waits = self.violated().map(|allowance| allowance.availability());
         match (waits.reduce(Availability::later), self.retry_after()) {
@@ -429,8 +430,8 @@ impl Decision {
 
     /// Returns one allowance per policy, grouped by key, in the order of configuration.
     ///
-    /// Empty if no store returned a decision. A [cached](Self::is_cached) rejection has only the policies that reject
-    /// the request.
+    /// Empty if no store returned a decision. A [cached](Self::is_cached) rejection has allowances only for the
+    /// policies that reject the request.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         let mut measured = self.measurement().map(|measurement| {
             let (charged, used_since) = (measurement.charged(), measurement.used_since());
@@ -485,9 +486,9 @@ impl Decision {
 
     /// Returns the time until an identical request passes, if no other request comes first.
     ///
-    /// This is the longest wait of all violated policies, or the wait that the application set when it rejected the
-    /// request. `None` if the request was not rejected, was rejected without a wait (for example, by an access list),
-    /// or can never pass because its cost exceeds the capacity of a policy or a quota is 0.
+    /// The result is the longest wait of all violated policies, or the wait that the application set when it rejected
+    /// the request. `None` if the request was not rejected, was rejected without a wait (for example, by an access
+    /// list), or can never pass because its cost exceeds the capacity of a policy or a quota is 0.
     ///
     /// The wait is an estimate of 1 s for concurrency limits, whose slots can be released at any time, and for a layer
     /// that fails closed, whose circuit breaker probes the store within that time.

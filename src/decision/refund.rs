@@ -44,8 +44,8 @@ impl Settlement {
     ///   thousand or more newer entries are not refunded.
     /// - Charges that are at least one window old are not refunded.
     ///
-    /// Leaky buckets are not refunded, because other requests have queued behind the charge, and neither are
-    /// concurrency limits, whose slots only their holders release. A store cannot verify that the units were charged: a
+    /// Leaky buckets are not refunded, because other requests have queued behind the charge. Concurrency limits are not
+    /// refunded, because only its holder can release a slot. A store cannot verify that the units were charged: a
     /// refund after a [reset](crate::Store::reset), or a second refund of the same units, adds quota for later requests
     /// of the caller. To detect duplicates, use [`Caller::refund`](crate::Caller::refund) with an
     /// [id](crate::Refund::with_id).

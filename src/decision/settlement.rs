@@ -24,9 +24,9 @@ use crate::{
 ///
 /// A late charge is never rejected, but it overdraws a policy by at most its capacity, even if a larger cost is
 /// reported. If the policy has changed since the decision, only the difference of the settlement is applied: units
-/// charged under a larger quota stay charged, and the larger quota bounds the debt. Stores do not store the larger
-/// quota for logs and for buckets that differ only in capacity; for these, the quota at the time of the decision bounds
-/// the debt. A late charge to a [calendar](crate::QuotaPolicy::per_calendar) window that has ended is dropped.
+/// charged under a larger quota stay charged, and the larger quota bounds the debt. For logs, and for buckets that
+/// differ only in capacity, stores do not record the larger quota; instead, the quota at the time of the decision
+/// bounds the debt. A late charge to a [calendar](crate::QuotaPolicy::per_calendar) window that has ended is dropped.
 ///
 /// After a [reset](crate::Store::reset) or a loss of data, earlier charges are not refunded, because that would add
 /// quota for later requests. Late charges still apply.
@@ -159,13 +159,13 @@ impl Settlement {
         Self::of(decision, Costs::NOTHING, Free::All)
     }
 
-    /// For a request that was not carried out, except for `actual`.
+    /// Settles a request that was not carried out: refunds its charge except for `actual`.
     pub(crate) fn unserved(decision: &Decision, actual: Costs) -> Self {
         Self::of(decision, actual, Free::All)
     }
 
-    /// For a request that was cancelled before it was forwarded: its slots are released, and its announced bytes, which
-    /// were not sent, are refunded. All other units stay charged.
+    /// Settles a request that was cancelled before it was forwarded: releases its slots, and refunds its announced
+    /// bytes, which were not sent. All other units stay charged.
     pub(crate) fn cancelled(decision: &Decision) -> Self {
         let asked_for = Costs {
             request_bytes: 0,
@@ -174,7 +174,7 @@ impl Settlement {
         Self::finish(decision, asked_for)
     }
 
-    /// For a request in progress whose cost differs from the charge.
+    /// Changes the charge of a request in progress to `actual`.
     pub(crate) fn change(decision: &Decision, actual: Costs) -> Self {
         Self::of(decision, actual, Free::Nothing)
     }
@@ -198,7 +198,7 @@ impl Settlement {
 
     /// Returns `true` if there is nothing to settle.
     ///
-    /// This is the case if nothing was charged, if the decision was already settled or is a clone, or if the cost
+    /// A settlement is empty if nothing was charged, if the decision was already settled or is a clone, or if the cost
     /// equals the charge and no slot is held.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
