@@ -164,8 +164,8 @@ impl Limits {
         (selection, name)
     }
 
-    /// Checks the first requests for a wrong order of layers and for wrong address settings of the screening. Keys are
-    /// checked when they are extracted.
+    /// Checks the first requests for layers in the wrong order, and for misconfigured client addresses in the
+    /// screening. Keys are checked when they are extracted.
     pub(super) fn watch(&self, request: &mut Parts) {
         if self.log.is_watching() {
             let passed = request.extensions.get_or_insert_default::<PassedLayers>();
@@ -194,7 +194,8 @@ impl Limits {
             self.log.tier_passed(tier.is_read());
         }
         let admitted = self.admit(decision, selection.set, request);
-        // Without an open charge, the charge could not be refunded if the service fails during the delay.
+        // A request without an open charge is not delayed, because its charge could not be refunded if the service
+        // failed during the delay.
         let delay = admitted.charge.as_ref().map(|_| admitted.decision.delay());
         match delay.unwrap_or_default() {
             Duration::ZERO => Admission::Call(admitted),

@@ -1,5 +1,5 @@
 //! Detects misconfigured layers of this process that share a scope and a store: policies with the same name but
-//! different numbers, and requests that pass through two layers and are counted twice.
+//! different numbers, and requests that two layers count.
 
 use std::{
     collections::BTreeMap,

@@ -13,11 +13,11 @@ use crate::{response::rejection::Rejection, telemetry::StreamTelemetry};
 
 /// # Advanced: rejections from axum
 impl RateLimitLayerBuilder {
-    /// Sets the response to rejected requests. `respond` returns any axum response, such as `Json`, `Html` or a status
-    /// with a text.
+    /// Sets the response to rejected requests. `respond` returns any axum response, such as `Json`, `Html`, or a status
+    /// with text.
     ///
-    /// Like [`respond_with`](Self::respond_with), this adds the fields afterwards. The body must be entirely in memory,
-    /// like the bodies of texts, `Html`, `Json` and bytes. If the body is a stream, the default response is sent
+    /// As with [`respond_with`](Self::respond_with), the layer then adds the fields. The body must be entirely in
+    /// memory, as it is for strings, bytes, `Html` and `Json`. If the body is a stream, the default response is sent
     /// instead; a `tracing` event reports the first such response. Needs the feature `axum`.
     ///
     /// ```

@@ -77,9 +77,9 @@ impl RateLimitLayer {
     /// Creates a builder for a layer that uses the scope, rules, store and fault tolerance of `limiter`.
     ///
     /// A [`key`](RateLimitLayerBuilder::key) is required. Use this for settings that only
-    /// [`LimiterBuilder`](crate::LimiterBuilder) has, and to share one set of rules among several layers, or with work
-    /// that passes through no layer. Each layer has its own keys, costs, fields and rejections. New rules must be valid
-    /// for all layers of the limiter.
+    /// [`LimiterBuilder`](crate::LimiterBuilder) has, and to share one set of rules between several layers, or between
+    /// a layer and work that passes through no layer. Each layer has its own keys, costs, fields and rejections. New
+    /// rules must be valid for all layers of the limiter.
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
