@@ -5,9 +5,9 @@
 //! new bytes. A store does this in a transaction: it reads the bytes, calls the ledger, and writes the new bytes unless
 //! another writer has changed them in the meantime.
 //!
-//! The bytes begin with a version. The ledger ignores bytes that were written by a newer version or not by a ledger. A
-//! ledger performs no I/O and never waits. The ledger cannot detect a missing transaction: if two writers overwrite
-//! each other's bytes, charges are lost.
+//! The bytes begin with a version. A ledger ignores bytes from a newer version and bytes that no ledger has written. A
+//! ledger performs no I/O and never waits. It cannot detect a missing transaction: if two writers overwrite each
+//! other's bytes, charges are lost.
 //!
 //! The following store uses a key-value map with compare-and-set, and passes
 //! [`check_store`](crate::test_util::check_store) with all algorithms:
@@ -68,7 +68,7 @@ impl Ledger {
 
     /// Creates a ledger at the time `now`.
     ///
-    /// The clocks of all instances that share the storage must agree within some milliseconds. Preferably, use the
+    /// The clocks of all instances that share the storage must agree within a few milliseconds. Preferably, use the
     /// clock of the database.
     pub fn at(now: Timestamp) -> Self {
         Self {
@@ -275,7 +275,7 @@ mod tests {
         assert!(acquire(after(60), &mut bytes, &policies).is_allowed());
     }
 
-    /// Any of these bytes, truncated or with one bit changed.
+    /// Opens the stored bytes of several policies, truncated at each position and with each bit flipped.
     #[test]
     fn bytes_of_somebody_else_count_as_none_or_as_something_and_never_panic() {
         let (policies, mut bytes) = (policies(), None);

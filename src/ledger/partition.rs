@@ -37,11 +37,11 @@ pub(crate) struct Found {
     pub(crate) fits: bool,
 }
 
-/// A bucket whose level was written with numbers other than those of its policy.
+/// A bucket whose level was written with numbers other than its policy's.
 struct Change {
     id: u32,
     own: Bucket,
-    /// The bucket with whose numbers the level was written.
+    /// The bucket whose numbers were used to write the level.
     by: Bucket,
     /// The written level.
     written: u64,
@@ -73,8 +73,8 @@ impl Change {
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     Read,
-    /// Charges the plan if all of it fits, and then holds its slots with the lease. Otherwise, does the same as
-    /// `Reject`.
+    /// Charges the plan if all of it fits, and holds its slots with the lease. If the plan does not fit, does the same
+    /// as `Reject`.
     Charge(Option<Lease>),
     /// Converts the buckets of a rejected plan whose numbers have changed.
     Reject,
@@ -159,8 +159,8 @@ impl PartitionState {
         })
     }
 
-    /// Charges the plan if this is a charging step and the plan fits, and returns `true` if so. The states must belong
-    /// to the policies of the plan.
+    /// Charges the plan if this is a charging step and the plan fits. Returns `true` if the plan was charged. The
+    /// states must belong to the policies of the plan.
     #[inline]
     fn charge(&mut self, found: Found, reads: &[Read], plan: PartPlan<'_>, step: Step) -> bool {
         let (Step::Charge(lease), true) = (step, found.fits && plan.is_charged()) else {
@@ -293,8 +293,8 @@ impl PartitionState {
         self.scatter(now, states);
     }
 
-    /// Returns the states of shadow policies that would have rejected the plan. These are not converted, as after a
-    /// rejection.
+    /// Returns the states of shadow policies that would have rejected the plan. These states are not converted, just as
+    /// after a rejection.
     fn kept_by_shadows(
         &self,
         now: Timestamp,
@@ -483,7 +483,7 @@ impl PartitionState {
         if self.others.is_some() || self.states.len() > self.policies.len() {
             return self.empty_at() <= now;
         }
-        // Called for every new partition, and for two others.
+        // Fast path: called for every new partition, and each time for two existing partitions.
         let (last, now) = (self.at.as_micros(), now.as_micros());
         let mut own = self.policies.iter().zip(&self.states);
         own.all(|(policy, state)| policy.counter().empty_at(state, last) <= now)

@@ -33,8 +33,8 @@ impl Settle {
             last: times.now,
             ..times
         };
-        // Converts the state before reading it in the numbers of the settling policy. Other numbers may cap the debt at
-        // the largest amount.
+        // A state is converted to the numbers of the settling policy before it is read. In other numbers, the debt may
+        // be capped at the largest amount.
         let read = |state: &State, times: Times| match own == counter {
             true => own.read(state, times, 0, self.first),
             false => {
