@@ -16,9 +16,9 @@ use crate::{
 
 /// The header fields that a layer adds to responses.
 ///
-/// Default: [`draft11`](Self::draft11), that is `RateLimit` and `RateLimit-Policy` on every response with a decision,
-/// with all policies that are not [hidden](crate::QuotaPolicy::hidden). Every rejection also has a `Retry-After`,
-/// independent of these settings.
+/// Default: [`draft11`](Self::draft11), which adds `RateLimit` and `RateLimit-Policy` to every response with a
+/// decision. Both fields list all policies that are not [hidden](crate::QuotaPolicy::hidden). Every rejection also has
+/// a `Retry-After`, regardless of these settings.
 ///
 /// Settings change the fields, not the enforcement, and never overstate the quota: remaining units are only lowered,
 /// and waits only lengthened. Fields of an inner service are merged as described in
@@ -190,7 +190,7 @@ impl ResponseFields {
     /// Creates fields of the dialect between draft-07 and draft-08, in which policy names are Tokens.
     ///
     /// `build()` rejects names that are not Tokens. In a response with `Retry-After`, the times of violated policies
-    /// match its value. If no visible policy is violated, the time of the tightest policy matches.
+    /// equal its value. If no visible policy is violated, the time of the tightest policy equals its value.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -211,8 +211,8 @@ impl ResponseFields {
     /// `RateLimit-Policy`. The dialect has no units, so only policies that count requests are included. `build()`
     /// rejects two policies with the same quota, because clients could not distinguish them.
     ///
-    /// If the response has a `Retry-After`, of this or another layer, `RateLimit-Reset` matches its value, as the draft
-    /// recommends. If this time is before the actual reset, the remaining requests are reported as 0. While the
+    /// If the response has a `Retry-After`, set by this or another layer, `RateLimit-Reset` equals its value, as the
+    /// draft recommends. If this time is before the actual reset, the remaining requests are reported as 0. While the
     /// [capacity](crate::Capacity) is exhausted, the limit is 0.
     ///
     /// ```
@@ -696,7 +696,7 @@ mod tests {
         assert_eq!(limits_of(ten(), 6, Duration::from_millis(90)), r#""default";r=3;t=1"#);
     }
 
-    /// B14: the values of the draft's examples come out letter by letter.
+    /// B14: the fields equal the examples of the draft, character by character.
     #[test]
     fn values_of_the_examples_are_written_letter_by_letter() {
         let per =
@@ -720,7 +720,7 @@ mod tests {
         );
     }
 
-    /// X12: with nothing left, `t` is the wait for the next unit, not for a full bucket.
+    /// X12: if no unit remains, `t` is the wait for the next unit, not for a full bucket.
     #[test]
     fn an_empty_bucket_shows_the_wait_for_its_next_unit() {
         let daily = || vec![QuotaPolicy::per_day("daily", 10)];

@@ -26,7 +26,7 @@ pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::try_from(media_type).ok().filter(|_| is_grpc)
 }
 
-/// The content type is only sent back if all its characters are allowed by RFC 6838.
+/// Returns `true` for characters that RFC 6838 allows. Other content types are not copied to the response.
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte)
 }

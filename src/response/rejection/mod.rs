@@ -228,7 +228,7 @@ impl<'a> Rejection<'a> {
     /// `detail`, and the response has no `Retry-After`.
     ///
     /// A [gRPC](Self::is_grpc) request gets a trailers-only response with HTTP status 200, the content type of the
-    /// request, a `grpc-message` and a `grpc-status`. Clients find the fields that the layer adds in the metadata of
+    /// request, a `grpc-message` and a `grpc-status`. Clients read the fields that the layer adds from the metadata of
     /// the status.
     ///
     /// | status | reason |
