@@ -30,7 +30,7 @@ use super::{
     users::UserId,
 };
 
-/// Concurrent requests per instance, so that decisions share calls.
+/// Concurrent requests per instance: enough for decisions to share Redis calls.
 const WAITING: usize = 512;
 
 /// The number of memory samples.

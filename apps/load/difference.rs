@@ -37,7 +37,7 @@ impl Difference {
         }
     }
 
-    /// The surplus of the second side over the first. Cannot be negative, so a median below zero is noise.
+    /// The second side minus the first. The true difference cannot be negative, so a median below zero is noise.
     pub(crate) fn added(rounds: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let mut added = Self::between(rounds.into_iter().map(|(without, with)| (with, without)));
         added.noise = added.noise.map(|noise| noise.max(-added.median));

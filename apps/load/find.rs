@@ -1,4 +1,4 @@
-//! Finds the highest sustainable rate, which increases by a quarter per step until the machine is overloaded.
+//! Finds the highest sustainable rate: the rate increases by a quarter per step until the machine is overloaded.
 //!
 //! Other load can disturb a step, so a rate is too high only if it fails three times in a row.
 

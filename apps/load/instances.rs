@@ -40,8 +40,8 @@ pub(crate) fn policies(options: &Options) -> Vec<QuotaPolicy> {
         Mode::Callers => three(5, 10, 20),
         Mode::HotKey => vec![QuotaPolicy::per_minute("minute", 100)],
         Mode::Rejection => three(5, 20, 1_000),
-        // Typical quotas, but at least twice the rate of the heaviest user. The larger the quota, the sooner Redis
-        // expires a user below it: with huge quotas, there would be hardly any keys.
+        // Typical quotas, but at least twice the rate of the heaviest user. The larger the quota, the sooner the key of
+        // a user who has used only a few units expires: with huge quotas, there would be hardly any keys.
         Mode::Find | Mode::Normal | Mode::Outage => {
             let heaviest = Users::new(options.users, options.skew).heaviest() * options.rate as f64;
             let at_least = |usual: u64, seconds: f64| usual.max(round((heaviest * seconds * 2.0) as u64));
@@ -85,7 +85,8 @@ pub(crate) fn limited(test: &Test<'_>, options: &Options) -> Result<[RateLimit<B
     Ok(instances)
 }
 
-/// Opens the connections and loads the script, which the first request does, so that neither is measured.
+/// Sends a first request to each instance, which opens the connections and loads the script, so that neither is
+/// measured.
 async fn connect(instances: &[RateLimit<Bare>; INSTANCES]) -> Result<(), Box<dyn Error>> {
     let nobody = UserId(u64::MAX);
     for instance in instances {

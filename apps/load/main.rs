@@ -11,16 +11,18 @@
 //! cargo run --release -p tower-quota-apps --bin load -- --mode callers --users 10000000
 //! ```
 //!
-//! `REDIS_URL` is the URL of Redis. Without it, the program starts a Redis without persistence on a free port and kills
-//! it at the end, even after a failure: `$REDIS_SERVER`, or else `redis-server` or `valkey-server` on the `PATH`.
+//! `REDIS_URL` is the URL of Redis. Without it, the program runs `$REDIS_SERVER`, or else `redis-server` or
+//! `valkey-server` on the `PATH`, on a free port and without persistence. The program kills this server at the end,
+//! even after a failure.
 //!
 //! Four instances run in this process, each with a separate store, connections and layer around a service that responds
 //! immediately. The limits are in `instances.rs`: replace them with yours.
 //!
-//! Requests arrive as if from independent users (a Poisson process on a grid of a quarter of a millisecond). Their
-//! due times are fixed beforehand and do not depend on earlier responses. Latency is measured from the due time, not
-//! from the time of sending. A generator or server that cannot keep up therefore increases the latency and the number
-//! of late responses; unsent requests count with their waiting time. There is no coordinated omission to correct.
+//! Requests arrive as if from independent users (a Poisson process on a grid of a quarter of a millisecond). Their due
+//! times are fixed beforehand and do not depend on earlier responses. Latency is measured from the due time, not from
+//! the time of sending. A generator or server that cannot keep up therefore increases the latency and the number of
+//! late responses; unsent requests count with their waiting time. The results therefore need no correction for
+//! coordinated omission.
 //!
 //! After a warm-up of one second, the bare service and the service with limits alternate in up to seven rounds. The
 //! latency of the bare service is the lateness of the generator. The difference of each percentile within a round is

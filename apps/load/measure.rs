@@ -45,7 +45,7 @@ pub(crate) struct Round {
 }
 
 impl Measured {
-    /// The surplus of a figure with limits, from all rounds.
+    /// The increase of a figure due to the limits, from all rounds.
     pub(crate) fn added(&self, figure: impl Fn(&Run) -> f64) -> Difference {
         Difference::added(
             self.rounds

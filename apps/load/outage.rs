@@ -28,7 +28,7 @@ struct Part {
     happen: fn(&RedisServer),
     /// `true` if the server responds again from this part on.
     is_back: bool,
-    /// The last part takes the remaining time.
+    /// The length of the part, in sevenths of the run. The last part lasts for the remaining time.
     sevenths: u64,
 }
 

@@ -87,7 +87,7 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// From 0 (inclusive) to 1 (exclusive).
+    /// Returns a number from 0 (inclusive) to 1 (exclusive).
     pub(crate) fn part(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }

@@ -90,9 +90,9 @@ const GUESSES: &str = "guesses";
 /// concurrent guesses are counted, too.
 ///
 /// After ten wrong tokens, requests from the address are rejected even with the right token, because accepting the
-/// token would confirm a guess. Other addresses are not affected, nor are other clients of the same proxy if
-/// `TRUSTED_PROXIES` contains it. Each instance counts in memory, because administrators are needed most when Redis is
-/// down.
+/// token would confirm a guess. Other addresses are not affected. Other clients of the same proxy are not affected if
+/// `TRUSTED_PROXIES` contains the proxy. Each instance counts in memory, because administrators are needed most when
+/// Redis is down.
 fn wrong_tokens(client_ip: ClientIp) -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder(MemoryStore::new())
         .scope("platform-admin")

@@ -47,7 +47,7 @@ impl Client {
     }
 }
 
-/// The access list of the layer with expiry times, which an access list does not support.
+/// The access list of the layer, with expiry times, which the list itself does not support.
 #[derive(Clone)]
 pub(crate) struct Blocks {
     access: AccessList,

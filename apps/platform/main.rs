@@ -27,8 +27,9 @@
 //!
 //! `REDIS_URL` is the URL of Redis (by default `redis://127.0.0.1/`), and `RULES` the path of the rules file. With
 //! `RULES_SET`, all instances follow the rule set of this name in Redis, and the page of any instance changes the rules
-//! of all. The file applies until the first version of the rule set is read. Without `RULES_SET`, the rules belong to
-//! this process. Without `ADMIN_TOKEN`, there are no admin routes. `PORT` sets the port; 0 selects a free one.
+//! of all instances. The file applies until the first version of the rule set is read. Without `RULES_SET`, the rules
+//! belong to this process. Without `ADMIN_TOKEN`, there are no admin routes. `PORT` sets the port; 0 selects a free
+//! one.
 
 mod admin;
 pub(crate) mod blocks;

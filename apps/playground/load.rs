@@ -118,7 +118,7 @@ impl Load {
         });
     }
 
-    /// Drops the exchange if a later request of the caller was answered before.
+    /// Drops the exchange if a later request of the caller was answered earlier.
     fn keep(&self, caller: String, number: u64, exchange: Exchange) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.get(&caller).is_none_or(|last| last.number < number) {

@@ -8,7 +8,7 @@
 //! A debug build sends a few hundred requests per second; use `--release` for the highest rates.
 //!
 //! Redis is not required; with `REDIS_URL`, the limits are in Redis. The requests are sent over HTTP through a
-//! `RateLimitLayer`. The page also shows requests of `curl`:
+//! `RateLimitLayer`. The page also shows requests sent with `curl`:
 //!
 //! ```sh
 //! curl -i -H 'x-user-id: alice' http://127.0.0.1:3000/try

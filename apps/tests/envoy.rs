@@ -35,7 +35,7 @@ use test_kit::shared_server;
 use tonic::{Code as GrpcCode, IntoRequest, Request, Status, body::Body};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-/// Longer than any decision takes unless the store hangs.
+/// No decision takes this long unless the store hangs.
 const NO_DEADLINE: [&str; 2] = ["--deadline", "60000"];
 
 /// The process, which is killed when this is dropped.
@@ -45,7 +45,7 @@ struct Server {
     url: String,
 }
 
-/// Unlike a channel of tonic, this client obeys no `grpc-timeout` itself.
+/// Unlike a tonic channel, this client does not enforce `grpc-timeout` itself.
 type Connection = Client<HttpConnector, Body>;
 
 fn start(rules: &Value, arguments: &[&str]) -> Server {
@@ -121,7 +121,7 @@ fn request(domain: &str, descriptors: &[&[(&str, &str)]]) -> RateLimitRequest {
     }
 }
 
-/// By the day, so that no unit is restored while a test runs.
+/// The window is a day, so that no units are restored while a test runs.
 fn day(quota: u64) -> Value {
     json!({"name": "day", "quota": quota, "window_seconds": 86_400})
 }
@@ -130,7 +130,7 @@ fn policies(quota: u64) -> Value {
     json!({"api": {"policies": [day(quota)]}})
 }
 
-/// For each descriptor: whether it is within its limits, and the remaining units.
+/// Returns for each descriptor `true` if it is within its limits, and the remaining units.
 fn remaining(response: &RateLimitResponse) -> Vec<(bool, u32)> {
     let status = |status: &DescriptorStatus| (status.code() == Code::Ok, status.limit_remaining);
     response.statuses.iter().map(status).collect()
@@ -171,7 +171,7 @@ async fn the_request_after_the_quota_is_over_limit() {
 
     let other_user = server.hit("api", &[&[("user", "bob")]]).await;
     assert_eq!(remaining(&other_user), [(true, 2)]);
-    // The entries in order are the key.
+    // The partition key consists of the entries, in order.
     let with_path = server.hit("api", &[&[("user", "alice"), ("path", "/")]]).await;
     assert_eq!(remaining(&with_path), [(true, 2)]);
 }
@@ -282,7 +282,7 @@ async fn a_store_that_hangs_delays_no_answer_beyond_the_deadline() {
     assert_eq!(header(&response, "retry-after"), Some("1"));
 }
 
-/// On two threads, so that the connection answers the server while the test waits for its end.
+/// Needs two threads: the connection responds to the server while the test waits for the server to exit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_health_is_that_of_the_service_and_ends_with_it() {
     let mut server = Server::start(&policies(3), &[]);

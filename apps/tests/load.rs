@@ -1,4 +1,4 @@
-//! The program `load` reports what it has to, in each mode. Nothing here depends on how fast the machine is.
+//! Tests the reports of the program `load` in each mode. The tests do not depend on the speed of the machine.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 use test_kit::RedisServer;
 use users::{Random, UserId, Users};
 
-/// The dice are always the same, so that this is no matter of luck.
+/// The random numbers have a fixed seed, so the test is deterministic.
 #[test]
 fn few_users_send_many_requests_as_the_skew_says() {
     const REQUESTS: u64 = 100_000;
@@ -50,7 +50,7 @@ fn requests_come_by_chance_at_the_rate() {
         let mut random = Random::new(7);
         let counts: Vec<_> = (0..100_000).map(|_| f64::from(random.poisson(mean))).collect();
         let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / counts.len() as f64;
-        // Both are the mean, as for independent events.
+        // In a Poisson distribution, the average and the variance both equal the mean.
         let found = average(&mut counts.iter().copied());
         let variance = average(&mut counts.iter().map(|count| (count - found).powi(2)));
         for value in [found, variance] {
@@ -123,7 +123,7 @@ fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
 fn every_mode_reports_what_it_is_for() {
     let small = ["--rate", "500", "--seconds", "1", "--users", "10"];
     let with = |more: &[&str]| start(&[&small, more].concat(), None);
-    // At the same time, since they mostly wait.
+    // The programs run concurrently, because they mostly wait.
     let outage = with(&["--mode", "outage", "--seconds", "7"]);
     let given = RedisServer::start();
     let normal = start(&small, Some(&given.url()));
@@ -138,7 +138,7 @@ fn every_mode_reports_what_it_is_for() {
     assert!(has_line(&rejection, "what rejections cost"), "{rejection}");
 
     let hot_key = report(hot_key);
-    // The warm-up takes them, and a minute gives few back.
+    // The warm-up exhausts the quota, and few units refill within the run.
     assert!(count(&hot_key, "allowed") < count(&hot_key, "rejected"), "{hot_key}");
     assert!(has_line(&hot_key, "local rejections "), "{hot_key}");
 
@@ -147,7 +147,7 @@ fn every_mode_reports_what_it_is_for() {
     let callers = report(start(&["--mode", "callers", "--users", "20000"], None));
     assert_eq!(count(&callers, "allowed"), 20_000, "{callers}");
     assert_eq!(count(&callers, "failed open"), 0, "{callers}");
-    // One more has opened the connections.
+    // One more key belongs to the request that opened the connections.
     assert_eq!(count(&callers, "live keys"), 20_001, "{callers}");
     assert!(
         has_line(&callers, "used memory ") && has_line(&callers, "this process "),
@@ -158,7 +158,7 @@ fn every_mode_reports_what_it_is_for() {
 fn check_normal(report: &str) {
     let due = count(report, "due");
     assert!(due > 0 && count(report, "answered in time") <= due, "{report}");
-    // A machine that stands still at the end leaves some unsent.
+    // If the machine stalls at the end, some requests remain unsent.
     let unsent = if has_line(report, "never sent ") {
         count(report, "never sent")
     } else {
@@ -167,7 +167,7 @@ fn check_normal(report: &str) {
     let answered = count(report, "allowed") + count(report, "failed open");
     assert_eq!(answered + unsent, due, "{report}");
     assert_eq!(count(report, "rejected"), 0, "{report}");
-    // One more has opened the connections.
+    // One more key belongs to the request that opened the connections.
     assert_eq!(count(report, "live keys"), 11, "{report}");
     for line in [
         "bare service ",
@@ -189,7 +189,7 @@ fn check_normal(report: &str) {
     }
 }
 
-/// With the schema on stdout there is nothing else.
+/// `--json -` writes nothing but the results to stdout.
 fn check_json(child: Child) {
     let results: Value = serde_json::from_str(&report(child)).unwrap();
     let number = |path: &str| results.pointer(path).and_then(Value::as_f64);
@@ -209,7 +209,7 @@ fn check_json(child: Child) {
         "{results}"
     );
     assert!(number("/latency_from_due/limited/p99_ms") > Some(0.0), "{results}");
-    // One round shows no noise, so it shows no difference.
+    // The noise cannot be estimated from one round, so no difference is reported.
     assert_eq!(results["rounds"].as_array().unwrap().len(), 1);
     assert_eq!(results["added"]["p99"]["median_ms"], Value::Null, "{results}");
 }
@@ -252,7 +252,7 @@ fn the_server_that_it_started_ends_with_it() {
     assert!(is_gone, "the server is still there");
 }
 
-/// The output of a run that goes well.
+/// Returns the output of a successful run.
 fn report(child: Child) -> String {
     let (code, output, errors) = finish(child);
     assert_eq!(code, Some(0), "{output}{errors}");
@@ -262,7 +262,7 @@ fn report(child: Child) -> String {
     output
 }
 
-/// The first number after the name at the beginning of a line.
+/// Returns the first number on the line that begins with the name.
 fn count(report: &str, name: &str) -> u64 {
     let values = report.lines().filter_map(|line| line.trim_start().strip_prefix(name));
     let mut numbers = values.filter_map(|value| value.split([' ', ',']).find_map(|word| word.parse().ok()));

@@ -1,4 +1,4 @@
-//! Instances that follow one rule set: an operator of any of them changes the rules of all.
+//! Instances that follow one rule set: an operator of any instance changes the rules of all instances.
 
 use std::{env, fs};
 
@@ -12,7 +12,7 @@ use tower_quota_fleet::{Publication, RedisRules, RulesDocument, RulesPublisher};
 use crate::{Platform, TOKEN, eventually, log, rules, send};
 
 impl Platform {
-    /// An instance of a fleet, with the rules of its file until something is published.
+    /// Starts an instance of a fleet, which applies the rules of its file until the first publication.
     async fn in_fleet(server: &RedisServer, test: u8, set: &str) -> Self {
         let file = env::temp_dir().join(format!("tower-quota-fleet-{}-{test}.json", std::process::id()));
         fs::write(&file, rules(100)).unwrap();
@@ -25,7 +25,7 @@ impl Platform {
         self.admin(method, &format!("/admin/{path}"), body).await.status
     }
 
-    /// The fleet, as the operators' page of this instance shows it.
+    /// Returns the state of the fleet from the operators' page of this instance.
     async fn fleet(&self) -> Value {
         let answer = self.admin(Method::GET, "/admin/fleet", "").await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
@@ -37,7 +37,7 @@ impl Platform {
         eventually(&format!("version {number} runs"), of).await;
     }
 
-    /// The quota of premium users by the day.
+    /// Returns the daily quota of premium users.
     async fn quota(&self) -> Value {
         let answer = self.admin(Method::GET, "/admin/caller?user=premium-quota", "").await;
         let caller: Value = serde_json::from_str(&answer.body).unwrap();
@@ -76,7 +76,7 @@ async fn a_change_on_one_instance_holds_on_all() {
     one.runs(2).await;
     assert_eq!(one.state().await["fleet"]["percent"], 0);
     assert_eq!(one.quota().await, 200);
-    // The rules that are tried, for all.
+    // Applies the rules in rollout to all callers.
     assert_eq!(one.change(Method::POST, "roll-out", "").await, 200);
     other.runs(3).await;
     assert_eq!(other.quota().await, 300);
@@ -238,7 +238,7 @@ async fn a_change_of_rules_that_have_changed_meanwhile_is_not_published() {
         "{}",
         answer.body
     );
-    // Neither the preview nor the attempt has published anything.
+    // Neither the preview nor the rejected change was published.
     assert_eq!(published().await["number"], 2);
     assert_eq!(change("restart_counts=true", &second, &month).await.status, 200);
     assert_eq!(published().await["author"], "the operators' page");
@@ -252,14 +252,14 @@ async fn a_document_that_an_instance_rejects_is_shown_with_the_reason() {
     platform.runs(1).await;
     let reason = "unknown key \"planet\"";
 
-    // The page publishes nothing that its own instance cannot carry out …
+    // The page does not publish rules that its own instance cannot apply,
     let by_planet = rules(5).replace(r#""key":"address""#, r#""key":"planet""#);
     let answer = platform.admin(Method::POST, "/admin/rules", &by_planet).await;
     assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(answer.body.contains(reason), "{}", answer.body);
     assert_eq!(platform.fleet().await["published"]["number"], 1);
 
-    // … but others may.
+    // but other publishers can.
     let day = QuotaPolicy::per_day("day", 7).keyed_by("planet");
     let by_planet = Rules::new().tier("free", [day]).unlimited("premium").unlimited("admin");
     let change = Publication::rules(by_planet).allow_count_reset();
@@ -274,14 +274,14 @@ async fn a_document_that_an_instance_rejects_is_shown_with_the_reason() {
         (&instance["number"], &instance["rejects"]) == (&json!(1), &json!(2))
     })
     .await;
-    // The instances are counted with the policies that they run.
+    // Each instance is counted under the policies that it runs.
     let policies = platform.fleet().await["policies"].clone();
     let of_premium = |row: &&Value| row["tier"] == "premium" && row["policy"] == "day";
     let rows: Vec<_> = policies.as_array().unwrap().iter().filter(of_premium).collect();
     assert_eq!(rows.len(), 1);
     assert_eq!((&rows[0]["quota"], &rows[0]["instances"]), (&json!(200), &json!(1)));
 
-    // An operator who switches all limits off in an incident need not know which instances have rejected which rules.
+    // In an incident, an operator can disable all limits even if the instance rejects the current rules.
     assert_eq!(platform.change(Method::POST, "switch/off", "").await, 200);
     eventually("the limits are off", async || platform.state().await["is_on"] == false).await;
     assert_eq!(platform.change(Method::POST, "switch/on", "").await, 200);
@@ -321,7 +321,7 @@ async fn tried_rules_that_an_instance_rejects_are_not_for_all_by_its_page() {
         assert!(answer.body.contains(reason), "{}", answer.body);
     }
     assert_eq!(platform.fleet().await["published"]["number"], 2);
-    // The way out is open.
+    // The rollout can still be ended.
     assert_eq!(
         platform
             .change(Method::DELETE, "roll-out?restart_counts=true", "")
@@ -332,7 +332,7 @@ async fn tried_rules_that_an_instance_rejects_are_not_for_all_by_its_page() {
     assert_eq!(platform.quota().await, 200);
 }
 
-/// A roll-back that only ends a trial brings no other rules.
+/// A rollback that only ends a rollout does not change the rules.
 #[tokio::test]
 async fn a_roll_back_ends_a_trial_and_keeps_the_rules() {
     let platform = Platform::in_fleet(shared_server(), 38, "platform-roll-back").await;
@@ -386,7 +386,7 @@ async fn without_redis_the_page_says_what_it_does_not_know_and_the_own_switch_wo
     assert_eq!(platform.get("/", "mallory").await.status, StatusCode::OK);
 }
 
-/// Each replaces a list that another one replaces at the same time.
+/// Each request replaces the access list while other requests replace it, too.
 #[tokio::test]
 async fn blocks_of_several_operators_at_once_all_hold() {
     let one = Platform::in_fleet(shared_server(), 41, "platform-at-once").await;

@@ -1,4 +1,4 @@
-//! The program `platform`, with a real Redis: what it does for users, administrators and operators.
+//! Tests the program `platform` with a real Redis, as users, administrators and operators use it.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(
@@ -45,15 +45,15 @@ use tokio::{
 use tower::ServiceExt;
 use tower_quota::{Access, AccessList, PartitionKey, fields::Hints, key};
 
-/// Longer than anything here can take unless it hangs.
+/// The timeout of each step. A step that takes longer hangs.
 const HANG: Duration = Duration::from_secs(20);
 
 const TOKEN: &str = "7c211433f02071597741e6ff5a8ea34789abbf43";
 
-/// A quota that no field can carry.
+/// A quota above the largest integer of a structured field.
 const TOO_MUCH: u64 = 1_000_000_000_000_000;
 
-/// By the day, so that no unit comes back while a test runs.
+/// The windows are at least a day, so that no units are restored while a test runs.
 fn rules(premium: u64) -> String {
     let day = |name: &str, quota: u64| json!({"name": name, "quota": quota, "window_seconds": 86_400});
     let mut free = day("day", 3);
@@ -68,13 +68,13 @@ fn rules(premium: u64) -> String {
     rules.to_string()
 }
 
-/// The program with a file of its own, and the numbers of this thread, on which all of its tasks run.
+/// The program with a separate rules file and the metrics of this thread, on which all of its tasks run.
 struct Platform {
     app: Router,
     file: PathBuf,
-    /// True if the file was made for the test.
+    /// True if the file was created for the test.
     is_own_file: bool,
-    /// Apart from the other tests, which have the same Redis.
+    /// Different from the addresses of the other tests, which share the same Redis.
     address: SocketAddr,
     _recorder: LocalRecorderGuard<'static>,
 }
@@ -86,7 +86,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// The units that are left, by policy.
+    /// Returns the remaining units of each policy.
     fn left(&self) -> Vec<(String, u64)> {
         let hints = Hints::read(&self.headers);
         let left = hints.limits().iter().map(|limit| (limit.name(), limit.remaining()));
@@ -119,7 +119,7 @@ impl Platform {
             rules: file,
             admin_token: token.map(str::to_owned),
             client_ip: key::client_ip(),
-            // A busy machine is no reason to go on without.
+            // On a busy machine, requests must not time out and pass uncounted.
             deadline: Duration::from_secs(10),
             tier_wait: Duration::from_secs(10),
         };
@@ -140,7 +140,7 @@ impl Platform {
         }
     }
 
-    /// Renames a new file into place, and never with the same time as the last one.
+    /// Renames a new file into place. Its modification time always differs from that of the old file.
     fn write(&self, rules: &str) {
         let new = self.file.with_extension("new");
         let modified = |file: &Path| fs::metadata(file).and_then(|file| file.modified()).ok();
@@ -177,7 +177,7 @@ impl Platform {
         self.get("/metrics", "prometheus").await.body
     }
 
-    /// The status and the limits that an administrator sees of a user.
+    /// Returns the status and the limits of a user, as shown to an administrator.
     async fn shown(&self, user: &str) -> (String, Vec<(String, u64)>) {
         let answer = self.admin(Method::GET, &format!("/admin/caller?user={user}"), "").await;
         let shown: Value = serde_json::from_str(&answer.body).unwrap();
@@ -210,7 +210,7 @@ async fn send(app: &Router, request: Request<Body>) -> Answer {
     }
 }
 
-/// The log of all tests. One subscriber serves all threads, because `tracing` remembers for the whole process if an
+/// The log of all tests. One subscriber serves all threads, because `tracing` caches for the whole process whether an
 /// event is enabled.
 fn log() -> String {
     static LOG: LazyLock<Log> = LazyLock::new(|| {
@@ -389,7 +389,7 @@ async fn without_the_token_there_are_no_administrators() {
     let without = Platform::with(server, 7, file.clone(), None).await;
     let empty = Platform::with(server, 8, file, Some("")).await;
 
-    // Each guess from another address, so that none is rejected for the others.
+    // Each guess comes from a different address, so that none is rejected because of the others.
     let mut addresses = (1..=255).map(|host| SocketAddr::from(([198, 51, 100, host], 50_000)));
     for (method, path) in [
         (Method::GET, "/admin/rules"),
@@ -454,7 +454,7 @@ async fn an_address_that_guesses_the_token_is_rejected_after_ten_guesses_and_oth
         let seen = (answer.status, wait.is_some_and(|wait| (1..=360).contains(&wait)));
         assert_eq!(seen, expected, "guess {guess}: {wait:?}");
     }
-    // The right token would tell a guesser that it is right.
+    // Accepting the right token would confirm a guess.
     assert_eq!(ask(1, TOKEN).await.status, StatusCode::TOO_MANY_REQUESTS);
     for _ in 0..30 {
         assert_eq!(ask(2, TOKEN).await.status, StatusCode::OK);
@@ -470,7 +470,7 @@ async fn requests_with_the_right_token_are_no_guesses_while_they_run_and_those_w
         let request = request.header("authorization", format!("Bearer {token}")).body(body);
         send(&platform.app, request.unwrap()).await.status
     };
-    // No body ends before all of the requests have come to the route.
+    // No body ends before all requests have reached the route.
     let all_run = Arc::new(Barrier::new(16));
     let no_rules = || {
         let all_run = Arc::clone(&all_run);
@@ -548,7 +548,7 @@ async fn administrators_see_and_change_the_rules() {
         assert_eq!(is_limited, limited, "{position}");
     }
 
-    // The same policies for all.
+    // Rules without tiers: the same policies for all users.
     let same = r#"{"policies": [{"name": "day", "quota": 9, "window_seconds": 86400}]}"#;
     platform.admin(Method::POST, "/admin/rules", same).await;
     assert_eq!(platform.get("/", "premium-rules").await.left(), left(&[("day", 6)]));
@@ -597,7 +597,7 @@ async fn administrators_top_up_a_user_once_for_each_id() {
     }
     assert_eq!(platform.shown(&user).await.1[0].1, 7);
     let followed = async {
-        // Each costs a unit of the address, which has five.
+        // Each request charges one of the five units of the address.
         while platform.get("/", &user).await.left()[0].1 < 3 {
             sleep(Duration::from_secs(1)).await;
         }
@@ -657,7 +657,7 @@ async fn rules_are_tried_on_some_callers_and_then_hold_for_all_or_for_none() {
     admin(Method::PUT, "/admin/roll-out/100", &rules(200)).await;
     assert_eq!(quota().await, 198);
     assert_eq!(platform.state().await["rules"]["roll_out"]["percent"], 100);
-    // Another share of the same rules.
+    // Changes only the percentage of the rollout.
     admin(Method::PUT, "/admin/roll-out/0", "").await;
     assert_eq!(quota().await, 97);
     assert_eq!(
@@ -715,7 +715,7 @@ async fn units_are_given_back_once_for_each_id() {
         give("user=admin-given", 2, "c").await,
         r#"{"given_back":"not_counted"}"#
     );
-    // The four requests were counted by the address, too.
+    // The four requests were also charged to the address.
     let address = format!("address={}", platform.address.ip());
     assert_eq!(give(&address, 1, "d").await, r#"{"given_back":"done"}"#);
     let answer = platform
@@ -776,7 +776,7 @@ async fn the_state_has_who_is_rejected_most_and_by_which_policy() {
         "{decisions:?}"
     );
 
-    // By its address, if that has rejected it.
+    // If the policy of the address rejects a request, the caller is listed by address.
     for _ in 0..3 {
         platform.get("/", "another").await;
     }
@@ -806,7 +806,7 @@ async fn the_callers_that_are_rejected_most_are_found_among_many_and_forgotten_a
     assert_eq!(most.as_array().unwrap().len(), 100);
     assert_eq!(most[0]["caller"], json!({"user": "heavy"}));
     let found = most[0]["rejections"].as_u64().unwrap();
-    // A lower bound: for a while, others had its place.
+    // The count is a lower bound, because other callers replaced this caller for a while.
     assert!((500..=1_000).contains(&found), "{found}");
 
     tokio::time::advance(Duration::from_secs(4 * 60)).await;
@@ -832,7 +832,7 @@ async fn a_block_ends_by_itself_and_a_network_is_one_however_it_is_written() {
     blocks
         .add(Client::User("mallory".to_owned()), Some(Duration::from_secs(600)))
         .unwrap();
-    // A longer block takes the place of the shorter one.
+    // A longer block replaces the shorter one.
     blocks
         .add(network("192.0.2.0/24"), Some(Duration::from_secs(120)))
         .unwrap();
@@ -868,14 +868,15 @@ fn names_of_policies_are_read_whatever_is_in_them() {
     assert_eq!(of_scope("a", page)["decisions"], decisions);
 }
 
-/// Nothing of another server, no script and no style in the page itself, no frame around it; and no page without a token.
+/// The page loads nothing from other servers, has no inline scripts or styles, and cannot be framed. Without a token,
+/// there is no page.
 #[tokio::test]
 async fn the_operators_page_is_of_this_service_alone() {
     let platform = Platform::start(shared_server(), 21).await;
     let page = platform.get("/operators/", "").await;
     assert_eq!(page.status, StatusCode::OK);
     for forbidden in ["http://", "https://", "<style", " style=", " onclick=", "<script>"] {
-        // The name of a language, not an address.
+        // An XML namespace, which is not requested.
         let own = page.body.replace("http://www.w3.org/2000/svg", "");
         assert!(!own.contains(forbidden), "{forbidden}");
     }

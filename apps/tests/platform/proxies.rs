@@ -1,4 +1,4 @@
-//! The platform behind proxies: who is the client, for limits, blocks and wrong tokens.
+//! Tests the platform behind proxies: the client address for limits, blocks and wrong tokens.
 
 use std::{env, fs, net::SocketAddr, time::Duration};
 
@@ -23,7 +23,7 @@ fn in_environment(set: &[(&str, &str)], name: &str) -> Option<String> {
     set.map(|(_, value)| (*value).to_owned())
 }
 
-/// A request of a test: the address from which it comes, and the forwarding field that it has.
+/// The source of a test's requests: the peer address and the forwarding field.
 struct From<'a> {
     platform: &'a Platform,
     peer: [u8; 4],
@@ -50,7 +50,7 @@ impl From<'_> {
         self.send(Method::GET, "/admin/rules", Some(token), "").await.status
     }
 
-    /// The statuses of `number` guesses of the token.
+    /// Sends `number` wrong tokens and returns the statuses.
     async fn guess(&self, number: usize) -> Vec<u16> {
         let mut statuses = Vec::new();
         for _ in 0..number {
@@ -90,7 +90,7 @@ impl Platform {
         }
     }
 
-    /// The units of the day that an administrator sees of an address.
+    /// Returns the remaining daily units of an address, as shown to an administrator.
     async fn left_for(&self, address: &str) -> Value {
         let path = format!("/admin/caller?address={address}");
         let shown = self.admin(Method::GET, &path, "").await.body;
@@ -138,7 +138,7 @@ async fn wrong_tokens_of_a_client_do_not_lock_out_operators_behind_the_same_prox
     );
     assert_eq!(guesser.guess(10).await, [404; 10]);
     assert_eq!(guesser.guess(2).await, [429; 2]);
-    // The right token would tell the guesser that it is right.
+    // Accepting the right token would confirm a guess.
     assert_eq!(guesser.ask_with(TOKEN).await, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(operator.ask_with(TOKEN).await, StatusCode::OK);
 }
@@ -188,7 +188,7 @@ async fn the_field_is_the_one_that_the_proxies_write_and_no_other() {
         let client = platform.from(PROXY, (&field, value));
         let ten_and_one = [vec![404; 10], vec![429]].concat();
         assert_eq!(client.guess(11).await, ten_and_one, "{name}");
-        // Without the field, a request of a proxy is the proxy's own.
+        // A request without the field is attributed to the proxy.
         let without = platform.forwarded("198.51.100.132");
         assert_eq!(without.guess(11).await, ten_and_one, "{name}");
         assert_eq!(

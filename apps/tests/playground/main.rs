@@ -1,5 +1,5 @@
-//! The playground: the programs that its page shows compile, and it answers its own page only. `browser-tests` has the page
-//! itself.
+//! Tests the playground: the programs on its page compile, and the server accepts no requests from other sites.
+//! `browser-tests` tests the page itself.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -25,19 +25,20 @@ use serde_json::json;
 
 const PAGE: &str = include_str!("../../playground/page/index.html");
 
-/// They compile with this file.
+/// Compiled together with this file.
 #[allow(dead_code, reason = "they are only compiled")]
 mod programs {
     include!("programs.rs");
 }
 
-/// The algorithm and the window of the first policy, the calls that the second one takes, and the number of policies; the
-/// cost, the outage, the dialect and the store.
+/// The algorithm and the window of the first policy, the builder calls of the second policy, and the number of
+/// policies; the cost, the outage, the dialect and the store.
 type Choice = [&'static str; 8];
 
-/// There are too many set-ups to compile a program for each. In these 13, each option of the page's lists appears, and so does
-/// each pair of branches that [`program`] takes for two settings ([`branches`]). They are the result of a random search. A new
-/// option replaces one with the same branch that appears twice, or gets a row. A meter has no room for a cost of 2.
+/// There are too many configurations to compile a program for each. These 13 cover each option of the page's lists, and
+/// each pair of branches that [`program`] takes for two settings ([`branches`]). They were found by a random search. To
+/// add an option, replace an option of the same branch that occurs twice, or add a row. A leaky-bucket meter never
+/// admits a cost of 2.
 ///
 /// `browser-tests` copies the first program and the last but one.
 #[rustfmt::skip]
@@ -122,7 +123,7 @@ fn every_option_of_the_page_is_in_a_program_that_is_compiled() {
             r#"name="algorithm""# => CHOICES.map(|choice| choice[0]),
             r#"id="outage""# => CHOICES.map(|choice| choice[5]),
             r#"id="dialect""# => CHOICES.map(|choice| choice[6]),
-            // The callers of the load, which is no part of a program.
+            // The callers of the load, which programs do not contain.
             r#"id="from""# => continue,
             _ => panic!("{name} is in no program"),
         };

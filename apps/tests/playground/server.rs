@@ -1,4 +1,4 @@
-//! The answers of the playground's server, and the clients that get them.
+//! Tests the responses of the playground's server, and which clients may call it.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,7 +14,7 @@ use tower::ServiceExt;
 
 use super::playground::app;
 
-/// Longer than anything here can take unless it hangs.
+/// The timeout of each step. A step that takes longer hangs.
 const HANG: Duration = Duration::from_secs(60);
 
 /// The playground on a free port, so that its own requests reach it.
@@ -49,7 +49,7 @@ impl Server {
         self.send(request.body(Body::empty()).unwrap()).await.status()
     }
 
-    /// Sends a request as the page does.
+    /// Sends the same request as the page.
     async fn ask(&self, method: Method, path: &str, value: Value) -> (StatusCode, Value) {
         let request = self.request(method, path).header("content-type", "application/json");
         let response = self.send(request.body(Body::from(value.to_string())).unwrap()).await;
@@ -69,7 +69,7 @@ impl Server {
         self.send(request.body(Body::empty()).unwrap()).await
     }
 
-    /// The next tick in which `of` finds what it looks for.
+    /// Waits for a tick for which `of` returns a value, and returns that value.
     async fn tick<T>(&self, of: impl Fn(&Value) -> Option<T>) -> T {
         let request = self.request(Method::GET, "/api/events").body(Body::empty()).unwrap();
         let mut body = self.send(request).await.into_body();
@@ -126,7 +126,7 @@ async fn only_its_own_page_and_programs_of_this_machine_are_answered() {
     }
 }
 
-/// A form of another site cannot send JSON without asking first.
+/// A page of another site cannot send JSON without a preflight request.
 #[tokio::test]
 async fn what_changes_something_has_to_be_json() {
     let server = Server::start().await;
@@ -210,7 +210,7 @@ async fn an_unknown_or_impossible_set_up_is_rejected_with_its_reason() {
         let error = answer["error"].as_str().unwrap();
         assert!(error.contains(reason), "{error}");
     }
-    // The limits are still those from before.
+    // The limits have not changed.
     assert_eq!(
         server.limited().await.headers()["ratelimit-policy"],
         r#""burst";q=5;w=10, "minute";q=20;w=60"#
