@@ -5,8 +5,9 @@
 //! cargo run --example login --features axum
 //! ```
 //!
-//! Send the right password of `alice`, then six wrong passwords. The sixth is rejected, and for the next 15 minutes
-//! also the right password. Other accounts can still log in from the same address, and alice from other addresses:
+//! Send the right password of `alice`, then six wrong passwords. The sixth wrong password is rejected, and so is the
+//! right password for the next 15 minutes. Other accounts can still log in from the same address, and alice from other
+//! addresses:
 //!
 //! ```sh
 //! curl -i --json '{"account": "alice", "password": "correct horse"}' http://127.0.0.1:3000/login

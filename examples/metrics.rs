@@ -1,4 +1,4 @@
-//! A Prometheus endpoint with the metrics of the limits.
+//! Serves the metrics of the limits to Prometheus.
 //!
 //! ```sh
 //! cargo run --example metrics --features metrics

@@ -11,9 +11,9 @@
 //! for i in 1 2 3; do curl -is -w '\n' -H 'x-user-id: alice' http://127.0.0.1:3000/ http://127.0.0.1:3001/; done
 //! ```
 //!
-//! If you stop Redis, requests pass without `RateLimit` fields, and a warning is logged. After a restart, the limits
-//! apply again. The service can also be started before Redis. Within a second, the service then prints that requests
-//! may pass unlimited.
+//! If you stop Redis, requests pass without `RateLimit` fields, and a warning is logged. After Redis restarts, the
+//! limits apply again. The service can also be started before Redis; the service then prints within a second that
+//! requests may pass unlimited.
 //!
 //! `REDIS_URL` sets the URL of Redis (by default `redis://127.0.0.1/`), and `PORT` the port (0 selects a free one).
 

@@ -70,7 +70,7 @@ impl SqliteStore {
         partitions: Vec<PartitionId>,
         step: impl FnOnce(&mut Ledger) -> T + Send + 'static,
     ) -> StoreFuture<T> {
-        // The time of the call, because the transaction may wait for earlier ones and for other processes.
+        // Read here and not in the transaction, which may wait for earlier transactions and for other processes.
         let now = self.clock.now();
         self.run(move |connection| {
             // Locks the database before reading, so that no other process can write in between.
