@@ -7,9 +7,9 @@ use crate::{error::ConfigErrorKind, layer::cost::ExpectedCost, policy::UnitName,
 impl RateLimitLayerBuilder {
     /// Adds policies or tiers that are defined outside the program, for example in a file.
     ///
-    /// Rules are combined with [`policy`](Self::policy) and [`tiers`](Self::tiers): policies are in call order, and the
-    /// tiers of the rules come first. Rules with tiers require `tiers`, which selects the tier of a request, and cannot
-    /// be combined with policies. A [`RulesHandle`](crate::RulesHandle) replaces all policies and tiers.
+    /// Rules are added to the policies of [`policy`](Self::policy), in call order. Their tiers precede the tiers of
+    /// [`tiers`](Self::tiers). Rules with tiers require `tiers`, which selects the tier of a request, and cannot be
+    /// combined with policies. A [`RulesHandle`](crate::RulesHandle) replaces all policies and tiers.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
