@@ -88,7 +88,7 @@ impl SwitchOrder {
         self.until.is_none_or(|until| now < until)
     }
 
-    /// One year in milliseconds. Numbers further ahead of the time were not created by this crate.
+    /// One year in milliseconds. This crate never creates numbers further ahead of the current time.
     pub(super) const FAR: u64 = 366 * 86_400_000;
 
     /// In bytes.

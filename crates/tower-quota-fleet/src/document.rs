@@ -141,7 +141,7 @@ impl RulesDocument {
         &self.0.author
     }
 
-    /// Returns the time of writing in seconds since the Unix epoch, or 0 if unknown.
+    /// Returns the time at which the document was written, in seconds since the Unix epoch, or 0 if unknown.
     pub fn time(&self) -> u64 {
         self.0.time
     }
@@ -187,7 +187,7 @@ impl RulesDocument {
         self
     }
 
-    /// Sets the time of writing in seconds since the Unix epoch.
+    /// Sets the time at which the document was written, in seconds since the Unix epoch.
     #[must_use]
     pub fn with_time(mut self, time: u64) -> Self {
         self.0.time = time;
@@ -256,7 +256,7 @@ impl RulesDocument {
     }
 }
 
-/// For documents that may be invalid: 0 if the number cannot be read.
+/// Returns the version number of a document that may be invalid, or 0 if the number cannot be read.
 pub(super) fn version_in(bytes: &[u8]) -> u64 {
     let form = serde_json::from_slice::<VersionForm>(bytes);
     form.map_or(0, |form| form.version.min(RulesVersion::MAX_NUMBER))

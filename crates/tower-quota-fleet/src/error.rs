@@ -40,7 +40,8 @@ pub enum FleetErrorKind {
     Config,
     /// Another publication came first. Review its changes, and propose again.
     Conflict,
-    /// Counts of policies would reset, and the publication does not [allow it](super::Publication::allow_count_reset).
+    /// The publication would reset the counts of a policy, and does not [allow
+    /// this](super::Publication::allow_count_reset).
     CountsReset,
     /// The rules or the access list are invalid: a check of [`build`](tower_quota::RateLimitLayerBuilder::build) fails.
     Invalid,
@@ -59,9 +60,10 @@ pub enum FleetErrorKind {
     NothingPublished,
     /// The document is longer than [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH).
     TooLong,
-    /// Redis or another source did not answer in time, or rejects the command.
+    /// Redis or another source did not answer in time, or rejected the command.
     ///
-    /// A change may have been applied, or may still be: check the [current version](super::RulesPublisher::current).
+    /// A change may have been applied, or may be applied later: check the [current
+    /// version](super::RulesPublisher::current).
     Unavailable,
     /// The published document cannot be read: see [`Publication::force`](super::Publication::force).
     Unreadable,

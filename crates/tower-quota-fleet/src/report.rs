@@ -17,7 +17,7 @@ pub struct InstanceReport {
     overridden: bool,
     #[serde(default, skip_serializing_if = "is_false")]
     off: bool,
-    /// Older builds, which do not read the kill switch, report none.
+    /// `None` in reports of older builds, which do not read the kill switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     controls: Option<ReportedControls>,
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -67,7 +67,8 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
         Box::pin(super::pause::between_polls())
     }
 
-    /// Reports the version of this instance, and replaces its reports `before`, any of which may have arrived.
+    /// Reports the version of this instance, and replaces its earlier reports `before`, any of which may have been
+    /// stored.
     ///
     /// Called concurrently with polls, but never concurrently with itself, and times out after a second. The default
     /// implementation does nothing.
@@ -110,9 +111,10 @@ impl SourceState {
         }
     }
 
-    /// Sets the last order of the kill switch, and the version of the access list.
+    /// Sets the kill switch order and the access list version that the source contains. `None` means that there is
+    /// none.
     ///
-    /// The numbers of such a source only increase: a smaller number, or `None`, means that the source
+    /// The numbers of a source with controls only increase: a smaller number, or `None`, means that the source
     /// [lost](super::Lost) data.
     #[must_use]
     pub fn with_controls(self, switch: Option<SwitchOrder>, access: Option<RulesVersion>) -> Self {
@@ -139,6 +141,7 @@ impl SourceState {
 
 /// The result of a [`RulesSource`].
 ///
-/// An error for a [bad document](super::FleetErrorKind::is_bad_document) rejects the version, and the document is not
-/// read again until the version changes. After other errors, such as [`FleetError::unavailable`], the follower retries.
+/// After an error for a [bad document](super::FleetErrorKind::is_bad_document), the follower rejects the version, and
+/// does not read the document again until the version changes. After other errors, such as [`FleetError::unavailable`],
+/// the follower retries.
 pub type SourceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;

@@ -68,7 +68,8 @@ impl Contract {
         &self.reason
     }
 
-    /// Returns the time of writing in seconds since the Unix epoch, or 0 if the caller has only top-ups.
+    /// Returns the time at which the contract was set, in seconds since the Unix epoch, or 0 if the caller has only
+    /// top-ups.
     pub fn time(&self) -> u64 {
         self.time
     }
@@ -202,7 +203,7 @@ fn check_policy(name: &str) -> Result<(), FleetError> {
     }
 }
 
-/// A later end is probably in milliseconds.
+/// A later end was probably specified in milliseconds.
 fn check_end(until: u64) -> Result<(), FleetError> {
     const YEAR_10_000: u64 = 253_402_300_800;
 

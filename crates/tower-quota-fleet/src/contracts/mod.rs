@@ -92,7 +92,7 @@ const TOP_UP: &str = "top-up:";
 /// let follower = contracts.clone();
 /// tokio::spawn(async move { follower.follow(&cache).await });
 ///
-/// // In the program that makes contracts:
+/// // In the program that manages contracts:
 /// let sales = contracts.with_author("sales");
 /// let customer = Customer("4711".to_owned());
 /// let contract = Contract::new(CallerQuotas::new().quota("minute", 5_000)).because("offer 2026-117");
@@ -106,8 +106,8 @@ const TOP_UP: &str = "top-up:";
 /// # When Redis is unavailable
 ///
 /// With [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last), a caller keeps its last known quotas
-/// for [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), then gets the quotas of its tier. A caller that is
-/// new to the instance gets the quotas of its tier after at most 300 ms. All instances share the counts. While
+/// for [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), then gets the quotas of its tier. A caller that
+/// the instance has not cached gets the quotas of its tier after at most 300 ms. All instances share the counts. While
 /// instances know different quotas of a caller, the caller gets at most the largest of these quotas.
 ///
 /// The [`guide`](crate::guide#contracts-a-quota-for-each-customer) covers ACL users and the command-line interface.
@@ -281,7 +281,7 @@ impl Contracts {
             cache.forget_all();
         } else if !last.is_empty() {
             if changes.first().is_none_or(|(id, _)| id != last) {
-                // The last known change was trimmed, and so may be others.
+                // The last known change was trimmed, and other changes may have been trimmed, too.
                 *position = None;
                 return Ok(true);
             }

@@ -65,7 +65,7 @@ impl Change {
         self.version
     }
 
-    /// Returns the effects, one per line, such as changed quotas, the position of the switch, or an entry of the access
+    /// Returns the effects, one per line, such as changed quotas, the state of the switch, or an entry of the access
     /// list.
     pub fn text(&self) -> &str {
         &self.text

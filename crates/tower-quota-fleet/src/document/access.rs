@@ -110,7 +110,7 @@ impl AccessEntry {
         }
     }
 
-    /// The access and its network or key, for texts.
+    /// Formats the access and its network or key, for example `block 203.0.113.9`.
     pub(crate) fn subject(&self) -> String {
         let access = self.access();
         match self.as_key() {
@@ -120,7 +120,7 @@ impl AccessEntry {
     }
 }
 
-/// The entries that apply at `now`, in seconds since the Unix epoch.
+/// Returns the entries that apply at `now`, in seconds since the Unix epoch.
 pub(crate) fn access_rules(entries: &[AccessEntry], now: u64) -> Result<AccessRules, ConfigError> {
     let mut rules = AccessRules::new();
     for entry in entries.iter().filter(|entry| entry.holds_at(now)) {

@@ -11,7 +11,7 @@ pub(super) struct FormatForm {
     pub(super) format: u64,
 }
 
-/// For documents that may be invalid.
+/// Reads only the version number, so that the rest of the document may be invalid.
 #[derive(Deserialize)]
 pub(super) struct VersionForm {
     pub(super) version: u64,

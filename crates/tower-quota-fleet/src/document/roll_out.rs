@@ -38,8 +38,8 @@ impl Rollout {
         }
     }
 
-    /// Also applies the rules to these callers, by the digests of their main keys. For example, use 0 percent to test
-    /// with your own accounts.
+    /// Also applies the rules to these callers, by the digests of their main keys. With 0 percent, only these callers
+    /// get the rules, for example your own accounts in a test.
     #[must_use]
     pub fn with_partitions(mut self, partitions: impl IntoIterator<Item = PartitionId>) -> Self {
         self.partitions = partitions.into_iter().collect();

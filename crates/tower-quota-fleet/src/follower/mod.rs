@@ -19,9 +19,9 @@ use super::{controls::Controls, document::RulesDocument};
 
 /// Keeps the rules, kill switch and access list of a layer up to date with a [`RulesSource`](super::RulesSource).
 ///
-/// Use this if many instances share rules that must be changeable at run time. Background tasks poll the source about
-/// once per second, and requests never wait for them. Instances change within two seconds of each other, while the
-/// source answers each call within 300 ms. The tasks stop when the last clone of the follower is dropped.
+/// Use this if many instances share rules that change at run time. Background tasks poll the source about once per
+/// second, and requests never wait for them. Instances apply a change within two seconds of each other, provided that
+/// the source answers each call within 300 ms. The tasks stop when the last clone of the follower is dropped.
 ///
 /// Until the first version is read, the rules of the program apply; [`wait_for_rules`](Self::wait_for_rules) waits for
 /// the first version. While the source is unavailable, contains no rules, or contains a document that is
@@ -58,8 +58,8 @@ use super::{controls::Controls, document::RulesDocument};
 ///
 /// The switch of this process takes precedence over the last order of the fleet's kill switch (see
 /// [`Control`](super::Control)). Until the order expires, it takes precedence over the published document. Each
-/// instance ends orders by its own clock, so limits do not stay off because Redis is unavailable or has lost the order.
-/// The kill switch and the access list of a document apply even if the layer cannot apply its rules.
+/// instance ends orders by its own clock, so limits do not stay off if Redis is unavailable or has lost the order. The
+/// kill switch and the access list of a document apply even if the layer cannot apply its rules.
 ///
 /// A program can override the fleet's rules and switch through its [`RulesHandle`](tower_quota::RulesHandle) until
 /// [`clear_overrides`](tower_quota::RulesHandle::clear_overrides). The program's own entries in an
@@ -107,7 +107,7 @@ impl RulesFollower {
 
     /// Waits until the first version is applied.
     ///
-    /// Waits forever if no version is, so use a timeout.
+    /// Waits forever if no version is applied, so use a timeout.
     pub async fn wait_for_rules(&self) {
         let mut status = self.0.status.clone();
         if status.wait_for(|status| status.version.is_some()).await.is_err() {

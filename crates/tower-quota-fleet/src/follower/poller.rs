@@ -63,7 +63,7 @@ impl Poller {
         let mut tries = 0;
         loop {
             let state = within(SHORT, self.source.state()).await?;
-            // First, so that the switch works even if the document cannot be read.
+            // Done first, so that the switch works even if the document cannot be read.
             self.obey(state.controls).await;
             let version = state.version?;
             self.shared.published(version, state.only_rises);
@@ -94,8 +94,8 @@ impl Poller {
         }
     }
 
-    /// Applies the kill switch and the access list that apply without rules. After a failure, the last ones remain in
-    /// effect, and the rules are still read.
+    /// Applies the kill switch and the access list that do not depend on rules. After a failure, the last switch and
+    /// list remain in effect, and the rules are still read.
     async fn obey(&mut self, ControlHeads { switch, access }: ControlHeads) {
         let number = |head: &Option<RulesVersion>| head.map(RulesVersion::number);
         let numbers = (switch.as_ref().ok().cloned(), access.as_ref().ok().map(number));

@@ -12,7 +12,7 @@ pub(super) struct Reporter {
     shared: Arc<Shared>,
     source: Arc<dyn RulesSource>,
     instance: String,
-    /// The reports that the source may contain, newest last. A report without a reply may have arrived.
+    /// The reports that the source may contain, newest last. A report without a reply may have been stored.
     sent: Vec<InstanceReport>,
     /// True if the source has stored the newest report, and thereby replaced the others.
     is_confirmed: bool,

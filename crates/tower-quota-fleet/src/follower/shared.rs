@@ -281,7 +281,8 @@ impl Shared {
         self.turn_switch(held, order.map_or("", SwitchOrder::author));
     }
 
-    /// `None` stands for a value that could not be read. Fails if the order is too far ahead of the time.
+    /// `None` stands for a value that could not be read. Fails if the number of the order is too far ahead of the
+    /// clock.
     pub(super) fn control(
         &self,
         switch: Option<Option<SwitchOrder>>,
@@ -305,7 +306,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A number far ahead would block all later orders.
+    /// A number far ahead of the clock would block all later orders.
     pub(super) fn check_number(&self, what: &str, number: u64) -> Result<(), String> {
         match number > self.clock.now().as_micros() / 1_000 + SwitchOrder::FAR {
             true => Err(format!("{what}: number {number} is more than a year in the future")),

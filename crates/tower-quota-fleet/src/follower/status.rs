@@ -17,7 +17,7 @@ pub struct FollowerStatus {
     pub(super) newest: u64,
 }
 
-/// Something that an instance has read and that its source has lost.
+/// Data that an instance has read and that its source has lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     what: &'static str,
@@ -73,9 +73,9 @@ impl FollowerStatus {
 
     /// Returns what the source has lost, or has only in an older version.
     ///
-    /// Causes are a `FLUSHALL`, a restart without persistence, a failover, or a restored backup. The rules remain in
-    /// effect, unless the source has older ones, which replace them. The newest switch order and the newest access list
-    /// remain in effect until they expire or newer ones are set.
+    /// Possible causes are a `FLUSHALL`, a restart without persistence, a failover, or a restored backup. The rules
+    /// remain in effect, unless the source has older ones, which replace them. The newest switch order and the newest
+    /// access list remain in effect until they expire or newer ones are set.
     pub fn lost(&self) -> &[Lost] {
         &self.lost
     }

@@ -12,7 +12,7 @@ use tower_quota::{
 
 const CONTROL: &str = include_str!("control.lua");
 
-/// Each retry means that another publisher's control came first.
+/// Each retry means that another publisher has made a change in the meantime.
 const ATTEMPTS: usize = 100;
 
 /// The controls, with the raw values that a change replaces.

@@ -21,7 +21,7 @@ use tower_quota::{
 
 const WRITE: &str = include_str!("write.lua");
 
-/// Limits reads: each version may have 1 MiB.
+/// Bounds the length of a reply, because each version can have 1 MiB.
 const HISTORY: usize = 16;
 
 const CHANGES: usize = 1_024;
@@ -48,8 +48,8 @@ const SENDS: usize = 2;
 /// A [`Control`](super::Control) changes the kill switch or the access list, which have their own keys. A control
 /// requires no published rules, works on a Redis that has lost all data, and never conflicts with a publication.
 ///
-/// Instances follow within two seconds. In between, some enforce the old rules and some the new ones. A caller gets at
-/// most the larger quota, or the sum of both if [counts reset](tower_quota::RulesDiff).
+/// Instances follow within two seconds. Until then, some instances enforce the old rules, and others the new rules. A
+/// caller gets at most the larger quota, or the sum of both if [counts reset](tower_quota::RulesDiff).
 ///
 /// # Errors
 ///
@@ -219,7 +219,7 @@ impl RulesPublisher {
         let json = proposal.document.to_json()?;
         let version = RulesVersion::of(proposal.document.version(), json.as_bytes());
         let head = self.write(proposal, version, &json).await?;
-        // If a lost first attempt succeeded, the second one returns the same head.
+        // If the first attempt succeeded but its reply was lost, the second attempt returns the same head.
         if head != version.to_string().as_bytes() {
             return Err(conflict(proposal.base().map(Published::version), version_of(&head)));
         }

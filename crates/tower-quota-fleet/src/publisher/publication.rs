@@ -120,9 +120,9 @@ impl Publication {
 
     /// Overwrites a published document that cannot be read.
     ///
-    /// Such a document was written by another program or by a newer version of the crate, and is an error by default.
-    /// Its switch and its access list are lost, and policies cannot be compared. A readable document is changed as
-    /// usual.
+    /// By default, publishing fails if another program or a newer version of the crate has written the document. The
+    /// switch and the access list of the overwritten document are lost, and policies cannot be compared. A readable
+    /// document is changed as usual.
     ///
     /// Only [`rules`](Self::rules) for all callers, a [rollback](Self::roll_back) and a [restored
     /// document](Self::restore) can overwrite a document.

@@ -65,8 +65,8 @@ impl RedisRules {
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Config`] if the name is invalid, or a setting of the store is, with the message of
-    /// [`build`](RedisStoreBuilder::build).
+    /// Returns [`FleetErrorKind::Config`] if the name or a setting of the store is invalid. For a setting, the message
+    /// is that of [`build`](RedisStoreBuilder::build).
     pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, FleetError> {
         let store = servers.connections(1).build();
         let store = store.map_err(|error| FleetError::from_config(FleetErrorKind::Config, "", error))?;

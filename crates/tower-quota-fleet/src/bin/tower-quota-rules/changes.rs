@@ -82,7 +82,8 @@ pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> 
     Ok(report)
 }
 
-/// If nothing is published, Redis may have just lost the reports too, so waits until instances have reported again.
+/// Returns the number of instances. If nothing is published, first waits until instances have reported again, because
+/// Redis may have just lost the reports, too.
 async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<usize, Failure> {
     if matches!(publisher.current().await, Ok(None)) {
         until_reported().await;
