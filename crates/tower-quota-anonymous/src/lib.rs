@@ -1,9 +1,9 @@
 //! Quotas for callers that cannot be identified: Anonymous Rate-Limited Credentials (ARC) over Privacy Pass.
 //!
-//! An *issuer* identifies or rations a client once and issues a *credential*. From the credential, the client makes up
-//! to N *tokens* for each challenge of an *origin*. The origin learns that a token is valid and unspent, but not which
-//! client it belongs to. Neither two tokens of one client nor a token and its issuance can be linked. Where thousands
-//! of clients share one address, each has its own quota.
+//! An *issuer* identifies a client once, or limits credentials by address, and then issues a *credential*. From the
+//! credential, the client makes up to N *tokens* for each challenge of an *origin*. The origin learns that a token is
+//! valid and unspent, but not which client it belongs to. Neither two tokens of one client nor a token and its issuance
+//! can be linked. Where thousands of clients share one address, each has its own quota.
 //!
 //! Use this crate if a limit by address rejects too many requests (mobile networks, company proxies, VPNs), and a limit
 //! by user is undesirable or impossible. If every request is authenticated, limit by user instead.

@@ -66,7 +66,7 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// More parameters would only cause work.
+/// Bounds the work for fields with many parameters.
 const MAX_PARAMETERS: usize = 16;
 
 impl<'a> Iterator for Schemes<'a> {

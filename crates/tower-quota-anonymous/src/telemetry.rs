@@ -38,7 +38,7 @@ pub(super) struct TokenTelemetry {
 }
 
 impl TokenTelemetry {
-    /// Called once per request that the origin has checked, unless it was cancelled before or needs no token.
+    /// Called once per request that the origin has checked, unless the request was cancelled first or needs no token.
     pub(super) fn judged(&self, policy: &str, outcome: &'static str) {
         self.counters.judged(policy, outcome);
     }
@@ -88,7 +88,7 @@ pub(super) struct IssuerTelemetry {
 }
 
 impl IssuerTelemetry {
-    /// Called once per credential request, unless it was cancelled before.
+    /// Called once per credential request, unless the request was cancelled first.
     pub(super) fn answered(&self, outcome: &'static str) {
         self.counters.answered(outcome);
     }

@@ -401,7 +401,7 @@ mod tests {
         let waiting = waiting.chain(of_two.map(|waiting| (2, waiting))).chain(later);
         let mut waiting: Vec<_> = waiting.collect();
         waiting.retain_mut(|(_, waiting)| !has_lost(waiting));
-        // Each group has one now, so none displaces another.
+        // Each group has one waiter now, so no group displaces another.
         assert!(finds_no_place(&workers, 5, false));
         assert_eq!(served(turn, waiting), [1, 2, 3, 4]);
     }

@@ -1,4 +1,4 @@
-//! Clients of the issuer and the origin, which record what they send.
+//! Clients of the issuer and the origin, which record their messages.
 
 use std::{
     fmt::Write as _,

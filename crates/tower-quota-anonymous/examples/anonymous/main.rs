@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Prints each message: a rejection by address with a challenge, the issuance of a credential, requests with tokens, a
-//! request that the client does not send, and a spent token that the other instance rejects.
+//! request that the client withholds because no tokens remain, and a spent token that the other instance rejects.
 //!
 //! With `-- --serve`, the servers keep running, and the program prints `curl` commands for each message. `PORT` sets
 //! the port of the issuer; the origin uses the next two ports. With 0, free ports are used. `REDIS_URL` sets the store

@@ -40,7 +40,7 @@ use tower_quota::{
 /// After a failed request, the client does not contact the issuer for 10 s, doubled for each further failure up to 5
 /// minutes, or for the issuer's `Retry-After`, up to 10 minutes, if that is longer. After an invalid credential, no
 /// other credential of the same key is requested for 5 minutes. During these waits, requests that need a credential
-/// fail with [`TokenClientError::Issuer`](super::TokenClientError::Issuer) and the remaining time.
+/// fail with [`TokenClientError::Issuer`](super::TokenClientError::Issuer), which contains the remaining time.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -145,7 +145,7 @@ impl TrustedIssuer {
         self
     }
 
-    /// Trusts this key, and otherwise only other pinned keys. Default: the keys in the directory.
+    /// Trusts only this key and other pinned keys. Default: the keys in the directory.
     ///
     /// An issuer that shows each client a different key can distinguish its clients. Pinning a known key prevents this.
     #[must_use]
@@ -269,7 +269,7 @@ impl TrustedIssuer {
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(Issuer::REQUEST_TYPE));
         headers.insert(ACCEPT, HeaderValue::from_static(Issuer::RESPONSE_TYPE));
-        // Last, so that only requests that are sent count.
+        // Done last, so that only requests that are sent count against the budget.
         state.count_issuance(key.key_id(), clock.now())?;
         let answer = self.send(state, request, key.profile().response_len(), clock).await?;
         state.succeed();

@@ -106,7 +106,7 @@ use tower_quota::clock::Clock;
 ///
 /// Some origins of an issuer share credentials: with [`Profile::P384`](super::Profile::P384), all of them; with
 /// [`Profile::P256`](super::Profile::P256), those with the same list of origins in their challenges. An origin can
-/// therefore detect by timing if the client already had a credential. An origin can also force another fetch by
+/// therefore detect by timing whether the client already had a credential. An origin can also force another fetch by
 /// exhausting the storage: with [`MemoryCredentials`], 64 credentials, or 4,096 contexts or 1,048,576 tokens of one
 /// credential.
 #[derive(Clone)]

@@ -26,7 +26,7 @@ pub(super) struct Unanswered {
 
 #[derive(Default)]
 struct State {
-    /// With the end of its cache time.
+    /// The directory and the end of its cache time.
     directory: Option<(Directory, Timestamp)>,
     read_at: Option<Timestamp>,
     /// No request is sent to the issuer before this time.
@@ -41,7 +41,8 @@ struct State {
 }
 
 impl OriginState {
-    /// The minimum time between reads of the directory for unknown keys, of which origins can name any number.
+    /// The minimum time between reads of the directory for unknown keys, because an origin can name any number of
+    /// unknown keys.
     const PAUSE: Duration = Duration::from_secs(60);
     const HOUR: Duration = Duration::from_secs(3_600);
     /// The first wait after a failure. Prevents an outage from exhausting an hour's issuances within a second.
@@ -78,7 +79,8 @@ impl OriginState {
     /// `asked` is the wait requested by the issuer.
     pub(super) fn fail(&self, asked: Option<Duration>, now: Timestamp) -> Duration {
         let mut state = self.state.lock();
-        // A successful read of the directory does not reset the failures, because it may succeed while issuance fails.
+        // A successful read of the directory does not reset the failures, because the directory may be available while
+        // issuance fails.
         if now >= state.blocked_until.saturating_add(Self::MAX_WAIT) {
             state.failures = 0;
         }

@@ -31,7 +31,7 @@ impl Note {
     /// A month, regardless of the refill time, because the store keeps one note per charge.
     const LONGEST: Duration = Duration::from_secs(31 * 86_400);
 
-    /// `None` if the charge is never restored by time.
+    /// `None` if the charge is never restored.
     pub(super) fn new(limiter: Limiter, charged: &Plan, digest: &[u8; 32]) -> Option<Self> {
         let windows = charged.charges().filter_map(|charge| window(charge.policy().policy()));
         let window = windows.max()?.clamp(Self::SHORTEST, Self::LONGEST);

@@ -11,8 +11,8 @@ use tower_quota::Permit;
 /// Decides who gets a credential, and how many.
 ///
 /// An origin's limit applies per credential, so a client that can get any number of credentials has no limit. This
-/// decision *is* the limit: identify the caller by a login, a payment or an attestation, or ration callers that cannot
-/// be identified.
+/// decision *is* the limit: identify the caller by a login, a payment or an attestation, or limit the credentials by
+/// address if callers cannot be identified.
 ///
 /// - A [`RateLimitLayer`](tower_quota::RateLimitLayer) is a policy: its quotas limit the credentials per partition. With
 ///   a key by account, two accounts behind one address have one credential each. With a key by address, an address has
@@ -44,15 +44,17 @@ use tower_quota::Permit;
 ///   the repeat stays charged.
 /// - In policies that count [bytes](tower_quota::QuotaPolicy::with_content_bytes), an admitted repeat stays charged,
 ///   and in a [leaky bucket](tower_quota::Algorithm::LeakyBucketQueue), it keeps its place. Do not use these policies
-///   to ration credentials.
-/// - New rules with a different longest window end the repeats of earlier charges.
+///   to limit credentials.
+/// - If new rules change the longest window, earlier charges can no longer be repeated.
 /// - The access list, the kill switch, exemptions and hooks apply to repeats. Blocked callers and callers with a policy
 ///   of quota 0 get no repeats. Exhausted quotas, lockouts and reduced capacity do not prevent repeats, because the
 ///   credential was charged before.
 /// - A repeat occupies a place in the issuer's queue. A repeat needs no slot of a [concurrency
 ///   limit](tower_quota::QuotaPolicy::concurrent), and releases an acquired one before the credential is computed. A
-///   repeat that gets 503 because the queue is full does not count. Responses to repeats have no `RateLimit` fields.
-/// - Concurrency limits alone are not a ration, and no note is written for a request that only they count.
+///   repeat that gets 503 because the queue is full does not count as one of the three repeats. Responses to repeats
+///   have no `RateLimit` fields.
+/// - Concurrency limits alone do not limit the number of credentials. No note is written for a request that is counted
+///   only against concurrency limits.
 ///
 /// A second response contains no additional tokens: see [lost answers](crate::guide#lost-answers). A function can
 /// implement repeats with [`digest`](IssuanceRequest::digest).

@@ -1,4 +1,4 @@
-//! A [`RateLimitLayer`] as a policy, which rations credentials and grants repeats.
+//! A [`RateLimitLayer`] as a policy, which limits credentials and grants repeats.
 
 use std::{
     convert::Infallible,
@@ -66,13 +66,13 @@ async fn decide(layer: RateLimitLayer, request: IssuanceRequest) -> IssuanceDeci
     }
 }
 
-/// Returns `true` if the caller is admitted again after some time, in which case repeats are allowed.
+/// Returns `true` if the rejection is temporary. In this case, repeats are allowed.
 fn is_exhausted(decision: &Decision) -> bool {
     let is_closed = || decision.violated().any(|by| by.policy().quota() == 0);
     decision.outcome() == Outcome::Rejected && !is_closed()
 }
 
-/// Reads the body of the layer's rejection, which is complete, so reading it cannot fail.
+/// Reads the body of the layer's rejection. Cannot fail, because the body is already complete.
 async fn rejected_by(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecision {
     let (mut parts, body) = response.into_parts();
     let content = collect(body, usize::MAX).await.unwrap_or_default();

@@ -198,10 +198,11 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// Sets how long after its end the tokens of a window are accepted. Default: a quarter of the window, at most 60 s.
+    /// Sets how long the tokens of a window are accepted after the window has ended. Default: a quarter of the window,
+    /// at most 60 s.
     ///
-    /// This grace period moves tokens in time but adds none. Together with twice the [clock skew](Self::clock_skew), it
-    /// must not exceed the window.
+    /// This grace period extends the time in which tokens are accepted, but adds no tokens. Together with twice the
+    /// [clock skew](Self::clock_skew), it must not exceed the window.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
@@ -269,8 +270,8 @@ impl OriginLayerBuilder {
     /// Disables reserved places for addresses whose tokens were accepted recently. Default: up to half of the queue and
     /// of the turns is reserved for these addresses if forged tokens from many addresses fill the queue.
     ///
-    /// An address is reserved a place if a token from it was accepted in the current or previous period, until three
-    /// proofs in a row fail. A period is one window, but at least a minute and at most an hour.
+    /// A place is reserved for an address if a token from the address was accepted in the current or previous period,
+    /// until three proofs in a row fail. A period is one window, but at least a minute and at most an hour.
     ///
     /// This process keeps at most 65,536 of these addresses in memory. Addresses are stored as hashes with a random key
     /// per period, without times, tokens or counts, and are neither logged nor exported. Even so, a client that sends

@@ -54,7 +54,7 @@ pin_project! {
     pub(super) enum State<S: Service<Request<B>>, B> {
         Judging {
             judging: Judging,
-            // Taken out when the token was checked.
+            // `None` once the token has been checked.
             held: Option<(S, Request<B>)>,
         },
         Calling { #[pin] future: S::Future, is_accepted: bool },

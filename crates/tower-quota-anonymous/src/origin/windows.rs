@@ -81,8 +81,9 @@ impl Windows {
         self.left(now) + self.grace
     }
 
-    /// The time from the earliest use of a tag, early by the skew of two clocks, to the end of grace by the slowest
-    /// clock. Depends only on the window, so that all layers that accept a context keep its tags equally long.
+    /// The time from the earliest use of a tag (before the window, by the skew of two clocks) to the end of the grace
+    /// period on the slowest clock. Depends only on the window, so that all layers that accept a context keep its tags
+    /// equally long.
     pub(super) fn tag_lifetime(length: Duration) -> Duration {
         length * 2
     }
