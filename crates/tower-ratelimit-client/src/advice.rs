@@ -189,7 +189,7 @@ impl Ages {
         };
         if let Some(date) = date.filter(|_| caps.trusts_dates()) {
             let apparent = exchange.received.duration_since(date).unwrap_or_default();
-            // `Date` has a resolution of one second, so a new response can look one second old.
+            // `Date` has a resolution of one second, so a new response can seem to be one second old.
             ages.is_from_a_cache |= apparent > exchange.elapsed.saturating_add(Duration::from_secs(1));
             ages.on_the_way = apparent.min(exchange.elapsed);
         }

@@ -433,7 +433,7 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// // A server that rejects every request, for ten seconds.
+    /// // A server that rejects every request, with a wait of ten seconds.
     /// let calls = &AtomicUsize::new(0);
     /// let server = service_fn(async |_: Request<String>| {
     ///     calls.fetch_add(1, Ordering::Relaxed);

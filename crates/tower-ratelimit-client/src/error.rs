@@ -170,7 +170,8 @@ impl Throttled {
 
     /// Returns the time, from the creation of the error, after which the server is expected to have units.
     ///
-    /// Returns `None` if no known limit delays requests, so the request would only have waited for others in the queue.
+    /// Returns `None` if no known limit delays requests, so that the request was only waiting behind others in the
+    /// queue.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

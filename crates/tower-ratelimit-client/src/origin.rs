@@ -35,7 +35,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(super) struct Origin {
     state: Mutex<OriginState>,
-    /// Queues waiting requests. Only the first one checks the state again.
+    /// Queues waiting requests. Only the first request in the queue checks the state again.
     line: Semaphore,
     /// Notified when the first waiting request may be able to proceed.
     changed: Notify,

@@ -346,7 +346,7 @@ impl Pacing {
     /// Sets the partition key of the requests, as computed by the server. Default: none.
     ///
     /// If a response lists several partitions of one policy and `key` is one of them, only that partition delays
-    /// requests. Otherwise, all partitions do.
+    /// requests. Otherwise, all partitions delay requests.
     ///
     /// ```
     /// # use std::time::{Duration, Instant, SystemTime};
@@ -403,7 +403,7 @@ impl Pacing {
         }
         self.observe(&dispatch, advice, now);
         if let Some(until) = blocked_until {
-            // `RateLimit` specifies the remaining units, and `Retry-After` the time for which they must last.
+            // `RateLimit` specifies the remaining units, and `Retry-After` the time for which these units must last.
             self.items.iter_mut().for_each(|item| item.end_at(until));
         }
         self.settle();
@@ -441,7 +441,7 @@ impl Pacing {
         self.last - self.finished
     }
 
-    /// The time at which everything known expires, unless a response arrives.
+    /// The time at which all known limits expire, unless a response arrives.
     pub(super) fn known_until(&self) -> Option<Instant> {
         let items = self.items.iter().map(|item| item.forget_at);
         items.max().max(self.blocked_until)
