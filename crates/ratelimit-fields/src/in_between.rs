@@ -1,8 +1,8 @@
 //! The dialect of the editors' copy of the draft between -07 and -08, in the syntax of RFC 8941.
 //!
 //! Names are Tokens, as are quota units and partition keys that have this form. Use this dialect only for clients or
-//! servers based on that copy. Its text and its examples differ, so parsing is lenient: `l` is accepted for `q`,
-//! `bytes` for `content-bytes`, and a partition key can be a Token, a String or a Byte Sequence.
+//! servers based on that copy. The text and the examples of the copy contradict each other, so parsing is lenient: `l`
+//! is accepted for `q`, `bytes` for `content-bytes`, and a partition key can be a Token, a String or a Byte Sequence.
 //!
 //! ```
 //! use ratelimit_fields::in_between::{RateLimit, RateLimitPolicy};

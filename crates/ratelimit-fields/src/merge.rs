@@ -113,7 +113,7 @@ impl LayerFields {
 /// Merges the fields of an intermediary into those of the service behind it.
 ///
 /// Use this in a gateway or proxy, or in any service that limits requests to another rate-limited service. The fields
-/// of the inner service are never removed, and never made to look more permissive:
+/// of the inner service are never removed, and never become more permissive:
 ///
 /// - Both lists become one list. An inner item whose name the intermediary does not use is kept with all its
 ///   parameters.

@@ -46,8 +46,8 @@ const END_OF_DATES: u64 = 253_402_300_800;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RetryAfter {
-    // At least one of the two is set. If several lines contain both, it depends on the current time which of them is
-    // later.
+    // At least one of the two is set. If the lines contain both a number and a date, the current time determines which
+    // of the two is later.
     seconds: Option<u64>,
     /// In whole seconds, from 1970 to 9999.
     date: Option<SystemTime>,

@@ -225,7 +225,7 @@ impl<'de> ItemVisitor<'de> for Number<'_> {
 #[derive(Default)]
 struct Members {
     items: Vec<Item>,
-    /// The reason for stopping the parser, whose error does not contain one.
+    /// The reason for stopping the parser. The parser's own error contains no reason.
     problem: Option<Problem>,
 }
 
@@ -253,7 +253,7 @@ impl<'de> EntryVisitor<'de> for Entry<'_> {
 
     fn item(self) -> Result<impl ItemVisitor<'de>, Stop> {
         let index = self.0.items.len();
-        // The parser replaces the value.
+        // A placeholder, which the parser replaces.
         self.0.items.push(Item::new(false));
         Ok(&mut self.0.items[index])
     }
