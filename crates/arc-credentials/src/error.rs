@@ -18,7 +18,7 @@ impl fmt::Display for RandomnessError {
 
 impl Error for RandomnessError {}
 
-/// An error of keys, credentials, responses and presentations. Errors never contain the bytes.
+/// An error of keys, credentials, responses and presentations. Errors never contain the invalid bytes.
 ///
 /// Each function documents the variants that it returns.
 ///
