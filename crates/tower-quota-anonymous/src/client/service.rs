@@ -133,7 +133,7 @@ where
 }
 
 impl TokenClientLayer {
-    /// Caches the challenges if it returns a token.
+    /// If a token is returned, the challenges are cached, too.
     async fn token_after<E>(
         &self,
         status: StatusCode,
@@ -158,7 +158,8 @@ impl TokenClientLayer {
         // After the wait of a 429, requests may pass without a token again.
         let wait = retry_after(headers, now).filter(|_| !is_required);
         let wait_end = wait.map(|wait| now.saturating_add(wait));
-        // If the token answered a 429, a 401 rejects only this token. A 429 does not end a requirement.
+        // Keeps the cached challenges if the status differs: a 401 for a token that answered a 429 rejects only this
+        // token, and a 429 does not lift the requirement of an earlier 401.
         if held.is_none_or(|held| held.is_required == is_required)
             && let Some(until) = wait_end.into_iter().chain(end).min()
         {

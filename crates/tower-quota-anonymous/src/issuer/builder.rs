@@ -73,7 +73,7 @@ impl IssuerBuilder {
 
     /// Sets how long caches may keep the directory, in whole seconds, from 1 s to 31 days. Default: one hour.
     ///
-    /// A key that ends must overlap with the next one for longer than this.
+    /// The period of a key that ends must overlap with the period of the next key for longer than this.
     pub fn cache_lifetime(mut self, lifetime: Duration) -> Self {
         self.cache_lifetime = lifetime;
         self

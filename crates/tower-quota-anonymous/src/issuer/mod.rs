@@ -135,8 +135,8 @@ impl Issuer {
 
     /// Replaces the keys in all clones. Requests in progress use the previous keys.
     ///
-    /// Keep a key that ends in the set until its period is over, because clients may have a directory that is as old as
-    /// its [lifetime](IssuerBuilder::cache_lifetime).
+    /// Until the period of a key has ended, keep the key in the set, because clients may have a directory that is as
+    /// old as the [cache lifetime](IssuerBuilder::cache_lifetime).
     ///
     /// # Errors
     ///

@@ -133,9 +133,9 @@ impl OriginLayerBuilder {
     /// change at window boundaries, on all instances with the same set, even if they are
     /// [replaced](OriginLayer::replace_keys) at run time.
     ///
-    /// A key that ends must overlap with the next one for longer than a window, because clients fetch credentials for
-    /// the key in a challenge. The IDs of two keys of one profile must end with different bytes, because credential
-    /// requests contain only the last byte.
+    /// The period of a key that ends must overlap with the period of the next key for longer than a window, because
+    /// clients fetch credentials for the key in a challenge. The IDs of two keys of one profile must end with different
+    /// bytes, because credential requests contain only the last byte.
     pub fn keys(mut self, keys: KeySet) -> Self {
         self.keys.append(keys);
         self
