@@ -38,7 +38,7 @@ struct Lowest {
 
 /// The position of a response among the requests.
 pub(super) struct Answer {
-    /// The number of its request.
+    /// The number of the answered request.
     pub(super) number: u64,
     /// The number of the last request.
     pub(super) last: u64,
