@@ -398,7 +398,7 @@
 //! |---|---|
 //! | 5 failures by account *and* address, then [locked out](crate::QuotaPolicy::with_lockout) for 15 minutes | strict, because it locks out only the attacker: the owner can log in from any other address |
 //! | 20 an hour by address | guesses of one password for many accounts. IPv6 addresses are limited per /64 |
-//! | 320 an hour by site, the /48 of an IPv6 address | a /48 is easy to get and contains 65,536 networks of size /64: without this limit, an attacker with a /48 has 1.3 million guesses an hour; with this limit, 320, as many as sixteen addresses. If a hundred homes of one provider share a /48, each home has three failures an hour. An IPv4 address is its own site, and reaches the address limit first |
+//! | 320 an hour by site, the /48 of an IPv6 address | a /48 is easy to get and contains 65,536 networks of size /64: without this limit, an attacker with a /48 has 1.3 million guesses an hour; with this limit, 320, as many as from sixteen addresses. If a hundred homes of one provider share a /48, each home has three failures an hour. An IPv4 address is its own site, and reaches the address limit first |
 //! | 200 an hour by account | guesses from many addresses. The limit is ten times the address limit, so that a single attacker cannot lock the owner out. The policy is [hidden](crate::QuotaPolicy::hidden), so that responses do not reveal that the account is under attack |
 //!
 //! All four are checked in one decision: a login that any of them rejects is charged to none. A lockout by account
@@ -530,7 +530,7 @@
 //!     Ok(next.run(Request::from_parts(head, Body::from(body))).await)
 //! }
 //!
-//! /// Reports the usage, also if the response is cancelled.
+//! /// Reports the usage, even if the response is cancelled.
 //! struct Answer {
 //!     used: u64,
 //!     /// `None` for requests that pass uncounted.

@@ -96,8 +96,8 @@
 //!
 //! # Only failures, only some requests, other answers
 //!
-//! Each of these is one setting of the builder. Attempts are charged on arrival and refunded on success, so that
-//! concurrent attempts cannot exceed the limit. A rejection by an inner layer counts as a failure.
+//! Each of these requirements is one setting of the builder. Attempts are charged on arrival and refunded on success,
+//! so that concurrent attempts cannot exceed the limit. A rejection by an inner layer counts as a failure.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -263,9 +263,10 @@
 //! # Uploads
 //!
 //! One decision checks three limits: requests, bytes of content, and concurrent uploads. The charge for bytes is the
-//! `Content-Length`. With a [`RequestContentLayer`](crate::RequestContentLayer) outside the limits, it is corrected to
-//! the bytes that were read. Without one, content of unknown length counts as one byte. A byte quota does not bound the
-//! size of a single file; for this, use the limit of the server (413), such as axum's `DefaultBodyLimit`.
+//! `Content-Length`. With a [`RequestContentLayer`](crate::RequestContentLayer) outside the limits, the charge is
+//! corrected to the number of bytes that were read. Without such a layer, content of unknown length counts as one byte.
+//! A byte quota does not bound the size of a single file; for this, use the limit of the server (413), such as axum's
+//! `DefaultBodyLimit`.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -289,7 +290,7 @@
 //! #     app.clone().oneshot(request.body("x".repeat(size)).unwrap())
 //! # };
 //! assert_eq!(upload(400_000).await?.status(), 200);
-//! assert_eq!(upload(550_000).await?.status(), 413); // too long for a single file; the bytes that were read are charged
+//! assert_eq!(upload(550_000).await?.status(), 413); // too large for a single file; the bytes that were read are charged
 //! assert_eq!(upload(700_000).await?.status(), 429); // exceeds the remaining units of the day; nothing was read
 //! # Ok(()) });
 //! ```
