@@ -170,10 +170,10 @@
 //!
 //! ## Inner rejections stay charged
 //!
-//! A request that the inner layer rejects stays charged in the outer one. Otherwise, a user beyond the inner limit
-//! would never exhaust the outer one, and authentication would run for each of their requests. The outer layer releases
-//! the slot, counts the transferred bytes, and refunds estimates of [custom units](crate::QuotaPolicy::with_unit)
-//! without a report. Therefore:
+//! A request that the inner layer rejects stays charged in the outer layer. Otherwise, a user beyond the inner limit
+//! would never exhaust the outer limit, and authentication would run for each of their requests. The outer layer
+//! releases the slot, counts the transferred bytes, and refunds estimates of [custom
+//! units](crate::QuotaPolicy::with_unit) without a report. Therefore:
 //!
 //! - **Size the address limit for shared addresses.** Users behind one address share it, and their rejected requests
 //!   count. A limit of ten users' quotas, as above, is exhausted by ten busy users, or by a single user that ignores
