@@ -7,12 +7,12 @@ use crate::{
 /// The algorithm of a policy: which requests it admits, and which state the store keeps.
 ///
 /// *q* is the quota and *w* the window. "Maximum" is the number of units admitted in any interval of one window, start
-/// included and end excluded; late charges and refunds can exceed it. "Bytes" is the memory of one caller with one
-/// such policy in Redis, including its key.
+/// included and end excluded; late charges and refunds can exceed it. "Bytes" is the Redis memory of one caller under
+/// one such policy, including the Redis key.
 ///
 /// | algorithm | maximum in a window | bytes | use it when |
 /// |---|---|---|---|
-/// | [`TokenBucket`](Self::TokenBucket) | burst capacity + *q* − 1 | 104 to 120 | in doubt: allows bursts, and limits the average rate |
+/// | [`TokenBucket`](Self::TokenBucket) | burst capacity + *q* − 1 | 104 to 120 | unsure which to use: allows bursts, and limits the average rate |
 /// | [`StrictTokenBucket`](Self::StrictTokenBucket) | *q* | 104 to 120 | *q* per window is guaranteed, and memory matters |
 /// | [`FixedWindow`](Self::FixedWindow) | 2 *q* around a window boundary | 104 | quotas reset at the full minute or at midnight (UTC) |
 /// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | 2 *q* − 1, *q* for an even load | 104 | windows should not jump at the boundary |
@@ -20,15 +20,14 @@ use crate::{
 /// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* | 104 to 120 | requests must arrive evenly, and clients can pace themselves |
 /// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* forwarded; with costs above 1, *q* + largest cost − 1 | 104 to 120 | requests must be forwarded evenly, and may be delayed |
 ///
-/// A policy keeps its used units if its quota, burst capacity or queue changes. A token or leaky bucket also keeps
-/// them if its window changes. A policy starts with a full quota if its name, unit or algorithm changes, or the length
-/// of a fixed or sliding window. The two token buckets count as one algorithm, as do the two leaky buckets.
+/// A policy keeps its used units if its quota, burst capacity or queue changes. A token or leaky bucket also keeps them
+/// if its window changes. A policy starts with a full quota if its name, unit or algorithm changes, or if the length of
+/// its fixed or sliding window changes. The two token buckets count as one algorithm, as do the two leaky buckets.
 ///
 /// A bucket refills at the new rate from the first decision under the changed policy, even if that decision is a
-/// rejection. There is one exception: if more units are used than the new burst capacity, and the rate was lowered,
-/// the bucket keeps the old rate until a request is admitted. A caller that has used 420 of 420 units per day and is
-/// moved to 14 per day waits for less than a day, not for a month. `Retry-After` is the time until the request is
-/// admitted.
+/// rejection. There is one exception: if the rate was lowered and the used units exceed the new burst capacity, the
+/// bucket keeps the old rate until a request is admitted. A caller that has used 420 of 420 units per day and is moved
+/// to 14 per day waits for less than a day, not for a month. `Retry-After` is the time until the request is admitted.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -74,8 +73,8 @@ pub enum Algorithm {
     /// Minutes begin at the full minute, and days at midnight UTC. For months and for days of a time zone, see
     /// [`QuotaPolicy::per_calendar`](crate::QuotaPolicy::per_calendar).
     ///
-    /// Up to twice the quota can pass around a window boundary: a full quota at the end of one window, and another at
-    /// the beginning of the next.
+    /// Up to twice the quota can pass around a window boundary: a full quota at the end of one window, and another full
+    /// quota at the beginning of the next.
     FixedWindow,
     /// Admits one request every *w* ÷ *q* and rejects requests that arrive earlier.
     ///
@@ -96,7 +95,8 @@ pub enum Algorithm {
     /// The previous count is weighted by the fraction of the previous window that the sliding window still covers, as
     /// if its requests had arrived evenly. Windows are aligned as for [`FixedWindow`](Self::FixedWindow).
     SlidingWindowCounter,
-    /// Logs the time of each request. Exact, but the most expensive algorithm: for quotas of up to 10,000.
+    /// Logs the time of each request. This algorithm is exact but the most expensive. It supports quotas of up to
+    /// 10,000.
     ///
     /// Unused units of a request are refunded unless 1,000 or more requests have been logged after it.
     SlidingWindowLog,

@@ -9,8 +9,8 @@ use crate::{
 /// The windows of a calendar quota: days, weeks or months in a time zone.
 ///
 /// [`QuotaPolicy::per_calendar_month`](crate::QuotaPolicy::per_calendar_month) and its siblings create one
-/// automatically. Create a `CalendarWindow` yourself for weeks that do not begin on Monday, for a time zone that is
-/// only known at run time, or to show a customer when the quota resets.
+/// automatically. Create a `CalendarWindow` directly for weeks that do not begin on Monday, for a time zone that is
+/// known only at run time, or to show a customer when the quota resets.
 ///
 /// A window begins at the first instant of its first day in the time zone. Days with a clock change have 23 to 25
 /// hours. If the clocks skip midnight, the day begins at the first instant after the gap. A date that the time zone
@@ -23,7 +23,7 @@ use crate::{
 /// let month = CalendarWindow::new(CalendarPeriod::MONTH, "Europe/Berlin");
 /// let moment = Timestamp::from_micros(1_774_000_000_000_000); // 20 March 2026
 /// let [start, end] = month.around(moment)?;
-/// // The window ends at midnight in Berlin. March has one hour less than 31 days there, due to daylight saving time.
+/// // The window ends at midnight in Berlin. March is one hour shorter there because of daylight saving time.
 /// assert_eq!(end.micros_since(start), (31 * 24 - 1) * 3_600_000_000);
 ///
 /// let week = CalendarPeriod::Week { begins: Weekday::Sunday };

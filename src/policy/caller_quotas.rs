@@ -5,21 +5,22 @@ use crate::clock::Timestamp;
 
 /// Individual quotas of a caller, for example by contract, which replace the quotas of its tier.
 ///
-/// Authentication inserts them into the request's extensions, or the source of tiers returns them in a
+/// Authentication inserts them into the request's extensions, or the tier source returns them in a
 /// [`ResolvedTier`](crate::ResolvedTier). Outside HTTP, pass them to [`Caller::quotas`](crate::Caller::quotas). Each
-/// number refers to a policy by name, and applies only if the policy [allows
-/// it](crate::QuotaPolicy::with_caller_quotas). A number outside the policy's bounds is replaced by the nearest bound.
+/// quota refers to a policy by name, and applies only if the policy [allows
+/// it](crate::QuotaPolicy::with_caller_quotas). A quota outside the policy's bounds is replaced by the nearest bound.
 /// Unknown names have no effect.
 ///
-/// Used units belong to the caller and the policy's name, so they still count when the numbers change. Fields, problem
-/// details and [decisions](crate::Decision) show the caller's numbers. Metrics carry the policy's name and the tier.
+/// Used units belong to the caller and the policy's name, so they still count when the quotas change. Fields, problem
+/// details and [decisions](crate::Decision) show the caller's quotas. Metrics are labeled with the policy's name and
+/// the tier.
 ///
 /// With the feature `serde`, the quotas can be stored as JSON. End times are in seconds since 1970, and all fields are
 /// optional: `{"policies": {"minute": {"quota": 5000, "burst_capacity": 100}}, "month_begins": 15, "until":
 /// 1798761600, "top_ups": [{"policy": "minute", "units": 500, "until": 1796083200}]}`.
 ///
-/// Callers with equal numbers share one prepared set of policies, which takes a few microseconds to create. Each tier
-/// caches up to 4,096 sets; a new one then evicts a random one.
+/// Callers with equal quotas share one prepared set of policies, which takes a few microseconds to create. Each tier
+/// caches up to 4,096 sets. When the cache is full, a new set evicts a random set.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -70,7 +71,7 @@ pub(crate) struct TopUp {
 }
 
 impl CallerQuotas {
-    /// Creates an empty set: each policy has the numbers of the tier.
+    /// Creates an empty set, with which each policy has the quota of the tier.
     pub fn new() -> Self {
         Self::default()
     }
@@ -97,8 +98,8 @@ impl CallerQuotas {
     /// begins on its last day. A day outside the range is replaced by the nearest one.
     ///
     /// When the day changes, used units still count if the start of the old month is nearer to the start of the new
-    /// month than to the start of the month before it. Otherwise, a month with a full quota begins, once for all
-    /// instances. If the day changes often, a caller can therefore use up to twice the quota in a month.
+    /// month than to the start of the month before it. Otherwise, a month with a full quota begins, only once across
+    /// all instances. If the day changes often, a caller can therefore use up to twice the quota in a month.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -122,9 +123,9 @@ impl CallerQuotas {
         self
     }
 
-    /// Sets the time until which all numbers except [top-ups](Self::top_up) apply.
+    /// Sets the time until which all settings except [top-ups](Self::top_up) apply.
     ///
-    /// `end` is a time of the limiter's [clock](crate::LimiterBuilder::clock). Afterwards, the numbers of the tier
+    /// `end` is a time of the limiter's [clock](crate::LimiterBuilder::clock). Afterwards, the quotas of the tier
     /// apply. Default: no end.
     #[must_use]
     pub fn until(mut self, end: Timestamp) -> Self {
@@ -189,7 +190,7 @@ impl CallerQuotas {
         self.0.until.is_some() || !self.0.top_ups.is_empty()
     }
 
-    /// The numbers for a policy at `now`, within its bounds. `None` if equal to those of the policy.
+    /// The numbers for a policy at `now`, within its bounds. `None` if they equal the policy's own numbers.
     pub(crate) fn of(&self, policy: &QuotaPolicy, now: Timestamp) -> Option<Numbers> {
         let (own, bounds) = (&*self.0, policy.caller_quotas?);
         let is_over = own.until.is_some_and(|end| end <= now);

@@ -8,7 +8,8 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// A closed policy keeps its other settings: an operator who sets the quota to 0 need not change them.
+/// The other settings of a closed policy are not rejected, so that an operator can set the quota to 0 without changing
+/// them.
 pub(super) fn check(policy: &QuotaPolicy) -> Result<Limit, ConfigError> {
     check_name(policy.name())?;
     ConfigError::check_range(ConfigErrorKind::Quota, "quota", policy.quota, 0..=MAX_QUOTA)?;

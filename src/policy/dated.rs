@@ -12,14 +12,14 @@ impl QuotaPolicy {
 
     /// Creates a policy of `quota` units per week, Monday to Sunday, in `time_zone`, such as `"Europe/Berlin"`.
     ///
-    /// See [`per_calendar`](Self::per_calendar), also for weeks that begin on another day.
+    /// For weeks that begin on another day, see [`per_calendar`](Self::per_calendar).
     pub const fn per_calendar_week(name: &'static str, quota: u64, time_zone: &'static str) -> Self {
         Self::dated(name, quota, CalendarPeriod::WEEK, time_zone)
     }
 
     /// Creates a policy of `quota` units per calendar month in `time_zone`, such as `"Europe/Berlin"`.
     ///
-    /// See [`per_calendar`](Self::per_calendar), also for months that begin on another day.
+    /// For months that begin on another day, see [`per_calendar`](Self::per_calendar).
     pub const fn per_calendar_month(name: &'static str, quota: u64, time_zone: &'static str) -> Self {
         Self::dated(name, quota, CalendarPeriod::MONTH, time_zone)
     }
@@ -33,14 +33,14 @@ impl QuotaPolicy {
     /// - **Fields.** `t` is the time until the window ends, or a longer time if spending all remaining units before the
     ///   end would exceed twice the policy's average rate. `w` is omitted, because months differ in length.
     /// - **Clock.** Windows follow the clock of the store; with Redis, the server's clock. Each call sends the
-    ///   boundaries of several windows, and the script selects one. If the server's time is in none of them, the call
-    ///   changes nothing and is repeated with the boundaries around that time, at most twice. The store remembers the
-    ///   clock offset. If the server's clock jumps by more than a window between these calls, the decision fails with a
-    ///   store error.
+    ///   boundaries of several windows, and the script selects one. If the server's time is in none of these windows,
+    ///   the call changes nothing and is repeated with the boundaries around that time, at most twice. The store
+    ///   remembers the clock offset. If the server's clock jumps by more than a window between these calls, the
+    ///   decision fails with a store error.
     /// - **Time-zone data** is compiled into the program ([`CalendarWindow::time_zone_data`]), so containers need none.
-    ///   Instances of different builds can have different data. Counts are stored with the start of their window. If
-    ///   instances disagree about a boundary, the first one to reach its boundary begins the window, and all others
-    ///   continue the count. So no window has its quota twice.
+    ///   Instances of different builds can contain different data. Counts are stored with the start of their window.
+    ///   If instances disagree about a boundary, the first instance to reach its boundary begins the window, and all
+    ///   others continue the count. Therefore, no window grants its quota twice.
     /// - **Invalid combinations.** `build()` rejects other algorithms, a burst capacity, and
     ///   [prefetching](Self::with_prefetch).
     /// - **Changes.** If the period or the time zone changes, callers start with a full quota. If the quota changes,
@@ -68,7 +68,7 @@ impl QuotaPolicy {
     ///     .build()?;
     ///
     /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
-    /// // 11 days of March remain. Spending all units in them would exceed twice the rate, so `t` is longer.
+    /// // 11 days of March remain. Spending all units in that time would exceed twice the rate, so `t` is longer.
     /// assert_eq!(response.headers()["ratelimit"], r#""month";r=9999;t=1337267, "day";r=499;t=43114"#);
     /// assert_eq!(response.headers()["ratelimit-policy"], r#""month";q=10000, "day";q=500"#);
     ///

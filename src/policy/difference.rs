@@ -9,7 +9,8 @@ impl QuotaPolicy {
         self.key == other.key && policy_id(&self.opened()) == policy_id(&other.opened())
     }
 
-    /// A closed policy has another ID. Compare as if it were open, because reopening continues the earlier counts.
+    /// The policy as if it were open, for comparisons: a closed policy has another ID, but reopening continues the
+    /// earlier counts.
     fn opened(&self) -> Self {
         Self {
             quota: self.quota.max(1),

@@ -8,7 +8,7 @@ use crate::fields::ExtensionValue;
 /// By default, a policy counts requests with a *token bucket*, which holds [`burst_capacity`](Self::burst_capacity)
 /// units (by default, the quota) and refills continuously at `quota` units per `window`. With
 /// `per_minute("minute", 60)`, a caller can send 60 requests at once and then one per second: up to 119 within one
-/// minute. If no minute may exceed 60, use [`StrictTokenBucket`](Algorithm::StrictTokenBucket) or
+/// minute. If at most 60 requests may pass in any minute, use [`StrictTokenBucket`](Algorithm::StrictTokenBucket) or
 /// [`SlidingWindowLog`](Algorithm::SlidingWindowLog). See [`Algorithm`] and [`QuotaUnit`] for the alternatives.
 ///
 /// Policies are validated by [`build`](crate::RateLimitLayerBuilder::build) and
@@ -37,11 +37,11 @@ use crate::fields::ExtensionValue;
 /// let of_tenant = DAILY.with_name(format!("daily of tenant {}", 7));
 /// assert_eq!((of_tenant.name(), of_tenant.quota()), ("daily of tenant 7", 5_000));
 ///
-/// // 1 unit a second, 5 at once:
+/// // 1 unit per second, in bursts of up to 5:
 /// let bursty = QuotaPolicy::per_second("bursty", 1).with_burst_capacity(5);
 /// assert_eq!((bursty.quota(), bursty.burst_capacity()), (1, 5));
 ///
-/// // 10 MB of responses a minute, 8 requests at a time, and 100 requests in any hour:
+/// // 10 MB of responses per minute, 8 concurrent requests, and 100 requests in any hour:
 /// let bandwidth = QuotaPolicy::per_minute("bandwidth", 10_000_000).with_content_bytes(Direction::Response);
 /// let slots = QuotaPolicy::concurrent("slots", 8);
 /// let hourly = QuotaPolicy::per_hour("hourly", 100).with_algorithm(Algorithm::SlidingWindowLog);
@@ -89,12 +89,13 @@ use crate::fields::ExtensionValue;
 ///
 /// # In files
 ///
-/// With the feature `serde`, a policy can be deserialized from any format. `name` and `quota` are required, and either
-/// `window_seconds` or `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin", "month_begins": 15}`),
-/// unless `unit` is `"concurrent_requests"`. Optional are `burst_capacity`, `algorithm` (such as `"fixed_window"`),
-/// `unit` (`"requests"`, `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`,
-/// `"response_content_bytes"`, or a [custom unit](Self::with_unit)), `key`, `caller_quotas` (such as `[10, 10000]`),
-/// `overage_percent`, `lockout_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
+/// With the feature `serde`, a policy can be deserialized from any format. `name` and `quota` are required, as is
+/// either `window_seconds` or `calendar` (such as
+/// `{"period": "month", "time_zone": "Europe/Berlin", "month_begins": 15}`), unless `unit` is `"concurrent_requests"`.
+/// The optional fields are `burst_capacity`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`,
+/// `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`, or a [custom
+/// unit](Self::with_unit)), `key`, `caller_quotas` (such as `[10, 10000]`), `overage_percent`, `lockout_seconds`,
+/// `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -291,9 +292,9 @@ impl QuotaPolicy {
 
     /// Allows individual quotas in the range `quotas`, such as contractual ones.
     ///
-    /// The quotas are set with [`CallerQuotas`](crate::CallerQuotas), either in the request's extensions or by the
-    /// source of tiers. A quota outside the range is replaced by the nearest bound. If the lower bound is 0, a caller's
-    /// quota can be 0, which closes the policy for that caller. Default: all callers of a tier have the same quota.
+    /// The quotas are set with [`CallerQuotas`](crate::CallerQuotas), either in the request's extensions or by the tier
+    /// source. A quota outside the range is replaced by the nearest bound. If the lower bound is 0, a caller's quota
+    /// can be 0, which closes the policy for that caller. Default: all callers of a tier have the same quota.
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) fails if the lower bound is above the upper one, or if either is
     /// not a valid quota of the policy.
@@ -332,8 +333,8 @@ impl QuotaPolicy {
     /// the ceiling are rejected.
     ///
     /// An overage applies to fixed windows, sliding windows, calendar windows and concurrency limits, not to token or
-    /// leaky buckets. Caller quotas, top-ups and reduced capacity change quota and ceiling in proportion. Counters are
-    /// lost with the store's data, so they are no basis for invoices.
+    /// leaky buckets. Caller quotas, top-ups and reduced capacity change quota and ceiling in proportion. If the store
+    /// loses its data, the counters are lost as well, so do not use them for invoices.
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) fails if `percent` is not in 1..=10,000, if the ceiling is above
     /// 999,999,999,999,999, and for policies that are shadows, buckets, prefetched, or have a lockout.
@@ -461,41 +462,43 @@ impl QuotaPolicy {
         self
     }
 
-    /// Charges batches of up to `units` to the store and spends them locally.
+    /// Charges units to the store in batches of up to `units`, which are spent locally.
     ///
-    /// Use this for callers that exceed the throughput of one Redis server, or for a remote Redis. Only for token
-    /// buckets and fixed windows that count requests. Range: 1 to the burst capacity. Default: each request is charged
-    /// individually.
+    /// Use this for callers that exceed the throughput of one Redis server, or for a remote Redis. Only token buckets
+    /// and fixed windows that count requests support it. Range: 1 to the burst capacity. Default: each request is
+    /// charged individually.
     ///
     /// Requests are prefetched only if *all* policies of the request have this setting and the same key, and none is a
-    /// [shadow](Self::shadow) or counts a [custom unit](Self::with_unit). Split a layer that has a hot limit for all
-    /// users and limits per user into two. Changes of a charge, such as [`ActualCost`](crate::ActualCost), still need
-    /// one call each. Prefetching needs a Tokio runtime with timers; without one, requests are charged individually.
+    /// [shadow](Self::shadow) or counts a [custom unit](Self::with_unit). Split a layer with both a busy limit for all
+    /// users and limits per user into two layers. Each correction of a charge, such as
+    /// [`ActualCost`](crate::ActualCost), still needs one call. Prefetching needs a Tokio runtime with timers; without
+    /// one, requests are charged individually.
     ///
-    /// An instance starts with individual charges. For a busy caller, batches double until one lasts for most of its
-    /// lifetime. The lifetime is four times the store's round-trip time (the shortest of the last minute), and at least
-    /// 1 s, but never more than 5 s or a tenth of the window. A batch has at most `units` and at most a quarter of the
-    /// units that remain in the store, so the last units of a quota are charged individually. Units that are not spent
-    /// within the lifetime are refunded.
+    /// An instance starts with individual charges. For a busy caller, the batch size doubles until a batch lasts for
+    /// most of its lifetime. The lifetime is four times the store's round-trip time (the shortest of the last minute),
+    /// and at least 1 s, but never more than 5 s or a tenth of the window. A batch has at most `units` and at most a
+    /// quarter of the units that remain in the store, so the last units of a quota are charged individually. Units that
+    /// are not spent within the lifetime are refunded.
     ///
-    /// The next batch is fetched in the background, two round trips before the current one is exhausted. A busy caller
-    /// therefore waits only for the first decision and the first batch, whatever the latency of the store. Its
-    /// requests wait again for one round trip when a fixed window ends, when the caller suddenly speeds up, and near
-    /// the end of a quota.
+    /// The next batch is fetched in the background, two round trips before the current batch is exhausted. A busy
+    /// caller therefore waits only for the first decision and the first batch, regardless of the store's latency. The
+    /// caller's requests wait again for one round trip when a fixed window ends, when the caller's rate suddenly rises,
+    /// and near the end of a quota.
     ///
     /// - **Upper bound.** Units are charged before they are spent, so a fixed window never exceeds its quota. In any
     ///   interval *t*, a token bucket admits at most its burst capacity plus the refill during *t*, plus either the
     ///   refill during one lifetime or instances × `units`, whichever is less.
-    /// - **Units held by other instances.** An instance cannot spend the units that others hold or have requested: per
-    ///   caller and lifetime, at most instances × `units`. Keep that far below the quota, for example at a tenth. A
-    ///   caller whose requests are spread evenly over 20 instances gets at least 99 % of a fixed window.
+    /// - **Units held by other instances.** An instance cannot spend the units that other instances hold or have
+    ///   requested: per caller and lifetime, at most instances × `units`. Keep this product far below the quota, for
+    ///   example at a tenth. A caller whose requests are spread evenly over 20 instances gets at least 99 % of a fixed
+    ///   window.
     /// - **Late and lost batches.** The units of a late batch are spent, or refunded after their lifetime. Units are
     ///   lost only if an instance is killed (at most `units` per caller), if the store does not respond within 5 s
     ///   after the deadline, or if the connection closes. `tower_quota_late_batches_total` [counts](crate::telemetry)
     ///   both late and lost batches.
-    /// - **Batch size.** Set `units` to what one instance spends on one caller per second. With 500 units and 200
-    ///   requests per second, one call serves about 60 requests. Smaller batches need more calls. Requests wait if a
-    ///   batch lasts for less than two round trips.
+    /// - **Batch size.** Set `units` to the number of units that one instance charges to one caller per second. With
+    ///   500 units and 200 requests per second, one call serves about 60 requests. Smaller batches need more calls.
+    ///   Requests wait if a batch lasts for less than two round trips.
     /// - **Latency.** The [deadline](crate::LimiterBuilder::deadline) must allow three round trips: near the end of a
     ///   quota, a request may fetch a batch, then be charged individually, and be charged again after a refund.
     ///   Requests also wait if a tenth of the window is less than four round trips, as for a window of one second and a
@@ -505,8 +508,8 @@ impl QuotaPolicy {
     /// - **Exhausted quota.** Each request is charged or rejected individually, as without this setting.
     /// - **Unavailable store.** Prefetched units are still spent; then the [`FailureMode`](crate::FailureMode)
     ///   applies. A background call that fails affects no request and is retried after an eighth of the lifetime.
-    /// - **[Reset](crate::Caller::reset).** Discards the batches of this instance, including requested ones. Batches
-    ///   of other instances are spent or refunded as usual.
+    /// - **[Reset](crate::Caller::reset).** A reset discards the batches of this instance, including batches in flight.
+    ///   Batches of other instances are spent or refunded as usual.
     ///
     /// ```
     /// use tower_quota::{PolicySet, QuotaPolicy};
@@ -527,11 +530,11 @@ impl QuotaPolicy {
     /// Locks callers out for `time` after they exhaust the policy.
     ///
     /// Use this against password guessing, where a rejection until the next unit is not enough. The lockout begins with
-    /// the charge that leaves less than one unit, and rejects all requests, even at cost 0. `t` and `Retry-After` cover
-    /// both the lockout and the refill.
+    /// the charge that leaves less than one unit. During the lockout, all requests are rejected, even at cost 0. `t`
+    /// and `Retry-After` cover both the lockout and the refill.
     ///
     /// - **Rejections do not extend a lockout**, and a request that another policy rejects does not begin one. A late
-    ///   charge can begin one.
+    ///   charge can begin a lockout.
     /// - **A refund ends the lockout** if it restores a unit, for example if logins are charged before the password is
     ///   verified and refunded afterwards. A [reset](crate::Caller::reset) also ends it.
     /// - **Lockouts outlive changes of the settings.** A new quota, window, algorithm or `time` does not affect a
@@ -579,9 +582,9 @@ impl QuotaPolicy {
 
     /// Enforces the policy without showing it to clients.
     ///
-    /// The policy is omitted from all fields and from the list of violated policies, so that clients learn nothing
-    /// about what it protects. `Retry-After` still accounts for it. A [decision](crate::Decision) names it, for your
-    /// own logs.
+    /// The policy is omitted from all fields and from the list of violated policies, so that it reveals nothing to
+    /// clients. `Retry-After` still accounts for it. A [decision](crate::Decision) includes the policy, for your own
+    /// logs.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -611,8 +614,8 @@ impl QuotaPolicy {
     ///
     /// Counts are the same as if the policy were enforced: a request that it would reject is not charged to it.
     /// [`Decision::shadow_violated`](crate::Decision::shadow_violated) and sampled `tracing` events report the
-    /// rejections. The policy is [hidden](Self::hidden) from clients unless it is [visible](Self::visible). If it is
-    /// enforced later, it continues with these counts.
+    /// rejections. The policy is [hidden](Self::hidden) from clients unless it is [visible](Self::visible). If the
+    /// policy is enforced later, these counts continue.
     ///
     /// ```
     /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -662,7 +665,8 @@ impl QuotaPolicy {
         self
     }
 
-    /// Counts by the [named key](crate::RateLimitLayerBuilder::named_key) `key` of the layer, instead of its main key.
+    /// Counts requests by the [named key](crate::RateLimitLayerBuilder::named_key) `key` of the layer instead of its
+    /// main key.
     ///
     /// Use this to limit each address as well as each user, for example, or all callers together. `build()` rejects an
     /// unknown name.
@@ -693,11 +697,11 @@ impl QuotaPolicy {
     /// key omit it.
     ///
     /// **A digest hides only keys that cannot be guessed.** A client that knows the scope and the format of the keys
-    /// can try candidates until one has the same digest: a million user numbers take seconds, and all IPv4 addresses
-    /// take minutes. A [`digest_key`](crate::LimiterBuilder::digest_key), which only the servers know, prevents this,
-    /// but then clients can no longer compute their own partition key. Set a digest key unless keys are long and
-    /// random, or not secret. `build()` logs a warning if there is none for keys that are [derived from
-    /// addresses](crate::key::KeyExtractor::may_be_address).
+    /// can try candidates until the digest matches: a million user numbers take seconds, and all IPv4 addresses take
+    /// minutes. A [`digest_key`](crate::LimiterBuilder::digest_key) that only the servers have prevents this, but then
+    /// clients can no longer compute their own partition key. Set a digest key unless keys are long and random, or not
+    /// secret. `build()` logs a warning if the keys are [derived from
+    /// addresses](crate::key::KeyExtractor::may_be_address) and no digest key is set.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -746,7 +750,7 @@ impl QuotaPolicy {
         self
     }
 
-    /// Sets the name, which can be created at run time.
+    /// Sets the name. Use this for names that are created at run time.
     ///
     /// ```
     /// use tower_quota::QuotaPolicy;
@@ -791,8 +795,8 @@ impl QuotaPolicy {
 
     /// Returns the maximum number of units that can be used at once.
     ///
-    /// Default: the quota. For a strict token bucket, half of it, rounded up; for a leaky bucket as a meter, 1; for
-    /// one as a queue, `max_waiting` + 1. A closed policy returns 0.
+    /// Default: the quota. For a strict token bucket, the default is half the quota, rounded up. For a leaky bucket,
+    /// the capacity is 1 as a meter and `max_waiting` + 1 as a queue. A closed policy returns 0.
     pub const fn burst_capacity(&self) -> u64 {
         match (self.burst_capacity, self.algorithm) {
             _ if self.is_closed() => 0,

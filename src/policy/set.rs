@@ -51,7 +51,7 @@ impl Policy {
         self.id
     }
 
-    /// The ID that the log has while the policy is open, because quota 0 changes [`id`](Self::id).
+    /// The ID of the log while the policy is open. Quota 0 changes [`id`](Self::id).
     pub(crate) fn log_id(&self) -> Option<u32> {
         let is_log = self.policy.algorithm() == Algorithm::SlidingWindowLog;
         is_log.then(|| open_id(&self.policy))
@@ -78,13 +78,13 @@ impl Policy {
         self.limit.lockout.as_ref()
     }
 
-    /// Returns `true` if a store could confuse their states, or a client their names.
+    /// Returns `true` if a store could confuse the states of both policies, or a client their names.
     fn is_confused_with(&self, other: &Self) -> bool {
         let ids = [other.id, other.lockout_id];
         ids.contains(&self.id) || ids.contains(&self.lockout_id) || self.policy.name == other.policy.name
     }
 
-    /// A closed shadow rejects nothing.
+    /// Returns `false` for a shadow, because a closed shadow rejects nothing.
     pub(crate) fn is_closed(&self) -> bool {
         self.policy.is_closed() && !self.policy.is_shadow
     }
@@ -92,8 +92,8 @@ impl Policy {
 
 /// The policies that are enforced by one decision, validated as a whole.
 ///
-/// [`RateLimitLayerBuilder::build`](crate::RateLimitLayerBuilder::build) creates the set for a layer. Create one
-/// yourself to limit something other than HTTP requests, with only a store. Clones share the policies.
+/// [`RateLimitLayerBuilder::build`](crate::RateLimitLayerBuilder::build) creates the set for a layer. Create a set
+/// directly to limit something other than HTTP requests with a store alone. Clones share the policies.
 ///
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, Outcome, Scope, PartitionKey, Plan, QuotaPolicy, Store};
@@ -143,7 +143,7 @@ impl BatchTerms {
     /// Upper bound for any store latency.
     const LONGEST: Duration = Duration::from_secs(5);
 
-    /// `None` for shadows: each request is charged or not depending on its own cost.
+    /// `None` for shadows: a shadow decides for each request, by its cost, whether the request is charged.
     fn of(policy: &QuotaPolicy) -> Option<Self> {
         Some(Self {
             units: policy.prefetch.filter(|_| !policy.is_shadow)?,
@@ -186,9 +186,9 @@ impl PolicySet {
     ///
     /// # Errors
     ///
-    /// Returns an error if there are no policies or more than 16, if they count more than three [custom
-    /// units](QuotaPolicy::with_unit), if two have the same name, or if a policy is invalid. One in four billion
-    /// pairs of different names is also rejected, because stores could not distinguish the two policies.
+    /// Returns an error if there are no policies or more than 16, if the policies count more than three [custom
+    /// units](QuotaPolicy::with_unit), if two policies have the same name, or if a policy is invalid. One in four
+    /// billion pairs of different names is also rejected, because stores could not distinguish the two policies.
     pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {
         let mut checked: Vec<Policy> = Vec::new();
         for policy in policies {
