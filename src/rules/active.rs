@@ -31,7 +31,7 @@ pub(crate) struct Selection {
     tier: Option<Arc<str>>,
     /// `None` if the request is not limited.
     pub(crate) set: Option<Arc<QuotaSet>>,
-    /// Set if the request names a tier that the rules do not have.
+    /// Set if the rules do not contain the tier of the request.
     pub(crate) is_unknown: bool,
     /// The policies that the application reports as violated.
     pub(crate) violated: Vec<Cow<'static, str>>,
@@ -95,8 +95,8 @@ impl Selection {
         self.tier.as_deref().unwrap_or_default()
     }
 
-    /// The visible policies that explain a rejection by the application: the named ones, or all enforced ones if it is
-    /// overloaded.
+    /// The visible policies that explain a rejection by the application: the policies that the application named, or
+    /// all enforced policies if it is overloaded.
     pub(crate) fn violated_by(&self, outcome: Outcome) -> SmallVec<[&str; 4]> {
         let policies = || self.set.iter().flat_map(|set| set.policies());
         match outcome {

@@ -19,8 +19,8 @@ use crate::{
 /// still override the source through its [`RulesHandle`], and [`clear_overrides`](RulesHandle::clear_overrides)
 /// restores the rules of the source. The package `tower-quota-fleet` uses a claim to follow Redis and files.
 ///
-/// Dropping the claim releases it. The rules stay, and limits disabled by the source are enabled, because the source
-/// could no longer enable them. Limits disabled by the program stay disabled.
+/// Dropping the claim releases it. The rules remain in effect. Limits disabled by the source are enabled, because the
+/// source could no longer enable them. Limits disabled by the program stay disabled.
 ///
 /// # Examples
 ///
@@ -88,8 +88,8 @@ impl RulesUpdate {
 
     /// Adds a rollout: `rules` apply to `percent` percent of the callers (0 to 100) and to `partitions`.
     ///
-    /// Callers are selected as by [`RulesHandle::roll_out`]. `partitions` are partitions of the main key, such as your
-    /// own accounts at 0 percent. An update without a rollout ends the previous one.
+    /// Callers are selected as by [`RulesHandle::roll_out`]. `partitions` are partitions of the main key. For example,
+    /// list your own accounts and set `percent` to 0. An update without a rollout ends the previous one.
     pub fn with_rollout(
         mut self,
         percent: u8,
@@ -100,7 +100,8 @@ impl RulesUpdate {
         self
     }
 
-    /// Sets the switch: with `false`, all requests pass uncounted, as after [`RulesHandle::disable`]. Default: `true`.
+    /// Sets the kill switch: with `false`, all requests pass uncounted, as after [`RulesHandle::disable`]. Default:
+    /// `true`.
     pub fn enabled(mut self, enabled: bool) -> Self {
         self.enabled = enabled;
         self
@@ -127,8 +128,8 @@ impl Active {
 impl RulesHandle {
     /// Claims the rules and the switch for a source outside the program.
     ///
-    /// The claim ends when the [`RulesClaim`] is dropped. The current rules stay until its first update. Limits that
-    /// the program has disabled stay disabled, which overrides the source.
+    /// The claim ends when the [`RulesClaim`] is dropped. The current rules apply until its first update. Limits that
+    /// the program has disabled remain disabled, which overrides the source.
     ///
     /// # Errors
     ///
@@ -149,9 +150,9 @@ impl RulesHandle {
     /// Clears all overrides and restores the rules and the switch of the [claim](Self::claim).
     ///
     /// [`replace`](Self::replace), [`roll_out`](Self::roll_out), [`disable`](Self::disable) and
-    /// [`enable`](Self::enable) override a claim. The last rules from the source take effect immediately, or, if the
-    /// source has not applied any, the rules from before the override. Without a claim, the rules do not change, and
-    /// disabled limits are enabled.
+    /// [`enable`](Self::enable) override a claim. The last rules from the source take effect immediately. If the source
+    /// has not applied any rules, the rules from before the override take effect. Without a claim, the rules do not
+    /// change, and disabled limits are enabled.
     pub fn clear_overrides(&self) {
         let _changing = self.0.changing.lock();
         self.0.change(|active| {
@@ -175,8 +176,8 @@ impl RulesClaim {
     /// Applies the rules, the rollout and the switch of an update in one step.
     ///
     /// The update affects the next requests. Requests in progress keep the rules that they began with. While the
-    /// program overrides the source, the rules are validated, and take effect on
-    /// [`clear_overrides`](RulesHandle::clear_overrides).
+    /// program overrides the source, the rules are only validated, and take effect when
+    /// [`clear_overrides`](RulesHandle::clear_overrides) is called.
     ///
     /// # Errors
     ///

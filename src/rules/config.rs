@@ -11,7 +11,7 @@ use crate::{
 pub(super) struct RulesConfig {
     /// Names of all keys except the main key.
     pub(super) keys: Vec<String>,
-    /// A layer keeps its position. The position of a dropped layer is reused.
+    /// The position of a layer never changes. The position of a dropped layer is reused.
     pub(super) views: Vec<Weak<LayerView>>,
 }
 

@@ -13,9 +13,9 @@ use crate::policy::QuotaPolicy;
 /// buckets), its key and, for fixed, sliding and calendar windows, the window. A removed policy and a new one with the
 /// same unit are treated as a rename.
 ///
-/// For each tier, the diff compares the limits that a caller had with those that the same caller gets. Callers of a
+/// For each tier, the diff compares the old limits of a caller with the new limits of the same caller. Callers of a
 /// removed tier and callers without a tier get the first tier, as in the layer. For an added tier, only its name is
-/// listed, because it is not known which callers will move to it. Rules without tiers are the same for every tier.
+/// listed, because it is unknown which callers will move to it. Rules without tiers apply to every tier.
 ///
 /// The rules are not validated: use [`RulesHandle::replace`](crate::RulesHandle::replace). Two names for the same key
 /// of the program count as two keys.
@@ -66,7 +66,7 @@ pub enum ChangeKind {
     Changed,
     /// A policy or a tier is removed, and no policy replaces it.
     Removed,
-    /// The policy replaces another one, and its counts start from zero.
+    /// The policy replaces another policy, and its counts start from zero.
     CountsReset,
 }
 
@@ -182,7 +182,7 @@ impl RulesDiff {
             .filter(|change| change.kind == ChangeKind::CountsReset)
     }
 
-    /// Returns `true` if both versions are the same for every caller.
+    /// Returns `true` if both versions have the same effect for every caller.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
@@ -230,7 +230,7 @@ impl RulesChange {
         self.tier.as_deref()
     }
 
-    /// Returns the policy's name, which is the new one after a rename, or `None` for a change of the tier.
+    /// Returns the policy's name (after a rename, the new name), or `None` for a change of the tier.
     pub fn policy(&self) -> Option<&str> {
         self.policy.as_deref()
     }

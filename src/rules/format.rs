@@ -1,4 +1,4 @@
-//! The serde format of rules. Ranges are checked where rules take effect.
+//! The serde format of rules. Ranges are checked when rules take effect.
 
 mod calendar;
 mod caller_quotas;
@@ -81,7 +81,7 @@ struct TierForm {
     unlimited: bool,
 }
 
-/// Fields with their default are omitted.
+/// Fields with default values are omitted.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a policy: a map with `name` and `quota`")]
 struct PolicyForm {

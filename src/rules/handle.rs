@@ -9,15 +9,15 @@ use crate::{
 /// Replaces the rules of a limiter and its layers at run time: see [`Limiter::rules`](crate::Limiter::rules).
 ///
 /// New rules apply to all services and callers from the next request on. Requests in progress keep the rules that they
-/// began with. Invalid rules are rejected, and the old ones stay.
+/// began with. Invalid rules are rejected, and the old rules remain in effect.
 ///
-/// Used units still count if only the numbers of a policy change, but not its name, unit or algorithm, even while
+/// Used units still count if the numbers of a policy change but its name, unit and algorithm do not, even while
 /// instances have different rules. Only [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding windows start
 /// with a full quota if the length of the window changes; a [`RulesDiff`](crate::RulesDiff) lists such policies.
 ///
-/// Only the rules of this process change. Set the same rules on every instance, or let all follow one document with
-/// the package `tower-quota-fleet`. A custom source [claims](Self::claim) the rules, and this handle then overrides
-/// the source.
+/// Only the rules of this process change. Set the same rules on every instance, or let all follow one document with the
+/// package `tower-quota-fleet`. A custom source can [claim](Self::claim) the rules; this handle then overrides the
+/// source.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -98,9 +98,9 @@ impl RulesHandle {
 
     /// Applies `rules` to `percent` percent of callers (0 to 100). The others keep the current rules.
     ///
-    /// Callers are selected by their digest: every instance selects the same callers, also after a restart, and a
-    /// smaller share is a subset of a larger one. A previous rollout is replaced. [`replace`](Self::replace) ends the
-    /// rollout.
+    /// Callers are selected by their digest, so every instance selects the same callers, even after a restart. The
+    /// callers at a smaller percentage are a subset of those at a larger percentage. A previous rollout is replaced.
+    /// [`replace`](Self::replace) ends the rollout.
     ///
     /// A caller is identified by the layer's main key. All requests without that key get the current rules.
     ///
@@ -206,9 +206,9 @@ impl RulesHandle {
 
     /// Enables the limits after [`disable`](Self::disable).
     ///
-    /// If a source has [claimed](Self::claim) the rules, this call also overrides the source: limits stay enabled until
-    /// [`clear_overrides`](Self::clear_overrides), even if the source disables them. Calls before the claim do not
-    /// override it.
+    /// If a source has [claimed](Self::claim) the rules, this call also overrides the source: limits remain enabled
+    /// until [`clear_overrides`](Self::clear_overrides), even if the source disables them. Calls before the claim do
+    /// not override the source.
     pub fn enable(&self) {
         self.0.change(|active| active.switch.turn(true));
     }
@@ -220,8 +220,8 @@ impl RulesHandle {
 
     /// Validates rules like [`replace`](Self::replace), without applying them.
     ///
-    /// Use this before publishing rules for a fleet, to learn why a layer of this process would reject them. Layers of
-    /// other limiters are not covered.
+    /// Use this before publishing rules for a fleet, to find out whether a layer of this process would reject them, and
+    /// why. Layers of other limiters are not covered.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

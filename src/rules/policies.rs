@@ -14,7 +14,7 @@ pub(crate) struct Policies {
     pub(super) scope: Box<str>,
     /// Names of all keys except the main key.
     pub(super) keys: Vec<String>,
-    /// Set if rules came as data, which need not use every key and unit of the program.
+    /// Set if the rules were loaded as data. Such rules need not use every key and unit of the program.
     pub(super) has_data: AtomicBool,
     pub(super) active: ArcSwap<Active>,
     /// Locked from validation until rules take effect, because a layer added in between would invalidate the check.
@@ -23,7 +23,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// `change` runs again if another change interferes, so that no change is lost.
+    /// Repeats `change` if another change interferes, so that no change is lost.
     pub(super) fn change(&self, mut change: impl FnMut(&mut Active)) {
         self.active.rcu(|active| {
             let mut changed = Active::clone(active);
@@ -33,7 +33,7 @@ impl Policies {
         self.switch_meter.turned(|| !self.active.load().is_on());
     }
 
-    /// The current rules. A request keeps those that it began with.
+    /// The current rules. A request keeps the rules that it began with.
     pub(crate) fn active(&self) -> arc_swap::Guard<Arc<Active>> {
         self.active.load()
     }

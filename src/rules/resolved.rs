@@ -14,7 +14,7 @@ use crate::policy::CallerQuotas;
 /// A [`TierLayer`](crate::tier::TierLayer) inserts it into the request's extensions, where
 /// [`Tiers::resolved`](crate::Tiers::resolved) reads it. Insert one yourself if authentication already knows the tier,
 /// for example from the claims of a token. The name is not validated: if the rules have no such tier, the first tier
-/// applies. Clones are cheap. If no layer reads the names, a `tracing` event reports this once
+/// applies. Clones are cheap. If no layer reads the tiers' names, a `tracing` event reports this once
 /// ([`tier-not-read`](crate::docs::mistakes#tier-not-read)).
 ///
 /// ```
@@ -30,7 +30,7 @@ pub struct ResolvedTier {
     quotas: Option<CallerQuotas>,
     /// Error of the source of the quotas.
     quotas_problem: Option<Arc<str>>,
-    /// Shared by all clones, so that a layer can detect that no inner layer has read the name.
+    /// Shared by all clones. A layer uses it to detect that no inner layer has read the name.
     is_read: Arc<AtomicBool>,
 }
 
@@ -54,7 +54,7 @@ impl ResolvedTier {
         }
     }
 
-    /// Adds the caller's individual quotas, so that one lookup returns both plan and contract.
+    /// Adds the caller's individual quotas, so that one lookup returns both the plan and the contract.
     ///
     /// [`CallerQuotas`] in the request's extensions take precedence.
     ///
@@ -69,7 +69,7 @@ impl ResolvedTier {
     /// #     }
     /// # }
     ///
-    /// // Plan and contract from one database query:
+    /// // The plan and the contract come from one database query:
     /// let tiers = TierLayer::by_extension(|Customer(number)| async move {
     ///     let contract = CallerQuotas::new().quota("minute", if number == 4711 { 5_000 } else { 1_000 });
     ///     Ok::<_, std::convert::Infallible>(Some(ResolvedTier::new("premium").with_quotas(contract)))
@@ -134,13 +134,13 @@ impl ResolvedTier {
     }
 
     fn read(&self) {
-        // Most names are cached and were read before. Without a write, processors can share the cache line.
+        // Most names are cached and were read before. Skipping the write lets processors share the cache line.
         if !self.is_read.load(Ordering::Relaxed) {
             self.is_read.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Length of the name. Does not count as reading it.
+    /// Returns the length of the name, without marking the name as read.
     pub(crate) fn len(&self) -> usize {
         self.name.len()
     }

@@ -89,7 +89,7 @@ pub(crate) type Units = SmallVec<[usize; MAX_UNITS]>;
 
 type Reduced = [OnceLock<PerThread<Arc<QuotaSet>>>; 99];
 
-/// Aspects of a request that must be tracked after its admission.
+/// The follow-up that an admitted request needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FollowUp {
     pub(crate) counts_request_bytes: bool,
@@ -313,10 +313,10 @@ impl QuotaSet {
         })
     }
 
-    /// A set of `policies`, which differ from those of `self` only in numbers.
+    /// A set of `policies`, which differ from the policies of `self` only in their numbers.
     fn changed_to(&self, policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
         Self::new(policies.clone(), config).or_else(|_| {
-            // The fields of a layer cannot represent these policies, so they show the original ones.
+            // The fields of a layer cannot represent these policies, so they show the original policies.
             let mut changed = Self::new(policies, &config.without_layers())?;
             changed.views.clone_from(&self.views);
             Ok(changed)
@@ -342,7 +342,7 @@ impl QuotaSet {
         found
     }
 
-    /// The shortest window, if it is so long that a client could spend its whole quota in a burst.
+    /// The shortest window, if it is long enough that a client could spend its whole quota in one burst.
     pub(super) fn lone_large_window(&self) -> Option<Duration> {
         use Algorithm::{LeakyBucketMeter, LeakyBucketQueue};
 
@@ -352,7 +352,7 @@ impl QuotaSet {
         {
             return None;
         }
-        // A concurrency limit has no window, and `None` is the minimum.
+        // A concurrency limit has no window: `None` compares as the minimum.
         let shortest = self.policies().map(QuotaPolicy::usual_window).min()?;
         shortest.filter(|window| *window > Duration::from_secs(3_600))
     }

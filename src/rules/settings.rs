@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct RulesSettings {
     rules: Rules,
     tiers: Vec<Rules>,
-    /// Set if rules came as data, which need not use every key of the program.
+    /// Set if the rules were loaded as data. Such rules need not use every key of the program.
     has_data: bool,
 }
 

@@ -1,6 +1,6 @@
 //! The kill switch of a limiter.
 
-/// The kill switch: the position that the claim has set, and the position that the program has set, which overrides it.
+/// The kill switch: the position set by the claim, and the position set by the program, which overrides the claim.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Switch {
     is_off_by_claim: bool,
@@ -16,7 +16,7 @@ impl Switch {
         self.own = Some(is_on);
     }
 
-    /// An "on" from before the claim does not override the claim.
+    /// A program's "on" from before the claim does not override the claim.
     pub(super) fn claim(&mut self) {
         self.own = self.own.filter(|own| !own);
     }

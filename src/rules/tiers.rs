@@ -11,8 +11,8 @@ use crate::policy::QuotaPolicy;
 /// Policies by tier, such as "free", "premium" and "admin".
 ///
 /// A closure returns the name of each request's tier, usually from a value that authentication has inserted into the
-/// request's extensions. A request without a tier or with an unknown one counts in the **first** tier, so put the
-/// smallest one first. A tier can be unlimited: its requests are forwarded without a call to the store and without
+/// request's extensions. A request without a tier or with an unknown tier counts in the **first** tier, so put the
+/// smallest tier first. A tier can be unlimited: its requests are forwarded without a call to the store and without
 /// `RateLimit` fields.
 ///
 /// Used units belong to the caller and the policy's name. For a caller that moves to another tier, they still count
@@ -105,8 +105,8 @@ impl Tiers {
     /// Creates tiers that are chosen by the [`ResolvedTier`] in the request's extensions.
     ///
     /// A [`TierLayer`](crate::tier::TierLayer) outside this layer inserts it, for example after a database lookup. A
-    /// request without a `ResolvedTier` counts in the first tier. This is the case if the user has no tier, and if the
-    /// tier is unknown and [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier) sets no other one. If a
+    /// request without a `ResolvedTier` counts in the first tier. This happens if the user has no tier, or if the tier
+    /// is unknown and [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier) sets no other tier. If a
     /// request has not passed a `TierLayer`, because there is none or it is inside this layer, a `tracing` event
     /// reports this once.
     ///

@@ -11,7 +11,7 @@ use crate::{
     response::fields::ResponseFields,
 };
 
-/// Reserves the position of a layer among the views of its limiter until it is dropped.
+/// Reserves the position of a layer among the views of its limiter. Dropping the claim frees the position.
 #[derive(Debug)]
 pub(crate) struct ViewClaim {
     pub(crate) position: usize,

@@ -36,8 +36,8 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Whole::<MAX_QUOTA>::deserialize(deserializer).map(|Whole(number)| number)
 }
 
-/// A number in `LEAST..=MOST`. Deserialization rejects only values that are not whole numbers; the range is checked
-/// where rules take effect, with an error that names the policy.
+/// A number in `LEAST..=MOST`. Deserialization rejects only values that are not whole numbers. The range is checked
+/// when rules take effect, with an error that names the policy.
 #[derive(Serialize)]
 pub(super) struct Whole<const MOST: u64, const LEAST: u64 = 1>(pub(super) u64);
 
@@ -97,7 +97,7 @@ impl ExtensionForm {
     }
 }
 
-/// Not derived, because serde reports errors of an untagged enum at another position.
+/// Not derived, because serde reports errors in an untagged enum at the wrong position.
 impl<'de> Deserialize<'de> for ExtensionForm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ExtensionVisitor)
