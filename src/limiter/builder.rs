@@ -45,7 +45,7 @@ pub struct LimiterBuilder {
     clock: Clock,
     fallback: Option<Arc<dyn Store>>,
     access_list: Option<AccessList>,
-    /// Set if `access_list` was called twice. The first list would be ignored silently.
+    /// Set if `access_list` was called twice, because the first list would be ignored silently.
     has_lost_a_list: bool,
 }
 
@@ -84,7 +84,7 @@ impl LimiterBuilder {
         self
     }
 
-    /// Adds rules that are loaded as data or that define tiers, which [`Caller::tier`](crate::Caller::tier) selects.
+    /// Adds rules that are loaded as data or that define tiers. [`Caller::tier`](crate::Caller::tier) selects the tier.
     ///
     /// These rules do not have to use every [named key](Self::named_key), because rules published later may use them.
     ///
@@ -145,7 +145,7 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the outcome of requests that the store does not decide. Default: [`FailureMode::Open`].
+    /// Sets the outcome of requests for which the store makes no decision. Default: [`FailureMode::Open`].
     pub fn failure_mode(mut self, mode: FailureMode) -> Self {
         self.config.failure_mode = mode;
         self
@@ -154,13 +154,14 @@ impl LimiterBuilder {
     /// Sets the maximum wait for a decision, from 1 ms to 60 s. Default: 50 ms.
     ///
     /// After the deadline, the [`fallback`](Self::fallback) or the [`failure_mode`](Self::failure_mode) decides. After
-    /// five consecutive failures, a circuit breaker opens, and requests no longer wait. A single request at a time
-    /// probes the store: first after 50 to 100 ms, later every 250 to 500 ms. A broken connection counts as one
-    /// failure, however many requests were in flight on it.
+    /// five consecutive failures, a circuit breaker opens, and requests no longer wait. One request at a time probes
+    /// the store: first after 50 to 100 ms, later every 250 to 500 ms. A broken connection counts as one failure,
+    /// regardless of the number of requests in flight on it.
     ///
     /// At the deadline, the store first processes data that has already arrived
     /// ([`Store::catch_up`](crate::Store::catch_up)). If late timers show that the process is overloaded, a decision
-    /// waits up to 1 s longer while the server keeps responding. The delay is then not the server's fault.
+    /// waits up to 1 s longer while the server keeps responding. In that case, the process causes the delay, not the
+    /// server.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -197,9 +198,9 @@ impl LimiterBuilder {
     /// Sets the maximum number of requests that wait for the store, from 1 to 65,536. Default: 10,000.
     ///
     /// A waiting request occupies a few kilobytes, including its connection, which adds up with a long
-    /// [`deadline`](Self::deadline) and an unresponsive store. Further requests do not wait: the
-    /// [`fallback`](Self::fallback) decides them if it responds immediately, otherwise the failure mode applies. The
-    /// [metrics](crate::telemetry) report such requests as `overloaded`, and the circuit breaker ignores them.
+    /// [`deadline`](Self::deadline) and an unresponsive store. Further requests do not wait. If the
+    /// [`fallback`](Self::fallback) responds immediately, it makes the decision; otherwise, the failure mode applies.
+    /// The [metrics](crate::telemetry) report such requests as `overloaded`, and the circuit breaker ignores them.
     ///
     /// A cancelled request still counts until the store responds or its deadline expires. Concurrent requests on
     /// several threads may exceed the limit by a few. Rule of thumb: the requests per second of one instance times the
@@ -211,27 +212,28 @@ impl LimiterBuilder {
 
     /// Sets the capacity of the rejection cache, in partitions, from 0 (off) to 1,048,576. Default: 16,384.
     ///
-    /// The cache rejects requests locally if the store is known to reject them. A caller that continues after
-    /// exhausting a quota then costs each instance one store call per restored unit, plus one or two per second. Turn
-    /// the cache off if each rejection must come from the store.
+    /// The cache rejects requests locally if the store is known to reject them. For a caller that continues after
+    /// exhausting a quota, each instance then makes one store call per restored unit, plus one or two calls per second.
+    /// Turn the cache off if each rejection must come from the store.
     ///
     /// - Rejections are cached for up to one second. Refunds by this limiter, new [individual
     ///   quotas](crate::CallerQuotas) and new [rules](crate::RulesHandle) apply to the next request. After a
     ///   [refund](crate::Settlement) or [reset](crate::Caller::reset) by another instance, or a direct call of
     ///   [`Store::settle`](crate::Store::settle), rejections can continue for up to one second.
     /// - After the store rejects a cost, the same or a higher cost is rejected without a store call for 10 to 20 ms, or
-    ///   less if the whole quota refills in less than 40 ms. When units are restored, only as many requests as can be
-    ///   admitted call the store. The others are rejected until the store responds, or for another 10 to 20 ms.
+    ///   less if the whole quota refills in less than 40 ms. When units are restored, the store is called only for as
+    ///   many requests as can be admitted. All other requests are rejected until the store responds, or for another 10
+    ///   to 20 ms.
     /// - [Concurrency limits](crate::QuotaPolicy::concurrent), [leaky-bucket
     ///   queues](crate::Algorithm::LeakyBucketQueue) and [shadow policies](crate::QuotaPolicy::shadow) are not cached,
     ///   nor are decisions of the fallback or of a store that completes immediately, such as
     ///   [`MemoryStore`](crate::MemoryStore). Requests with cost 0 always call the store.
     /// - A [cached rejection](crate::Decision::is_cached) lists all cached policies that reject the request, with no
-    ///   remaining units. If it is unknown whether another policy would reject the cost too, the store is called.
-    ///   Cached rejections are also returned while the circuit is open.
+    ///   remaining units. If it is unknown whether another policy would reject the request as well, the store is
+    ///   called. Cached rejections are also returned while the circuit is open.
     /// - When the cache is full, new entries evict older ones.
-    /// - Partitions that this instance has exhausted keep an entry until their units are restored, unless it is
-    ///   evicted. These entries reveal if the store has lost its state: `tower_quota_state_lost_total`
+    /// - Partitions that this instance has exhausted keep an entry until their units are restored, unless the entry is
+    ///   evicted. These entries reveal whether the store has lost its state: `tower_quota_state_lost_total`
     ///   [counts](crate::telemetry) such losses.
     ///
     /// 16,384 partitions take up to 7 MB with one policy each, plus up to 300 bytes for each further policy that
@@ -315,8 +317,8 @@ impl LimiterBuilder {
     /// Sets the clock of the circuit breaker, the [rejection cache](Self::rejection_cache) and [individual
     /// quotas](crate::CallerQuotas::until). Default: [`Clock::system`].
     ///
-    /// Set it in tests only, usually to the clock of the store. Stores have their own clocks, and deadlines use Tokio's
-    /// timer.
+    /// Set another clock only in tests, usually the clock of the store. Stores have their own clocks, and deadlines use
+    /// Tokio's timer.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -344,9 +346,9 @@ impl LimiterBuilder {
     /// Sets the secret key of the digests by which stores identify callers. Default: none; digests then depend only on
     /// the scope.
     ///
-    /// Use this if others can read the store and must not be able to identify callers by trying names, or if a policy
-    /// [shows its partition key](QuotaPolicy::show_partition_key), which lets every client try names. All instances
-    /// need the same key. After a change, every caller starts with a full quota.
+    /// Set a key if other people can read the store and must not be able to identify callers by trying names, or if a
+    /// policy [shows its partition key](QuotaPolicy::show_partition_key), which lets every client try names. All
+    /// instances need the same key. After a change, every caller starts with a full quota.
     pub fn digest_key(mut self, key: [u8; 32]) -> Self {
         self.keys.digest_key = Some(key);
         self
@@ -354,10 +356,10 @@ impl LimiterBuilder {
 
     /// Names callers in Redis keys, as in `quota:{scope:api/user:alice}`, instead of using digests. Default: digests.
     ///
-    /// Useful for debugging and for operators who search Redis by name. Anyone who can read Redis can then see who has
-    /// called. Names that would make a key longer than 200 bytes remain digests. All instances need the same setting;
-    /// after a change, every caller starts with a full quota. In-memory stores have no such keys. Cannot be combined
-    /// with [`digest_key`](Self::digest_key), which hides names.
+    /// Useful for debugging and for operators who search Redis by name. Anyone who can read Redis can then see the
+    /// callers' names. Names that would make a key longer than 200 bytes remain digests. All instances need the same
+    /// setting; after a change, every caller starts with a full quota. In-memory stores have no such keys. This setting
+    /// cannot be combined with [`digest_key`](Self::digest_key), which hides names.
     pub fn readable_keys(mut self) -> Self {
         self.keys.readable_keys = true;
         self

@@ -20,7 +20,7 @@ use crate::{
 
 /// A caller of a [`Limiter`](crate::Limiter): its keys, tier and cost.
 ///
-/// A `Caller` is cheap to keep, for example in a connection or a job. Each call uses the current rules.
+/// Storing a `Caller` is cheap, for example in a connection or a job. Each method call uses the current rules.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -45,7 +45,7 @@ use crate::{
 #[must_use = "a caller does nothing until it is used"]
 pub struct Caller {
     pub(super) limiter: Arc<Inner>,
-    /// The access list matches keys, not partitions.
+    /// Needed for the access list, which matches keys, not partitions.
     key: Option<PartitionKey>,
     main: Option<Holder>,
     named: SmallVec<[(String, Holder); 1]>,
@@ -108,10 +108,11 @@ impl Caller {
         self
     }
 
-    /// Accepts a part of the cost, at least 1. [`Decision::granted`] returns the charged amount.
+    /// Allows a decision to grant only a part of the cost, at least 1. [`Decision::granted`] returns the charged
+    /// amount.
     ///
     /// Use this for a worker that takes as many jobs as its quota allows. Callers with several keys, and callers
-    /// without a policy that counts requests, are granted all or nothing.
+    /// without a policy that counts requests, are granted either the whole cost or nothing.
     /// [Prefetched](crate::QuotaPolicy::with_prefetch) units are not used.
     ///
     /// ```
@@ -135,12 +136,12 @@ impl Caller {
 
     /// Charges the cost if all policies of the caller admit it.
     ///
-    /// Always returns a decision, at the latest at the [deadline](crate::LimiterBuilder::deadline), when the failure
-    /// mode applies. The kill switch and the rules of the [access list](crate::AccessList) for the main key apply too,
-    /// and metrics count the decision.
+    /// Always returns a decision. If the store has not responded by the [deadline](crate::LimiterBuilder::deadline),
+    /// the failure mode applies. The kill switch and the rules of the [access list](crate::AccessList) for the main key
+    /// apply too, and metrics count the decision.
     ///
-    /// If the caller lacks the key of a policy, [`MissingKey`](crate::MissingKey) applies. An unknown tier is treated
-    /// as the first tier, and reported. Concurrency limits are only read: they reject a check only while more slots are
+    /// If the caller lacks the key of a policy, [`MissingKey`](crate::MissingKey) applies. An unknown tier is reported
+    /// and treated as the first tier. Concurrency limits are only read: they reject a check only while more slots are
     /// held than the limit allows. Policies that count content charge one byte, as for a request without content. The
     /// charge remains even if the future is dropped during the store call; [`refund`](Self::refund) reverses it.
     ///
@@ -171,8 +172,8 @@ impl Caller {
 
     /// Charges the cost like [`check`](Self::check), and acquires a slot of each concurrency limit.
     ///
-    /// The returned permit holds the slots, and can report the actual usage. If a
-    /// [leaky bucket](crate::Algorithm::LeakyBucketQueue) queues the caller, this method waits until its turn. If the
+    /// The returned permit holds the slots, and the actual usage can be reported to it. If a [leaky
+    /// bucket](crate::Algorithm::LeakyBucketQueue) queues the caller, this method waits for the queueing delay. If the
     /// future is dropped while waiting, the charge remains, and the slots are released.
     ///
     /// # Errors
@@ -184,11 +185,11 @@ impl Caller {
 
     /// Waits up to `at_most` until the caller is admitted, retrying after the wait of each rejection.
     ///
-    /// Returns at once if the rejection has no retry time, or cannot end in time. Retries once a second while all slots
-    /// are occupied, or while the store is unavailable and the limiter [fails closed](crate::FailureMode::Closed), so
-    /// `Duration::MAX` waits for the store indefinitely. Dropping the future between two attempts leaves nothing
-    /// charged. Once a [leaky bucket](crate::Algorithm::LeakyBucketQueue) has queued the caller, it is admitted, even
-    /// if its turn comes later than `at_most`.
+    /// Returns at once if the rejection has no retry time, or if its retry time is too late. Retries once a second
+    /// while all slots are occupied, or while the store is unavailable and the limiter [fails
+    /// closed](crate::FailureMode::Closed), so `Duration::MAX` waits for the store indefinitely. If the future is
+    /// dropped between two attempts, nothing remains charged. A caller that a [leaky
+    /// bucket](crate::Algorithm::LeakyBucketQueue) has queued is admitted, even if its delay exceeds `at_most`.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -240,9 +241,9 @@ impl Caller {
 
     /// Reads the remaining units, and whether and [when](Decision::availability) the cost would be admitted.
     ///
-    /// Charges and reserves nothing. Returns `None` if no policy limits the caller.
+    /// Nothing is charged or reserved. Returns `None` if no policy limits the caller.
     ///
-    /// Reads the policies of the caller's tier whose keys the caller has. During a
+    /// Only policies of the caller's tier for which the caller has the key are read. During a
     /// [rollout](crate::RulesHandle::roll_out), the main key determines which rules apply; a caller without a main key
     /// has the current rules, not those of the rollout.
     ///
@@ -288,12 +289,12 @@ impl Caller {
 
     /// Resets the caller's counts under each of its keys, in all tiers and on all instances that share the store.
     ///
-    /// Slots of requests in progress remain held.
+    /// Requests in progress keep their slots.
     ///
     /// # Errors
     ///
-    /// Returns an error if the limiter has no such key, or if the store fails. Some counts may already be reset in that
-    /// case.
+    /// Returns an error if the limiter has no such key, or if the store fails. If the store fails, some counts may
+    /// already be reset.
     pub async fn reset(&self) -> Result<(), LimiterError> {
         self.check_names()?;
         for set in self.limiter.policies.all_sets() {
@@ -334,7 +335,7 @@ impl Caller {
         self.main.as_ref().map(|main| main.partition)
     }
 
-    /// Keys that the caller lacks are treated as missing keys.
+    /// `MissingKey` applies to keys that the caller lacks.
     fn plan_of_all(&self, set: &QuotaSet) -> Result<Plan, Outcome> {
         let limiter = &*self.limiter;
         let holder = |key| -> Attributed {

@@ -33,11 +33,11 @@ struct State {
     cost: Option<u64>,
     is_settled: bool,
     progress: Progress,
-    /// A `RequestContentLayer` counts the bytes of the request.
+    /// Set if a `RequestContentLayer` counts the bytes of the request.
     has_reader: bool,
     /// False for `HEAD`.
     has_response_content: bool,
-    /// The response has ended, and was not dropped early.
+    /// Set if the response has ended without being dropped early.
     has_ended: bool,
 }
 
@@ -50,8 +50,8 @@ enum Progress {
 }
 
 impl OpenCharge {
-    /// Maximum difference between streamed and charged bytes: an endless stream is charged as it goes, and a cancelled
-    /// one is charged little more than was read.
+    /// Maximum difference between streamed and charged bytes: an endless stream is charged while it is sent, and a
+    /// cancelled stream is charged little more than the client has read.
     const INSTALMENT: u64 = 1 << 20;
 
     pub(crate) fn new(guard: Arc<Guard>, decision: Decision, request: &Method) -> Arc<Self> {
@@ -100,7 +100,7 @@ impl OpenCharge {
         self.state.lock().has_ended = true;
     }
 
-    /// Applied when the response begins, or else when it ends.
+    /// Applied when the response begins, or, if set later, when the response ends.
     pub(super) fn cost(&self, requests: u64) {
         let mut state = self.state.lock();
         if !state.is_settled {
@@ -114,8 +114,8 @@ impl OpenCharge {
         self.rejected();
     }
 
-    /// Called when the response begins, before it is sent. Charges its cost and its announced length, of a long
-    /// response only the first instalment. Returns the charged costs.
+    /// Called when the response begins, before it is sent. Charges the cost and the announced length; for a long
+    /// response, only the first instalment. Returns the charged costs.
     pub(crate) fn announce(&self, requests: Option<u64>, length: Option<u64>) -> Costs {
         let mut state = self.state.lock();
         let charged = state.decision.charged();
@@ -205,12 +205,12 @@ impl Drop for OpenCharge {
     fn drop(&mut self) {
         let mut state = self.state.lock();
         let settlement = match state.progress {
-            // Without a reader, it is unknown how many bytes arrived; a body that was not read counts as not sent.
+            // Without a reader, it is unknown how many bytes arrived. A body that was not read counts as not sent.
             Progress::Queued if !state.has_reader => Settlement::cancelled(&state.decision),
             Progress::Queued => Settlement::finish(&state.decision, state.actual),
             Progress::PassedOn => {
                 // A late charge may have been capped, and the applied amount is unknown, so nothing is refunded.
-                // Otherwise a client could read most of a large response, disconnect, and pay nothing.
+                // Otherwise, a client could read most of a large response, disconnect, and be charged nothing.
                 let charged = state.decision.charged().response_bytes;
                 state.actual.response_bytes = state.actual.response_bytes.max(charged);
                 state.actual.requests = state.cost.unwrap_or(state.actual.requests);

@@ -14,9 +14,9 @@ use crate::{
 
 /// A rate limiter for the callers of one scope.
 ///
-/// Limits requests of a service through a [`RateLimitLayer`](crate::RateLimitLayer), and any other work directly: jobs,
-/// WebSocket messages, calls to a partner API. Create a limiter with [`builder`](Self::builder) and layers with
-/// [`with_limiter`](crate::RateLimitLayer::with_limiter), or get the limiter of a layer from
+/// A limiter limits the requests of a service through a [`RateLimitLayer`](crate::RateLimitLayer), and any other work
+/// directly: jobs, WebSocket messages, calls to a partner API. Create a limiter with [`builder`](Self::builder) and
+/// layers with [`with_limiter`](crate::RateLimitLayer::with_limiter), or get the limiter of a layer from
 /// [`limiter`](crate::RateLimitLayer::limiter). Clones share all state.
 ///
 /// [`check`](Self::check) is protected by the deadline, circuit breaker, rejection cache and fallback, and metrics
@@ -48,7 +48,7 @@ use crate::{
 /// assert!(limiter.check(&UserId(7)).await.outcome().is_admitted());
 /// assert!(!limiter.check(&UserId(7)).await.outcome().is_admitted());
 ///
-/// // Support resets it.
+/// // Support resets the quota.
 /// limiter.caller(&UserId(7)).reset().await?;
 /// assert!(limiter.check(&UserId(7)).await.outcome().is_admitted());
 /// # Ok(()) });

@@ -44,7 +44,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// Admits the request uncounted by policies that use the missing key. Policies that use another key still apply.
+    /// Does not count the request against policies that use the missing key. Policies that use another key still apply.
     Allow,
     /// Rejects the request with status 403.
     Reject,
@@ -131,7 +131,7 @@ impl SeenKinds {
     /// With fewer requests, the kinds may be incomplete: on a service without a login page, all early requests may be
     /// anonymous.
     const REQUESTS: u32 = 500;
-    /// Limits the cost of the check: later callers only read this counter.
+    /// Limits the cost of the check: calls above this number only read the counter.
     const GIVEN: u32 = 1_000;
     const KINDS: usize = 16;
 
@@ -144,7 +144,7 @@ impl SeenKinds {
         }
     }
 
-    /// The kind of `key` if no request had it.
+    /// The kind of `key`, if no request had a key of this kind.
     fn other(&self, key: &PartitionKey) -> Option<String> {
         if self.requests.load(Ordering::Relaxed) < Self::REQUESTS || self.given.load(Ordering::Relaxed) >= Self::GIVEN {
             return None;
@@ -204,7 +204,7 @@ impl Keys {
         self.without(named)
     }
 
-    /// Emits no event and counts nothing.
+    /// Like `missing`, but emits no event and updates no metric.
     pub(crate) fn without(&self, named: Option<usize>) -> Attributed {
         match self.missing_key {
             MissingKey::Allow => Ok(None),

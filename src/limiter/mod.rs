@@ -49,7 +49,7 @@ impl Limiter {
 
     /// Returns a handle for a caller identified only by a [named key](LimiterBuilder::named_key).
     ///
-    /// This lets support staff inspect or reset a team or an address.
+    /// For example, support staff can inspect or reset the quota of a team or an address.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -85,8 +85,8 @@ impl Limiter {
 
     /// Charges a custom plan, using the store and the fault tolerance of this limiter.
     ///
-    /// Use this for limits that are not in the rules, such as a quota from a contract or a database, or for
-    /// deduplication. The [`Plan`] specifies the policies, partition and cost, as for a [`Store`](crate::Store). Derive
+    /// Use this for limits that are not in the rules, such as a quota from a contract or a database, or to detect
+    /// duplicates. The [`Plan`] specifies the policies, partition and cost, as for a [`Store`](crate::Store). Derive
     /// the partition from a [`Scope`](crate::Scope) with a different name than the limiter's, so that it cannot clash
     /// with a caller.
     ///
@@ -103,7 +103,7 @@ impl Limiter {
     /// #     .policy(QuotaPolicy::per_day("day", 10))
     /// #     .build()?;
     /// # let exports_of_contract = 2;
-    /// // The contract of this customer includes two more.
+    /// // The contract of this customer includes two more units.
     /// let contract = PolicySet::new([QuotaPolicy::per_day("contract", exports_of_contract)])?;
     /// let acme = Scope::new("contracts").partition(&PartitionKey::new("customer", "acme"));
     /// let plan = Plan::new(contract, acme, 1);
@@ -134,9 +134,9 @@ impl Limiter {
 
     /// Returns the state of the circuit breaker between this limiter and its store, on this instance.
     ///
-    /// Use this for a status page or a health check that shows whether limits are enforced, and why not. The call does
-    /// not contact the store: without requests, nothing probes the store, and the state does not change. Returns `None`
-    /// for a Redis Cluster, where each node has its own circuit: see `tower_quota_lost_nodes` in
+    /// Use this for a status page or a health check that shows whether limits are enforced and, if not, why. The call
+    /// does not contact the store: without requests, nothing probes the store, and the state does not change. Returns
+    /// `None` for a Redis Cluster, where each node has its own circuit: see `tower_quota_lost_nodes` in
     /// [`telemetry`](crate::telemetry).
     ///
     /// ```
@@ -156,10 +156,11 @@ impl Limiter {
         self.0.guard.circuit()
     }
 
-    /// Checks within `timeout` that the store can decide, and reports server settings that may break limits later.
+    /// Checks within `timeout` that the store can make decisions, and reports server settings that may break limits
+    /// later.
     ///
-    /// Call this when the process starts. Otherwise, the first requests discover a store that cannot decide, and they
-    /// pass unlimited unless the limiter [fails closed](FailureMode::Closed).
+    /// Call this when the process starts. Otherwise, a store that cannot make decisions is noticed only by the first
+    /// requests, which pass unlimited unless the limiter [fails closed](FailureMode::Closed).
     ///
     /// With Redis, the check covers every server: the Sentinel primary or all cluster nodes. The check reads the
     /// version, role and eviction policy, runs each command that scripts use, and makes eight decisions of each kind

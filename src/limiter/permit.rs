@@ -47,7 +47,7 @@ use crate::{
 /// ```
 #[must_use = "dropping the permit releases its slots"]
 pub struct Permit {
-    /// Empty for uncounted work. Several if a request has passed several layers.
+    /// Empty for uncounted work. Contains several charges if a request has passed several layers.
     charges: SmallVec<[Arc<OpenCharge>; 1]>,
     decision: Decision,
     /// Dropping the permit ends the work.
@@ -71,7 +71,7 @@ impl Permit {
     /// Adds `amount` to the usage of a [custom unit](crate::QuotaPolicy::with_unit).
     ///
     /// Usage above the estimate is charged each time it exceeds twice the charged amount, so that an endless stream is
-    /// charged as well. The caller's later work waits until the debt is repaid.
+    /// charged as well. The caller's later requests are rejected until the debt is repaid.
     ///
     /// Returns `false` if the call has no effect: no policy counts the unit for this caller, or the work is not
     /// counted, for example because its cost is 0.
@@ -88,9 +88,9 @@ impl Permit {
 
     /// Sets the final usage of a custom unit, even if the response body is dropped early.
     ///
-    /// Settles the difference from the estimate at once. If the response has not begun, its fields show the result. A
-    /// larger amount reported earlier remains, and later calls of `add` still count. Returns `false` if the call has no
-    /// effect, like [`add`](Self::add).
+    /// Settles the difference from the estimate at once. If the response has not begun, its fields show the result. If
+    /// a larger amount was reported earlier, the larger amount applies. Later calls of `add` still add to the usage.
+    /// Returns `false` if the call has no effect, like [`add`](Self::add).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -153,10 +153,10 @@ impl Permit {
         }
     }
 
-    /// Ends work that was not done, and refunds its charge, except for reported custom units.
+    /// Refunds the charge of work that was not done, except for reported custom units, and ends the work.
     ///
-    /// For a request, this has the effect of [`settle(0)`](Self::settle), and also refunds estimates of custom units
-    /// without a report. Transferred bytes remain charged, and a position in a [leaky
+    /// For a request, this has the effect of [`settle(0)`](Self::settle), and also refunds the estimates of custom
+    /// units for which no usage was reported. Transferred bytes remain charged, and a position in a [leaky
     /// bucket](crate::Algorithm::LeakyBucketQueue) is not released.
     pub fn refund(self) {
         for charge in &self.charges {
@@ -186,15 +186,17 @@ impl fmt::Debug for Permit {
 
 /// A handle to the permit of a request, stored in its extensions without keeping the request open.
 ///
-/// Layers insert it if a policy limits [concurrent requests](crate::QuotaPolicy::concurrent) or counts a [custom
-/// unit](crate::QuotaPolicy::with_unit) or bytes, or if the request contains [`WithPermit`]. If a request passes
-/// several layers, the permit covers the charges of all of them.
+/// Layers insert a `WeakPermit` if a policy limits [concurrent requests](crate::QuotaPolicy::concurrent) or counts a
+/// [custom unit](crate::QuotaPolicy::with_unit) or bytes, or if the request contains [`WithPermit`]. If a request
+/// passes several layers, the permit covers the charges of all of them.
 ///
 /// Handlers [upgrade](Self::upgrade) it to report usage, or to keep a slot beyond the response. By default, a slot is
-/// released when the response has ended and, if a [`RequestContentLayer`](crate::RequestContentLayer) counts it, the
-/// request body too. After status 101 or `CONNECT`, the response ends at once, while the connection continues.
+/// released when the response has ended. If a [`RequestContentLayer`](crate::RequestContentLayer) counts the request
+/// body, the body must have ended, too. After status 101 or `CONNECT`, the response ends at once, while the connection
+/// continues.
 ///
-/// Usage can be reported until the response has ended, so keep the permit in the stream that you return. At the end:
+/// Usage can be reported until the response has ended, so keep the permit in the stream that you return. At the end of
+/// the response:
 ///
 /// - **The response has ended**: reported amounts are charged, and the rest of the estimate is refunded. For units
 ///   without a report, the estimate remains.
@@ -206,8 +208,8 @@ impl fmt::Debug for Permit {
 ///
 /// Other instances see a refund within a second; see [`rejection_cache`](crate::LimiterBuilder::rejection_cache).
 ///
-/// With the feature `axum`, it is also an extractor. If the request is not limited, or not counted because the store is
-/// unavailable, handlers get the default value, which belongs to no request.
+/// With the feature `axum`, `WeakPermit` is also an extractor. If the request is not limited, or not counted because
+/// the store is unavailable, handlers get the default value, which belongs to no request.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -300,8 +302,8 @@ impl WeakPermit {
 /// Requests a [`WeakPermit`]: layers insert one into each counted request with this extension.
 ///
 /// Use this if a handler refunds the charge when there was nothing to do, or reads the [decision](Permit::decision).
-/// Insert it in an outer layer or service, which runs before the rate limit layer. Requests that are not counted get no
-/// permit.
+/// Insert `WithPermit` in an outer layer or service, which runs before the rate limit layer. Requests that are not
+/// counted get no permit.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

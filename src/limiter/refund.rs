@@ -30,7 +30,7 @@ pub struct Refund {
 impl Refund {
     /// Creates a refund of `units` to the policies that count requests, charged at `charged`.
     ///
-    /// See [`Settlement::refund`] for windows that have ended since.
+    /// For windows that have ended since the charge, see [`Settlement::refund`].
     pub fn new(units: u64, charged: ChargeTime) -> Self {
         Self {
             units,
@@ -98,8 +98,8 @@ pub enum RefundOutcome {
     Refunded,
     /// A refund with this ID was already applied. Nothing has changed.
     Duplicate,
-    /// There was nothing to refund: no policy counts the units of this caller, by this key and in this tier, or only
-    /// leaky buckets do.
+    /// There was nothing to refund: for this caller, key and tier, no policy counts these units except leaky buckets,
+    /// to which refunds do not apply.
     NotApplicable,
 }
 
@@ -126,7 +126,7 @@ impl Caller {
     ///
     /// # Duplicate messages
     ///
-    /// Without an ID, a repeated refund is applied twice: the caller gains the units again, up to a full quota. With
+    /// Without an ID, a repeated refund is applied again: the caller gets the units twice, up to a full quota. With
     /// [`Refund::with_id`], the store keeps the ID and applies the refund at most once. Recording the ID and refunding
     /// the units are separate steps. If the process exits or the store fails between them, the units are lost, and the
     /// redelivered message returns [`RefundOutcome::Duplicate`].

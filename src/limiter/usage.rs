@@ -39,13 +39,13 @@ impl Usage {
         }
     }
 
-    /// Units without a report get 0.
+    /// The reported amounts. For units without a report, the amount is 0.
     pub(super) fn reported(&self, charged: UnitCosts) -> UnitCosts {
         charged.with_amounts(self.0.map(|said| said.units.unwrap_or(0)))
     }
 
-    /// The amounts to charge. Until the response has ended, an amount that is not final is at least the charged one,
-    /// because more may have been used than reported.
+    /// The amounts to charge. Until the response has ended, an amount that is not final is at least the charged amount,
+    /// because more may have been used than was reported.
     pub(super) fn amounts(&self, charged: UnitCosts, has_ended: bool) -> UnitCosts {
         let mut amounts = *charged.amounts();
         for (amount, said) in amounts.iter_mut().zip(self.0) {

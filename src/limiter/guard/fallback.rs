@@ -17,7 +17,7 @@ use crate::{
     telemetry::StoreTelemetry,
 };
 
-/// The outcome of requests that the store does not decide, because it is down, too slow or fails.
+/// The outcome of requests for which the store makes no decision, because it is unavailable, too slow or fails.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -72,7 +72,7 @@ pub enum FailureMode {
 pub(super) struct Fallback {
     pub(super) store: Option<Arc<dyn Store>>,
     pub(super) mode: FailureMode,
-    /// Separate deadline of the other store, because the main store's may have passed.
+    /// A separate deadline for the other store, because the main store's deadline may have passed.
     pub(super) time: Duration,
     pub(super) waiters: Arc<WaiterLimit>,
     pub(super) clock: Clock,
@@ -81,7 +81,7 @@ pub(super) struct Fallback {
 }
 
 /// An in-process store that decides while the main store is out of memory. Counts are kept until their windows end, so
-/// that a caller gets only one additional quota, however often the main store runs out of memory.
+/// that a caller gets only one additional quota even if the main store runs out of memory repeatedly.
 #[derive(Debug, Default)]
 pub(super) struct Local {
     store: OnceLock<Arc<dyn Store>>,

@@ -17,7 +17,7 @@ use crate::{
 pub(super) struct GuardedStore {
     /// For calls other than decisions.
     pub(super) bare: Arc<dyn Store>,
-    /// `None` for a store with a breaker per server. A common breaker would also block calls to the healthy servers.
+    /// `None` for a store with a breaker per server. A shared breaker would also block calls to the healthy servers.
     pub(super) breaker: Option<Breaker>,
     clock: Clock,
     log: Arc<StoreTelemetry>,

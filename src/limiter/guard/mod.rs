@@ -45,7 +45,8 @@ use crate::{
 };
 
 impl Guard {
-    /// The deadline starts when the request starts to wait. A slow fallback has a separate deadline after that.
+    /// The deadline begins when the request starts to wait. A slow fallback has a separate deadline, which begins when
+    /// the main store has failed.
     pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> DecisionState {
         if plan.is_closed() {
             return DecisionState::Decided(Decision::of_cache(Cached::closed(plan, self.clock.now())));

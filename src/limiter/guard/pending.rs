@@ -1,7 +1,8 @@
 //! A decision that waits for a store and completes even if its request is cancelled.
 //!
-//! Cancelling the store call would lose an answer that the circuit breaker, the rejection cache and acquired slots
-//! depend on. Clients could also avoid charges by cancelling every request before the store answers.
+//! Cancelling the store call would lose an answer that the circuit breaker and the rejection cache need, and that
+//! reveals which slots were acquired. Clients could also avoid charges by cancelling every request before the store
+//! answers.
 
 use std::{
     future::Future,
@@ -18,7 +19,7 @@ use crate::{
     telemetry::InSpan,
 };
 
-/// Boxed at construction, because the future is moved several times.
+/// Boxed at construction, because moving a large future several times would be slow.
 type BoxedDecision = InSpan<Pin<Box<dyn Future<Output = Decision> + Send>>>;
 
 pub(crate) enum DecisionState {
@@ -38,7 +39,7 @@ impl DecisionState {
 pub(crate) struct PendingDecision {
     /// `None` after completion.
     decision: Option<(BoxedDecision, WaiterPermit)>,
-    /// The store may have been called.
+    /// Set if the store may have been called.
     has_begun: bool,
 }
 

@@ -18,7 +18,7 @@ use crate::{
     telemetry::{HeldSlots, StoreTelemetry},
 };
 
-/// Fault tolerance around a store: store calls can fail, decisions cannot.
+/// Fault tolerance around a store: a store call can fail, but a decision is always made.
 #[derive(Debug)]
 pub(crate) struct Guard {
     pub(super) fallback: Fallback,

@@ -179,7 +179,7 @@ async fn what_a_fallback_decides_about_a_cancelled_request_stays_charged() {
     assert_eq!(scene.decide().await, Outcome::Rejected);
 }
 
-/// Otherwise, a client that never waits for its rejection would cause a store call per request.
+/// Otherwise, a client that never waits for its rejection would cause one store call per request.
 #[tokio::test(start_paused = true)]
 async fn a_rejection_is_cached_also_when_its_request_is_cancelled() {
     let scene = Scene::new(FailureMode::Open, None);
@@ -260,7 +260,7 @@ async fn beyond_the_bound_no_request_waits_and_the_store_is_not_asked_and_not_bl
     for request in &mut waiting {
         assert!(futures_util::poll!(request).is_pending());
     }
-    // Cancelled requests continue to wait in tasks, and still count.
+    // Cancelled requests continue to wait in tasks, and still count against the limit.
     waiting.truncate(30);
     for _ in 0..1_000 {
         assert_eq!(scene.decide().await, Outcome::FailedOpen);

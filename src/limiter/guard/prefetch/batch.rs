@@ -10,14 +10,15 @@ use crate::{
 
 /// Units of one partition that are charged but not yet spent. Dropping the batch refunds the remainder.
 ///
-/// Each request served from the batch gets the decision that the store would have made when the batch was charged,
-/// after the earlier requests. So its response fields and its settlement are correct without another call.
+/// Each request served from the batch gets the decision that the store would have made for it, after the earlier
+/// requests, when the batch was charged. Its response fields and its settlement are therefore correct without another
+/// call.
 pub(super) struct Batch {
     /// The store's decision about the whole batch.
     decision: Decision,
     plan: Plan,
     spent: u64,
-    /// Units that this instance may have charged individually since.
+    /// Units that this instance may have charged individually since the batch was charged.
     pub(super) charged_apart: u64,
     from: Timestamp,
     until: Timestamp,
@@ -26,7 +27,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Returns `None` if the store has rejected the plan. `began` is the local time before the call, so the batch
-    /// expires here no later than in the store.
+    /// expires on this instance no later than in the store.
     pub(super) fn new(
         plan: Plan,
         decision: Decision,
@@ -90,7 +91,7 @@ impl Batch {
         }
     }
 
-    /// Leaves nothing to spend or refund.
+    /// Discards the batch without a refund.
     pub(super) fn forget(&mut self) {
         self.spent = self.plan.costs().requests;
     }

@@ -28,7 +28,7 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    /// Maximum wait for a late answer after the deadline; the same as for a settlement.
+    /// Maximum wait for a late answer after the deadline, equal to that of a settlement.
     const LATE: Duration = Duration::from_secs(5);
 
     /// `plan` belongs to one of the requests that will be served from the batch.
@@ -153,7 +153,7 @@ fn tell(verdicts: Verdicts) {
 
 impl Drop for Fetch {
     fn drop(&mut self) {
-        // Requests that still wait see that their channels are closed.
+        // Waiting requests notice that their channels are closed.
         let fetching = self.end(&mut self.prefetch.holdings.lock(self.plan.partition()));
         drop(fetching);
     }

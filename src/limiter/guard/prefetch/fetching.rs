@@ -15,11 +15,11 @@ pub(super) struct Fetching {
     waiters: Vec<(Plan, Sender<Verdict>)>,
     /// Units charged individually since the call started, perhaps after the batch was charged.
     pub(super) charged_apart: u64,
-    /// The partition was reset since the call started.
+    /// Set if the partition was reset since the call started.
     pub(super) is_void: bool,
-    /// The call has missed its deadline, so no request can join.
+    /// Set if the call has missed its deadline, so that no request can join.
     is_late: bool,
-    /// There was a refund since the call started, so a rejection does not apply to requests that joined later.
+    /// Set if there was a refund since the call started. A rejection then does not apply to requests that joined later.
     pub(super) is_stale: bool,
 }
 
@@ -69,8 +69,8 @@ impl Fetching {
         }
         let before = batch.rest();
         for (plan, verdict) in self.waiters {
-            // Requests that have missed their deadline were not counted and leave their units to others. Cancelled
-            // requests still listen.
+            // Requests that have missed their deadline were not counted, so their units remain for other requests.
+            // Cancelled requests still wait for the result.
             if !verdict.is_closed() {
                 verdicts.push((verdict, Ok(batch.spend(&plan))));
             }

@@ -2,17 +2,17 @@
 //!
 //! A request takes the first of these steps that is possible:
 //!
-//! 1. A batch of its partition admits it immediately. If the units will soon be spent or expire, the next batch is
-//!    fetched *ahead*, two call durations early, so that no request of a busy caller waits, however remote the store
-//!    is. There is at most one such call per partition, and held plus requested units never exceed the policy's
-//!    prefetch limit.
+//! 1. A batch of the request's partition admits the request immediately. If the batch's units will soon be spent or
+//!    expire, the next batch is fetched *ahead*, two call durations early, so that no request of a busy caller waits,
+//!    even if the store is slow to respond. There is at most one such call per partition, and held plus requested units
+//!    never exceed the policy's prefetch limit.
 //! 2. The request waits for a batch in flight that has unreserved units.
 //! 3. The request fetches a batch, if that pays off: batches double until they last for most of their lifetime, and
 //!    never exceed a share of the units that remain in the store.
-//! 4. The request is charged individually, as without prefetching. So requests never queue for single units.
+//! 4. The request is charged individually, as without prefetching. Therefore, requests never queue for single units.
 //!
 //! Batches are fetched in separate tasks, so that units are not lost if the waiting requests miss their deadlines.
-//! Another task runs while there are batches, and refunds units that were not spent in time.
+//! While there are batches, another task refunds units that were not spent in time.
 //!
 //! A failed fetch ahead harms no request: held units are spent, and the next attempt follows after an eighth of a
 //! batch's lifetime.
@@ -130,8 +130,8 @@ impl Prefetch {
         Ok(decision)
     }
 
-    /// Discards held units of the first partition without a refund. Nothing is prefetched until the reset completes,
-    /// because it would be unknown whether the store has reset those units.
+    /// Discards held units of the first partition without a refund. Nothing is prefetched until the reset completes: it
+    /// would be unknown whether units prefetched in the meantime were reset.
     pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
         let (prefetch, partition) = (self, plan.partition());
         self.resets.lock().push(partition);
@@ -163,7 +163,7 @@ impl Prefetch {
         pool.step(plan, terms, now, id)
     }
 
-    /// Runs `act` on the pool of the plan's partition, if it is for the same policies.
+    /// Runs `act` on the pool of the plan's partition, if the pool has the same policies.
     fn with_holding<T>(&self, plan: &Plan, act: impl FnOnce(&mut BatchPool) -> T) -> Option<T> {
         let part = plan.only_part()?;
         let mut shard = self.holdings.lock(part.partition());
@@ -187,7 +187,7 @@ impl Prefetch {
         self.fetches.receiver_count()
     }
 
-    /// Refunds all held batches and those still in flight. Completes only while prefetching is paused.
+    /// Refunds all batches, including batches in flight. Completes only while prefetching is paused.
     pub(super) async fn flush(&self) {
         loop {
             let were_over = self.fetches() == 0;

@@ -11,9 +11,9 @@ pub(super) struct Pace {
     used: u64,
     /// Units and microseconds of earlier periods, weighted.
     before: (f64, f64),
-    /// The size of the last charge if enough units had remained.
+    /// The size that the last batch would have had if enough units had remained.
     demand: u64,
-    /// Call duration in microseconds. Rises to a longer duration at once, and falls slowly.
+    /// Call duration in microseconds. Adopts a longer duration at once, and decreases slowly.
     call: u64,
 }
 
@@ -47,7 +47,7 @@ impl Pace {
     }
 
     /// The size of the batch to charge now: the expected usage during the lifetime of a batch, and at most twice the
-    /// last size. `cost` units are spent at once.
+    /// last size. `cost` units are spent immediately.
     pub(super) fn charge(&mut self, cost: u64, terms: BatchTerms, now: Timestamp) -> u64 {
         if self.is_expired(now, terms) {
             (self.before, self.demand) = ((0.0, 0.0), 0);
@@ -64,8 +64,8 @@ impl Pace {
         self.demand
     }
 
-    /// Returns `true` if a call that starts later would complete too late for the `rest` units, which last `lasting`
-    /// microseconds.
+    /// Returns `true` if a call that starts later would complete too late: after the `rest` units are spent, or after
+    /// they expire in `lasting` microseconds.
     pub(super) fn is_due(&self, rest: u64, lasting: u64, terms: BatchTerms, now: Timestamp) -> bool {
         let ahead = self.ahead(terms);
         let used = || self.used_in(ahead, now).unwrap_or(0.0);

@@ -122,7 +122,7 @@ impl BatchPool {
         Some(decision)
     }
 
-    /// `id` identifies the batch that the request may fetch.
+    /// `id` becomes the ID of a batch that the request fetches.
     pub(super) fn step(&mut self, plan: &Plan, terms: BatchTerms, now: Timestamp, id: u64) -> Step {
         if let Some(decision) = self.spend(plan, now) {
             return Step::Decided(decision);
@@ -164,7 +164,8 @@ impl BatchPool {
         Some(order)
     }
 
-    /// Maximum size of the next batch, which respects the prefetch limit and leaves units to other instances.
+    /// Maximum size of the next batch, limited by the prefetch setting and by the share of the remaining units that is
+    /// left to other instances.
     fn room(&self, terms: BatchTerms) -> u64 {
         // Until the store's first answer, the remaining units are unknown.
         let share = self.left.unwrap_or(0) / Self::SHARE;
@@ -214,7 +215,7 @@ impl BatchPool {
         }
         self.pace.answered(now.micros_since(fetching.order.at));
         let Some(mut batch) = batch else {
-            // A remainder too small for one request may be enough with the store's remaining units.
+            // A remainder that is too small for one request may suffice together with the store's remaining units.
             let is_alone = fetching.is_void || fetching.is_stale || self.rest() > 0;
             fetching.reject(decision, is_alone, verdicts);
             return Batches::new();

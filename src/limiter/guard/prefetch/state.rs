@@ -40,11 +40,11 @@ pub(in super::super) struct Prefetch {
 
 impl Prefetch {
     const CAP: usize = 1 << 14;
-    /// Interval between two searches for expired batches.
+    /// Interval at which expired batches are refunded.
     const TICK: Duration = Duration::from_millis(50);
     /// Minimum lifetime of a batch. For a remote store, fetching the next batch takes longer.
     const LIFETIME: Duration = Duration::from_secs(1);
-    /// In round trips: the call takes one, the next call starts two before the expiry, and one is left to spend the
+    /// In round trips: the call takes one, the next call starts two before the expiry, and one remains for spending the
     /// units.
     const LIFETIME_ROUND_TRIPS: u32 = 4;
     /// The round-trip time is the minimum over the last one or two windows of 30 s. A minimum, because a short pause of

@@ -7,14 +7,15 @@ use crate::{
     policy::PolicySet,
 };
 
-/// Ignores states that will soon be empty, because servers expire keys with a resolution of a millisecond.
+/// States that become empty within this time are ignored, because servers expire keys with a resolution of a
+/// millisecond.
 const MARGIN: Duration = Duration::from_millis(10);
 
 /// More entries than can be added to a log while its partition is cached. Logs start at random 40-bit numbers.
 const MOST_ENTRIES: u64 = 1 << 24;
 
-/// The last charge of this instance that left no room for another such charge, used to detect that the store has lost
-/// its state.
+/// The last charge of this instance after which another such charge would be rejected. It is used to detect that the
+/// store has lost its state.
 ///
 /// Only charges are recorded, because they write the state under these policies. The state read by a rejection may
 /// belong to other rules and refill faster.
@@ -22,17 +23,17 @@ const MOST_ENTRIES: u64 = 1 << 24;
 pub(super) struct Exhaustion {
     policies: PolicySet,
     birth: u32,
-    /// The partition's time until which the state with this birth is in use.
+    /// The time, on the partition's clock, until which the store needs the state with this birth.
     used_until: Timestamp,
     log: Option<LogTrace>,
     /// Local times before and after the call.
     asked_at: Timestamp,
     learned_at: Timestamp,
-    /// The local time until which the state is in use.
+    /// The local time until which the store needs the state.
     expires_at: Timestamp,
 }
 
-/// Logs have no birth, but number their entries.
+/// A log has no birth. Instead, its entries are numbered.
 #[derive(Clone, Copy, Debug)]
 struct LogTrace {
     policy: u32,
@@ -81,8 +82,8 @@ impl Exhaustion {
 
     /// Returns `true` if an answer shows that the store has lost this state.
     ///
-    /// Calls that started before this one was answered are ignored, because they may have read an older state. So are
-    /// answers under changed policies, whose state may become empty earlier.
+    /// Calls that started before this charge was answered are ignored, because they may have read an older state.
+    /// Answers under changed policies are also ignored, because their state may become empty earlier.
     pub(super) fn is_lost(&self, findings: &[Finding<'_>]) -> bool {
         let Some(first) = findings.first().filter(|first| first.asked_at >= self.learned_at) else {
             return false;

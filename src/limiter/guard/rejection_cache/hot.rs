@@ -1,8 +1,7 @@
-//! Partitions with current rejections, which can be read without a lock.
+//! Rejections of some partitions, which can be read without a lock.
 //!
 //! If threads rejecting one key contended for the lock of its shard, two cores would reject no more requests than one.
 //! Therefore, a rejection stores a copy of the partition's records here. A copy is never modified: a change of the
-//! records, under the lock of their shard, removes the copy.
 //! records, under the lock of their shard, removes the copy.
 
 use arc_swap::ArcSwapOption;

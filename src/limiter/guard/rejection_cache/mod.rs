@@ -1,21 +1,22 @@
-//! Caches rejections for up to a second, so that a caller who continues after a rejection causes almost no store calls.
+//! Caches rejections for up to a second, so that a caller that continues after a rejection causes almost no store
+//! calls.
 //!
-//! A reading of the store determines exactly until when a charge is rejected, provided that others only add to the
-//! usage:
+//! A reading of the store determines exactly how long a charge is rejected, provided that other instances only add to
+//! the usage:
 //!
 //! - A charge rejected by the cached reading is rejected locally. Time is measured from before the call, so a charge is
 //!   never rejected for longer than the store would reject it.
-//! - After a rejection, charges of the same or a higher weight are not sent for a short *hold*, so that instances do
-//!   not race for the next unit.
-//! - If it is unknown whether another policy rejects the charge too, it is sent, so that the client learns the longest
-//!   wait.
-//! - When units are restored, only as many requests are sent as there is room for. A sent request counts as charged
-//!   until its answer arrives, or for another hold.
+//! - After a rejection, charges of the same or a higher weight are not sent for a short time, the *hold*, so that
+//!   instances do not race for the next unit.
+//! - If it is unknown whether another policy rejects the charge too, the charge is sent, so that the rejection reports
+//!   the longest wait.
+//! - When units are restored, only as many requests are sent as can be admitted. A sent request counts as charged until
+//!   its answer arrives, or for another hold.
 //!
 //! Refunds by other instances are noticed after at most a second.
 //!
-//! The last charge that exhausted a partition is kept for longer. If an answer then shows the partition as new too
-//! early, the store has lost its state.
+//! The last charge that exhausted a partition is kept for longer. If the store then returns a new state although the
+//! units cannot have been restored yet, it has lost its state.
 
 mod exhaustion;
 mod hot;
@@ -59,7 +60,7 @@ pub(super) struct RejectionCache {
     pub(super) store: GuardedStore,
     shards: Sharded<Shard>,
     hot: HotPartitions,
-    /// False if the capacity is 0.
+    /// `false` if the capacity is 0.
     is_on: bool,
     /// Number of cached partitions. While it is 0, requests take no lock.
     len: AtomicUsize,
@@ -123,7 +124,7 @@ impl RejectionCache {
         found
     }
 
-    /// Avoids the lock if a request was already rejected and nothing has changed since.
+    /// Looks up the plan without the lock, if a request was already rejected and nothing has changed since.
     fn look_up_only(&self, part: PartPlan<'_>, now: Timestamp) -> Found {
         let (partition, hash) = (part.partition(), self.shards.hash(part.partition()));
         if let Some(found) = self.hot.rejection(hash, part, now) {
@@ -169,7 +170,8 @@ impl RejectionCache {
         Ok(self.learned(answer?, asked_at))
     }
 
-    /// Calls stopped by an open circuit or by a store without memory charge nothing, so they must not cause rejections.
+    /// Calls that fail because of an open circuit or a store without memory charge nothing, so they must not cause
+    /// rejections.
     fn note_unsent(&self, partitions: &[PartitionId], error: Option<&StoreError>) {
         let charges_nothing = |kind| matches!(kind, StoreErrorKind::CircuitOpen | StoreErrorKind::OutOfMemory);
         if error.is_some_and(|error| charges_nothing(error.kind())) {

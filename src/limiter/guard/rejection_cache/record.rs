@@ -10,11 +10,11 @@ use crate::{
 /// Maximum age of a record, which bounds how late refunds by other instances are noticed.
 pub(super) const LIFE: Duration = Duration::from_secs(1);
 
-/// Maximum time in which a rejected charge is rejected again without a call, and in which a charge that was sent counts
-/// as applied.
+/// Maximum time for which a rejected charge is rejected again without a call, and for which a sent charge counts as
+/// applied.
 const HOLD: Duration = Duration::from_millis(20);
 
-/// From this age, one request at a time calls the store, so that not all do so when the record expires.
+/// From this age, one request at a time calls the store, so that not all requests do so when the record expires.
 const STALE: Duration = Duration::from_millis(850);
 
 /// A policy that has rejected a charge, or would reject the next one.
@@ -23,33 +23,34 @@ pub(super) struct Record {
     policies: PolicySet,
     /// The policy's index in `policies`.
     index: usize,
-    /// The store's reading, including the charge that it has made.
+    /// The store's reading, including the charge if it was applied.
     known: Known,
     /// The weight of the charge that caused the reading.
     asked: u64,
     /// The local time before the call. The store took the reading at this time or later.
     asked_at: Timestamp,
-    /// Until then, charges of this or a higher weight are rejected.
+    /// The time until which charges of weight `asked` or more are rejected.
     held_until: Timestamp,
     /// The reading including all charges sent since, and the time until which they count as applied.
     expected: Option<(Known, Timestamp)>,
-    /// Before this time, no request checks whether the record is still valid.
+    /// The time before which no request checks whether the record is still valid.
     asks_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
     reading: PolicyReading,
-    /// The partition's time.
+    /// The time on the partition's clock.
     at: Timestamp,
-    /// The local time from which the partition's time advances, after a possible standstill.
+    /// The local time from which the partition's clock advances. It is later than the reading if the clock stands
+    /// still.
     goes_on_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Rejected(ChargeRejection),
-    /// Rejected, but one request may check whether it still is.
+    /// Rejected, but one request may check whether the rejection still applies.
     Stale(ChargeRejection),
     Open,
 }
@@ -144,8 +145,8 @@ impl Record {
         }
     }
 
-    /// Returns `true` if charges that the record does not reject have room. For logs, it is unknown when each unit
-    /// expires.
+    /// Returns `true` if the store is known to admit charges that the record does not reject. For logs, it is unknown
+    /// when each unit expires.
     pub(super) fn tells_room(&self) -> bool {
         self.policy().counter().form() != Form::Log
     }

@@ -10,17 +10,17 @@ use crate::{
     policy::{MAX_POLICIES, Policy, PolicySet},
 };
 
-/// The policies of one partition that reject, and those known to have room.
+/// The policies of one partition that reject charges, and the policies that are known to have room.
 ///
-/// A rejection reports how long all policies reject. So if it is unknown whether one of them has room for a charge, the
-/// charge is sent to the store, even if another policy is known to reject it.
+/// A rejection reports the longest wait of all policies. Therefore, if it is unknown whether one of the policies has
+/// room for a charge, the charge is sent to the store, even if another policy is known to reject it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Records {
     /// At most one per policy.
     rejecting: SmallVec<[Record; 1]>,
     /// At most one per other policy.
     rooms: Vec<Room>,
-    /// Kept for longer than rejections, because the state may be lost before the caller returns.
+    /// Kept for longer than rejections, because the state may be lost before the caller's next request.
     exhaustion: Option<Exhaustion>,
 }
 

@@ -12,8 +12,8 @@ use crate::{
 pub(super) struct Shard {
     pub(super) partitions: BoundedMap<Records>,
     /// The time of the last refund, by partition hash. Answers to earlier calls are not cached. There are enough
-    /// entries that partitions rarely share one: a refund to one partition must not keep another, which is under
-    /// attack, out of the cache.
+    /// entries that two partitions rarely share one. Otherwise, refunds to one partition could keep a partition under
+    /// attack out of the cache.
     refunded_at: Box<[Option<Timestamp>]>,
 }
 
@@ -24,11 +24,11 @@ pub(super) struct Found {
     pub(super) now: Timestamp,
     /// A policy rejects the plan.
     is_rejecting: bool,
-    /// The plan is rejected, but one request may check whether it still is.
+    /// The plan is rejected, but one request may check whether the rejection still applies.
     pub(super) is_stale: bool,
     /// At least one partition is cached.
     is_known: bool,
-    /// A policy may reject the plan, but only the store knows.
+    /// Set if only the store can determine whether a policy rejects the plan.
     is_open: bool,
 }
 
@@ -81,7 +81,7 @@ impl Found {
 }
 
 impl Shard {
-    /// Total entries in all shards: many more than partitions refunded during one call.
+    /// The number of entries in all shards, far above the number of partitions refunded during one call.
     pub(super) const MOMENTS: usize = 1 << 12;
 
     /// `part` is this shard's share of `capacity`.

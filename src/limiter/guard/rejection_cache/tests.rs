@@ -109,7 +109,7 @@ struct World {
     clock: Clock,
     store: MemoryStore,
     instances: Vec<Instance>,
-    /// Needed by deadlines. The runtime's clock is paused.
+    /// Deadlines need a runtime. Its clock is paused.
     runtime: tokio::runtime::Runtime,
 }
 
@@ -227,7 +227,8 @@ fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
                 Algorithm::LeakyBucketMeter => 1,
                 _ => policy.burst_capacity(),
             };
-            // With room for one unit, units not used at once are lost. With room for more, only the end is.
+            // With a capacity of one unit, units that are not used at once are lost. With a larger capacity, only the
+            // units at the end are lost.
             let (held, unit) = (20_000 + 2 * one_way.as_micros() as u64, window / policy.quota());
             let least = match capacity {
                 1 => 1 + (seconds * 1_000_000 - held) / (unit + held),
@@ -337,7 +338,7 @@ fn a_flood_of_keys_never_exceeds_the_capacity() {
     }
 }
 
-/// Each key of the flood is more recent than the caller who continues, but used only once.
+/// Each key of the flood is more recent than the caller that continues, but is used only once.
 #[test]
 fn a_flood_of_keys_that_come_once_does_not_push_out_a_caller_who_goes_on() {
     let mut world = World::new(1, Duration::ZERO, 64);
@@ -498,7 +499,7 @@ fn a_place_is_free_again_when_the_records_in_it_have_expired() {
     drop(lock);
 }
 
-/// Rules that change constantly, for example for a caller in many tiers.
+/// Rules that change constantly, as for a caller that switches between many tiers.
 #[test]
 fn of_one_partition_no_more_is_cached_than_a_layer_has_policies() {
     let memory = Memory::new();
@@ -526,7 +527,7 @@ fn after_a_clock_was_set_back_nothing_is_cached_from_the_time_to_come() {
     assert!(!memory.has_cached(&plan));
 }
 
-/// The store's clock has stepped back, so the partition's time does not advance until the clock catches up.
+/// The store's clock has stepped back, so the partition's clock stands still until the store's clock catches up.
 #[test]
 fn a_cached_rejection_waits_as_long_as_the_store_does_after_a_step_back() {
     for (back, algorithm) in [0, 1, 700_000, 2_000_000, 5_000_000].into_iter().flat_map(|back| {
@@ -712,8 +713,8 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     }
 }
 
-/// Both are rejected by the same policies, for the same time, because no other instance has charged anything unknown to
-/// this one. If no wait helps, the remaining units are the same.
+/// Both requests are rejected by the same policies and for the same time, because no other instance has charged units
+/// that this instance has not seen. If no wait helps, the remaining units are the same.
 fn compare_all(cached: &Decision, rejected: &Decision) {
     let said = || rejected.violated().filter(|said| is_eligible(said.policy()));
     assert!(
@@ -851,7 +852,7 @@ fn a_charge_above_a_capacity_never_passes_whatever_else_rejects_it() {
     assert!(memory.cache.reject(of(1)).unwrap().retry_after().is_some());
 }
 
-/// Names cost an attacker nothing: unknown names must not bypass the limit of the address.
+/// An attacker can invent any number of names, so unknown names must not bypass the limit of the address.
 #[test]
 fn an_address_over_its_limit_is_rejected_from_memory_under_every_new_name() {
     let memory = Memory::new();
