@@ -23,9 +23,9 @@ use crate::{
 /// Blocked requests are rejected with status 403, or 429 if configured with
 /// [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status), and have the outcome
 /// [`Outcome::Blocked`](crate::Outcome::Blocked). Allowed requests pass uncounted, with
-/// [`Outcome::Unlimited`](crate::Outcome::Unlimited). Neither calls the store or adds `RateLimit` fields. The key is
-/// extracted only if the list has rules for keys. Lookups take constant time and never block, not even while rules
-/// change.
+/// [`Outcome::Unlimited`](crate::Outcome::Unlimited). In both cases, the store is not called, and no `RateLimit` fields
+/// are added. The key is extracted only if the list has rules for keys. Lookups take constant time and never block,
+/// even while rules change.
 ///
 /// Rules are local to the process: they are not stored, not shared with other instances, and do not expire. Other
 /// sources, such as a fleet follower (`tower-quota-fleet`), add their rules as an [overlay](Self::overlay), which
@@ -75,7 +75,7 @@ struct Shared {
 
 pub(super) struct Overlaid {
     pub(super) owner: Arc<()>,
-    /// The names of overlays that may take over these rules after the owner has left.
+    /// Set by [`AccessOverlay::leave`]: the names of overlays that may replace these rules.
     pub(super) left_as: Option<Vec<String>>,
     pub(super) rules: AccessRules,
 }
@@ -114,7 +114,7 @@ pub enum Access {
     Block,
     /// The request is rate-limited as if no rule matched. The default.
     ///
-    /// Use this for a network within an allowed or blocked one.
+    /// Use this for a network within an allowed or blocked network.
     #[default]
     Limit,
 }
@@ -134,8 +134,8 @@ impl AccessList {
     /// Creates a list without rules, which gets client addresses from `client_ip`.
     ///
     /// Behind a proxy, `client_ip` must [trust the proxy](ClientIp::trusted_proxies). Otherwise, all requests have the
-    /// proxy's address. If the forwarding field does not identify the client, its address is unknown and matches no
-    /// network. The prefix lengths by which `client_ip` groups clients have no effect here.
+    /// proxy's address. If the forwarding field does not identify the client, the client's address is unknown and
+    /// matches no network. The prefix lengths by which `client_ip` groups clients have no effect here.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -173,7 +173,7 @@ impl AccessList {
         self.0.rules.load_full()
     }
 
-    /// Returns the current rules of all [overlays](Self::overlay) together.
+    /// Returns the merged current rules of all [overlays](Self::overlay).
     ///
     /// These rules apply to requests that match no local rule. If two overlays have different rules for the same
     /// network or key, [`Block`](Access::Block) takes precedence over [`Allow`](Access::Allow), and `Allow` over
@@ -201,10 +201,11 @@ impl AccessList {
         self.0.rules.store(Arc::new(rules));
     }
 
-    /// Changes the rules atomically, and returns the result of the closure. If it is an error, nothing changes.
+    /// Changes the rules atomically, and returns the result of the closure. If the closure returns an error, nothing
+    /// changes.
     ///
-    /// The closure gets a copy of all rules, so make many changes in one call. Changes are serialized: the closure must
-    /// not change the same list through another handle.
+    /// The closure gets a copy of all rules, so make many changes in one call. Changes are serialized, so the closure
+    /// must not change the same list through another handle.
     ///
     /// ```
     /// use tower_quota::{Access, AccessList, key};
@@ -250,7 +251,7 @@ impl AccessList {
         self.0.client_ip.diagnose(request, findings);
     }
 
-    /// For callers without a request, and so without an address.
+    /// For callers without a request, which have no address.
     pub(crate) fn access_of_key(&self, key: &PartitionKey) -> Access {
         let (own, overlaid) = (self.0.rules.load(), self.0.overlaid.load());
         let access = [&**own, &**overlaid]
@@ -280,9 +281,10 @@ impl fmt::Debug for AccessList {
 
 /// Rules of an [`AccessList`] for networks and partition keys.
 ///
-/// For an address, the most specific network applies, the one with the longest prefix. If the rules for the network and
-/// the key differ, [`Block`](Access::Block) takes precedence over [`Allow`](Access::Allow), and `Allow` over
-/// [`Limit`](Access::Limit). Requests that match no rule are rate-limited as usual. There can be up to 1,000,000 rules.
+/// For an address, the rule for the most specific network applies: the network with the longest prefix. If the rules
+/// for the network and the key differ, [`Block`](Access::Block) takes precedence over [`Allow`](Access::Allow), and
+/// `Allow` over [`Limit`](Access::Limit). Requests that match no rule are rate-limited as usual. There can be up to
+/// 1,000,000 rules.
 ///
 /// ```
 /// use tower_quota::{Access, AccessRules, PartitionKey};
@@ -324,12 +326,13 @@ impl AccessRules {
     /// Sets the rule for a network, such as `"192.0.2.0/24"`, or for a single address. Replaces a rule for the same
     /// network.
     ///
-    /// IPv4-mapped networks, and those in `64:ff9b::/96`, are IPv4 networks; `::/0` contains no IPv4 address. Block the
-    /// whole network of an IPv6 subscriber, at least a /64, because a blocked subscriber can change its address.
+    /// IPv4-mapped networks, and networks in `64:ff9b::/96`, are treated as IPv4 networks. `::/0` contains no IPv4
+    /// address. Block the whole network of an IPv6 subscriber, at least a /64, because a blocked subscriber can change
+    /// its address.
     ///
-    /// Clients with an unknown address match no network, not even their proxy's. Clients can hide their address if
-    /// [trusted proxies](ClientIp::trusted_proxies) append to a field that clients send. To keep blocked clients from
-    /// bypassing their rule in this way, also [block unknown addresses](Self::block_unknown_addresses).
+    /// Clients with an unknown address match no network, not even the network of their proxy. Clients can hide their
+    /// address if [trusted proxies](ClientIp::trusted_proxies) append to a field that clients send. To prevent blocked
+    /// clients from bypassing their rule in this way, also [block unknown addresses](Self::block_unknown_addresses).
     ///
     /// ```
     /// use tower_quota::{Access, AccessRules};
@@ -367,10 +370,10 @@ impl AccessRules {
     /// Sets whether clients with an unknown address are blocked. Default: they are limited.
     ///
     /// Blocking also applies to clients whose key is [allowed](Access::Allow). Use this if only some networks are
-    /// allowed, or to keep blocked clients from hiding their address. The address is unknown if the request does not
+    /// allowed, or to prevent blocked clients from hiding their address. The address is unknown if the request does not
     /// contain its peer's address (for example, with a Unix socket), or if a trusted proxy sent a field that [does not
     /// identify the client](ClientIp::trusted_proxies). Test this behind your proxies first: if a proxy hides its
-    /// clients, as with `for=unknown`, all of them are blocked.
+    /// clients, as with `for=unknown`, all of its clients are blocked.
     ///
     /// ```
     /// use tower_quota::{Access, AccessRules};
@@ -389,7 +392,8 @@ impl AccessRules {
 
     /// Sets the rule for a partition key, replacing a rule for the same key.
     ///
-    /// The rule matches requests whose whole [`key`](crate::RateLimitLayerBuilder::key) is equal, not a part of it.
+    /// The rule matches requests whose whole [`key`](crate::RateLimitLayerBuilder::key) is equal, not requests with
+    /// only an equal part.
     ///
     /// # Errors
     ///
@@ -430,7 +434,7 @@ impl AccessRules {
         self.len() == 0 && !self.blocks_unknown
     }
 
-    /// Returns the treatment of a client with this address and key, each `None` if unknown.
+    /// Returns the treatment of a client with this address and key. Pass `None` for an unknown address or key.
     pub fn access(&self, address: Option<IpAddr>, key: Option<&PartitionKey>) -> Access {
         self.find(address, key).unwrap_or_default()
     }
@@ -451,8 +455,8 @@ impl AccessRules {
 
     /// Adds the rules of `other` for networks, keys and unknown addresses.
     ///
-    /// If both have a rule for the same network or key, [`Block`](Access::Block) takes precedence over
-    /// [`Allow`](Access::Allow), and `Allow` over [`Limit`](Access::Limit). Unknown addresses are blocked if either
+    /// If both sets have a rule for the same network or key, [`Block`](Access::Block) takes precedence over
+    /// [`Allow`](Access::Allow), and `Allow` over [`Limit`](Access::Limit). Unknown addresses are blocked if either set
     /// blocks them.
     ///
     /// ```

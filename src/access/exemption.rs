@@ -16,9 +16,9 @@ use crate::{
 
 /// Requests that pass uncounted, such as health checks, a monitoring network or a partner.
 ///
-/// Pass it to [`exempt`](crate::RateLimitLayerBuilder::exempt). Exempt requests do not call the store, their responses
-/// have no `RateLimit` fields, and their outcome is [`Outcome::Unlimited`](crate::Outcome::Unlimited). The hooks for
-/// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage) and
+/// Pass an `Exemption` to [`exempt`](crate::RateLimitLayerBuilder::exempt). Exempt requests do not call the store,
+/// their responses have no `RateLimit` fields, and their outcome is [`Outcome::Unlimited`](crate::Outcome::Unlimited).
+/// The hooks for [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage) and
 /// [capacity](crate::RateLimitLayerBuilder::capacity) are not called. Clients blocked by an
 /// [`AccessList`](crate::AccessList) are still rejected.
 ///
@@ -58,7 +58,7 @@ enum Condition {
     Method(Method),
     Network {
         client_ip: ClientIp,
-        /// The networks, or the error in the first invalid one.
+        /// The networks, or the error in the first invalid network.
         networks: Result<Networks<()>, String>,
     },
     Path(String),
@@ -90,7 +90,7 @@ impl Exemption {
         Self(Condition::Method(method))
     }
 
-    /// Exempts requests with exactly this path: `/health` is neither `/health/` nor `/Health` nor `/%68ealth`.
+    /// Exempts requests with exactly this path: `/health` does not match `/health/`, `/Health` or `/%68ealth`.
     ///
     /// The path of the URI is compared byte for byte, without the query and without decoding. Inside a nested axum
     /// router, the path does not contain the prefix of the nesting. For gRPC methods, it is `/package.Service/Method`.
@@ -120,7 +120,7 @@ impl Exemption {
         Self(Condition::Path(path.into()))
     }
 
-    /// Exempts requests with this path or one below it: `/health` includes `/health/` and `/health/live`, but not
+    /// Exempts requests with this path or a path below it: `/health` includes `/health/` and `/health/live`, but not
     /// `/healthy`.
     ///
     /// Paths are compared as in [`path`](Self::path). A trailing slash of the prefix is ignored, and `/` includes all
@@ -154,8 +154,8 @@ impl Exemption {
     ///
     /// Behind a proxy, `client_ip` must [trust the proxy](ClientIp::trusted_proxies). Otherwise, all requests have the
     /// proxy's address, so exempting the proxy's network would exempt all clients. Requests with an unknown peer, or
-    /// with a field that does not identify the client, match no network. The prefix lengths by which `client_ip` groups
-    /// clients have no effect here.
+    /// with a forwarding field that does not identify the client, match no network. The prefix lengths by which
+    /// `client_ip` groups clients have no effect here.
     ///
     /// IPv4-mapped networks are IPv4 networks, and `::/0` contains no IPv4 address.
     /// [`build`](crate::RateLimitLayerBuilder::build) rejects networks that cannot be parsed.
@@ -187,7 +187,7 @@ impl Exemption {
         Self(Condition::Network { client_ip, networks })
     }
 
-    /// Exempts requests with this partition key, which must be equal as a whole.
+    /// Exempts requests whose whole partition key is equal to `key`.
     ///
     /// Make sure that clients cannot simply claim the key: see [`key::extension`](crate::key::extension) and
     /// [`key::header`](crate::key::header).
@@ -236,7 +236,8 @@ impl Exemption {
         Self(Condition::When(Box::new(is_exempt)))
     }
 
-    /// Exempts requests that match both conditions. The second is evaluated only if the first one matches.
+    /// Exempts requests that match both conditions. The second condition is evaluated only if the first condition
+    /// matches.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

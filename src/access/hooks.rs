@@ -75,8 +75,8 @@ impl Capacity {
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigErrorKind::Capacity`] if `percent` is outside 1 to 99. Create the value before the hook runs, or
-    /// use `unwrap_or_default` to fall back to [`full`](Self::full).
+    /// Returns [`ConfigErrorKind::Capacity`] if `percent` is outside 1 to 99. Create the value outside the hook, or use
+    /// `unwrap_or_default` to fall back to [`full`](Self::full).
     pub fn reduced_to(percent: u8) -> Result<Self, ConfigError> {
         if (1..=99).contains(&percent) {
             return Ok(Self(Level::Reduced(percent)));
@@ -95,7 +95,8 @@ impl Capacity {
     }
 }
 
-/// Marks a request as abnormal usage; returned by a [detection hook](crate::RateLimitLayerBuilder::abnormal_usage).
+/// Marks a request as abnormal usage. A [detection hook](crate::RateLimitLayerBuilder::abnormal_usage) returns this
+/// value.
 ///
 /// The request is rejected with status 429 and the problem type `abnormal-usage-detected`, and is not counted. The
 /// content lists the violated [policies](Self::with_violated_policy), as in the example in draft-11, section Abnormal
@@ -143,8 +144,8 @@ impl AbnormalUsage {
     /// Adds the name of a violated policy to the response.
     ///
     /// The name appears in `violated-policies` of the problem, or in the details of a gRPC status. Use this if clients
-    /// can react to it: the name should occur in `RateLimit-Policy` or in your documentation. Any name is accepted, but
-    /// [hidden](crate::QuotaPolicy::hidden) policies are omitted.
+    /// can react to the name, which should occur in `RateLimit-Policy` or in your documentation. Any name is accepted,
+    /// but [hidden](crate::QuotaPolicy::hidden) policies are omitted.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -154,7 +155,7 @@ impl AbnormalUsage {
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("hourly", 100))
     ///     .abnormal_usage(|request| {
-    ///         let pages_in_order = request.headers.get("x-crawls").is_some(); // found out before
+    ///         let pages_in_order = request.headers.get("x-crawls").is_some(); // detected by an outer layer
     ///         pages_in_order.then(|| AbnormalUsage::new().with_violated_policy("hourly"))
     ///     })
     ///     .build()?;

@@ -39,14 +39,14 @@ pub(crate) struct Screening {
 pub(crate) enum Screened {
     /// Count the request with this percentage of the quotas.
     Counted(u8),
-    /// Admit or reject the request without any policy. The duration is the `Retry-After`.
+    /// Admit or reject the request without evaluating any policy. The duration is the `Retry-After`.
     Decided(Outcome, Option<Duration>),
-    /// Rejected by the application.
+    /// The application rejects the request.
     Abnormal(AbnormalUsage),
 }
 
 impl Screening {
-    /// Limited, because every exemption of a layer may be evaluated for every request.
+    /// The number is limited, because every exemption of a layer may be evaluated for every request.
     const MAX_EXEMPTIONS: usize = 64;
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -72,8 +72,8 @@ impl Screening {
             .for_each(|exemption| exemption.diagnose(request, findings));
     }
 
-    /// Access list → kill switch → exemptions → abnormal usage → capacity. `None` if limits are switched off and the
-    /// access list does not block the request; no closure of the application is called in that case.
+    /// Access list → kill switch → exemptions → abnormal usage → capacity. `None` if the kill switch is off and the
+    /// access list does not block the request. In that case, no closure of the application is called.
     pub(crate) fn screen(
         &self,
         caller: &KeyedRequest<'_>,

@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use ipnet::IpNet;
 
 /// A longest-prefix-match table with one map per prefix length in use. A lookup reads at most 33 maps for an IPv4
-/// address and 129 for an IPv6 address, however many networks there are.
+/// address and 129 for an IPv6 address, regardless of the number of networks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Networks<V> {
     v4: ByLength<V>,

@@ -5,7 +5,7 @@ use super::access_list::{AccessList, AccessRules, Overlaid};
 /// Access rules from another source, in addition to the local rules of an [`AccessList`].
 ///
 /// Created by [`AccessList::overlay`], for example for rules from etcd or a ConfigMap. Overlays apply to requests that
-/// match no local rule. Several overlays apply together: see [`AccessList::overlay_rules`].
+/// match no local rule. Several overlays are merged: see [`AccessList::overlay_rules`].
 ///
 /// Dropping an overlay removes its rules. To keep clients blocked while a source is replaced, end the old overlay with
 /// [`leave`](Self::leave), and give both overlays the same [name](Self::named).
@@ -21,7 +21,7 @@ use super::access_list::{AccessList, AccessRules, Overlaid};
 ///
 /// let overlay = access.overlay().named("config map");
 /// overlay.replace(rules);
-/// overlay.leave(); // the rules stay
+/// overlay.leave(); // the rules remain
 /// assert_eq!(access.overlay_rules().len(), 1);
 ///
 /// let successor = access.overlay().named("config map");
@@ -52,9 +52,10 @@ impl AccessOverlay {
         }
     }
 
-    /// Adds a name, which lets the overlay replace overlays that were [left](Self::leave) under it. Default: none.
+    /// Adds a name. The overlay replaces overlays that had the same name when they were [left](Self::leave). Default:
+    /// none.
     ///
-    /// An overlay can have several names, for example its source's and the limiter's.
+    /// An overlay can have several names, for example the name of its source and the name of the limiter.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
         self
@@ -62,7 +63,7 @@ impl AccessOverlay {
 
     /// Replaces all rules of the overlay atomically.
     ///
-    /// This also removes the rules of overlays that were [left](Self::leave) under one of its names. The cost is
+    /// This also removes the rules of overlays with one of the same names that were [left](Self::leave). The cost is
     /// proportional to the number of rules in all overlays of the list.
     pub fn replace(&self, rules: AccessRules) {
         self.list.change_overlays(|overlays| {
@@ -77,8 +78,8 @@ impl AccessOverlay {
 
     /// Ends the overlay but keeps its rules.
     ///
-    /// The rules apply until an overlay with one of the same [names](Self::named) [replaces](Self::replace) its own
-    /// rules. Without a name, they apply as long as the list exists.
+    /// The rules apply until an overlay with one of the same [names](Self::named) calls [`replace`](Self::replace).
+    /// Without a name, the rules apply as long as the list exists.
     pub fn leave(mut self) {
         let names = std::mem::take(&mut self.names);
         self.list.change_overlays(|overlays| {
