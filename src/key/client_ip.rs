@@ -23,7 +23,7 @@ use crate::{
 /// Extracts the client's IP address. IPv6 clients are grouped by their /64 network.
 ///
 /// Use this for callers that are not, or not yet, authenticated. By default, header fields are ignored, and the client
-/// is the peer of the connection. Its address is taken from the first of these request extensions:
+/// is the peer of the connection. The peer's address is taken from the first of these request extensions:
 ///
 /// - [`PeerAddress`], which a server built on hyper must set;
 /// - with the feature `axum`, `axum::extract::ConnectInfo<SocketAddr>`, set by
@@ -34,7 +34,7 @@ use crate::{
 /// Requests without any of these extensions, for example from a Unix socket, have no key, regardless of their header
 /// fields.
 ///
-/// Behind a load balancer or gateway, the peer of every connection is that machine, so all clients would share one
+/// Behind a load balancer or gateway, that machine is the peer of every connection, so all clients would share one
 /// quota. Declare such machines as [trusted proxies](ClientIp::trusted_proxies), together with the field that they
 /// write. [`docs::proxies`] contains the settings for nginx, Envoy, AWS and Cloudflare.
 ///
@@ -73,8 +73,8 @@ pub fn client_ip() -> ClientIp {
 
 /// The extractor created by [`client_ip`]. [`build`](crate::RateLimitLayerBuilder::build) validates its settings.
 ///
-/// As a key, it groups clients by network, while [`resolve`](Self::resolve) returns the address itself.
-/// [`AccessList`](crate::AccessList) and [`Exemption`](crate::Exemption) also use it to get addresses, without
+/// As a key extractor, `ClientIp` groups clients by network, while [`resolve`](Self::resolve) returns the address
+/// itself. [`AccessList`](crate::AccessList) and [`Exemption`](crate::Exemption) also use it to get addresses, without
 /// grouping.
 ///
 /// ```
@@ -94,7 +94,7 @@ pub fn client_ip() -> ClientIp {
 pub struct ClientIp {
     field: ForwardingField,
     name: HeaderName,
-    /// The networks, or the first error in the settings.
+    /// The trusted networks, or the first error in the settings.
     proxies: Result<Vec<IpNet>, String>,
     ipv4_prefix: u8,
     ipv6_prefix: u8,
@@ -104,7 +104,7 @@ pub struct ClientIp {
 
 /// The header field in which proxies report the client.
 ///
-/// Only one field is trusted, which must be the one that your proxies write: a proxy that writes `X-Forwarded-For`
+/// Only one field is trusted, which must be the field that your proxies write: a proxy that writes `X-Forwarded-For`
 /// forwards `Forwarded` and `X-Real-IP` fields as the client sent them, and vice versa. Trusting two fields means
 /// trusting clients. [`docs::proxies`](crate::docs::proxies) lists which proxy writes which field.
 ///
@@ -116,7 +116,7 @@ pub struct ClientIp {
 /// let mut request = from("10.0.0.1");
 /// request.headers.insert("forwarded", "for=203.0.113.9".parse()?);
 /// request.headers.insert("x-forwarded-for", "192.0.2.66".parse()?); // forwarded as the client sent it
-/// request.headers.insert("x-real-ip", "192.0.2.77".parse()?); // so is this one
+/// request.headers.insert("x-real-ip", "192.0.2.77".parse()?); // this field, too
 ///
 /// let believing = |field| key::client_ip().trusted_proxies(field, ["10.0.0.1"]);
 /// assert_eq!(believing(ForwardingField::Forwarded).resolve(&request), Some("203.0.113.9".parse()?));
@@ -130,7 +130,7 @@ pub struct ClientIp {
 pub enum ForwardingField {
     /// `Forwarded` of [RFC 7239](https://www.rfc-editor.org/rfc/rfc7239): `for=192.0.2.43, for="[2001:db8::17]:4711"`.
     Forwarded,
-    /// `X-Forwarded-For`, a plain list written by most proxies: `192.0.2.43, 2001:db8::17`.
+    /// `X-Forwarded-For`, a comma-separated list written by most proxies: `192.0.2.43, 2001:db8::17`.
     XForwardedFor,
     /// A field with this name that contains exactly one address: `X-Real-IP`, `CF-Connecting-IP`, `Fly-Client-IP`,
     /// `True-Client-IP`, or a custom one.
@@ -138,8 +138,8 @@ pub enum ForwardingField {
     /// Use this if the outermost proxy determines the client and **overwrites** the field, and all other proxies
     /// forward it. If a proxy only adds the field when it is missing, clients can choose their address.
     ///
-    /// If the field has two lines, or two addresses in one line, the client is unknown, because one of them may come
-    /// from the client.
+    /// If the field has two lines, or two addresses in one line, the client is unknown, because the client may have
+    /// sent one of the two addresses.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -168,15 +168,16 @@ pub enum ForwardingField {
 }
 
 impl ClientIp {
-    /// Trusts the proxies in `networks` to report the client in `field`. A second call replaces the first.
+    /// Trusts the proxies in `networks` to report the client in `field`. A second call replaces the first call's
+    /// settings.
     ///
-    /// Networks are written as `"10.0.0.0/8"`, single machines as an address. Without networks, the field is ignored.
-    /// The hops are walked from the nearest one, at the right end of the last field line, towards the client. A client
-    /// is identified only if the walk ends successfully:
+    /// A network is written as `"10.0.0.0/8"`, and a single machine as its address. Without networks, the field is
+    /// ignored. The hops are walked from the nearest one, at the right end of the last field line, towards the client.
+    /// A client is identified only if the walk ends successfully:
     ///
     /// | the walk ends at | the client is |
     /// |---|---|
-    /// | an address outside these networks: the peer's, or the first one from the right | that address |
+    /// | an address outside these networks: the peer's address, or the first such address from the right | that address |
     /// | a trusted peer that sent no such field | the peer, for example a health check of the load balancer |
     /// | the address in a field with [one address](ForwardingField::SingleAddress) | that address, trusted or not |
     /// | a field with one address that has two lines, or whose content is not exactly one address | unknown |
@@ -192,9 +193,9 @@ impl ClientIp {
     ///
     /// Requests from an unknown client have no key, so [`MissingKey`](crate::MissingKey) applies, and they match no
     /// network of an [`AccessList`](crate::AccessList) or [`Exemption`](crate::Exemption). No other address is used
-    /// instead, in particular not a proxy's, which could be an allowed one.
+    /// instead, in particular not the address of a proxy, which may be allowed.
     ///
-    /// IPv4-mapped addresses such as `::ffff:10.0.0.1` (`::ffff:0:0/96`), and those that translators write with the
+    /// IPv4-mapped addresses such as `::ffff:10.0.0.1` (`::ffff:0:0/96`), and addresses that translators write with the
     /// well-known prefix `64:ff9b::/96` ([RFC 6052](https://www.rfc-editor.org/rfc/rfc6052)), are treated as IPv4
     /// addresses, in networks and in hops. Other transition prefixes remain IPv6: local translators (`64:ff9b:1::/48`),
     /// 6to4 (`2002::/16`) and Teredo (`2001::/32`), in which clients choose a part of their address.
@@ -206,15 +207,15 @@ impl ClientIp {
     /// # Security
     ///
     /// **Clients can make themselves unknown** if a proxy appends to their `Forwarded` field on the same line, because
-    /// an unterminated quote swallows the element that the proxy writes. No part of such a line can be trusted. With
-    /// [`MissingKey::Share`](crate::MissingKey::Share), the default, all unknown clients share one quota: they neither
-    /// gain a quota nor affect known clients. With [`MissingKey::Reject`](crate::MissingKey::Reject), they are
-    /// rejected. With [`MissingKey::Allow`](crate::MissingKey::Allow), they pass uncounted, so do not use it behind
+    /// an unterminated quote makes the proxy's element part of the quoted string. No part of such a line can be
+    /// trusted. With [`MissingKey::Share`](crate::MissingKey::Share), the default, all unknown clients share one quota:
+    /// they neither gain a quota nor affect known clients. With [`MissingKey::Reject`](crate::MissingKey::Reject), they
+    /// are rejected. With [`MissingKey::Allow`](crate::MissingKey::Allow), they pass uncounted, so do not use it behind
     /// such a proxy. To prevent this, let proxies replace a client's `Forwarded` field instead of appending to it.
     ///
     /// **Trust as little as possible.** Any sender in a trusted network can choose the address that is counted, and so
     /// get a fresh quota for each request or exhaust another client's quota. List the proxies, not a network that they
-    /// share with other machines. Every proxy must append to the field or replace it; a proxy that forwards the field
+    /// share with other machines. Every proxy must append to the field or replace it: a proxy that forwards the field
     /// unchanged lets clients choose their address.
     ///
     /// # Examples
@@ -244,8 +245,8 @@ impl ClientIp {
 
     /// Trusts every peer of a connection as a proxy, not only those in the trusted networks.
     ///
-    /// Use this only if nothing but a proxy can reach the service, and the proxy's address is not known up front: with
-    /// a sidecar, a network policy or a firewall. Otherwise, every client can choose its address and so its quota.
+    /// Use this only if nothing but a proxy can reach the service, and the proxy's address is not known in advance:
+    /// with a sidecar, a network policy or a firewall. Otherwise, every client can choose its address and so its quota.
     /// Further hops must be in the trusted networks.
     ///
     /// ```
@@ -293,8 +294,8 @@ impl ClientIp {
     /// Sets the prefix length by which IPv6 clients are grouped, from 1 to 128. Default: 64.
     ///
     /// The key is derived from the network's first address by [`ToPartitionKey`]. A subscriber has at least a /64,
-    /// often a /56 or a /48. With a longer prefix than the subscriber's, a client can use a new address, and so a fresh
-    /// quota, for every request. [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
+    /// often a /56 or a /48. If this prefix is longer than the subscriber's prefix, a client can use a new address,
+    /// with a fresh quota, for every request. [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -333,7 +334,7 @@ impl ClientIp {
         self.walk_of(request, |_| ()).map(|(address, _)| address)
     }
 
-    /// The address for access decisions: `None` if the walk was cut short.
+    /// The address for access decisions: `None` if the walk stopped at the maximum number of hops.
     pub(crate) fn believed(&self, request: &Parts) -> Option<IpAddr> {
         let (address, is_believed) = self.walk_of(request, |_| ())?;
         is_believed.then_some(address)
@@ -359,10 +360,10 @@ impl ClientIp {
         first.to_partition_key()
     }
 
-    /// Returns the network whose addresses share the key of this request: its first address and its prefix length.
+    /// Returns the network whose addresses share the key of this request, as its first address and its prefix length.
     ///
     /// The length is the [IPv4](Self::ipv4_prefix) or [IPv6](Self::ipv6_prefix) prefix. Returns `None` if there is no
-    /// [address](Self::resolve). Use this for logs or metrics that group clients like the key does.
+    /// [address](Self::resolve). Use this for logs or metrics that group clients in the same way as the key.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -432,8 +433,8 @@ impl ClientIp {
     }
 
     /// Walks from the peer to the first untrusted address, or to the end of the list. Reads no further hops than
-    /// necessary, and returns `None` at an unreadable one. The flag is `false` if the walk was cut short, so the
-    /// address may be a proxy's.
+    /// necessary, and returns `None` at an unreadable hop. The flag is `false` if the walk stopped at the maximum
+    /// number of hops, so the address may belong to a proxy.
     fn walk(&self, peer: IpAddr, mut hops: impl Iterator<Item = Option<IpAddr>>) -> Option<(IpAddr, bool)> {
         let mut client = peer;
         for hop in 0..address::MAX_HOPS {
@@ -580,5 +581,5 @@ pub(super) const FORWARDING_FIELDS: [&str; 14] = [
     "x-original-forwarded-for",
 ];
 
-/// The smallest network of a subscriber, who can use any address in it.
+/// The smallest network of a subscriber. The subscriber can use any address in this network.
 const DEFAULT_IPV6_PREFIX: u8 = 64;

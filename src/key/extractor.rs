@@ -74,11 +74,11 @@ pub trait KeyExtractor: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns `true` if keys may be made from addresses. Default: `false`.
+    /// Returns `true` if keys may be derived from addresses. Default: `false`.
     ///
     /// Extractors that wrap another one should forward the call. There are so few addresses that the address behind a
-    /// digest can be found by trying all of them. So [`build`](crate::RateLimitLayerBuilder::build) logs a warning if a
-    /// policy [shows](crate::QuotaPolicy::show_partition_key) such a key without a [digest
+    /// digest can be found by trying all addresses. Therefore, [`build`](crate::RateLimitLayerBuilder::build) logs a
+    /// warning if a policy [shows](crate::QuotaPolicy::show_partition_key) such a key without a [digest
     /// key](crate::LimiterBuilder::digest_key).
     ///
     /// ```
@@ -173,7 +173,7 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> impl KeyExtract
 
 /// Extracts a key with a closure, which is called for every request and must not block.
 ///
-/// If clients can choose the value freely, as with the path, they get as many partitions as they want, each with a full
+/// If clients can choose the value freely, as with the path, they can create any number of partitions, each with a full
 /// quota. Use only values from a small, fixed set.
 ///
 /// ```

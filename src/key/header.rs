@@ -15,7 +15,7 @@ use crate::{
 /// never clash. For the host, use [`host`](super::host()), because HTTP/2 does not send it in a header.
 ///
 /// [`build`](crate::RateLimitLayerBuilder::build) rejects invalid names, and fields in which proxies report addresses
-/// (`x-forwarded-for`, `x-real-ip`, …), because any client can send them. For those, use
+/// (`x-forwarded-for`, `x-real-ip`, …), because any client can send them. For such fields, use
 /// [`client_ip`](super::client_ip())`().`[`trusted_proxies`](super::ClientIp::trusted_proxies), or
 /// [`even_if_forwarded`](Header::even_if_forwarded) for the unchecked value.
 ///

@@ -2,17 +2,18 @@ use http::{header::HOST, request::Parts, uri::Authority};
 
 use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 
-/// Extracts the host that the request is for, over any version of HTTP.
+/// Extracts the requested host, with any version of HTTP.
 ///
-/// Use this for a quota per tenant if each tenant has its own domain. The host comes from the authority of the URI,
-/// where HTTP/2 and HTTP/3 put it, or else from the `Host` field, which [`header("host")`](crate::key::header) finds
-/// only over HTTP/1. Letter case, port and trailing dot are ignored: `Example.com.:443` is `example.com`.
+/// Use this for a quota per tenant if each tenant has its own domain. The host comes from the authority of the URI, as
+/// sent with HTTP/2 and HTTP/3, or else from the `Host` field. [`header("host")`](crate::key::header) reads only the
+/// field, which is usually sent only with HTTP/1. Letter case, port and trailing dot are ignored: `Example.com.:443` is
+/// `example.com`.
 ///
 /// A request has no key if
 ///
 /// - it contains no host;
 /// - its URI and its `Host` field contain different hosts, or it has several `Host` fields, because the service may use
-///   either;
+///   either host;
 /// - the host is longer than 255 bytes or malformed, or follows a user name (`user@example.com`).
 ///
 /// # Security

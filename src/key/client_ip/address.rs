@@ -1,6 +1,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// More than any real chain of proxies, but few enough to be cheap.
+/// More hops than any real chain of proxies, but few enough to parse cheaply.
 pub(super) const MAX_HOPS: usize = 32;
 
 /// Maximum number of bytes that are read of a field line.
@@ -36,9 +36,9 @@ pub(super) fn with_last_port(text: &[u8]) -> Option<IpAddr> {
     Some(canonical(address))
 }
 
-/// Converts IPv4-mapped addresses, and those with the well-known prefix of translators (64:ff9b::/96, RFC 6052), to
-/// IPv4. Otherwise, an IPv4 client behind a translator would count as another client, and all such clients would share
-/// one /64.
+/// Converts IPv4-mapped addresses, and addresses with the well-known prefix of translators (64:ff9b::/96, RFC 6052), to
+/// IPv4. Otherwise, an IPv4 client behind a translator would count as a different client, and all such clients would
+/// share one /64.
 pub(crate) fn canonical(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
@@ -74,7 +74,7 @@ pub(super) fn is_private(address: IpAddr) -> bool {
 
 /// Parses a network such as `10.0.0.0/8`, or a single address.
 ///
-/// `10.0.0.1/8` is ambiguous and so rejected.
+/// `10.0.0.1/8` is rejected because it is ambiguous.
 pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     let network = parsed(text).ok_or_else(|| format!("{text:?} is not an IP address or network"))?;
     if network.addr() != network.network() {

@@ -15,8 +15,8 @@ use std::net::IpAddr;
 
 use super::address::{self, MAX_HOPS, MAX_LINE};
 
-/// The hops of a field line from right to left. `None` for unreadable hops, and in place of a line that is unreadable
-/// as a whole or of all hops too far left.
+/// The hops of a field line from right to left. `None` for unreadable hops, for a line that is unreadable as a whole,
+/// and once for all hops beyond the maximum.
 pub(super) fn hops(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
     const UNREADABLE: ([&[u8]; MAX_HOPS], usize) = ([b""; MAX_HOPS], 1);
     let (last, count) = last_elements(line).unwrap_or(UNREADABLE);

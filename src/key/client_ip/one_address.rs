@@ -2,7 +2,8 @@ use std::net::IpAddr;
 
 use super::address;
 
-/// The only hop: `None` if it cannot be read, or if there are two lines, because the client may have sent one of them.
+/// The only hop: `None` if the hop cannot be read, or if there are two lines, because the client may have sent one of
+/// the lines.
 pub(super) fn hop<'a>(
     mut lines: impl Iterator<Item = &'a [u8]>,
     has_port: bool,

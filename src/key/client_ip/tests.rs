@@ -8,7 +8,7 @@ use http::Request;
 use super::{ForwardingField::*, address::MAX_LINE, *};
 use crate::sync::random::{Sequence, for_many};
 
-/// A trusted peer, like all addresses in 10.0.0.0/8 and fd00::/8.
+/// A trusted peer. All addresses in 10.0.0.0/8 and fd00::/8 are trusted.
 const PROXY: &str = "10.0.0.1";
 const CLIENT: &str = "203.0.113.9";
 
@@ -131,7 +131,7 @@ fn x_forwarded_for_is_walked_from_the_right_to_the_first_untrusted_hop() {
             // Several lines form one list.
             (&["192.0.2.66", "203.0.113.9"], CLIENT),
             (&["192.0.2.66, 203.0.113.9", "10.0.0.2", "10.0.0.3"], CLIENT),
-            // All hops are trusted: the farthest one sent the request.
+            // All hops are trusted: the farthest hop sent the request.
             (&["10.0.0.4, 10.0.0.3", "10.0.0.2"], "10.0.0.4"),
         ],
     );
@@ -233,7 +233,7 @@ fn forwarded_is_walked_from_the_right_to_the_first_untrusted_hop() {
             (&["for=192.0.2.66, for=203.0.113.9,\tfor=10.0.0.2"], CLIENT),
             (&["for=\"[2001:db8::1]:4711\""], "2001:db8::1"),
             (&["for=\"203.0.113.\\9\""], CLIENT),
-            // If two lines differ, the last one is from the nearest proxy.
+            // If two lines differ, the last line is from the nearest proxy.
             (&["for=192.0.2.66", "for=203.0.113.9"], CLIENT),
             (&["for=203.0.113.9", "for=10.0.0.2"], CLIENT),
             (&["for=10.0.0.3", "for=10.0.0.2"], "10.0.0.3"),
@@ -308,8 +308,8 @@ fn a_quoted_string_without_an_end_makes_its_line_unreadable_and_no_other() {
     }
 }
 
-/// If a client leaves a quote open, its text and the proxy's swap roles. Its text, such as a host name, must not become
-/// a hop.
+/// If a client leaves a quote open, the client's text is parsed as unquoted and the proxy's text as quoted. The
+/// client's text, such as a host name, must not become a hop.
 #[test]
 fn quotes_of_a_client_and_of_a_proxy_make_no_hop_together() {
     for host in [
@@ -789,10 +789,10 @@ fn a_name_that_no_field_with_one_address_has_is_found_by_the_check() {
     assert!(trusting(at_run_time).check().is_ok());
 }
 
-/// Meaningful pieces of either field, separated by bars.
+/// Pieces of valid values of both fields, separated by bars.
 const PIECES: &str = r#"for=|For=|host=|,|, |;|"|\|=| |:80|_a|unknown|10.0.0.2|192.0.2.66|fd00::2|[2001:db8::1]:80"#;
 
-/// A random field line of such pieces and meaningless bytes.
+/// A random field line of such pieces and random bytes.
 fn line(random: &mut Sequence) -> Vec<u8> {
     let pieces: Vec<&str> = PIECES.split('|').collect();
     let bytes: Vec<u8> = [b'\t'].into_iter().chain(b' '..=b'~').chain(0x80..=0xff).collect();
@@ -822,7 +822,7 @@ fn no_field_moves_an_untrusted_peer() {
     });
 }
 
-/// If the client cannot be identified, it is unknown, never one of the intermediate machines.
+/// If the client cannot be identified, it is unknown. No intermediate machine is treated as the client.
 ///
 /// X38
 #[test]

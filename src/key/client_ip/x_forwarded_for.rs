@@ -11,10 +11,10 @@ pub(super) fn hops(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
         .map(|hop| address::hop(hop.trim_ascii()))
 }
 
-/// The last `MAX_LINE` bytes, from a comma on.
+/// The last `MAX_LINE` bytes, starting at a comma.
 ///
-/// Starts with a comma, and so with an empty hop: the truncated hop must not be read, because the end of an address may
-/// be another address.
+/// The result starts with a comma, which yields an empty hop in place of the truncated hop. A truncated hop must not be
+/// read, because the end of an address may be another valid address.
 fn right_end(line: &[u8]) -> &[u8] {
     if line.len() <= MAX_LINE {
         return line;
