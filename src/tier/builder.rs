@@ -43,13 +43,13 @@ pub struct TierLayerBuilder {
 impl TierLayer {
     /// Creates a layer that looks up the tier of a value of type `U` in the request's extensions.
     ///
-    /// Authentication inserts the value. The resolver gets a clone, so `U` should contain what the source needs for a
-    /// lookup. The resolver returns the name of a tier (`String`, `&'static str`, `Cow<str>`, or any type that is
-    /// `AsRef<str>`), a [`ResolvedTier`] that also contains the caller's [individual
+    /// Authentication inserts the value. The resolver gets a clone, so `U` should contain all data that the source
+    /// needs for a lookup. The resolver returns the name of a tier (`String`, `&'static str`, `Cow<str>`, or any type
+    /// that is `AsRef<str>`), a [`ResolvedTier`] that also contains the caller's [individual
     /// quotas](ResolvedTier::with_quotas), `None` if the user has no tier, or an error. Errors are logged, so keep
     /// users' names out of them. A name of more than 256 bytes is an error.
     ///
-    /// Requests without such a value are forwarded without a tier.
+    /// Requests without a value of type `U` are forwarded without a tier.
     pub fn by_extension<U, R, A, N, E>(resolver: R) -> TierLayerBuilder
     where
         U: ToPartitionKey + Clone + Send + Sync + 'static,
@@ -65,7 +65,7 @@ impl TierLayer {
         })
     }
 
-    /// Creates a layer that looks up the tier of the user that a closure finds in the request.
+    /// Creates a layer that looks up the tier of the user. A closure extracts the user from the request.
     ///
     /// The closure is called once per request and must not block. Requests for which it returns `None` are forwarded
     /// without a tier. For the resolver, see [`by_extension`](Self::by_extension).
@@ -160,7 +160,7 @@ impl TierLayerBuilder {
 
     /// Sets how long an expired tier can be used, up to 7 days. Default: 10 minutes.
     ///
-    /// An expired tier is used if no newer one is available within the [`renewal_deadline`](Self::renewal_deadline).
+    /// An expired tier is used if no newer tier is available within the [`renewal_deadline`](Self::renewal_deadline).
     /// Zero disables stale tiers.
     ///
     /// ```
@@ -191,9 +191,9 @@ impl TierLayerBuilder {
 
     /// Sets the handling of requests whose tier is unknown: the wait for the lookup, and the tier after it.
     ///
-    /// Default: [`OnUnknownTier::wait`] for 1 s, then the first tier of [`Tiers`](crate::Tiers). Without a wait,
-    /// paying users who start with a burst are rejected as unknown users after each start of an instance. The lookup
-    /// continues after the wait, and later requests use its result.
+    /// Default: [`OnUnknownTier::wait`] for 1 s, then the first tier of [`Tiers`](crate::Tiers). Without a wait, after
+    /// each start of an instance, paying users who begin with a burst are treated as unknown users and rejected. The
+    /// lookup continues after the wait, and later requests use its result.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -225,8 +225,8 @@ impl TierLayerBuilder {
 
     /// Limits how many requests, of all users, wait for lookups: 1 to 65,536. Default: 4,096.
     ///
-    /// Each waiting request occupies memory and a ready inner service. Further requests do not wait, but use the stale
-    /// tier, if there is one, or continue as after the wait of [`on_unknown_tier`](Self::on_unknown_tier). The same
+    /// Each waiting request occupies memory and a ready inner service. Further requests do not wait. They use the stale
+    /// tier, if there is one, or are handled as after the wait of [`on_unknown_tier`](Self::on_unknown_tier). The same
     /// limit applies to lookups that are queued because of [`max_look_ups`](Self::max_look_ups).
     ///
     /// ```
@@ -249,11 +249,11 @@ impl TierLayerBuilder {
         self
     }
 
-    /// Sets how long a request with a [stale](Self::stale_for) tier waits for a newer one, from 1 ms to 60 s. Default:
+    /// Sets how long a request with a [stale](Self::stale_for) tier waits for a newer tier, from 1 ms to 60 s. Default:
     /// 50 ms.
     ///
-    /// After the wait, the request uses the stale tier. Later requests do not wait, and use it until the lookup has
-    /// ended.
+    /// After the wait, the request uses the stale tier. Later requests use the stale tier without waiting until the
+    /// lookup has ended.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -300,7 +300,7 @@ impl TierLayerBuilder {
     /// });
     /// let layer = builder().look_up_timeout(Duration::from_secs(5)).clock(Clock::tokio()).build()?;
     ///
-    /// // The lookup is cancelled after 5 s. Another one can begin after a pause of one second.
+    /// // The lookup is cancelled after 5 s. Another lookup can begin after a pause of one second.
     /// for (seconds, calls) in [(0, 1), (3, 1), (3, 2)] {
     ///     tokio::time::sleep(Duration::from_secs(seconds)).await;
     ///     assert_eq!(tier_of(&layer, 7).await, None);
@@ -375,9 +375,9 @@ impl TierLayerBuilder {
 
     /// Limits the number of cached users, at least 1. Default: 100,000.
     ///
-    /// Above the limit, a new user evicts one of a random sample: preferably a user that has called only once, then
-    /// the one that has been idle for longest. The limit is divided among shards, so evictions can begin slightly
-    /// below it.
+    /// Above the limit, a new user evicts one of a random sample: preferably a user that has called only once,
+    /// otherwise the user that has been idle for longest. The limit is divided among shards, so evictions can begin
+    /// slightly below it.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -399,7 +399,7 @@ impl TierLayerBuilder {
     /// Sets the clock that determines the age of cached tiers. Default: [`Clock::system`].
     ///
     /// Set another clock only in tests: the examples of [`time_to_live`](Self::time_to_live) and
-    /// [`failure_pause`](Self::failure_pause) advance a manual one. Waits and the lookup timeout are Tokio timers,
+    /// [`failure_pause`](Self::failure_pause) advance a manual clock. Waits and the lookup timeout are Tokio timers,
     /// which this setting does not affect.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;

@@ -18,7 +18,7 @@ use crate::{
 
 /// The cached tiers of a [`TierLayer`](crate::tier::TierLayer). Clones share one cache.
 ///
-/// Forget a user to apply a change of its plan immediately, instead of after the [time to
+/// Forget a user to apply a change of the user's plan immediately, instead of after the [time to
 /// live](crate::tier::TierLayerBuilder::time_to_live). This affects only this process: other instances keep their
 /// entries until these expire or are forgotten there.
 ///
@@ -76,11 +76,11 @@ impl TierCache {
         }))
     }
 
-    /// Forgets a user, who is looked up again with the next request.
+    /// Forgets a user. The user's next request triggers a new lookup.
     ///
-    /// A lookup in progress is repeated, so that a request that arrives after this call never uses data from before it.
-    /// If the repeated lookup fails, the user's tier is [unknown](crate::tier::OnUnknownTier): the forgotten tier is
-    /// not used again.
+    /// A lookup in progress is repeated, so that a request that arrives after this call never uses data from before the
+    /// call. If the repeated lookup fails, the user's tier is [unknown](crate::tier::OnUnknownTier): the forgotten tier
+    /// is not used again.
     pub fn forget<U: ToPartitionKey + ?Sized>(&self, user: &U) {
         self.forget_digest(self.0.scope.partition(&user.to_partition_key()));
     }
@@ -105,7 +105,7 @@ impl TierCache {
         self.0.shards.lock_each().map(|shard| shard.len()).sum()
     }
 
-    /// The cached tier if it is fresh, or a lookup if it is worth waiting for.
+    /// The cached tier if it is fresh, or the lookup to wait for.
     pub(super) fn find(&self, key: &PartitionKey, ask: impl FnOnce() -> Ask) -> Found {
         let shared = &self.0;
         let user = shared.scope.partition(key);
@@ -165,7 +165,7 @@ impl Shared {
             Some(_) => self.settings.renewal_deadline,
             None => self.settings.on_unknown_tier.wait.unwrap_or_default(),
         };
-        // Another thread may have completed the lookup already, even if it has only just begun.
+        // Another thread may have completed the lookup already, even if the lookup has only just begun.
         if let Some(result) = look_up.result(limit) {
             return Found::Now(self.go_on_after(result, known));
         }
@@ -198,7 +198,7 @@ impl Shared {
         }
     }
 
-    /// `reason` applies if no tier is known.
+    /// `reason` is used if no tier is known.
     fn go_on(&self, known: Option<Answer>, reason: Unresolved) -> TierOfRequest {
         match known {
             Some(answer) => answer.ok_or(NoTier::First),

@@ -14,8 +14,8 @@ use super::cache::{PendingLookup, TierOfRequest};
 pin_project! {
     /// The future of [`ResolveTier`](crate::tier::ResolveTier).
     ///
-    /// If it is dropped before the tier is known, the inner service is not called. The lookup continues, and its
-    /// result is cached.
+    /// If the future is dropped before the tier is known, the inner service is not called. The lookup continues, and
+    /// its result is cached.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -48,7 +48,7 @@ pin_project! {
     pub(super) enum State<S: Service<Request<B>>, B> {
         Resolving {
             tier: PendingLookup,
-            // The ready inner service and the request. Taken when the tier is known.
+            // The ready inner service and the request. Set to `None` when the tier is known.
             held: Option<(S, Request<B>)>,
         },
         Calling { #[pin] future: S::Future },

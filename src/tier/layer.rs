@@ -5,9 +5,9 @@ use super::{cache::TierCache, source::Source};
 /// Looks up the user's tier in a slow source, such as a database, and caches it.
 ///
 /// The layer inserts a [`ResolvedTier`](crate::ResolvedTier) into the request, which
-/// [`Tiers::resolved`](crate::Tiers::resolved) reads. Use it if authentication identifies the user but not the plan.
-/// Place it *inside* authentication and *outside* every [`RateLimitLayer`](crate::RateLimitLayer) that reads the tier;
-/// several such layers can share one `TierLayer`. If the tier is known without waiting, use
+/// [`Tiers::resolved`](crate::Tiers::resolved) reads. Use the layer if authentication identifies the user but not the
+/// plan. Place it *inside* authentication and *outside* every [`RateLimitLayer`](crate::RateLimitLayer) that reads the
+/// tier; several such layers can share one `TierLayer`. If the tier is known without waiting, use
 /// [`Tiers::from_fn`](crate::Tiers::from_fn) instead.
 ///
 /// ```
@@ -67,8 +67,8 @@ use super::{cache::TierCache, source::Source};
 /// the user has no tier. During the last quarter of that time, the next request triggers a new lookup without waiting
 /// for it, so frequent users never wait again.
 ///
-/// Concurrent requests of a user share one lookup. The lookup runs in its own task, and continues if the request that
-/// started it is cancelled or stops waiting. At most [256](super::TierLayerBuilder::max_look_ups) lookups run
+/// Concurrent requests of a user share one lookup. The lookup runs in a separate task, and continues if the request
+/// that started it is cancelled or stops waiting. At most [256](super::TierLayerBuilder::max_look_ups) lookups run
 /// concurrently, each for at most [10 seconds](super::TierLayerBuilder::look_up_timeout).
 ///
 /// # While a tier is unknown
@@ -84,7 +84,7 @@ use super::{cache::TierCache, source::Source};
 ///
 /// # What happens on failure
 ///
-/// A request with an expired tier waits for a newer one for at most 50 ms
+/// A request with an expired tier waits at most 50 ms for a newer tier
 /// ([`renewal_deadline`](super::TierLayerBuilder::renewal_deadline)). A resolver that fails, panics or hangs never
 /// causes a rejection: the request uses the expired tier if that is [not too old](super::TierLayerBuilder::stale_for);
 /// otherwise, the tier is unknown. After one request times out waiting for a lookup, no other request waits for the

@@ -28,7 +28,7 @@ pub(super) enum Waited {
 }
 
 impl Progress {
-    /// The result for a request that would wait for `limit`. `None` if the request should wait.
+    /// The result for a request that would wait up to `limit`. `None` if the request should wait.
     fn result(&self, limit: Duration) -> Option<Waited> {
         match self {
             Self::Answered(answer) => Some(Waited::Answered(answer.clone())),
@@ -58,7 +58,7 @@ impl LookUp {
         Self(Arc::new(watch::Sender::new(Progress::Pending { missed })))
     }
 
-    /// The result, if a request need not or should not wait for `limit`.
+    /// The result for a request that would wait up to `limit`. `None` if the request should wait.
     pub(super) fn result(&self, limit: Duration) -> Option<Waited> {
         self.0.borrow().result(limit)
     }
@@ -68,8 +68,8 @@ impl LookUp {
         self.0.send_replace(answer.map_or(Progress::Failed, Progress::Answered));
     }
 
-    /// The first request that times out after `limit` calls `missed`. Other requests with the same or a shorter limit,
-    /// waiting now or later, then continue without the result.
+    /// The first request that times out after `limit` calls `missed`. All other requests with the same or a shorter
+    /// limit then continue without the result, even requests that arrive later.
     pub(super) async fn wait(self, limit: Duration, missed: impl FnOnce()) -> Waited {
         let mut progress = self.0.subscribe();
         let ended = progress.wait_for(|progress| progress.result(limit).is_some());

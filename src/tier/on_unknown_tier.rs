@@ -5,15 +5,16 @@ use crate::{
     rules::{NoTier, ResolvedTier},
 };
 
-/// In bytes. Bounds the memory that a source can fill.
+/// In bytes. Bounds the memory that the names of a source can occupy.
 pub(super) const LONGEST_NAME: usize = 256;
 
 /// The handling of requests whose tier is unknown: how long they wait for the lookup, and what happens afterwards.
 ///
 /// Set with [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier). A tier is unknown if the source has
-/// never returned one, or if the last result is too old even to be [stale](crate::tier::TierLayerBuilder::stale_for):
-/// after a start, after [`forget`](crate::tier::TierCache::forget), and while the source fails. A user without a tier
-/// according to the source is not unknown, and counts in the first tier, as do requests without a user.
+/// never returned one, or if the last result is too old to be used even as a
+/// [stale](crate::tier::TierLayerBuilder::stale_for) tier: after a start, after
+/// [`forget`](crate::tier::TierCache::forget), and while the source fails. If the source returns that a user has no
+/// tier, the tier is not unknown: the user counts in the first tier, as do requests without a user.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -32,7 +33,7 @@ pub(super) const LONGEST_NAME: usize = 256;
 /// let waits = slow(OnUnknownTier::wait(Duration::from_secs(1)))?;
 /// assert_eq!(tier_of(&waits, 7).await.as_deref(), Some("premium"));
 ///
-/// // The source takes longer than the wait. The request carries no tier, so it counts in the first one.
+/// // The source takes longer than the wait. The request has no tier, so it counts in the first tier.
 /// let in_vain = slow(OnUnknownTier::wait(Duration::from_millis(100)))?;
 /// assert_eq!(tier_of(&in_vain, 7).await, None);
 ///
@@ -88,8 +89,8 @@ impl OnUnknownTier {
     /// Admits requests with an unknown tier uncounted, without waiting and without `RateLimit` fields.
     ///
     /// **A client that can invent user IDs bypasses every limit** by sending a new one with each request, which also
-    /// slows down the source. Use this only if users are authenticated first and another limit applies to them, such
-    /// as one by address. Only layers with [`Tiers::resolved`](crate::Tiers::resolved) are affected, and only requests
+    /// slows down the source. Use this only if users are authenticated first and another limit applies to them, such as
+    /// a limit by address. Only layers with [`Tiers::resolved`](crate::Tiers::resolved) are affected, and only requests
     /// with a user.
     ///
     /// ```

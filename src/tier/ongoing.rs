@@ -40,12 +40,12 @@ impl Ongoing {
     /// Repeats the lookup if the user was forgotten while it was in progress.
     pub(super) async fn run(mut self, ask: Ask) {
         if let Err(error) = self.take_place().await {
-            // The source has not failed, so the pause does not grow.
+            // The source has not failed, so the pause is not doubled.
             return self.end_in_vain(&error, Shard::pause);
         }
         let limit = self.shared.settings.look_up_timeout;
         loop {
-            // The source has not been called yet, so its answer is newer than every earlier `forget`.
+            // The source has not been called yet, so its answer will be newer than every earlier `forget`.
             self.shared.shards.lock(self.user).take_outdated(self.user);
             let began = self.shared.clock.now();
             // The resolver's future is dropped before the lookup ends, and therefore before another lookup of the user
@@ -100,7 +100,7 @@ impl Ongoing {
         true
     }
 
-    /// Ends the lookup without an answer. Requests of the user do not wait again until the pause is over.
+    /// Ends the lookup without an answer. Until the pause is over, requests of the user do not wait.
     fn end_in_vain(&mut self, error: &dyn Display, pause: impl FnOnce(&mut Shard, PartitionId, Timestamp, &Times)) {
         let shared = Arc::clone(&self.shared);
         let (mut shard, now) = (shared.shards.lock(self.user), shared.clock.now());

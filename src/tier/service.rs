@@ -48,12 +48,12 @@ impl<S> Layer<S> for TierLayer {
 }
 
 impl<S> ResolveTier<S> {
-    /// Returns a reference to the inner service, which looks up no tiers.
+    /// Returns a reference to the inner service, which does not look up tiers.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// Returns a mutable reference to the inner service, which looks up no tiers.
+    /// Returns a mutable reference to the inner service, which does not look up tiers.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }

@@ -1,4 +1,4 @@
-//! A part of the users, under one lock.
+//! A shard of the users, protected by one lock.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -66,7 +66,7 @@ impl Times {
 
 struct Known {
     answer: Answer,
-    /// Start of the lookup: the answer may have changed since.
+    /// The start of the lookup, because the answer may have changed since then.
     since: Timestamp,
     /// Individual quotas can be older than the tier.
     quotas_since: Timestamp,
@@ -116,7 +116,7 @@ pub(super) struct Seen {
 
 pub(super) struct Shard {
     users: BoundedMap<User>,
-    /// Separate from `users`, so that there is only one lookup at a time even for an evicted user.
+    /// Separate from `users`, so that even an evicted user has only one lookup at a time.
     running: HashMap<PartitionId, Running, RandomState>,
 }
 
@@ -207,7 +207,7 @@ impl Shard {
         self.user(user, now, times).fail(now, times);
     }
 
-    /// Unlike `fail`, does not lengthen later pauses.
+    /// Unlike `fail`, this does not lengthen later pauses.
     pub(super) fn pause(&mut self, user: PartitionId, now: Timestamp, times: &Times) {
         self.user(user, now, times).pause(now, times);
     }
