@@ -19,10 +19,10 @@
 //!
 //! # Before authentication, by address
 //!
-//! Put the layer *outside* authentication to protect authentication itself, because password checks are slow and tokens
-//! require a lookup. At this point, only the address of a caller is known. Every request is charged to its source
-//! address, even if the client claims to be another user. Make this quota larger than the quota of a user, because
-//! [many users may share an address](#inner-rejections-stay-charged).
+//! Put the layer *outside* authentication to protect authentication itself, because password checks are slow and token
+//! checks require a lookup. At this point, only the address of a caller is known. Every request is charged to its
+//! source address, even if the client claims to be another user. Make this quota larger than the quota of a single
+//! user, because [many users may share an address](#inner-rejections-stay-charged).
 //!
 //! Behind a proxy, configure it as [trusted](crate::key::ClientIp::trusted_proxies). Otherwise, all clients share one
 //! quota. [`docs::proxies`](crate::docs::proxies) has the configuration.
@@ -70,8 +70,8 @@
 //!
 //! Put the layer *inside* authentication to give each user a quota, regardless of the address. After authentication has
 //! verified the user, it inserts a value of your type into the request extensions, from which
-//! [`key::extension`](crate::key::extension) reads it. A request that fails authentication never reaches the layer, so
-//! it cannot be charged to the user that it claims to be.
+//! [`key::extension`](crate::key::extension) reads the user. A request that fails authentication never reaches the
+//! layer, so it cannot be charged to the claimed user.
 //!
 //! ```
 //! use axum::{Router, extract::Request, http::StatusCode, middleware, routing::get};
@@ -176,13 +176,13 @@
 //! units](crate::QuotaPolicy::with_unit) without a report. Therefore:
 //!
 //! - **Size the address limit for shared addresses.** Users behind one address share it, and their rejected requests
-//!   count. A limit of ten users' quotas, as above, is exhausted by ten busy users, or by a single user that ignores
-//!   429.
-//! - **Or put both keys into one layer**, inside authentication, as below. Both limits are then a single decision, and
-//!   a rejected user is not charged to the address. Authentication itself is not limited.
+//!   count. Ten busy users, or a single user who ignores 429, exhaust a limit of ten users' quotas, as above.
+//! - **Or put both keys into one layer**, inside authentication, as below. Both limits are then checked in a single
+//!   decision, and the requests of a rejected user are not charged to the address. Authentication itself is not
+//!   limited.
 //! - **Do not let a proxy retry 429.** Each retry charges one unit to the outer limit.
 //! - **Keep CORS and health checks outside** both layers. Scripts cannot read a rejection without CORS headers, and an
-//!   orchestrator restarts an instance whose health checks are rejected. If they cannot be outside, use
+//!   orchestrator restarts an instance whose health checks are rejected. If this is not possible, use
 //!   [`skip_cors_preflight`](crate::RateLimitLayerBuilder::skip_cors_preflight) and
 //!   [`exempt`](crate::RateLimitLayerBuilder::exempt).
 //!
@@ -230,8 +230,8 @@
 //! between authentication and the limits looks up the plan once and caches it for a minute. Requests of a new user wait
 //! for the lookup, for at most 1 s. In the example, a user starts with ten requests at once, and none of them is
 //! counted in the free tier. If the lookup fails or takes longer, the requests are counted in the tier for
-//! [unknown](crate::tier::OnUnknownTier) users. Do not let them pass uncounted: otherwise, a client that invents users
-//! would pass every limit while the database is slow.
+//! [unknown](crate::tier::OnUnknownTier) users. Do not let these requests pass uncounted: otherwise, a client that
+//! invents users would bypass every limit while the database is slow.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -277,9 +277,9 @@
 //!
 //! # Failed logins only
 //!
-//! A limit on logins should stop guessing without restricting users who log in often. Charge each attempt before the
-//! password check, and refund it if the login succeeds. If attempts were counted afterwards, a hundred concurrent
-//! guesses could exceed the limit. If an uncounted guess is worse than a failed login, let the layer [fail
+//! A limit on logins should stop password guessing without restricting users who log in often. Charge each attempt
+//! before the password check, and refund it if the login succeeds. If attempts were counted afterwards, a hundred
+//! concurrent guesses could exceed the limit. If an uncounted guess is worse than a failed login, let the layer [fail
 //! closed](crate::FailureMode::Closed).
 //!
 //! Refund on success only, not "unless the status is 401": that would also refund attempts that an inner layer rejects,
@@ -340,9 +340,9 @@
 //! charge of a correct password starts a lockout, the refund ends it.
 //!
 //! The drawback is that guesses for one name from many addresses are not counted together. Stop such attacks without
-//! rejecting the owner, for example with a second factor, or with an [`AccessList`](crate::AccessList) that blocks the
-//! addresses. Also limit each address alone, because an attacker can try one password for many names. The [next
-//! program](#logins-with-the-account-in-a-json-body) has all three limits.
+//! rejecting the account's owner, for example with a second factor, or with an [`AccessList`](crate::AccessList) that
+//! blocks the addresses. Also limit each address alone, because an attacker can try one password for many names. The
+//! [next program](#logins-with-the-account-in-a-json-body) has all three limits.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -396,15 +396,16 @@
 //!
 //! | limit | why |
 //! |---|---|
-//! | 5 failures by account *and* address, then [locked out](crate::QuotaPolicy::with_lockout) for 15 minutes | strict, because it locks out only the attacker: the owner can log in from any other address |
-//! | 20 an hour by address | guesses of one password for many accounts. IPv6 addresses are limited per /64 |
-//! | 320 an hour by site, the /48 of an IPv6 address | a /48 is easy to get and contains 65,536 networks of size /64: without this limit, an attacker with a /48 has 1.3 million guesses an hour; with this limit, 320, as many as from sixteen addresses. If a hundred homes of one provider share a /48, each home has three failures an hour. An IPv4 address is its own site, and reaches the address limit first |
-//! | 200 an hour by account | guesses from many addresses. The limit is ten times the address limit, so that a single attacker cannot lock the owner out. The policy is [hidden](crate::QuotaPolicy::hidden), so that responses do not reveal that the account is under attack |
+//! | 5 failures by account *and* address, then [locked out](crate::QuotaPolicy::with_lockout) for 15 minutes | the limit is strict, because it locks out only the attacker: the owner can log in from any other address |
+//! | 20 an hour by address | stops guesses of one password for many accounts. IPv6 addresses are limited per /64 |
+//! | 320 an hour by site, the /48 of an IPv6 address | a /48 is easy to get and contains 65,536 networks of size /64: without this limit, an attacker with a /48 has 1.3 million guesses an hour; with this limit, the attacker has 320, as many as with sixteen addresses. If a hundred homes of one provider share a /48, each home has three failures an hour. Each IPv4 address is a separate site, and reaches the address limit first |
+//! | 200 an hour by account | stops guesses from many addresses. The limit is ten times the address limit, so that a single attacker cannot lock the owner out. The policy is [hidden](crate::QuotaPolicy::hidden), so that responses do not reveal that the account is under attack |
 //!
-//! All four are checked in one decision: a login that any of them rejects is charged to none. A lockout by account
-//! alone, however long, lets any client lock out any user. If even the account limit is a risk, make this policy a
-//! [`shadow`](crate::QuotaPolicy::shadow), let the handler extract the [`Decision`](crate::Decision), and require a
-//! second factor while [`shadow_violated`](crate::Decision::shadow_violated) contains the policy.
+//! All four limits are checked in one decision: a login that any of these limits rejects is charged to none of them. A
+//! lockout by account alone, whether short or long, lets any client lock out any user. If even the account limit is a
+//! risk, make this policy a [`shadow`](crate::QuotaPolicy::shadow), let the handler extract the
+//! [`Decision`](crate::Decision), and require a second factor while
+//! [`shadow_violated`](crate::Decision::shadow_violated) contains the policy.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -493,15 +494,16 @@
 //! - A policy that [counts tokens](crate::QuotaPolicy::with_unit) is checked in one decision with policies for requests
 //!   and concurrent responses. A request for which too few tokens remain is charged to none of them.
 //! - The estimate depends on the body. A middleware outside the layer reads the body once, up to a bound, inserts the
-//!   estimate into the extensions, and passes the bytes on, so that the handler need not parse them again. The
-//!   middleware also reads the bodies of requests that the limits then reject, so put it *inside* authentication, keep
-//!   the bound small, and set a timeout.
-//! - The response stream keeps the [`Permit`](crate::Permit) of its request, and reports the amount at its end. A
-//!   report in `drop` also covers responses that the client cancels. If only the last message of the model contains the
-//!   amount, report the amount when this message arrives: a response that is cancelled earlier costs its estimate.
+//!   estimate into the extensions, and forwards the bytes, so that the handler need not parse them again. The
+//!   middleware also reads the bodies of requests that the limits then reject, so put it *inside* authentication, use a
+//!   small bound, and set a timeout.
+//! - The response stream holds the [`Permit`](crate::Permit) of its request, and reports the amount when the stream
+//!   ends. A report in `drop` also covers responses that the client cancels. If only the last message of the model
+//!   contains the amount, report the amount when this message arrives: a response that is cancelled earlier is charged
+//!   its estimate.
 //!
-//! If the estimate is too low, it overdraws the policy, and later requests are rejected until the debt is repaid. If
-//! the estimate is too high, fewer responses run concurrently than the remaining tokens would allow.
+//! If the estimate is too low, the actual amount can overdraw the policy, and later requests are rejected until the
+//! debt is repaid. If the estimate is too high, fewer responses run concurrently than the remaining tokens would allow.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -596,12 +598,12 @@
 //!
 //! # What must not be a key
 //!
-//! The charged caller must be the sender of the request. Therefore:
+//! The caller that is charged must be the sender of the request. Therefore:
 //!
 //! - Do not use fields that clients can set as keys: neither unverified user IDs or tokens, nor `X-Forwarded-For`
 //!   except from a [trusted proxy](crate::key::ClientIp::trusted_proxies). A client that invents values would get a new
 //!   quota for each value, and a client that sends another user's name would exhaust that user's quota.
-//!   [`key::header`](crate::key::header) is for fields that your gateway sets, and removes from client requests.
+//!   [`key::header`](crate::key::header) is for fields that your gateway sets and removes from client requests.
 //! - A `RateLimit` field or a partition key (`pk`) in a request proves nothing, and the layer does not read it. The
 //!   `pk` that responses [can show](crate::QuotaPolicy::show_partition_key) is a digest, which cannot be used to act as
 //!   another user. However, others can guess the user behind it, unless you set a [digest
@@ -612,7 +614,7 @@
 //! # In an app of axum
 //!
 //! A layer and an [`AccessList`](crate::AccessList) are cheap to clone and can be part of the application state: the
-//! router takes the layer from the state, and handlers change the list. `route_layer` applies a layer to the routes
+//! router gets the layer from the state, and handlers change the list. `route_layer` applies a layer to the routes
 //! added before it, and does not count requests for unknown paths.
 //!
 //! With the feature `axum`, [`key::matched_path`](crate::key) limits each route separately, a handler can take a
@@ -682,13 +684,13 @@
 //! A response is sent before its refund or the release of its slot has reached Redis. If the process exits before that,
 //! callers stay overcharged, and slots stay occupied until their leases expire.
 //! [`Limiter::flush`](crate::Limiter::flush) waits for settlements in flight and refunds prefetched units. The order
-//! is: readiness off, graceful shutdown of the server, flush, exit. All steps must complete within the 30 seconds that
-//! Kubernetes allows by default:
+//! is: switch off readiness, shut down the server gracefully, flush, exit. All steps must complete within the 30
+//! seconds that Kubernetes allows by default:
 //!
 //! | step | at most | why |
 //! |---|---|---|
 //! | readiness off, but continue to serve | 5 s | load balancers keep sending requests until they notice |
-//! | graceful shutdown | 15 s | requests end, and settle their costs |
+//! | graceful shutdown | 15 s | requests end, and their costs are settled |
 //! | flush | 5 s | settlements reach Redis; on timeout, the error contains the number of remaining settlements |
 //!
 //! ```
@@ -746,4 +748,4 @@
 //!
 //! Flush several layers concurrently, so that one timeout covers all of them. A [`Store`](crate::Store) used without a
 //! layer also has [`flush`](crate::Store::flush). Requests that are still running when the process exits, such as
-//! WebSockets, keep their charge, and their slots until the leases expire.
+//! WebSockets, stay charged, and their slots stay occupied until the leases expire.
