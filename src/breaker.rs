@@ -27,9 +27,9 @@ pub(crate) trait CircuitTelemetry: fmt::Debug + Send + Sync {
 /// with each failed probe.
 ///
 /// A broken connection fails all calls in flight on it, but counts as one failure, because the next call may reach the
-/// store. An error response counts once per call. A missed deadline counts once per call, too, unless the store has
-/// completed another call since the late call was admitted. In that case, the store is healthy, and probably this
-/// process was slow.
+/// store. An error response counts once per call. A missed deadline also counts once per call, unless the store has
+/// completed another call since the late call was admitted. In that case, the store is healthy, and this process was
+/// probably slow.
 #[derive(Debug, Clone)]
 pub(crate) struct Breaker(Arc<Circuit>);
 
@@ -40,8 +40,8 @@ struct Circuit {
     failures: AtomicU32,
     /// Number of times that a call found the store unreachable, counting concurrent calls once.
     losses: AtomicU32,
-    /// Successful calls. Of those that complete in one round trip, only the first few are counted, so that not every
-    /// call writes to memory that all others read.
+    /// Number of successful calls. During any one call, only the first few successes are counted, so that not every
+    /// call writes to memory that all other calls read.
     answers: AtomicU32,
     openings: AtomicU32,
     /// Calls rejected while the circuit was open.
@@ -72,7 +72,7 @@ pub enum CircuitState {
     Closed,
     /// The store has failed and is not called, except for one probe call at a time.
     Open {
-        /// The time at which the circuit opened, from the limiter's [clock](crate::LimiterBuilder::clock).
+        /// The time when the circuit opened, from the limiter's [clock](crate::LimiterBuilder::clock).
         since: Timestamp,
         /// The error of the last failed call.
         error: StoreError,
@@ -82,7 +82,7 @@ pub enum CircuitState {
 /// The next probe call.
 #[derive(Debug, Default)]
 struct Trial {
-    /// The time at which the circuit opened, and the last error. `None` while the circuit is closed.
+    /// The time when the circuit opened, and the last error. `None` while the circuit is closed.
     opened: Option<(Timestamp, StoreError)>,
     at: Timestamp,
     pause: Duration,
@@ -113,7 +113,7 @@ impl Breaker {
     const ANSWERS: u32 = 8;
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-    /// After this time, another probe can start, because the task of the first probe may be gone.
+    /// After this time, another probe can start, because the task of the first probe may have ended.
     const LONGEST_TRIAL: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(clock: Clock, log: Arc<dyn CircuitTelemetry>) -> Self {
@@ -136,7 +136,7 @@ impl Breaker {
             return circuit.closed();
         }
         let mut trial = circuit.trial.lock();
-        // Another call may have closed the circuit since.
+        // Another call may have closed the circuit in the meantime.
         if !circuit.is_open.load(Ordering::Acquire) {
             return circuit.closed();
         }
@@ -167,7 +167,7 @@ impl Breaker {
 
     /// Records the result of an admitted call: `error` is `None` if it succeeded.
     pub(crate) fn record(&self, admission: Admission, error: Option<&StoreError>) {
-        // The store was not called, so a probe has no result.
+        // The store was not called, so a probe call has no result.
         if error.is_some_and(|error| error.kind() == StoreErrorKind::Overloaded) {
             return;
         }
@@ -175,7 +175,7 @@ impl Breaker {
         match (admission, failure) {
             (Admission::Closed(known), None) => self.0.succeeded(known),
             (Admission::Closed(known), Some(error)) => {
-                // A call that started before the circuit opened is not evidence about the time since.
+                // A call that started before the circuit opened says nothing about the state of the store since then.
                 let is_of_now = known.openings == self.0.openings.load(Ordering::Relaxed);
                 if is_of_now && self.0.is_news(known, error) {
                     self.0.failed(error);
@@ -187,8 +187,8 @@ impl Breaker {
         }
     }
 
-    /// Records an immediate result. Immediate success is no evidence about slow calls, so it does not count as a
-    /// success for them; otherwise, all threads would write to the same counter.
+    /// Records an immediate result. An immediate success is not counted in `answers`: it does not show that slow calls
+    /// would succeed, and all threads would write to the same counter.
     pub(crate) fn record_at_once(&self, admission: Admission, error: Option<&StoreError>) {
         match (&admission, error) {
             (Admission::Closed(_), None) => self.0.end_row(),
@@ -206,7 +206,7 @@ impl Circuit {
         })
     }
 
-    /// Returns `true` if the failure counts, and is not explained by other calls.
+    /// Returns `true` if the failure counts: other calls do not explain it or represent it.
     fn is_news(&self, known: Known, error: &StoreError) -> bool {
         match error.kind() {
             // The first call that finds the store unreachable represents all calls in flight at the time.
@@ -255,7 +255,7 @@ impl Circuit {
         trial.is_running = false;
         trial.opened = None;
         self.failures.store(0, Ordering::Relaxed);
-        // Another probe may have closed the circuit since.
+        // Another probe may have closed the circuit in the meantime.
         if self.is_open.swap(false, Ordering::AcqRel) {
             self.log.closed(self.rejected.swap(0, Ordering::Relaxed));
         }
@@ -399,7 +399,7 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
-    /// Regression, found with an overloaded process: the store had responded, but no task had time to read the
+    /// Regression, found with an overloaded process: the store had responded, but no task had run in time to read the
     /// response.
     #[test]
     fn a_missed_deadline_says_nothing_against_a_store_that_has_answered_others_meanwhile() {
@@ -420,7 +420,7 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
-    /// A response that has just arrived from a remote server was sent long before.
+    /// A response that has just arrived from a remote server was sent much earlier.
     #[test]
     fn an_answer_counts_also_if_its_call_began_before_the_one_that_is_late() {
         let (_, breaker) = manual();

@@ -1,9 +1,9 @@
 //! Clocks of stores, layers and other components, and timestamps.
 //!
 //! Use a manual clock to test limits without waiting. The crate reads the time only from its clocks, so time passes
-//! only when the test advances the clock. The only exceptions are timers, such as the
-//! [deadline](crate::LimiterBuilder::deadline) of a decision, which are Tokio's. If they matter, pause Tokio's time
-//! and use [`Clock::tokio`].
+//! only when the test advances the clock. The only exceptions are Tokio timers, such as the
+//! [deadline](crate::LimiterBuilder::deadline) of a decision. If a test depends on timers, pause Tokio's time and use
+//! [`Clock::tokio`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -80,8 +80,8 @@ impl Timestamp {
 
 /// The time source of a store, a layer or another component.
 ///
-/// Use [`Clock::system`] in production. [`Clock::manual`] advances only on request, for tests of limits without
-/// waiting. Clones of a clock share its time.
+/// Use [`Clock::system`] in production. For tests without waiting, use [`Clock::manual`], which advances only on
+/// request. Clones of a clock share its time.
 ///
 /// The system clock starts at the system time and then follows the monotonic clock, so it never steps back when the
 /// system time changes. [`Clock::tokio`] does the same, but stops while a test pauses Tokio's timers.
@@ -126,8 +126,8 @@ impl Clock {
 
     /// Creates a system clock that is consistent with Tokio's timers.
     ///
-    /// In a test with paused timers (`tokio::time::pause`), the clock advances only as they do. Elsewhere, it equals
-    /// [`system`](Self::system).
+    /// In a test with paused timers (`tokio::time::pause`), the clock advances only with the timers. Elsewhere, it
+    /// equals [`system`](Self::system).
     ///
     /// ```
     /// use std::time::Duration;

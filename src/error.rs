@@ -1,6 +1,6 @@
 use std::{borrow::Cow, error::Error, fmt, ops::RangeInclusive, sync::Arc};
 
-/// An invalid configuration, found before the first request.
+/// An invalid configuration, detected before the first request.
 ///
 /// The message names the policy or setting, the value and the allowed range. Match on [`kind`](Self::kind), not on the
 /// text.
@@ -30,7 +30,7 @@ pub struct ConfigError {
 
 /// The category of a [`ConfigError`].
 ///
-/// Useful if settings come from outside the program, to report which setting is invalid.
+/// Use this to report which setting is invalid if settings come from outside the program.
 ///
 /// ```
 /// use tower_quota::{PolicySet, ConfigErrorKind, QuotaPolicy};
@@ -55,13 +55,13 @@ pub enum ConfigErrorKind {
     AccessRules,
     /// The algorithm of a policy.
     Algorithm,
-    /// The time for which a policy [locks out](crate::QuotaPolicy::with_lockout) callers.
+    /// The duration for which a policy [locks out](crate::QuotaPolicy::with_lockout) callers.
     Lockout,
     /// The burst capacity of a policy.
     BurstCapacity,
     /// The current capacity of a service.
     Capacity,
-    /// The cost of every request, which exceeds what a policy can ever admit.
+    /// The cost of every request, which exceeds the highest cost that a policy can admit.
     Cost,
     /// A timeout, such as the deadline of a decision or of a connection.
     Deadline,
@@ -95,7 +95,7 @@ pub enum ConfigErrorKind {
     Store,
     /// A setting of a [`TierLayer`](crate::tier::TierLayer).
     Tier,
-    /// A custom unit: its name, its cost, or one too many.
+    /// A custom unit: an invalid name, a missing cost, or too many units.
     Unit,
     /// The number of units that an instance may prefetch.
     Prefetch,
@@ -165,7 +165,7 @@ impl Error for ConfigError {
 /// The reason why a store could not make a decision.
 ///
 /// Clients never see this error: the [`FailureMode`](crate::FailureMode) determines what happens to the request.
-/// Programs get it if they call a store directly, and create it to implement [`Store`](crate::Store).
+/// Programs get this error if they call a store directly, and create one if they implement [`Store`](crate::Store).
 ///
 /// ```
 /// use std::{error::Error, io};
@@ -240,8 +240,8 @@ pub struct StoreError {
 pub enum StoreErrorKind {
     /// The circuit breaker is open, so the store was not called.
     CircuitOpen,
-    /// The store was not called because too many requests wait: more than it can decide in time, or more than
-    /// [`max_waiting`](crate::LimiterBuilder::max_waiting). Also returned if the process was too busy to read the
+    /// The store was not called because too many requests are waiting: more than the store can decide in time, or more
+    /// than [`max_waiting`](crate::LimiterBuilder::max_waiting). Also returned if the process was too busy to read the
     /// response. Does not open the circuit, because the server may be healthy.
     Overloaded,
     /// The store responded, but without a decision, for example because of a script error or a missing permission. Does
@@ -255,7 +255,7 @@ pub enum StoreErrorKind {
     /// rejected, so this kind does not open the circuit. See [`fallback`](crate::LimiterBuilder::fallback) for the
     /// store that decides instead.
     OutOfMemory,
-    /// The store could not be reached, the connection broke, or it delivered a reply to a different call.
+    /// The store could not be reached, the connection broke, or the connection delivered a reply to a different call.
     Unreachable,
 }
 

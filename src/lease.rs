@@ -20,11 +20,11 @@ pub(crate) struct LeaseId {
     number: NonZeroU64,
 }
 
-/// A request for a slot.
+/// A request to acquire a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     pub(crate) id: LeaseId,
-    /// Expiry of an unreleased slot, in microseconds.
+    /// The time at which an unreleased slot expires, in microseconds.
     pub(crate) until: u64,
 }
 

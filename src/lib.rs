@@ -96,7 +96,7 @@
 //! |---|---|---|
 //! | `redis` | yes | `RedisStore` |
 //! | `redis-rustls` | | TLS to Redis, with the rustls provider that the program installs |
-//! | `tracing` | yes | rate-limited events for failures: never one per request |
+//! | `tracing` | yes | rate-limited events for failures: never one event per request |
 //! | `metrics` | | [counters, gauges and histograms](telemetry) via the `metrics` facade |
 //! | `test-util` | | the module `test_util`: tools and a guide for testing limits |
 //! | `axum` | | the peer address from axum's `ConnectInfo`, routes as keys (`key::matched_path`), [`Decision`] as an extractor, rejections as axum responses (`respond_with_axum`) |
@@ -105,7 +105,7 @@
 //! | `tonic` | | the peer address from tonic's connection information; retry delay and exhausted quotas in the details of a gRPC status |
 //! | `headers` | | the [`fields`] as typed headers, for `TypedHeader` of axum-extra |
 //!
-//! Features are additive. Without any, the crate contains the layer and [`MemoryStore`].
+//! Features are additive. Without any feature, the crate contains the layer and [`MemoryStore`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed test should report its line"))]
 

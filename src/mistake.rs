@@ -1,5 +1,5 @@
-//! Likely misconfigurations that `build()` cannot detect, or that may be intended. Each has a name, which its event
-//! contains, and a section of that name in `docs/mistakes.md`.
+//! Likely misconfigurations that `build()` cannot detect, or that may be intended. Each misconfiguration has a name,
+//! which its event contains, and a section with that name in `docs/mistakes.md`.
 
 macro_rules! mistakes {
     ($($mistake:ident $name:literal;)*) => {
@@ -69,7 +69,7 @@ pub(crate) enum Finding {
     NoPeerAddress,
     /// A peer that is not a trusted proxy sent this forwarding field.
     ProxyNotNamed { field: String, has_private_address: bool },
-    /// A trusted proxy reported a private client address, and further hops were not read.
+    /// A trusted proxy reported a private client address, and the list contains further hops, which were not read.
     SecondProxy,
     /// A trusted proxy sent this field instead of the configured one.
     OtherForwardingField { field: &'static str, named: String },
@@ -83,7 +83,7 @@ pub(crate) struct KeyPart {
 }
 
 impl Diagnostics {
-    /// Records whether the request has a part that its key needs.
+    /// Records whether the request has a part that the key needs.
     pub(crate) fn asked_for(&mut self, name: String, is_there: bool) {
         self.parts.push(KeyPart { name, is_there });
     }

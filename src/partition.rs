@@ -1,4 +1,4 @@
-//! Partition keys, and the digests that stores use instead of them.
+//! Partition keys, and the digests by which stores identify partitions.
 
 use std::{
     fmt,
@@ -15,9 +15,9 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// The caller whose quota a request uses: a user, an API key, an address, or a combination.
 ///
 /// A key consists of parts, each with a kind (`"user"`, `"route"`, …) and a value. Kinds and lengths are part of the
-/// key, so `user "192.0.2.1"` never shares a quota with the address `192.0.2.1`, nor `("ab", "c")` with `("a", "bc")`.
-/// The kinds that this crate uses for addresses, texts, numbers and others are reserved: no key from
-/// [`new`](Self::new) equals one of them, even if you use the same name.
+/// key. Therefore, `user "192.0.2.1"` never shares a quota with the address `192.0.2.1`, and `("ab", "c")` never shares
+/// a quota with `("a", "bc")`. The kinds that this crate uses for addresses, texts, numbers and others are reserved: no
+/// key from [`new`](Self::new) has a reserved kind, even if you use the same name.
 ///
 /// A key can contain personal data. Unless [`readable_keys`](crate::LimiterBuilder::readable_keys) is set, the key
 /// never leaves the process: stores see only a keyed 128-bit digest. `Debug` prints neither kind nor value.
@@ -31,7 +31,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// assert_ne!(PartitionKey::new("address", "abcd"), std::net::Ipv4Addr::new(97, 98, 99, 100).to_partition_key());
 /// assert_ne!(user.clone().and(PartitionKey::new("route", "a")), PartitionKey::new("route", "a").and(user.clone()));
 /// assert_eq!(format!("{user:?}"), "PartitionKey(..)");
-/// // A user on this route is another caller than the user elsewhere.
+/// // A user on this route is a different caller than the same user on other routes.
 /// assert_ne!(user.clone().and(PartitionKey::new("route", "a")), user);
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -41,13 +41,14 @@ impl PartitionKey {
     /// Creates a key with one part: the `kind` of the value, and the `value` that identifies the caller.
     ///
     /// Both can be any bytes of any length: stores see only the digest, whose size is constant. A kind with the same
-    /// name as one of this crate's ([`address`, `text`, …](ToPartitionKey)) is still a different kind.
+    /// name as a kind of this crate ([`address`, `text`, …](ToPartitionKey)) is still a different kind.
     ///
     /// Keys from [`key::header`](crate::key::header) have the header's name as their kind, and a value set by the
     /// client. Use another kind for authenticated users: otherwise, a client could use another user's quota.
     pub fn new(kind: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         let kind = kind.as_ref();
-        // One more `=` than the name has, so that all kinds have different encodings, including the crate's own.
+        // A reserved name gets one additional leading `=`, so that all kinds have different encodings, including the
+        // crate's own kinds.
         let signs = kind.iter().take_while(|byte| **byte == b'=').count();
         let is_taken = OWN_KINDS.iter().any(|own| own.as_bytes() == &kind[signs..]);
         Self::of_part([if is_taken { b"=" } else { b"" }, kind], value.as_ref())
@@ -60,7 +61,7 @@ impl PartitionKey {
         key
     }
 
-    /// The key that [`new`](Self::new) makes of this kind and the value.
+    /// The key that [`new`](Self::new) creates from this kind and the value.
     #[inline]
     pub(crate) fn with_value(&self, value: &[u8]) -> Self {
         let mut bytes = SmallVec::from_slice(&self.0);
@@ -247,14 +248,14 @@ impl ToPartitionKey for IpAddr {
 ///
 /// The digest is computed with keyed BLAKE3, so it is the same in every process, on every machine and with every
 /// version of Rust. With a [digest key](Scope::with_digest_key), it reveals nothing about the caller to anyone without
-/// that key. Without one, callers can be found by trying candidates. The probability that any two of 10 million
-/// callers share a digest is below 10⁻²⁴.
+/// that key. Without a digest key, callers can be identified by trying candidates. The probability that any two of 10
+/// million callers share a digest is below 10⁻²⁴.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, Scope};
 ///
 /// let id = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
-/// // The same everywhere, so it can be computed to find a caller's keys in Redis.
+/// // The digest is the same everywhere, so it can be computed to find a caller's keys in Redis.
 /// assert_eq!(id.to_string(), "2b9742679fc3d12b0b3b07f9e18313f7");
 /// assert_eq!("2b9742679fc3d12b0b3b07f9e18313f7".parse(), Ok(id));
 /// assert_eq!(id.to_bytes()[..4], [0x2b, 0x97, 0x42, 0x67]);
@@ -276,12 +277,13 @@ impl PartitionId {
     /// Returns the partition key that clients see (`pk`), if a policy [shows
     /// it](crate::QuotaPolicy::show_partition_key).
     ///
-    /// The value is derived from the digest, and cannot be used to find the partition in the store: the first twelve
-    /// bytes that BLAKE3 derives from [`to_bytes`](Self::to_bytes) with the context
+    /// The value is derived from the digest, and cannot be used to find the partition in the store. It consists of the
+    /// first twelve bytes that BLAKE3 derives from [`to_bytes`](Self::to_bytes) with the context
     /// `tower-quota 2026-11-21 partition key in a field`. A client that knows the scope and the format of its key can
     /// compute it before a request, to find out which of its requests share a quota. For the same reason, others can
     /// identify the caller by trying candidates. A [`digest_key`](crate::LimiterBuilder::digest_key) prevents both. Set
-    /// one if keys are derived from data that others could guess, such as addresses, names or user numbers.
+    /// a digest key if partition keys are derived from data that other people could guess, such as addresses, names or
+    /// user numbers.
     ///
     /// ```
     /// use tower_quota::{PartitionKey, Scope};
@@ -337,8 +339,9 @@ impl FromStr for PartitionId {
 
 /// The namespace of limits, such as `"api"`: a caller has separate quotas in each scope.
 ///
-/// A layer creates its scope from [`scope`](crate::RateLimitLayerBuilder::scope). Create one to use a store without a
-/// layer, or to find a layer's quotas from outside. Reuse it, because creating a scope takes longer than using it.
+/// A layer creates its scope from [`scope`](crate::RateLimitLayerBuilder::scope). Create a `Scope` to use a store
+/// without a layer, or to find a layer's quotas from another program. Reuse the scope, because creating a scope takes
+/// longer than using it.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, Scope};
@@ -364,7 +367,7 @@ impl Scope {
 
     /// Creates a scope whose digests can be computed only with `key`.
     pub fn with_digest_key(name: &str, key: &[u8; 32]) -> Self {
-        // Name and key are not hashed together, because a key could be mistaken for the beginning of a name.
+        // The name and the key are hashed separately. Otherwise, a key could be mistaken for the beginning of a name.
         let Self(scope) = Self::new(name);
         Self(*blake3::keyed_hash(key, &scope).as_bytes())
     }
