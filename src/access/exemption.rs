@@ -212,8 +212,8 @@ impl Exemption {
 
     /// Exempts requests for which the closure returns `true`.
     ///
-    /// The closure must not block. Each request calls it at most once, and not at all if an earlier exemption applies.
-    /// Do not rely on fields that any client can send.
+    /// The closure must not block. The closure is called at most once per request, and not at all if an earlier
+    /// exemption applies. Do not rely on fields that any client can send.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

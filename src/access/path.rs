@@ -25,8 +25,8 @@ pub(super) fn is_sound(path: &str) -> bool {
     path.starts_with('/') && parsed.unwrap_or(false) && is_plain(path)
 }
 
-/// Returns `true` if no server behind the layer can interpret the path as another one. Servers differ in how they treat
-/// empty segments, `.` and `..`, text after a semicolon, and percent-encoded delimiters.
+/// Returns `true` if no server behind the layer can interpret the path as a different path. Servers differ in how they
+/// treat empty segments, `.` and `..`, text after a semicolon, and percent-encoded delimiters.
 fn is_plain(path: &str) -> bool {
     let mut segments = path.split('/').skip(1).peekable();
     while let Some(segment) = segments.next() {
