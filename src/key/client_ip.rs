@@ -133,7 +133,7 @@ pub enum ForwardingField {
     /// `X-Forwarded-For`, a comma-separated list written by most proxies: `192.0.2.43, 2001:db8::17`.
     XForwardedFor,
     /// A field with this name that contains exactly one address: `X-Real-IP`, `CF-Connecting-IP`, `Fly-Client-IP`,
-    /// `True-Client-IP`, or a custom one.
+    /// `True-Client-IP`, or a custom field.
     ///
     /// Use this if the outermost proxy determines the client and **overwrites** the field, and all other proxies
     /// forward it. If a proxy only adds the field when it is missing, clients can choose their address.
@@ -172,7 +172,7 @@ impl ClientIp {
     /// settings.
     ///
     /// A network is written as `"10.0.0.0/8"`, and a single machine as its address. Without networks, the field is
-    /// ignored. The hops are walked from the nearest one, at the right end of the last field line, towards the client.
+    /// ignored. The hops are walked from the nearest hop, at the right end of the last field line, towards the client.
     /// A client is identified only if the walk ends successfully:
     ///
     /// | the walk ends at | the client is |

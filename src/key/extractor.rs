@@ -76,9 +76,9 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
     /// Returns `true` if keys may be derived from addresses. Default: `false`.
     ///
-    /// Extractors that wrap another one should forward the call. There are so few addresses that the address behind a
-    /// digest can be found by trying all addresses. Therefore, [`build`](crate::RateLimitLayerBuilder::build) logs a
-    /// warning if a policy [shows](crate::QuotaPolicy::show_partition_key) such a key without a [digest
+    /// Extractors that wrap another extractor should forward the call. There are so few addresses that the address
+    /// behind a digest can be found by trying all addresses. Therefore, [`build`](crate::RateLimitLayerBuilder::build)
+    /// logs a warning if a policy [shows](crate::QuotaPolicy::show_partition_key) such a key without a [digest
     /// key](crate::LimiterBuilder::digest_key).
     ///
     /// ```

@@ -10,9 +10,9 @@ use crate::{
 /// Extracts the value of a request header, as `PartitionKey::new(name, value)` with the name in lower case.
 ///
 /// Use this only for a header that a trusted gateway in front of the service sets or removes, because any client can
-/// send any header. Requests with several values of the header, or with an empty one, have no key, because their sender
-/// is ambiguous. The value is used byte for byte. Keys of different headers, and of other extractors of this crate,
-/// never clash. For the host, use [`host`](super::host()), because HTTP/2 does not send it in a header.
+/// send any header. Requests with several values of the header, or with an empty value, have no key, because their
+/// sender is ambiguous. The value is used byte for byte. Keys of different headers, and of other extractors of this
+/// crate, never clash. For the host, use [`host`](super::host()), because HTTP/2 does not send it in a header.
 ///
 /// [`build`](crate::RateLimitLayerBuilder::build) rejects invalid names, and fields in which proxies report addresses
 /// (`x-forwarded-for`, `x-real-ip`, …), because any client can send them. For such fields, use
