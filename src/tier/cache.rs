@@ -23,7 +23,7 @@ use crate::{
 /// entries until these expire or are forgotten there.
 ///
 /// The cache contains a digest of each user's key, never the key, and at most
-/// [`max_users`](crate::tier::TierLayerBuilder::max_users) users. With short tier names, each takes less than 200
+/// [`max_users`](crate::tier::TierLayerBuilder::max_users) users. With short tier names, each user takes less than 200
 /// bytes, so the default limit amounts to at most 20 MB.
 ///
 /// ```

@@ -92,7 +92,7 @@ use super::{cache::TierCache, source::Source};
 ///
 /// After a failure, the user is not looked up again until a [pause](super::TierLayerBuilder::failure_pause) is over,
 /// and the user's requests do not wait. A `tracing` event reports failures, at most every ten seconds.
-/// [`telemetry`](crate::telemetry) counts the requests that wait and those forwarded with an unknown tier.
+/// [`telemetry`](crate::telemetry) counts the requests that wait and the requests forwarded with an unknown tier.
 ///
 /// # What it does not do
 ///

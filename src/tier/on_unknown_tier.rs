@@ -88,7 +88,7 @@ impl OnUnknownTier {
 
     /// Admits requests with an unknown tier uncounted, without waiting and without `RateLimit` fields.
     ///
-    /// **A client that can invent user IDs bypasses every limit** by sending a new one with each request, which also
+    /// **A client that can invent user IDs bypasses every limit** by sending a new ID with each request, which also
     /// slows down the source. Use this only if users are authenticated first and another limit applies to them, such as
     /// a limit by address. Only layers with [`Tiers::resolved`](crate::Tiers::resolved) are affected, and only requests
     /// with a user.

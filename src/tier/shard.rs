@@ -43,7 +43,7 @@ impl Known {
 }
 
 impl Times {
-    /// Returns `true` if an answer from `since` can be used, at least as a stale one.
+    /// Returns `true` if an answer from `since` can be used, at least as a stale answer.
     fn keep(&self, since: Timestamp, now: Timestamp) -> bool {
         Duration::from_micros(now.micros_since(since)) < self.time_to_live + self.stale_for
     }
@@ -172,8 +172,8 @@ impl Shard {
         self.running.remove(&user);
     }
 
-    /// Stores an answer. If the source of the individual quotas failed, the last known ones are added, also to the
-    /// returned answer.
+    /// Stores an answer. If the source of the individual quotas failed, the last known quotas are added to the stored
+    /// and to the returned answer.
     pub(super) fn learn(
         &mut self,
         user: PartitionId,
