@@ -77,8 +77,8 @@ impl LimiterBuilder {
 
     /// Adds a policy, up to 16.
     ///
-    /// A request is charged to all policies or, if one of them rejects it, to none. Amounts of a
-    /// [custom unit](QuotaPolicy::with_unit) are passed to [`Caller::units`](crate::Caller::units).
+    /// A request is charged to all policies or, if one policy rejects the request, to none. Amounts of a [custom
+    /// unit](QuotaPolicy::with_unit) are passed to [`Caller::units`](crate::Caller::units).
     pub fn policy(mut self, policy: QuotaPolicy) -> Self {
         self.rules.policy(policy);
         self

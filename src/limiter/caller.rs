@@ -80,7 +80,7 @@ impl Caller {
         self
     }
 
-    /// Sets the tier. Default: the first one. Has no effect if the rules have no tiers.
+    /// Sets the tier. Default: the first tier. Has no effect if the rules have no tiers.
     pub fn tier<'a>(mut self, name: impl Into<Option<&'a str>>) -> Self {
         self.tier = name.into().map(str::to_owned);
         self
@@ -351,7 +351,7 @@ impl Caller {
         })
     }
 
-    /// Covers only policies whose keys the caller has, and no custom units. `None` if there are none.
+    /// Covers only policies whose keys the caller has, and no custom units. `None` if there are no such policies.
     pub(super) fn plan(&self) -> Result<Option<Plan>, LimiterError> {
         self.check_names()?;
         let limiter = &*self.limiter;

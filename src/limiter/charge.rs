@@ -25,7 +25,7 @@ pub(crate) struct OpenCharge {
 
 struct State {
     decision: Decision,
-    /// The actual costs until now, which may differ from the charged ones.
+    /// The actual costs until now, which may differ from the charged costs.
     actual: Costs,
     usage: Usage,
     /// The actual cost in requests, until it is settled. Settled only once: a store caps late charges, so the applied

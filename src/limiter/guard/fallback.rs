@@ -59,7 +59,7 @@ use crate::{
 pub enum FailureMode {
     /// Rejects the request with status 503, `Retry-After: 1` and the problem type `temporary-reduced-capacity`.
     ///
-    /// Use this for routes where an uncounted request is worse than a failed one, such as logins and payments.
+    /// Use this for routes where an uncounted request is worse than a failed request, such as logins and payments.
     Closed,
     /// Forwards the request, uncounted and without `RateLimit` fields. The default.
     ///
@@ -90,7 +90,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Bounded, because attackers who fill the main store also reach this one.
+    /// Bounded, because attackers who fill the main store also reach this store.
     const MAX_PARTITIONS: usize = 1 << 16;
 
     /// Temporary, because a copy of the plan costs each request an allocation.
