@@ -24,8 +24,8 @@
 //! source address, even if the client claims to be another user. Make this quota larger than the quota of a single
 //! user, because [many users may share an address](#inner-rejections-stay-charged).
 //!
-//! Behind a proxy, configure it as [trusted](crate::key::ClientIp::trusted_proxies). Otherwise, all clients share one
-//! quota. [`docs::proxies`](crate::docs::proxies) has the configuration.
+//! Behind a proxy, configure the proxy as [trusted](crate::key::ClientIp::trusted_proxies). Otherwise, all clients
+//! share one quota. [`docs::proxies`](crate::docs::proxies) has the configuration.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -182,8 +182,8 @@
 //!   limited.
 //! - **Do not let a proxy retry 429.** Each retry charges one unit to the outer limit.
 //! - **Keep CORS and health checks outside** both layers. Scripts cannot read a rejection without CORS headers, and an
-//!   orchestrator restarts an instance whose health checks are rejected. If this is not possible, use
-//!   [`skip_cors_preflight`](crate::RateLimitLayerBuilder::skip_cors_preflight) and
+//!   orchestrator restarts an instance whose health checks are rejected. If CORS and health checks cannot be outside,
+//!   use [`skip_cors_preflight`](crate::RateLimitLayerBuilder::skip_cors_preflight) and
 //!   [`exempt`](crate::RateLimitLayerBuilder::exempt).
 //!
 //! ```
