@@ -70,7 +70,7 @@ impl PartitionKey {
         Self(bytes)
     }
 
-    /// A key of one of [`OWN_KINDS`], which never equals one from [`new`](Self::new).
+    /// A key of one of [`OWN_KINDS`], which never equals a key from [`new`](Self::new).
     pub(crate) fn own(kind: &'static str, value: &[u8]) -> Self {
         debug_assert!(OWN_KINDS.contains(&kind), "{kind} has to be kept apart from others");
         Self::of_part([b"", kind.as_bytes()], value)
@@ -163,7 +163,7 @@ impl fmt::Debug for PartitionKey {
 
 /// A type that identifies a caller, such as the user that authentication inserts into the request's extensions.
 ///
-/// Implement it for your own type, with a kind of your choice, and pass the type to
+/// Implement the trait for your own type, with a kind of your choice, and pass the type to
 /// [`key::extension`](crate::key::extension). Strings, numbers (`i32`, `i64`, `u32`, `u64`, `u128`) and addresses
 /// implement it with reserved kinds. In [readable keys](crate::LimiterBuilder::readable_keys), these are `text`,
 /// `number` (`negative` below zero) and `address`. Equal numbers of different types are the same caller.
