@@ -387,7 +387,7 @@ impl QuotaPolicy {
     /// Counts bytes of content instead of requests, at least one per request.
     ///
     /// The layer charges a known length before it forwards the request, and other bytes as they are streamed. Streamed
-    /// bytes can overdraw the policy by at most its capacity, and later requests wait until the debt is repaid. A
+    /// bytes can overdraw the policy by at most its capacity, and later requests are rejected until the debt is repaid. A
     /// request of unknown size is forwarded if at least one byte remains.
     ///
     /// At most the first 1 MiB of a response with a known length is charged before the response is sent, and stays
@@ -426,7 +426,7 @@ impl QuotaPolicy {
     ///   [`unit_cost`](crate::RateLimitLayerBuilder::unit_cost). `build()` rejects a unit without a cost.
     /// - **Afterwards**, and while the response is streamed, the handler reports the actual usage to the
     ///   [permit](crate::WeakPermit) of its request. The difference is refunded or charged. A late charge can overdraw
-    ///   the policy by at most its capacity, and later requests wait until the debt is repaid.
+    ///   the policy by at most its capacity, and later requests are rejected until the debt is repaid.
     ///
     /// `unit` has 1 to 24 printable ASCII characters. The `RateLimit` field shows the remaining units.
     /// `RateLimit-Policy` omits the policy, because draft-11 allows `qu` to name only registered units, and clients
