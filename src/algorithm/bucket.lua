@@ -59,7 +59,8 @@
             -- If the charge never fits, the reading is made for one unit.
             local asked = charge
             if asked > limit then asked = weight end
-            local over = amount + asked - limit
+            -- In this order no sum exceeds 2^53.
+            local over = asked - limit + amount
             if over > 0 then
               local reading = limit - asked + (ceil(over * own_rate / its_rate) + 1)
               if reading < amount then readings[width] = reading end

@@ -61,12 +61,12 @@ impl<S> Layer<S> for OriginLayer {
 }
 
 impl<S> OriginService<S> {
-    /// Returns a reference to the inner service. Calls of it need no token.
+    /// Returns a reference to the inner service. Calls to the inner service need no token.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// Returns a mutable reference to the inner service. Calls of it need no token.
+    /// Returns a mutable reference to the inner service. Calls to the inner service need no token.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
