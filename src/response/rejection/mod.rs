@@ -2,7 +2,7 @@ mod grpc;
 mod notice;
 mod problem;
 
-use std::{fmt, time::Duration};
+use std::{cell::Cell, fmt, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
@@ -286,15 +286,21 @@ impl<'a> Rejection<'a> {
     }
 }
 
+// A string with spare capacity needs a second allocation to become `Bytes`. The names of policies bound the size.
+thread_local!(static CONTENT: Cell<String> = const { Cell::new(String::new()) });
+
 impl Notice<'_> {
     /// `request` contains the header fields of the request.
     pub(crate) fn response(&self, request: &HeaderMap) -> Response<Bytes> {
         if let Some(media_type) = grpc::media_type(request) {
             return grpc::response(self, media_type);
         }
-        let mut content = String::with_capacity(256);
+        let mut content = CONTENT.try_with(Cell::take).unwrap_or_default();
+        content.clear();
         problem::write_problem(self, &mut content);
-        let mut response = Response::new(Bytes::from(content));
+        let mut response = Response::new(Bytes::copy_from_slice(content.as_bytes()));
+        // Fails while the thread-local storage is being destroyed.
+        let _ = CONTENT.try_with(|kept| kept.set(content));
         *response.status_mut() = self.status;
         let content_type = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);

@@ -56,7 +56,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Broken(message) | Self::Usage(message) | Self::Rejected(message) => f.write_str(message),
-            Self::Unconfirmed => f.write_str("not confirmed, nothing was published"),
+            Self::Unconfirmed => f.write_str("not confirmed, nothing was changed"),
         }
     }
 }
