@@ -17,28 +17,32 @@ pin_project! {
     /// concurrent requests or custom units, the charge is settled when the body has ended or is dropped.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::convert::Infallible;
-    /// use http_body::Body;
+    /// use http::{Request, Response};
     /// use http_body_util::BodyExt;
+    /// use tower::{ServiceBuilder, ServiceExt};
+    /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
     ///
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    /// # tokio_test::block_on(async {
+    /// let limits = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::concurrent("at once", 1))
+    ///     .policy(QuotaPolicy::concurrent("in flight", 1))
     ///     .build()?;
-    /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
-    /// let service = layer.layer(inner);
-    /// let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+    /// let service = ServiceBuilder::new()
+    ///     .layer(limits)
+    ///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
+    /// let request = || Request::get("/").header("x-user-id", "alice").body(());
     ///
-    /// let response = service.clone().oneshot(request()).await?;
-    /// assert_eq!(response.body().size_hint().exact(), Some(5));
+    /// let response = service.clone().oneshot(request()?).await?;
     /// // The slot is held until the body is read or dropped.
-    /// assert_eq!(service.clone().oneshot(request()).await?.status(), 429);
+    /// assert_eq!(service.clone().oneshot(request()?).await?.status(), 429);
+    /// # use http_body::Body;
+    /// # assert_eq!(response.body().size_hint().exact(), Some(5));
     /// assert_eq!(response.into_body().collect().await?.to_bytes(), "hello");
-    /// assert_eq!(service.oneshot(request()).await?.status(), 200);
-    /// # Ok(()) });
+    /// assert_eq!(service.oneshot(request()?).await?.status(), 200);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     #[derive(Debug)]
     pub struct RateLimitBody<B> {

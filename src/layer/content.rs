@@ -29,7 +29,6 @@ use crate::{limiter::OpenCharge, sync::mutex::Mutex};
 /// use axum::{Router, routing::post};
 /// use tower::ServiceBuilder;
 /// use tower_quota::{Direction, MemoryStore, QuotaPolicy, RateLimitLayer, RequestContentLayer, key};
-/// # use tower::ServiceExt;
 ///
 /// # tokio_test::block_on(async {
 /// let limits = RateLimitLayer::builder(MemoryStore::new())
@@ -40,12 +39,12 @@ use crate::{limiter::OpenCharge, sync::mutex::Mutex};
 /// let app: Router = Router::new()
 ///     .route("/", post(|body: String| async move { body.len().to_string() }))
 ///     .layer(ServiceBuilder::new().layer(RequestContentLayer::new()).layer(limits));
-///
-/// // The length is unknown.
-/// let request = || http::Request::post("/").header("x-user-id", "alice").body("x".repeat(300)).unwrap();
-/// app.clone().oneshot(request()).await?;
-/// let response = app.oneshot(request()).await?;
-/// assert_eq!(response.headers()["ratelimit"], r#""upload";r=400;t=1440"#);
+/// # use tower::ServiceExt;
+/// # // The length is unknown.
+/// # let request = || http::Request::post("/").header("x-user-id", "alice").body("x".repeat(300)).unwrap();
+/// # app.clone().oneshot(request()).await?;
+/// # let response = app.oneshot(request()).await?;
+/// # assert_eq!(response.headers()["ratelimit"], r#""upload";r=400;t=1440"#);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -70,22 +69,6 @@ impl<S> Layer<S> for RequestContentLayer {
 /// The service of [`RequestContentLayer`].
 ///
 /// Ready when `S` is ready. Wraps the body of each request in a [`RequestContentBody`].
-///
-/// ```
-/// use http::Request;
-/// use http_body_util::BodyExt;
-/// use tower::{Layer, ServiceExt, service_fn};
-/// use tower_quota::{RequestContent, RequestContentBody, RequestContentLayer};
-///
-/// # tokio_test::block_on(async {
-/// let service: RequestContent<_> = RequestContentLayer::new().layer(service_fn(
-///     async |request: Request<RequestContentBody<String>>| request.into_body().collect().await,
-/// ));
-/// let body = service.oneshot(Request::new("hello".to_owned())).await?;
-/// assert_eq!(body.to_bytes(), "hello");
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContent<S> {
     inner: S,
@@ -166,37 +149,6 @@ pin_project! {
     /// A request body whose bytes are counted. See [`RequestContentLayer`].
     ///
     /// Forwards trailers and the size hint. Bytes that the inner service does not read are not counted.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::{RequestContentBody, RequestContentLayer};
-    /// use http_body_util::BodyExt;
-    ///
-    /// # run(async {
-    /// let limits = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("uploads")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("upload", 1_000).with_content_bytes(Direction::Request))
-    ///     .build()?;
-    /// let admin = limits.limiter();
-    /// // Reads either the whole body or nothing.
-    /// let inner = service_fn(async |request: Request<RequestContentBody<String>>| {
-    ///     if request.uri().path() == "/upload" {
-    ///         request.into_body().collect().await?;
-    ///     }
-    ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
-    /// });
-    /// let service = RequestContentLayer::new().layer(limits.layer(inner));
-    ///
-    /// let alice = PartitionKey::new("x-user-id", "alice");
-    /// for (path, left) in [("/upload", 700), ("/ignore", 699)] {
-    ///     let request = Request::post(path).header("x-user-id", "alice").header("content-length", 300);
-    ///     service.clone().oneshot(request.body("x".repeat(300))?).await?;
-    ///     let decision = admin.caller(&alice).peek().await?.expect("alice is limited");
-    ///     assert_eq!(decision.allowances().next().map(|upload| upload.remaining()), Some(left));
-    /// }
-    /// # Ok(()) });
-    /// ```
     pub struct RequestContentBody<B> {
         #[pin]
         inner: B,

@@ -82,8 +82,8 @@ impl RequestCost {
 ///
 /// ```
 /// use axum::{Extension, Router, routing::get};
+/// use tower::ServiceExt;
 /// use tower_quota::{ActualCost, MemoryStore, QuotaPolicy, RateLimitLayer, key};
-/// # use tower::ServiceExt;
 ///
 /// # tokio_test::block_on(async {
 /// let limits = RateLimitLayer::builder(MemoryStore::new())

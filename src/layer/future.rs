@@ -25,24 +25,29 @@ use crate::{
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
-    /// Dropping it cancels the request. The inner service is not called afterwards, **the request stays charged**, and
-    /// its slots are released:
+    /// # Errors
     ///
-    /// - Before the decision, a task continues to wait for the store, until the deadline. If the store admits the
-    ///   request, it stays charged, although it is not forwarded. Otherwise, clients could send requests without limit
-    ///   by resetting each stream shortly afterwards. Bytes that were announced but not sent are refunded.
+    /// Returns the error of the inner service. If the service fails while the request is queued, the charge is
+    /// refunded.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future cancels the request. The inner service is not called afterwards, and slots are released.
+    /// **The request stays charged**, so that clients cannot avoid charges by resetting each stream:
+    ///
+    /// - Before the decision, a task continues to wait for the store, until the deadline. Bytes that were announced but
+    ///   not sent are refunded.
     /// - In the queue of a [leaky bucket](crate::Algorithm::LeakyBucketQueue), the request keeps its place.
     /// - After the inner service was called, only the transferred bytes are charged.
     ///
-    /// If the future was never polled, a remote store such as Redis was not called, and nothing is charged. A store
-    /// that completes immediately, such as [`MemoryStore`](crate::MemoryStore), has already charged the request in
-    /// `call`.
-    ///
-    /// If the inner service fails while the request is queued, the whole charge is refunded.
-    ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response};
+    /// use tower::{Layer, Service, ServiceExt, service_fn};
+    /// use tower_quota::{Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    ///
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # set_up::run(async {
     /// // One request leaves per minute, and one may wait.
     /// let queue = Algorithm::LeakyBucketQueue { max_waiting: 1 };
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
@@ -50,18 +55,20 @@ pin_project! {
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_minute("even", 1).with_algorithm(queue))
     ///     .build()?;
-    /// # let inner = service_fn(async |_: Request<()>| Ok::<_, http::Error>(Response::new(String::new())));
+    /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
     /// let mut service = layer.layer(inner);
-    /// let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+    /// let request = || Request::get("/").header("x-user-id", "alice").body(());
     ///
-    /// assert_eq!(service.ready().await?.call(request()).await?.status(), 200);
-    /// let waiting: ResponseFuture<_, ()> = service.ready().await?.call(request());
-    /// assert_eq!(service.ready().await?.call(request()).await?.status(), 429);
-    /// // The waiting request is cancelled, but keeps its place.
+    /// assert_eq!(service.ready().await?.call(request()?).await?.status(), 200);
+    /// let waiting = service.ready().await?.call(request()?);
     /// drop(waiting);
-    /// assert_eq!(service.ready().await?.call(request()).await?.status(), 429);
+    /// // The cancelled request keeps its place, so the queue is full.
+    /// assert_eq!(service.ready().await?.call(request()?).await?.status(), 429);
     /// # Ok(()) });
     /// ```
+    ///
+    /// If the future was never polled, a remote store such as Redis was not called, and nothing is charged.
+    /// [`MemoryStore`](crate::MemoryStore) has already charged the request in `call`.
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
         pub(super) state: State<S, B>,

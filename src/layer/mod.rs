@@ -71,39 +71,38 @@ impl RateLimitLayer {
 
     /// Explains the layer's decision on a request, without charging it.
     ///
-    /// The explanation contains the client's address and how it was determined, the keys, the access rule or exemption,
-    /// the tier, and the policies. Use it to configure proxies, keys and tiers, in tests or on a page for operators.
-    /// The store is not called, except by [`with_remaining`](Explanation::with_remaining). Closures of the application
-    /// are called as for a request: [keys](crate::key::from_fn), [tiers](crate::Tiers::from_fn),
-    /// [costs](crate::RateLimitLayerBuilder::cost_by), [exemptions](crate::Exemption::when),
-    /// [capacity](crate::RateLimitLayerBuilder::capacity) and [abnormal
-    /// usage](crate::RateLimitLayerBuilder::abnormal_usage).
-    ///
-    /// The text contains the client's address, and digests instead of keys. A client cannot request an explanation.
-    /// With the feature `tracing`, a `DEBUG` event of target `tower_quota::explain` explains at most one request per
-    /// layer every ten seconds.
+    /// Use this to configure proxies, keys and tiers, in tests or on a page for operators. The explanation contains the
+    /// client's address and how it was determined, digests of the keys, the access rule or exemption, the tier, and the
+    /// policies. The store is not called, except by [`with_remaining`](Explanation::with_remaining). Closures of the
+    /// application are called as for a request.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::net::SocketAddr;
+    /// use http::Request;
+    /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
     /// use tower_quota::key::{ForwardingField, PeerAddress};
     ///
-    /// # run(async {
+    /// # tokio_test::block_on(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/8"]))
     ///     .policy(QuotaPolicy::per_minute("minute", 60))
     ///     .build()?;
     ///
-    /// let request = Request::get("/")
-    ///     .extension(PeerAddress("10.0.0.1:4711".parse::<SocketAddr>()?))
-    ///     .header("x-forwarded-for", "203.0.113.9, 10.0.0.2");
-    /// let explanation = layer.explain(&parts(request)).with_remaining().await?;
-    /// let text = explanation.to_string();
+    /// let (request, ()) = Request::get("/")
+    ///     .extension(PeerAddress(SocketAddr::from(([10, 0, 0, 1], 4711))))
+    ///     .header("x-forwarded-for", "203.0.113.9, 10.0.0.2")
+    ///     .body(())?
+    ///     .into_parts();
+    /// let text = layer.explain(&request).with_remaining().await?.to_string();
     /// assert!(text.contains("client 203.0.113.9, from x-forwarded-for, through the trusted proxies 10.0.0.1, 10.0.0.2"));
-    /// assert!(text.contains(r#""minute": 60 of 60 left"#), "{text}");
-    /// # Ok(()) });
+    /// assert!(text.contains(r#""minute": 60 of 60 left"#));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
+    ///
+    /// A client cannot request an explanation. With the feature `tracing`, a `DEBUG` event of target
+    /// `tower_quota::explain` explains at most one request per layer every ten seconds.
     pub fn explain(&self, request: &Parts) -> Explanation {
         self.0.whole().explain(request)
     }

@@ -28,21 +28,20 @@ use crate::{
 /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
 ///
 /// # tokio_test::block_on(async {
-/// # let layer = RateLimitLayer::builder(MemoryStore::new())
-/// #     .scope("api")
-/// #     .key(key::header("x-user-id"))
-/// #     .policy(QuotaPolicy::per_hour("hour", 1))
-/// #     .build()?;
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 1))
+///     .build()?;
 /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
-/// // With one request per hour:
 /// let mut service = layer.layer(inner);
-/// let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+/// let request = || Request::get("/").header("x-user-id", "alice").body(());
 ///
 /// for status in [200, 429] {
-///     assert_eq!(service.ready().await?.call(request()).await?.status(), status);
+///     assert_eq!(service.ready().await?.call(request()?).await?.status(), status);
 /// }
 /// // Calls to the inner service are not limited, and their responses have no fields.
-/// let unlimited = service.into_inner().oneshot(request()).await?;
+/// let unlimited = service.into_inner().oneshot(request()?).await?;
 /// assert_eq!(unlimited.status(), 200);
 /// assert!(unlimited.headers().is_empty());
 /// # Ok::<_, Box<dyn std::error::Error>>(())

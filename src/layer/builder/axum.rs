@@ -23,11 +23,10 @@ impl RateLimitLayerBuilder {
     /// ```
     /// use axum::{Router, response::{Html, IntoResponse}, routing::get};
     /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Rejection, key};
-    /// # use tower::ServiceExt;
     ///
     /// fn slow_down(rejection: &Rejection<'_>) -> impl IntoResponse + use<> {
-    ///     let seconds = rejection.retry_after().map_or(0, |wait| wait.as_secs());
-    ///     (rejection.status(), Html(format!("<p>Come back in {seconds} seconds.")))
+    ///     let seconds = rejection.retry_after().map_or(0.0, |wait| wait.as_secs_f64().ceil());
+    ///     (rejection.status(), Html(format!("<p>Retry in {seconds} seconds.")))
     /// }
     ///
     /// # tokio_test::block_on(async {
@@ -38,13 +37,15 @@ impl RateLimitLayerBuilder {
     ///     .respond_with_axum(slow_down)
     ///     .build()?;
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(limits);
-    ///
-    /// let request = || http::Request::get("/").header("x-user-id", "alice").body(String::new()).unwrap();
-    /// app.clone().oneshot(request()).await?;
-    /// let rejected = app.oneshot(request()).await?;
-    /// assert_eq!(rejected.status(), 429);
-    /// assert_eq!(rejected.headers()["content-type"], "text/html; charset=utf-8");
-    /// assert_eq!(rejected.headers()["retry-after"], "60");
+    /// # use tower::ServiceExt;
+    /// # let request = || http::Request::get("/").header("x-user-id", "alice").body(String::new()).unwrap();
+    /// # app.clone().oneshot(request()).await?;
+    /// # let rejected = app.oneshot(request()).await?;
+    /// # assert_eq!(rejected.status(), 429);
+    /// # assert_eq!(rejected.headers()["content-type"], "text/html; charset=utf-8");
+    /// # assert_eq!(rejected.headers()["retry-after"], "60");
+    /// # let body = axum::body::to_bytes(rejected.into_body(), 99).await?;
+    /// # assert_eq!(body, "<p>Retry in 60 seconds.");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```

@@ -32,17 +32,48 @@ use crate::{
 /// [`RateLimitLayer::with_limiter`] and the `From` implementation below.
 ///
 /// ```
-/// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tower::{ServiceBuilder, ServiceExt};
+/// use tower_quota::{Decision, Exemption, FailureMode, MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, key};
 ///
-/// let builder = || RateLimitLayer::builder(MemoryStore::new()).scope("api").key(key::client_ip());
-/// assert!(builder().policy(QuotaPolicy::per_minute("minute", 60)).build().is_ok());
+/// # tokio_test::block_on(async {
+/// let limits = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .named_key("team", key::header("x-team"))
+///     .policy(QuotaPolicy::per_minute("user", 10))
+///     .policy(QuotaPolicy::per_day("team", 5_000).keyed_by("team"))
+///     .cost_by(|request| if request.uri.path() == "/search" { 5 } else { 1 })
+///     .on_missing_key(MissingKey::Reject)
+///     .failure_mode(FailureMode::Closed)
+///     .exempt(Exemption::path("/health"))
+///     .skip_cors_preflight()
+///     .decision_in_response()
+///     .build()?;
+/// let service = ServiceBuilder::new()
+///     .layer(limits)
+///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+/// let request = |path| Request::get(path).header("x-user-id", "alice").header("x-team", "red").body(());
 ///
-/// let error = builder().build().unwrap_err();
-/// assert_eq!(error.to_string(), "number of policies 0 is outside 1..=16");
-/// let error = RateLimitLayer::builder(MemoryStore::new()).scope("api").build().unwrap_err();
-/// assert_eq!(error.to_string(), "key: missing");
-/// let error = RateLimitLayer::builder(MemoryStore::new()).key(key::client_ip()).build().unwrap_err();
-/// assert_eq!(error.to_string(), "scope: missing or empty");
+/// let search = service.clone().oneshot(request("/search")?).await?;
+/// assert_eq!(search.headers()["ratelimit"], r#""user";r=5;t=30, "team";r=4995;t=86314"#);
+/// let decision: &Decision = search.extensions().get().expect("`decision_in_response` inserts it");
+/// assert_eq!(decision.allowances().map(|allowance| allowance.remaining()).min(), Some(5));
+///
+/// assert_eq!(service.clone().oneshot(request("/search")?).await?.status(), 200);
+/// let rejected = service.clone().oneshot(request("/items")?).await?;
+/// assert_eq!(rejected.status(), 429);
+/// assert_eq!(rejected.headers()["retry-after"], "6");
+/// assert_eq!(service.clone().oneshot(request("/health")?).await?.status(), 200);
+/// # let status = async |request: http::request::Builder| {
+/// #     service.clone().oneshot(request.body(()).unwrap()).await.unwrap().status()
+/// # };
+/// # let preflight = Request::options("/").header("x-user-id", "alice").header("origin", "https://example.com");
+/// # assert_eq!(status(preflight.header("access-control-request-method", "PUT")).await, 200);
+/// # assert_eq!(status(Request::get("/").header("x-team", "red")).await, 403);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RateLimitLayerBuilder {
@@ -80,25 +111,28 @@ impl RateLimitLayer {
     /// [`LimiterBuilder`](crate::LimiterBuilder) has, and to share one set of rules between several layers, or between
     /// a layer and work that passes through no layer. Each layer has its own keys, costs, fields and rejections. New
     /// rules must be valid for all layers of the limiter.
+    ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
+    /// use std::time::Duration;
+    /// use tower_quota::{Limiter, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key};
+    ///
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # set_up::run(async {
     /// let limiter = Limiter::builder(MemoryStore::new())
     ///     .scope("api")
-    ///     .policy(QuotaPolicy::per_hour("hour", 3))
+    ///     .policy(QuotaPolicy::per_hour("hour", 4))
     ///     .deadline(Duration::from_millis(20))
     ///     .build()?;
-    /// let rest = RateLimitLayer::with_limiter(limiter.clone()).key(key::header("x-user-id")).build()?;
-    /// let exports = RateLimitLayer::with_limiter(limiter.clone())
-    ///     .key(key::header("x-user-id"))
-    ///     .cost(2)
-    ///     .response_fields(ResponseFields::none())
-    ///     .build()?;
+    /// let layer = RateLimitLayer::with_limiter(limiter.clone()).key(key::header("x-user-id")).build()?;
+    /// let exports = RateLimitLayer::with_limiter(limiter.clone()).key(key::header("x-user-id")).cost(2).build()?;
     ///
-    /// let alice = || Request::get("/").header("x-user-id", "alice");
-    /// assert!(send(&exports, alice()).await.headers().is_empty());
-    /// assert_eq!(send(&rest, alice()).await.headers()["ratelimit"], r#""hour";r=0;t=1200"#);
-    /// assert!(!limiter.check(&PartitionKey::new("x-user-id", "alice")).await.outcome().is_admitted());
+    /// // Jobs of a user are charged to the same quota as the user's requests.
+    /// let decision = limiter.check(&PartitionKey::new("x-user-id", "alice")).await;
+    /// assert_eq!(decision.allowances().next().map(|hour| hour.remaining()), Some(3));
+    /// # let alice = || http::Request::get("/").header("x-user-id", "alice");
+    /// # assert_eq!(set_up::send(&exports, alice()).await.headers()["ratelimit"], r#""hour";r=1;t=900"#);
+    /// # assert_eq!(set_up::send(&layer, alice()).await.headers()["ratelimit"], r#""hour";r=0;t=900"#);
+    /// # assert_eq!(set_up::send(&layer, alice()).await.status(), 429);
     /// # Ok(()) });
     /// ```
     pub fn with_limiter(limiter: Limiter) -> RateLimitLayerBuilder {
@@ -110,17 +144,24 @@ impl RateLimitLayer {
 /// has.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// # run(async {
-/// let limiter = Limiter::builder(Unavailable).fallback(MemoryStore::new());
-/// let layer = RateLimitLayerBuilder::from(limiter)
-///     .scope("api")
-///     .key(key::header("x-user-id"))
-///     .policy(QuotaPolicy::per_hour("hour", 2))
-///     .build()?;
-/// for status in [200, 200, 429] {
-///     assert_eq!(send(&layer, Request::get("/").header("x-user-id", "alice")).await.status(), status);
+/// use tower_quota::{
+///     ConfigError, Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Store, key,
+/// };
+///
+/// fn limits(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
+///     RateLimitLayerBuilder::from(Limiter::builder(store).fallback(MemoryStore::new()))
+///         .scope("api")
+///         .key(key::header("x-user-id"))
+///         .policy(QuotaPolicy::per_hour("hour", 2))
+///         .build()
 /// }
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// # let layer = limits(set_up::Unavailable)?;
+/// # for status in [200, 200, 429] {
+/// #     let request = http::Request::get("/").header("x-user-id", "alice");
+/// #     assert_eq!(set_up::send(&layer, request).await.status(), status);
+/// # }
 /// # Ok(()) });
 /// ```
 impl From<LimiterBuilder> for RateLimitLayerBuilder {
