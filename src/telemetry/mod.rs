@@ -1,23 +1,25 @@
 //! Telemetry for operators: events and span fields (feature `tracing`), and metrics (feature `metrics`).
 //!
-//! This module only contains documentation. Events, spans and metrics contain no caller or request data: no keys,
-//! addresses, paths or header values. The only exception is the [explanation](crate::RateLimitLayer::explain) of a
-//! request, which contains the client's address. Explanations help to set up proxies. They are events with the target
-//! `tower_quota::explain` and the level `DEBUG`; `RUST_LOG=debug,tower_quota::explain=off` excludes them. Names of
-//! scopes, tiers and policies come from your configuration.
+//! This module only contains documentation. Events, spans and metrics contain names of scopes, tiers and policies from
+//! your configuration, and no caller or request data: no keys, addresses, paths or header values. The only exception is
+//! the [explanation](crate::RateLimitLayer::explain) of a request.
 //!
-//! For metrics, alerts and events of the packages built on this crate, see the guides of
-//! [tower-quota-fleet](https://docs.rs/tower-quota-fleet/latest/tower_quota_fleet/guide/#what-to-watch) and
-//! [tower-quota-anonymous](https://docs.rs/tower-quota-anonymous/latest/tower_quota_anonymous/guide/#what-to-watch).
-//!
-//! # Numbers
+//! # Metrics
 //!
 //! With the feature `metrics`, metrics are sent to the recorder that the program has installed for the
 //! [`metrics`](https://docs.rs/metrics) facade, for example for Prometheus, StatsD or OpenTelemetry. The example
-//! `metrics` serves a page for Prometheus. **Install the recorder before the first request:** layers create their
-//! handles at first use and keep them, so a recorder that is installed later receives nothing from them. For the same
-//! reason, exporters must not drop idle metrics (`idle_timeout` of `metrics-exporter-prometheus`). Without the feature,
-//! nothing is counted, and the clock is not read for metrics.
+//! `metrics` installs the recorder of `metrics-exporter-prometheus`. After five requests of a caller with a quota of
+//! three per minute, its page contains:
+//!
+//! ```text
+//! tower_quota_decisions_total{scope="items",tier="",policy="",outcome="allowed"} 3
+//! tower_quota_decisions_total{scope="items",tier="",policy="burst",outcome="rejected"} 2
+//! ```
+//!
+//! **Install the recorder before the first request:** layers create their handles at first use and keep them, so a
+//! recorder that is installed later receives nothing from them. For the same reason, exporters must not drop idle
+//! metrics (`idle_timeout` of `metrics-exporter-prometheus`). Without the feature, nothing is counted, and the clock is
+//! not read for metrics.
 //!
 //! | name | type | labels | what it counts |
 //! |---|---|---|---|
@@ -61,13 +63,9 @@
 //! A layer has up to 512 combinations of tier, policy and outcome. Further combinations, caused by rules with changing
 //! names, are counted under the tier and policy `(other)`.
 //!
-//! The example `metrics` installs the recorder of `metrics-exporter-prometheus`. After five requests of a caller with a
-//! quota of three per minute, its page contains these lines:
-//!
-//! ```text
-//! tower_quota_decisions_total{scope="items",tier="",policy="",outcome="allowed"} 3
-//! tower_quota_decisions_total{scope="items",tier="",policy="burst",outcome="rejected"} 2
-//! ```
+//! For metrics, alerts and events of the packages built on this crate, see the guides of
+//! [tower-quota-fleet](https://docs.rs/tower-quota-fleet/latest/tower_quota_fleet/guide/#what-to-watch) and
+//! [tower-quota-anonymous](https://docs.rs/tower-quota-anonymous/latest/tower_quota_anonymous/guide/#what-to-watch).
 //!
 //! # Alerts
 //!
@@ -111,9 +109,9 @@
 //!
 //! # Events
 //!
-//! All events have the target `tower_quota`. No event is emitted once per request: warnings about the configuration are
-//! emitted once per layer, and events about ongoing problems at most once per 10 s, with the number of suppressed
-//! events.
+//! Events have the target `tower_quota`, except for explanations. No event is emitted once per request: warnings about
+//! the configuration are emitted once per layer, and events about ongoing problems at most once per 10 s, with the
+//! number of suppressed events.
 //!
 //! A warning about the configuration has the fields `mistake`, with the name of the misconfiguration, and `help`, with
 //! the address of its section in [`docs::mistakes`](crate::docs::mistakes). Some misconfigurations can only be detected
@@ -123,6 +121,10 @@
 //! undecided requests (`undecided`), the time (`seconds`), and the number of requests that waited for the store in that
 //! time (`waited`). While the problem lasts, the event is repeated every 10 s.
 //!
+//! [Explanations](crate::RateLimitLayer::explain) of requests help to set up proxies. They contain the client's
+//! address, and are therefore events of a separate target, `tower_quota::explain`, with the level `DEBUG`.
+//! `RUST_LOG=debug,tower_quota::explain=off` excludes them.
+//!
 //! # Spans
 //!
 //! While a request waits for its store, it is in the span `quota_decision` with the level `DEBUG` and the field
@@ -131,8 +133,10 @@
 //! wraps another, the inner layer overwrites the fields of the outer one.
 //!
 //! ```
-//! # use tower::{Layer, ServiceExt, service_fn};
-//! # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+//! use std::convert::Infallible;
+//! use http::{Request, Response};
+//! use tower::{ServiceBuilder, ServiceExt};
+//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
 //! use tracing::{Instrument, field::Empty, info_span};
 //!
 //! # if !cfg!(feature = "tracing") { return }
@@ -141,24 +145,33 @@
 //! # let subscriber = subscriber.with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE).finish();
 //! # let subscriber = tracing::subscriber::set_default(subscriber);
 //! # tokio_test::block_on(async {
-//! # let limits = RateLimitLayer::builder(MemoryStore::new()).scope("api").key(key::header("x-user-id"))
-//! #     .policy(QuotaPolicy::per_minute("minute", 1)).build().unwrap();
-//! # let service = limits.layer(service_fn(async |_: http::Request<()>| {
-//! #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-//! # }));
+//! let limits = RateLimitLayer::builder(MemoryStore::new())
+//!     .scope("api")
+//!     .key(key::header("x-user-id"))
+//!     .policy(QuotaPolicy::per_minute("minute", 1))
+//!     .build()?;
+//! let service = ServiceBuilder::new()
+//!     .layer(limits)
+//!     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+//!
 //! for _ in 0..2 {
 //!     let span = info_span!("request", quota.scope = Empty, quota.policy = Empty, quota.outcome = Empty);
-//!     # let request = http::Request::get("/").header("x-user-id", "alice").body(()).unwrap();
-//!     let response = service.clone().oneshot(request).instrument(span).await;
-//!     # response.unwrap();
+//!     let request = Request::get("/").header("x-user-id", "alice").body(())?;
+//!     service.clone().oneshot(request).instrument(span).await?;
 //! }
-//! # });
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
 //! # drop(subscriber);
+//! # let lines: Vec<String> = std::io::BufRead::lines(std::io::BufReader::new(log)).map(Result::unwrap).collect();
+//! # assert!(lines[0].contains(r#"request{quota.scope="api" quota.policy="" quota.outcome="allowed"}"#));
+//! # assert!(lines[1].contains(r#"request{quota.scope="api" quota.policy="minute" quota.outcome="rejected"}"#));
+//! ```
 //!
-//! let lines: Vec<String> = // … what the subscriber has written
-//! # std::io::BufRead::lines(std::io::BufReader::new(log)).map(Result::unwrap).collect();
-//! assert!(lines[0].contains(r#"request{quota.scope="api" quota.policy="" quota.outcome="allowed"}"#));
-//! assert!(lines[1].contains(r#"request{quota.scope="api" quota.policy="minute" quota.outcome="rejected"}"#));
+//! The subscriber of `tracing-subscriber` then writes these spans:
+//!
+//! ```text
+//! request{quota.scope="api" quota.policy="" quota.outcome="allowed"}
+//! request{quota.scope="api" quota.policy="minute" quota.outcome="rejected"}
 //! ```
 #[macro_use]
 mod macros;
