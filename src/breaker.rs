@@ -56,14 +56,14 @@ struct Circuit {
 /// ```
 /// use tower_quota::CircuitState;
 ///
-/// fn line(circuit: Option<CircuitState>) -> String {
+/// fn status(circuit: Option<CircuitState>) -> String {
 ///     match circuit {
-///         Some(CircuitState::Open { error, .. }) => format!("the limits do not hold: {error}"),
-///         Some(_) => "the store is asked".to_owned(),
-///         None => "each server has a circuit of its own".to_owned(),
+///         Some(CircuitState::Open { error, .. }) => format!("limits are not enforced: {error}"),
+///         Some(_) => "the store is called".to_owned(),
+///         None => "each server has its own circuit".to_owned(),
 ///     }
 /// }
-/// # assert_eq!(line(Some(CircuitState::Closed)), "the store is asked");
+/// assert_eq!(status(Some(CircuitState::Closed)), "the store is called");
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -41,9 +41,10 @@ pub struct ConfigError {
 ///         Ok(_) => "",
 ///         Err(error) if error.kind() == ConfigErrorKind::Quota => "requests per hour",
 ///         Err(error) if error.kind() == ConfigErrorKind::PolicyName => "name",
-///         Err(_) => "another",
+///         Err(_) => "unknown",
 ///     }
 /// }
+///
 /// assert_eq!(column("mails", u64::MAX), "requests per hour");
 /// assert_eq!(column("", 5), "name");
 /// assert_eq!(column("mails", 5), "");
@@ -172,10 +173,10 @@ impl Error for ConfigError {
 /// use tower_quota::{StoreError, StoreErrorKind};
 ///
 /// let cut = io::Error::from(io::ErrorKind::ConnectionReset);
-/// let error = StoreError::new(StoreErrorKind::Unreachable, "no answer from shard 3").with_source(cut);
+/// let error = StoreError::new(StoreErrorKind::Unreachable, "no reply from shard 3").with_source(cut);
 ///
 /// assert_eq!(error.kind(), StoreErrorKind::Unreachable);
-/// assert_eq!(error.to_string(), "store unreachable: no answer from shard 3");
+/// assert_eq!(error.to_string(), "store unreachable: no reply from shard 3");
 /// assert_eq!(error.source().map(|cause| cause.to_string()), Some("connection reset".to_owned()));
 /// ```
 #[derive(Clone, Debug)]
@@ -192,49 +193,6 @@ pub struct StoreError {
 /// only if no other call has completed since the late call began. Otherwise, the store is healthy, and the process or
 /// the network was slow. [`Failed`](Self::Failed) resets the count, like any other response.
 /// [`Overloaded`](Self::Overloaded) does not affect the count.
-///
-/// ```
-/// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
-/// use tower_quota::{Measurement, Plan, QuotaPolicy, RateLimitLayer, Store, StoreError, StoreErrorKind, StoreFuture, key};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{Limiter, RateLimitLayerBuilder, Settlement, clock::{Clock, Timestamp}};
-///
-/// /// Always fails, and counts calls.
-/// #[derive(Clone, Debug)]
-/// struct Failing(StoreErrorKind, Arc<AtomicUsize>);
-///
-/// impl Store for Failing {
-///     fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
-///         self.1.fetch_add(1, Ordering::Relaxed);
-///         StoreFuture::ready(Err(StoreError::new(self.0, "injected")))
-///     }
-///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
-///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
-///     // …
-/// }
-///
-/// // The number of store calls for 20 requests.
-/// let calls = async |kind| {
-///     let store = Failing(kind, Arc::default());
-/// #   let layer = RateLimitLayerBuilder::from(Limiter::builder(store.clone()).clock(Clock::manual(Timestamp::from_micros(0))))
-/// #       .scope("api").key(key::header("x-user-id")).policy(QuotaPolicy::per_minute("minute", 5)).build().unwrap();
-/// #   let service = service_fn(async |_: http::Request<()>| {
-/// #       Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-/// #   });
-/// #   let service = layer.layer(service);
-/// #   for _ in 0..20 {
-/// #       let request = http::Request::get("/").header("x-user-id", "alice").body(()).unwrap();
-/// #       assert_eq!(service.clone().oneshot(request).await.unwrap().status(), 200);
-/// #   }
-///     // … a layer around a service, and the requests
-///     store.1.load(Ordering::Relaxed)
-/// };
-///
-/// # tokio_test::block_on(async {
-/// assert_eq!(calls(StoreErrorKind::Unreachable).await, 5);
-/// assert_eq!(calls(StoreErrorKind::Failed).await, 20);
-/// # });
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {

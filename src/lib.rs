@@ -44,17 +44,23 @@
 //! # What the client reads
 //!
 //! ```
-//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-//! # run(async {
+//! use std::convert::Infallible;
+//! use http::{Request, Response};
+//! use tower::{ServiceBuilder, ServiceExt};
+//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+//!
+//! # tokio_test::block_on(async {
 //! let limits = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("api")
 //!     .key(key::extension::<u64>()) // the user ID, inserted by authentication
 //!     .policy(QuotaPolicy::per_second("burst", 2))
 //!     .policy(QuotaPolicy::per_day("daily", 5_000))
 //!     .build()?;
-//! # let inner = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-//! # let service = limits.layer(inner);
-//! # let send = || service.clone().oneshot(Request::get("/").extension(7_u64).body(()).unwrap());
+//! let service = ServiceBuilder::new()
+//!     .layer(limits)
+//!     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+//! let send = || service.clone().oneshot(Request::builder().extension(7_u64).body(()).unwrap());
+//!
 //! let response = send().await?;
 //! assert_eq!(response.headers()["ratelimit"], r#""burst";r=1;t=1, "daily";r=4999;t=86383"#);
 //! assert_eq!(response.headers()["ratelimit-policy"], r#""burst";q=2;w=1, "daily";q=5000;w=86400"#);
@@ -63,7 +69,8 @@
 //! let rejected = send().await?;
 //! assert_eq!(rejected.status(), 429);
 //! assert_eq!(rejected.headers()["retry-after"], "1");
-//! # Ok(()) });
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
 //! ```
 //!
 //! `r` is the number of remaining units, and `t` is the *effective window*: the number of seconds over which the
