@@ -54,6 +54,7 @@ use crate::{limiter::Limiter, sync::per_thread::Shared};
 ///     .service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
 /// let response = service.oneshot(Request::post("/login").header("x-user-id", "alice").body(())?).await?;
 /// assert_eq!(response.headers()["ratelimit"], r#""minute";r=4;t=48"#);
+/// # assert!(response.extensions().get::<tower_quota::Decision>().is_none());
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```

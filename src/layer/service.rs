@@ -40,6 +40,8 @@ use crate::{
 /// for status in [200, 429] {
 ///     assert_eq!(service.ready().await?.call(request()?).await?.status(), status);
 /// }
+/// # let rejected = service.ready().await?.call(request()?).await?;
+/// # assert!(rejected.extensions().get::<tower_quota::Decision>().is_some());
 /// // Calls to the inner service are not limited, and their responses have no fields.
 /// let unlimited = service.into_inner().oneshot(request()?).await?;
 /// assert_eq!(unlimited.status(), 200);
