@@ -16,9 +16,80 @@ use crate::{
 
 /// The header fields that a layer adds to responses.
 ///
-/// Default: [`draft11`](Self::draft11), which adds `RateLimit` and `RateLimit-Policy` to every response with a
-/// decision. Both fields list all policies that are not [hidden](crate::QuotaPolicy::hidden). Every rejection also has
-/// a `Retry-After`, regardless of these settings.
+/// Pass the settings to [`response_fields`](crate::RateLimitLayerBuilder::response_fields), or write the fields of a
+/// response yourself with [`to_headers`](Self::to_headers). Default: [`draft11`](Self::draft11).
+///
+/// Every response with a decision has the fields, which list all policies that are not
+/// [hidden](crate::QuotaPolicy::hidden). Every rejection also has a `Retry-After`, regardless of these settings. This
+/// program shows the fields of a first request:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::{EmitWhen, LegacyReset, Limiter, MemoryStore, QuotaPolicy, ResponseFields};
+///
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// let limiter = Limiter::builder(MemoryStore::new())
+///     .scope("api")
+///     .policy(QuotaPolicy::per_minute("minute", 3))
+///     .policy(QuotaPolicy::per_hour("hour", 60))
+///     .build()?;
+/// let decision = limiter.check("alice").await;
+///
+/// let headers = ResponseFields::draft11().to_headers(&decision);
+/// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40, "hour";r=59;t=3540"#);
+/// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
+///
+/// // Other dialects.
+/// # let headers = ResponseFields::draft06().to_headers(&decision);
+/// # assert_eq!((&headers["ratelimit-remaining"], &headers["ratelimit-reset"]), (&2.into(), &40.into()));
+/// # assert_eq!(headers["ratelimit-limit"], "3");
+/// # assert_eq!(headers["ratelimit-policy"], "3;w=60, 60;w=3600");
+/// let headers = ResponseFields::in_between().to_headers(&decision);
+/// assert_eq!(headers["ratelimit"], "minute;r=2;t=40, hour;r=59;t=3540");
+/// # assert_eq!(headers["ratelimit-policy"], "minute;q=3;w=60, hour;q=60;w=3600");
+/// let headers = ResponseFields::draft07().to_headers(&decision);
+/// assert_eq!(headers["ratelimit"], "limit=3, remaining=2, reset=40");
+/// assert_eq!(headers["ratelimit-policy"], "3;w=60, 60;w=3600");
+/// let headers = ResponseFields::legacy(LegacyReset::DeltaSeconds).to_headers(&decision);
+/// assert_eq!(headers["x-ratelimit-remaining"], "2");
+/// # assert_eq!((&headers["x-ratelimit-limit"], &headers["x-ratelimit-reset"]), (&3.into(), &40.into()));
+///
+/// // Short fields, for clients of two drafts.
+/// let headers = ResponseFields::draft11()
+///     .with_draft06_limit()
+///     .tightest_only()
+///     .without_policies()
+///     .to_headers(&decision);
+/// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40"#);
+/// assert_eq!(headers["ratelimit-remaining"], "2");
+/// assert!(!headers.contains_key("ratelimit-policy"));
+/// # assert_eq!((&headers["ratelimit-limit"], &headers["ratelimit-reset"]), (&3.into(), &40.into()));
+///
+/// // Half of the remaining units, and a custom field.
+/// let headers = ResponseFields::draft11()
+///     .map_remaining(|allowance| allowance.remaining() / 2)
+///     .with_extra_fields(|decision, headers| {
+///         let remaining = decision.allowances().map(|allowance| allowance.remaining()).min();
+///         headers.insert("acme-remaining", remaining.unwrap_or_default().into());
+///     })
+///     .to_headers(&decision);
+/// assert_eq!(headers["ratelimit"], r#""minute";r=1;t=40, "hour";r=29;t=3540"#);
+/// assert_eq!(headers["acme-remaining"], "2");
+///
+/// // No fields until at most half of a quota remains. Times are up to 10 seconds longer.
+/// let late = ResponseFields::draft11()
+///     .emit_when(EmitWhen::NearExhaustion(50))
+///     .with_jitter(Duration::from_secs(10));
+/// assert!(late.to_headers(&decision).is_empty());
+/// assert!(late.to_headers(&limiter.check("alice").await).contains_key("ratelimit"));
+/// # limiter.check("alice").await;
+/// # let rejected = limiter.check("alice").await;
+/// # let wait: u64 = late.to_headers(&rejected)["retry-after"].to_str()?.parse()?;
+/// # assert!((20..=30).contains(&wait), "{wait}");
+/// # assert!(ResponseFields::none().to_headers(&rejected).keys().eq(["retry-after"]));
+/// # Ok(()) });
+/// ```
 ///
 /// Settings change the fields, not the enforcement, and never overstate the quota: remaining units are only lowered,
 /// and waits only lengthened. Fields of an inner service are merged as described in
@@ -31,32 +102,8 @@ use crate::{
 /// | clients that only support `X-RateLimit-*` | [`legacy`](Self::legacy) |
 /// | no fields, or custom fields | [`none`](Self::none), [`with_extra_fields`](Self::with_extra_fields) |
 /// | short responses | [`tightest_only`](Self::tightest_only), [`emit_when`](Self::emit_when), [`without_policies`](Self::without_policies) |
-/// | clients should not all retry at the same time | [`with_jitter`](Self::with_jitter) |
-/// | slow clients down before they are rejected | [`map_remaining`](Self::map_remaining), [`with_rate_cap`](Self::with_rate_cap) |
-///
-/// ```
-/// use http::{Request, Response};
-/// use tower::{Layer, ServiceExt, service_fn};
-/// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
-///
-/// # tokio_test::block_on(async {
-/// let layer = RateLimitLayer::builder(MemoryStore::new())
-///     .scope("api")
-///     .key(key::header("x-user-id"))
-///     .policy(QuotaPolicy::per_minute("minute", 60))
-///     .policy(QuotaPolicy::per_day("day", 5_000))
-///     .response_fields(ResponseFields::draft06())
-///     .build()?;
-/// let service = layer.layer(service_fn(|_| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) }));
-///
-/// let response = service.oneshot(Request::get("/").header("x-user-id", "alice").body(())?).await?;
-/// assert_eq!(response.headers()["ratelimit-limit"], "60");
-/// assert_eq!(response.headers()["ratelimit-remaining"], "59");
-/// assert_eq!(response.headers()["ratelimit-reset"], "59");
-/// assert_eq!(response.headers()["ratelimit-policy"], "60;w=60, 5000;w=86400");
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
-/// ```
+/// | clients that should not all retry at the same time | [`with_jitter`](Self::with_jitter) |
+/// | clients that should slow down before they are rejected | [`map_remaining`](Self::map_remaining), [`with_rate_cap`](Self::with_rate_cap) |
 #[derive(Clone)]
 #[must_use = "response fields have no effect until they are passed to a layer's builder"]
 pub struct ResponseFields {
@@ -96,24 +143,7 @@ impl fmt::Display for Form {
     }
 }
 
-/// Selects the responses that have fields, among the responses with a decision. See [`ResponseFields::emit_when`].
-///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// # run(async {
-/// // With 3 requests per minute, the fourth is rejected.
-/// let are_shown = async |emit_when, request| {
-///     let fields = ResponseFields::draft11().emit_when(emit_when);
-///     told(fields, request).await.map(|headers| headers.contains_key("ratelimit"))
-/// };
-///
-/// assert!(are_shown(EmitWhen::Always, 1).await?);
-/// assert!(!are_shown(EmitWhen::NearExhaustion(50), 1).await?);
-/// assert!(are_shown(EmitWhen::NearExhaustion(50), 2).await?);
-/// assert!(!are_shown(EmitWhen::Rejected, 3).await?);
-/// assert!(are_shown(EmitWhen::Rejected, 4).await?);
-/// # Ok(()) });
-/// ```
+/// The responses with a decision that have fields: see [`ResponseFields::emit_when`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EmitWhen {
@@ -131,10 +161,9 @@ pub enum EmitWhen {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RateCap {
-    /// The rate of the policy: a client that spreads the remaining units over the effective window does not exceed this
-    /// rate.
+    /// The rate of the policy. Clients that spread the remaining units over the effective window do not exceed it.
     Nominal,
-    /// Twice the rate. The default.
+    /// Twice the rate of the policy. The default.
     #[default]
     Double,
 }
@@ -170,118 +199,63 @@ impl ResponseFields {
         }
     }
 
-    /// Creates fields of draft-ietf-httpapi-ratelimit-headers-11: `RateLimit` and `RateLimit-Policy`. The default.
+    /// Creates fields of draft-11: `RateLimit` and `RateLimit-Policy`. The default.
     ///
-    /// The [`fields::draft11`](crate::fields::draft11) module describes their syntax.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// // The first response, with 3 requests per minute and 60 per hour:
-    /// let headers = told(ResponseFields::draft11(), 1).await?;
-    /// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40, "hour";r=59;t=3540"#);
-    /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
-    /// # Ok(()) });
-    /// ```
+    /// The module [`fields::draft11`](crate::fields::draft11) describes the syntax of
+    /// draft-ietf-httpapi-ratelimit-headers-11.
     pub const fn draft11() -> Self {
         Self::new(Form::Dialect(Dialect::Draft11))
     }
 
-    /// Creates fields of the dialect between draft-07 and draft-08, in which policy names are Tokens.
+    /// Creates fields of the dialect between draft-07 and draft-08.
     ///
-    /// `build()` rejects names that are not Tokens. In a response with `Retry-After`, the times of violated policies
-    /// equal its value. If no visible policy is violated, the time of the tightest policy equals its value.
+    /// Policy names are Tokens, without quotes, as in `minute;r=2;t=40`. `build()` rejects names that are not Tokens.
     ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// // The first response, with 3 requests per minute and 60 per hour:
-    /// let headers = told(ResponseFields::in_between(), 1).await?;
-    /// assert_eq!(headers["ratelimit"], "minute;r=2;t=40, hour;r=59;t=3540");
-    /// assert_eq!(headers["ratelimit-policy"], "minute;q=3;w=60, hour;q=60;w=3600");
-    /// # Ok(()) });
-    /// ```
+    /// In a response with `Retry-After`, the times of violated policies equal its value. If no visible policy is
+    /// violated, the time of the tightest policy equals its value.
     pub const fn in_between() -> Self {
         Self::new(Form::Dialect(Dialect::EditorsCopy))
     }
 
     /// Creates fields of draft-ietf-httpapi-ratelimit-headers-06.
     ///
-    /// These are `RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest remaining requests, and
-    /// `RateLimit-Policy`. The dialect has no units, so only policies that count requests are included. `build()`
-    /// rejects two policies with the same quota, because clients could not distinguish them.
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset` describe the policy with the fewest remaining requests.
+    /// `RateLimit-Policy`, such as `3;w=60, 60;w=3600`, lists all policies. The dialect has no units, so only policies
+    /// that count requests are included. `build()` rejects two policies with the same quota, because clients could not
+    /// distinguish them.
     ///
     /// If the response has a `Retry-After`, set by this or another layer, `RateLimit-Reset` equals its value, as the
     /// draft recommends. If this time is before the actual reset, the remaining requests are reported as 0. While the
     /// [capacity](crate::Capacity) is exhausted, the limit is 0.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// // The first response, with 3 requests per minute and 60 per hour:
-    /// let headers = told(ResponseFields::draft06(), 1).await?;
-    /// assert_eq!(headers["ratelimit-limit"], "3");
-    /// assert_eq!(headers["ratelimit-remaining"], "2");
-    /// assert_eq!(headers["ratelimit-reset"], "40");
-    /// assert_eq!(headers["ratelimit-policy"], "3;w=60, 60;w=3600");
-    /// # Ok(()) });
-    /// ```
     pub const fn draft06() -> Self {
         Self::new(Form::Dialect(Dialect::Draft06))
     }
 
-    /// Creates fields of draft-ietf-httpapi-ratelimit-headers-07, such as `limit=5, remaining=4, reset=60` and
-    /// `5;w=60`.
+    /// Creates fields of draft-ietf-httpapi-ratelimit-headers-07.
     ///
-    /// `RateLimit` is a dictionary for the policy with the fewest remaining requests. As in [`draft06`](Self::draft06),
-    /// only policies that count requests are included, quotas must differ, and the reset matches `Retry-After`. If an
-    /// inner service has sent a dictionary, the tighter of both limits is kept. If an inner service has sent a list of
-    /// another dialect, the list is kept and the limit of this layer is omitted.
+    /// `RateLimit`, such as `limit=5, remaining=4, reset=60`, describes the policy with the fewest remaining requests.
+    /// `RateLimit-Policy`, such as `5;w=60`, lists all policies. As in [`draft06`](Self::draft06), only policies that
+    /// count requests are included, quotas must differ, and the reset matches `Retry-After`.
     ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// // The first response, with 3 requests per minute and 60 per hour:
-    /// let headers = told(ResponseFields::draft07(), 1).await?;
-    /// assert_eq!(headers["ratelimit"], "limit=3, remaining=2, reset=40");
-    /// assert_eq!(headers["ratelimit-policy"], "3;w=60, 60;w=3600");
-    /// # Ok(()) });
-    /// ```
+    /// If an inner service has sent a dictionary, the tighter of both limits is kept. If it has sent a list of another
+    /// dialect, the list is kept and the limit of this layer is omitted.
     pub const fn draft07() -> Self {
         Self::new(Form::Dialect(Dialect::Draft07))
     }
 
-    /// Creates `X-RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest remaining requests.
+    /// Creates `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     ///
-    /// No specification defines these fields. This layer sends the quota, the remaining requests, and the time until
-    /// more requests are available. Only policies that count requests are included. If an inner service has sent any of
-    /// these fields, the layer changes none of them, because their meaning is unknown.
+    /// No specification defines these fields. This layer sends the quota of the policy with the fewest remaining
+    /// requests, the number of these requests, and the time until more are available. Only policies that count requests
+    /// are included.
     ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// // The first response, with 3 requests per minute and 60 per hour:
-    /// let headers = told(ResponseFields::legacy(LegacyReset::DeltaSeconds), 1).await?;
-    /// assert_eq!(headers["x-ratelimit-limit"], "3");
-    /// assert_eq!(headers["x-ratelimit-remaining"], "2");
-    /// assert_eq!(headers["x-ratelimit-reset"], "40");
-    /// # Ok(()) });
-    /// ```
+    /// If an inner service has sent any of these fields, the layer changes none of them, because their meaning is
+    /// unknown.
     pub const fn legacy(reset: LegacyReset) -> Self {
         Self::new(Form::Legacy(reset))
     }
 
     /// Creates settings without fields. [`Retry-After`](crate::Rejection::retry_after) is still sent.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// assert!(told(ResponseFields::none(), 1).await?.is_empty());
-    /// // With 3 requests per minute, the fourth is rejected.
-    /// let headers = told(ResponseFields::none(), 4).await?;
-    /// assert!(!headers.contains_key("ratelimit") && headers.contains_key("retry-after"));
-    /// # Ok(()) });
-    /// ```
     pub const fn none() -> Self {
         Self::new(Form::None)
     }
@@ -290,20 +264,6 @@ impl ResponseFields {
     ///
     /// Use this to support clients of both drafts. Both drafts define `RateLimit-Policy`; this field has the form of
     /// draft-11. `build()` rejects this setting with other dialects.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// // The first response, with 3 requests per minute and 60 per hour:
-    /// let headers = told(ResponseFields::draft11().with_draft06_limit(), 1).await?;
-    /// assert_eq!(headers["ratelimit-remaining"], "2");
-    /// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40, "hour";r=59;t=3540"#);
-    /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
-    ///
-    /// let error = told(ResponseFields::draft06().with_draft06_limit(), 1).await.unwrap_err();
-    /// assert!(error.to_string().contains("only to draft-11"));
-    /// # Ok(()) });
-    /// ```
     pub const fn with_draft06_limit(mut self) -> Self {
         self.adds_draft06_limit = true;
         self
@@ -313,41 +273,15 @@ impl ResponseFields {
     ///
     /// The capacity is the maximum of `X-RateLimit-Remaining`; `tower_governor` also reports the capacity. Default: the
     /// quota. `build()` rejects this setting with other dialects.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_second("second", 1).with_burst_capacity(5))
-    ///     .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds).with_capacity_as_limit())
-    ///     .build()?;
-    ///
-    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
-    /// assert_eq!(response.headers()["x-ratelimit-limit"], "5");
-    /// assert_eq!(response.headers()["x-ratelimit-remaining"], "4");
-    /// # Ok(()) });
-    /// ```
     pub const fn with_capacity_as_limit(mut self) -> Self {
         self.shows_capacity_as_limit = true;
         self
     }
 
-    /// Reports only the policy with the fewest remaining units in `RateLimit`, for each quota unit.
+    /// Reports only the policy with the fewest remaining units of each quota unit.
     ///
     /// If two policies have equally many remaining units, the policy with the later reset is reported.
-    /// `RateLimit-Policy` always lists all policies. Default: all policies.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// // The first response, with 3 requests per minute and 60 per hour:
-    /// let headers = told(ResponseFields::draft11().tightest_only(), 1).await?;
-    /// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40"#);
-    /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
-    /// # Ok(()) });
-    /// ```
+    /// `RateLimit-Policy` still lists all policies. Default: `RateLimit` also lists all policies.
     pub const fn tightest_only(mut self) -> Self {
         self.tightest_only = true;
         self
@@ -360,58 +294,43 @@ impl ResponseFields {
     }
 
     /// Omits `RateLimit`, or the three fields that replace it in older dialects.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let headers = told(ResponseFields::draft11().without_limits(), 1).await?;
-    /// assert!(!headers.contains_key("ratelimit") && headers.contains_key("ratelimit-policy"));
-    /// # Ok(()) });
-    /// ```
     pub const fn without_limits(mut self) -> Self {
         self.without_limits = true;
         self
     }
 
     /// Omits `RateLimit-Policy`.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let headers = told(ResponseFields::draft11().without_policies(), 1).await?;
-    /// assert!(headers.contains_key("ratelimit") && !headers.contains_key("ratelimit-policy"));
-    /// # Ok(()) });
-    /// ```
     pub const fn without_policies(mut self) -> Self {
         self.without_policies = true;
         self
     }
 
-    /// Caps the rate of clients that spread the remaining units over the reported time, relative to the policy's rate.
+    /// Caps the rate of clients that spread the remaining units over the reported time.
     ///
-    /// The cap applies to every response, including rejections. If the cap is exceeded, a policy that rejects the
-    /// request reports fewer remaining units, and any other policy reports a longer time. Default: [`RateCap::Double`].
+    /// The cap is relative to the rate of the policy, and applies to every response, including rejections. If the cap
+    /// is exceeded, a policy that rejects the request reports fewer remaining units, and any other policy reports a
+    /// longer time. Default: [`RateCap::Double`].
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// // A window of 60 requests per minute ends in 10 seconds, and 59 remain.
-    /// let told = async |fields| {
-    ///     let clock = Clock::manual(Timestamp::from_micros(50_000_000));
-    ///     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    ///         .scope("api")
-    ///         .key(key::header("x-user-id"))
-    ///         .policy(QuotaPolicy::per_minute("minute", 60).with_algorithm(Algorithm::FixedWindow))
-    ///         .response_fields(fields)
-    ///         .build()?;
-    ///     # let inner = service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new())));
-    ///     let response = layer.layer(inner).oneshot(Request::new(())).await?;
-    ///     Ok::<_, Box<dyn std::error::Error>>(response.headers()["ratelimit"].clone())
+    /// use tower_quota::{
+    ///     Algorithm, Limiter, MemoryStore, QuotaPolicy, RateCap, ResponseFields,
+    ///     clock::{Clock, Timestamp},
     /// };
     ///
-    /// assert_eq!(told(ResponseFields::draft11()).await?, r#""minute";r=59;t=30"#);
-    /// let capped = ResponseFields::draft11().with_rate_cap(RateCap::Nominal);
-    /// assert_eq!(told(capped).await?, r#""minute";r=59;t=59"#);
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # set_up::run(async {
+    /// // The window of the minute ends in 10 seconds.
+    /// let clock = Clock::manual(Timestamp::from_micros(50_000_000));
+    /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock).build()?)
+    ///     .scope("api")
+    ///     .policy(QuotaPolicy::per_minute("minute", 60).with_algorithm(Algorithm::FixedWindow))
+    ///     .build()?;
+    /// let decision = limiter.check("alice").await;
+    ///
+    /// let double = ResponseFields::draft11();
+    /// assert_eq!(double.to_headers(&decision)["ratelimit"], r#""minute";r=59;t=30"#);
+    /// let nominal = ResponseFields::draft11().with_rate_cap(RateCap::Nominal);
+    /// assert_eq!(nominal.to_headers(&decision)["ratelimit"], r#""minute";r=59;t=59"#);
     /// # Ok(()) });
     /// ```
     pub const fn with_rate_cap(mut self, cap: RateCap) -> Self {
@@ -419,25 +338,10 @@ impl ResponseFields {
         self
     }
 
-    /// Lowers the remaining units reported to clients to the value returned by `lower`. Larger values are ignored.
+    /// Lowers the remaining units reported to clients to the result of `lower`.
     ///
-    /// Use this to slow clients down while the service is busy or under attack. `lower` must not block, and may be
-    /// called several times per response.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
-    ///
-    /// let is_busy = Arc::new(AtomicBool::new(true));
-    /// let fields = ResponseFields::draft11().map_remaining(move |allowance| match is_busy.load(Ordering::Relaxed) {
-    ///     true => allowance.remaining() / 4,
-    ///     false => allowance.remaining(),
-    /// });
-    /// // 2 of 3 remain for the minute, and 59 of 60 for the hour.
-    /// assert_eq!(told(fields, 1).await?["ratelimit"], r#""minute";r=0;t=40, "hour";r=14;t=3540"#);
-    /// # Ok(()) });
-    /// ```
+    /// Results above the remaining units are ignored. Use this to slow clients down while the service is busy or under
+    /// attack. `lower` must not block, and may be called several times per response.
     pub fn map_remaining<F>(mut self, lower: F) -> Self
     where
         F: Fn(&Allowance<'_>) -> u64 + Send + Sync + 'static,
@@ -446,72 +350,27 @@ impl ResponseFields {
         self
     }
 
-    /// Lengthens the times of each response by a random number of seconds from 0 to `most`.
+    /// Lengthens the times of each response by a random number of seconds, at most `most`.
     ///
-    /// All times of a response are lengthened equally. Clients that would retry at the same time then retry at
-    /// different times. `build()` rejects values above one hour and fractions of a second. Default: zero.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// use std::time::Duration;
-    ///
-    /// let fields = ResponseFields::legacy(LegacyReset::DeltaSeconds).with_jitter(Duration::from_secs(30));
-    /// for _ in 0..50 {
-    ///     let reset: u64 = told(fields.clone(), 1).await?["x-ratelimit-reset"].to_str()?.parse()?;
-    ///     assert!((40..=70).contains(&reset));
-    /// }
-    /// let error = told(ResponseFields::draft11().with_jitter(Duration::from_secs(3_601)), 1).await.unwrap_err();
-    /// assert_eq!(error.to_string(), "response fields: jitter 3601s exceeds 3600s");
-    /// # Ok(()) });
-    /// ```
+    /// Use this if clients would otherwise retry at the same time. All times of a response are lengthened equally.
+    /// `build()` rejects values above one hour and fractions of a second. Default: zero.
     pub const fn with_jitter(mut self, most: Duration) -> Self {
         self.jitter = most;
         self
     }
 
-    /// Writes `Retry-After` as a date instead of seconds, by the system clock.
+    /// Writes `Retry-After` as a date, by the system clock, instead of seconds.
     ///
     /// Dates are only useful to clients whose clocks are correct.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// use tower_quota::fields::RetryAfter;
-    ///
-    /// // With 3 requests per minute, the fourth is rejected.
-    /// let seconds = told(ResponseFields::draft11(), 4).await?;
-    /// assert_eq!(RetryAfter::read(&seconds)?.and_then(RetryAfter::date), None);
-    /// let date = told(ResponseFields::draft11().with_retry_after_as_date(), 4).await?;
-    /// assert!(RetryAfter::read(&date)?.and_then(RetryAfter::date).is_some());
-    /// # Ok(()) });
-    /// ```
     pub const fn with_retry_after_as_date(mut self) -> Self {
         self.retry_after_as_date = true;
         self
     }
 
-    /// Reports the unreduced policies in `RateLimit-Policy` while the [capacity](crate::Capacity) is reduced.
+    /// Reports the unreduced policies while the [capacity](crate::Capacity) is reduced.
     ///
-    /// Default: the reduced policies.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let half = Capacity::reduced_to(50)?;
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 100))
-    ///     .capacity(move |_| half)
-    ///     .response_fields(ResponseFields::draft11().with_unreduced_policies())
-    ///     .build()?;
-    /// # let inner = service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new())));
-    /// let response = layer.layer(inner).oneshot(Request::new(())).await?;
-    /// assert_eq!(response.headers()["ratelimit-policy"], r#""hour";q=100;w=3600"#);
-    /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=49;t=3528"#);
-    /// # Ok(()) });
-    /// ```
+    /// This applies to `RateLimit-Policy`; `RateLimit` still reports the remaining units of the reduced policies.
+    /// Default: `RateLimit-Policy` reports the reduced policies.
     pub const fn with_unreduced_policies(mut self) -> Self {
         self.usual_policies = true;
         self
@@ -521,31 +380,8 @@ impl ResponseFields {
     ///
     /// Use this only for a gateway that is part of the service, because clients no longer see the limits of the inner
     /// service. The fields are removed even if this layer adds none, because of [`emit_when`](Self::emit_when),
-    /// [`none`](Self::none) or a missing decision. `Retry-After` of the inner service is kept. Default: fields are
+    /// [`none`](Self::none) or a missing decision. The `Retry-After` of the inner service is kept. Default: fields are
     /// merged.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let told = async |fields| {
-    ///     let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///         .scope("gateway")
-    ///         .key(key::header("x-user-id"))
-    ///         .policy(QuotaPolicy::per_hour("hour", 100))
-    ///         .response_fields(fields)
-    ///         .build()?;
-    ///     // The service behind the gateway also has limits.
-    ///     let inner = async |_| Response::builder().header("ratelimit", r#""inner";r=5;t=9"#).body(String::new());
-    ///     let response = layer.layer(service_fn(inner)).oneshot(Request::new(())).await?;
-    ///     let values = response.headers().get_all("ratelimit").iter().map(|value| value.to_str());
-    ///     Ok::<_, Box<dyn std::error::Error>>(values.collect::<Result<Vec<_>, _>>()?.join(", "))
-    /// };
-    ///
-    /// let joined = told(ResponseFields::draft11()).await?;
-    /// assert!(joined.contains(r#""inner";r=5"#) && joined.contains(r#""hour";r=99"#));
-    /// assert_eq!(told(ResponseFields::draft11().overwrite_upstream()).await?, r#""hour";r=99;t=3564"#);
-    /// # Ok(()) });
-    /// ```
     pub const fn overwrite_upstream(mut self) -> Self {
         self.overwrite_upstream = true;
         self
@@ -553,20 +389,8 @@ impl ResponseFields {
 
     /// Adds custom fields to each response with a decision.
     ///
-    /// `extra` is called even if [`emit_when`](Self::emit_when) or [`none`](Self::none) omits the fields of the layer.
-    /// The closure must not block.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let fields = ResponseFields::draft06().with_extra_fields(|decision, headers| {
-    ///     if let Some(hour) = decision.allowances().find(|allowance| allowance.policy().name() == "hour") {
-    ///         headers.insert("acme-ratelimit-hourlimit", hour.policy().quota().into());
-    ///     }
-    /// });
-    /// assert_eq!(told(fields, 1).await?["acme-ratelimit-hourlimit"], "60");
-    /// # Ok(()) });
-    /// ```
+    /// `extra` is called even if [`emit_when`](Self::emit_when) or [`none`](Self::none) omits the fields of the layer,
+    /// and must not block.
     pub fn with_extra_fields<F>(mut self, extra: F) -> Self
     where
         F: Fn(&Decision, &mut HeaderMap) + Send + Sync + 'static,

@@ -23,7 +23,6 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Returns the exact wait of a rejected client.
     pub(crate) fn wait(&self) -> Option<Duration> {
         self.wait.map(|(wait, _)| wait)
     }
@@ -33,27 +32,9 @@ impl ResponseFields {
     /// Returns the header fields for `decision`, including `Retry-After` for a rejection.
     ///
     /// Use this for responses that no layer of this crate sends, for example in a framework without Tower, in a
-    /// gateway, or at the start of a stream. A layer prepares its fields once; this method prepares them on each call,
-    /// which takes a few microseconds. If the dialect cannot express a policy, `RateLimit-Policy` is omitted.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::Limiter;
-    ///
-    /// # run(async {
-    /// let limiter = Limiter::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .policy(QuotaPolicy::per_minute("minute", 1))
-    ///     .build()?;
-    /// let alice = limiter.caller("alice");
-    ///
-    /// let headers = ResponseFields::draft11().to_headers(&alice.check().await);
-    /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=1;w=60"#);
-    /// assert_eq!(headers["ratelimit"], r#""minute";r=0;t=60"#);
-    /// let rejected = ResponseFields::draft11().to_headers(&alice.check().await);
-    /// assert_eq!(rejected["retry-after"], "60");
-    /// # Ok(()) });
-    /// ```
+    /// gateway, or at the start of a stream. See [`ResponseFields`] for examples. If the dialect cannot express a
+    /// policy, `RateLimit-Policy` is omitted. A layer prepares its fields once; this method prepares them on each call,
+    /// which takes a few microseconds.
     pub fn to_headers(&self, decision: &Decision) -> HeaderMap {
         let mut policies: Vec<&QuotaPolicy> = Vec::new();
         for policy in decision.allowances().map(|allowance| allowance.policy()) {

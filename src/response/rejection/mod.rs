@@ -16,28 +16,39 @@ use crate::decision::{Decision, Outcome};
 /// Provides the reason for the rejection and the default response. The closure cannot admit the request.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// # run(async {
+/// use http::Response;
+/// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+///
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
 ///     .policy(QuotaPolicy::per_hour("hour", 1))
 ///     .respond_with(|rejection| {
+///         if rejection.is_grpc() {
+///             return rejection.to_response();
+///         }
 ///         let path = rejection.request().uri.path();
+///         let exceeded: Vec<_> = rejection.violated_policies().collect();
 ///         let seconds = rejection.retry_after().map_or(0, |wait| wait.as_secs_f64().ceil() as u64);
-///         let by: Vec<_> = rejection.decision().violated().map(|allowance| allowance.policy().name()).collect();
-///         let mut response = Response::new(format!("{path}: {by:?} says to wait {seconds} s").into());
+///         let text = format!("{path}: {exceeded:?} exceeded, retry in {seconds} s");
+///         let mut response = Response::new(text.into());
 ///         *response.status_mut() = rejection.status();
 ///         response
 ///     })
 ///     .build()?;
-///
-/// send(&layer, Request::get("/search")).await;
-/// let rejected = send(&layer, Request::get("/search")).await;
-/// assert_eq!(rejected.status(), 429);
-/// assert_eq!(rejected.headers()["retry-after"], "3600");
-/// let body = rejected.into_body().collect().await?.to_bytes();
-/// assert_eq!(body, r#"/search: ["hour"] says to wait 3600 s"#);
+/// # use set_up::BodyExt;
+/// # let request = |content_type| http::Request::post("/search").header("content-type", content_type);
+/// # set_up::send(&layer, request("text/plain")).await;
+/// # let rejected = set_up::send(&layer, request("text/plain")).await;
+/// # assert_eq!(rejected.status(), 429);
+/// # assert_eq!(rejected.headers()["retry-after"], "3600");
+/// # let body = rejected.into_body().collect().await?.to_bytes();
+/// # assert_eq!(body, r#"/search: ["hour"] exceeded, retry in 3600 s"#);
+/// # let rejected = set_up::send(&layer, request("application/grpc")).await;
+/// # assert_eq!((rejected.status().as_u16(), &rejected.headers()["grpc-status"]), (200, &8.into()));
+/// # assert_eq!(rejected.headers()["retry-after"], "3600");
 /// # Ok(()) });
 /// ```
 #[derive(Clone, Copy)]
@@ -96,48 +107,7 @@ impl<'a> Rejection<'a> {
 
     /// Returns `true` for a gRPC or gRPC-Web request, by its content type.
     ///
-    /// gRPC clients require a gRPC status. Custom responses should therefore use [`to_response`](Self::to_response) for
-    /// these requests:
-    ///
-    /// ```
-    /// use bytes::Bytes;
-    /// use http::{Request, Response, StatusCode};
-    /// use tower::{ServiceBuilder, ServiceExt};
-    /// use tower_quota::{MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, Rejection, key};
-    ///
-    /// fn slow_down(rejection: &Rejection<'_>) -> Response<Bytes> {
-    ///     if rejection.is_grpc() {
-    ///         return rejection.to_response();
-    ///     }
-    ///     let mut response = Response::new(Bytes::from("Slow down, please."));
-    ///     *response.status_mut() = rejection.status();
-    ///     response
-    /// }
-    ///
-    /// # tokio_test::block_on(async {
-    /// let limits = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_minute("minute", 1))
-    ///     .respond_with(slow_down)
-    ///     .build()?;
-    /// let service = ServiceBuilder::new()
-    ///     .layer(limits)
-    ///     .service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    ///
-    /// let request = |content_type| Request::post("/").header("content-type", content_type).body(()).unwrap();
-    /// service.clone().oneshot(request("text/plain")).await?;
-    ///
-    /// let rejected = service.clone().oneshot(request("text/plain")).await?;
-    /// assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
-    ///
-    /// let rejected = service.oneshot(request("application/grpc")).await?;
-    /// assert_eq!(rejected.status(), StatusCode::OK);
-    /// assert_eq!(rejected.headers()["grpc-status"], "8");
-    /// assert_eq!(rejected.headers()["retry-after"], "60");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
+    /// gRPC clients require a gRPC status, so use [`to_response`](Self::to_response) for these requests.
     pub fn is_grpc(&self) -> bool {
         grpc::media_type(&self.request.headers).is_some()
     }
@@ -152,7 +122,7 @@ impl<'a> Rejection<'a> {
     ///   list](crate::AccessList) blocks the client
     /// - 403 if the request has no key and the layer [rejects](crate::MissingKey::Reject) such requests
     ///
-    /// For a [gRPC](Self::is_grpc) request, this is the equivalent HTTP status; [`to_response`](Self::to_response) uses
+    /// For a [gRPC](Self::is_grpc) request, this is the equivalent HTTP status: [`to_response`](Self::to_response) uses
     /// status 200 and a `grpc-status`.
     pub fn status(&self) -> StatusCode {
         match self.problem_type() {
@@ -175,40 +145,19 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// Returns the wait until the next attempt. In `Retry-After`, this time is rounded up to seconds.
+    /// Returns the wait before the next attempt. `Retry-After` is this time, rounded up to seconds.
     ///
-    /// This is the wait of the [decision](Self::decision), or a longer time if
-    /// [`ResponseFields`](crate::ResponseFields) lengthens reported waits. `None` if an identical request is never
-    /// admitted, or if the rejection has no wait.
+    /// The wait is that of the [decision](Self::decision), or longer if [`ResponseFields`](crate::ResponseFields)
+    /// lengthens reported waits. `None` if an identical request is never admitted, or if the rejection has no wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait
     }
 
-    /// Returns the policies that are reported to the client in `violated-policies`.
+    /// Returns the names of the policies that are reported to the client in `violated-policies`.
     ///
     /// These are the policies that reject the request, the policies that the application
     /// [names](crate::AbnormalUsage::with_violated_policy), or all policies of the caller if the capacity is
-    /// [exhausted](crate::Capacity::exhausted). Hidden policies are omitted.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 100))
-    ///     .policy(QuotaPolicy::per_hour("secret", 50).hidden())
-    ///     .capacity(|_| Capacity::exhausted(Duration::from_secs(5)))
-    ///     .respond_with(|rejection| {
-    ///         let names: Vec<_> = rejection.violated_policies().collect();
-    ///         Response::new(names.join(" and ").into())
-    ///     })
-    ///     .build()?;
-    ///
-    /// let rejected = send(&layer, Request::get("/")).await;
-    /// assert_eq!(rejected.into_body().collect().await?.to_bytes(), "hour");
-    /// # Ok(()) });
-    /// ```
+    /// [exhausted](crate::Capacity::exhausted). [Hidden](crate::QuotaPolicy::hidden) policies are omitted.
     pub fn violated_policies(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.violations().map(|violation| violation.policy)
     }
@@ -222,10 +171,62 @@ impl<'a> Rejection<'a> {
         violated.chain(named.map(move |name| Violation::named(name, scope)))
     }
 
-    /// Creates the default response: problem details (RFC 9457), or a gRPC status.
+    /// Creates the default response: problem details (RFC 9457), or a [gRPC status](#grpc).
     ///
-    /// If a policy is closed, or if the cost of the request exceeds the capacity of a policy, problem details have a
+    /// The response can be modified. The layer then adds `RateLimit`, `RateLimit-Policy` and `Retry-After`, but keeps a
+    /// later `Retry-After`.
+    ///
+    /// ```
+    /// use http::HeaderValue;
+    /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    ///
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # set_up::run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 1))
+    ///     .respond_with(|rejection| {
+    ///         let mut response = rejection.to_response();
+    ///         response.headers_mut().insert("link", HeaderValue::from_static("</limits>; rel=help"));
+    ///         response
+    ///     })
+    ///     .build()?;
+    /// # use set_up::BodyExt;
+    /// # set_up::send(&layer, http::Request::get("/")).await;
+    /// # let rejected = set_up::send(&layer, http::Request::get("/")).await;
+    /// # assert_eq!(rejected.headers()["link"], "</limits>; rel=help");
+    /// # assert_eq!(rejected.headers()["content-type"], "application/problem+json");
+    /// # let problem: serde_json::Value = serde_json::from_slice(&rejected.into_body().collect().await?.to_bytes())?;
+    /// # let shown = serde_json::json!({
+    /// #     "status": 429,
+    /// #     "title": "Request cannot be satisfied as assigned quota has been exceeded",
+    /// #     "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+    /// #     "violated-policies": ["hour"],
+    /// # });
+    /// # assert_eq!(problem, shown);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// The content of these rejections:
+    ///
+    /// ```json
+    /// {
+    ///   "status": 429,
+    ///   "title": "Request cannot be satisfied as assigned quota has been exceeded",
+    ///   "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+    ///   "violated-policies": ["hour"]
+    /// }
+    /// ```
+    ///
+    /// If a policy is closed, or if the cost of the request exceeds the capacity of a policy, the content also has a
     /// `detail`, and the response has no `Retry-After`.
+    ///
+    /// If caches may store the response by default because of its status, such as 200, 404 or 410 ([RFC 9110, section
+    /// 15.1](https://www.rfc-editor.org/rfc/rfc9110#section-15.1)), the layer adds `Cache-Control: no-store`, unless
+    /// the response has a `Cache-Control`.
+    ///
+    /// # gRPC
     ///
     /// A [gRPC](Self::is_grpc) request gets a trailers-only response with HTTP status 200, the content type of the
     /// request, a `grpc-message` and a `grpc-status`. Clients read the fields that the layer adds from the metadata of
@@ -239,41 +240,14 @@ impl<'a> Rejection<'a> {
     /// | `PERMISSION_DENIED` | the request has no key, or its client is blocked with a status other than 429 |
     ///
     /// With the feature `tonic`, `grpc-status-details-bin` contains a `RetryInfo` with the exact wait, if there is one,
-    /// and a `QuotaFailure` with a violation for each violated policy that is not [hidden](crate::QuotaPolicy::hidden).
-    /// Its `quota_id` is the name of the policy, `quota_metric` the unit, and `quota_value` the quota. Its `subject` is
-    /// `partition:` with the key in Base64 if the policy [shows it](crate::QuotaPolicy::show_partition_key) and the
-    /// dialect of the fields supports it, otherwise `scope:` with the scope of the layer.
+    /// and a `QuotaFailure` with a violation for each violated policy that is not [hidden](crate::QuotaPolicy::hidden):
     ///
-    /// Responses can be modified freely. The layer then adds `RateLimit`, `RateLimit-Policy` and `Retry-After`, but
-    /// keeps a later `Retry-After`. If caches may store the response by default because of its status, such as 200, 404
-    /// or 410 ([RFC 9110, section 15.1](https://www.rfc-editor.org/rfc/rfc9110#section-15.1)), the layer also adds
-    /// `Cache-Control: no-store`, unless the response has a `Cache-Control`.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use http::HeaderValue;
-    ///
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 1))
-    ///     .respond_with(|rejection| {
-    ///         let mut response = rejection.to_response();
-    ///         response.headers_mut().insert("link", HeaderValue::from_static("</limits>; rel=help"));
-    ///         response
-    ///     })
-    ///     .build()?;
-    ///
-    /// send(&layer, Request::get("/")).await;
-    /// let rejected = send(&layer, Request::get("/")).await;
-    /// assert_eq!(rejected.headers()["link"], "</limits>; rel=help");
-    /// assert_eq!(rejected.headers()["content-type"], "application/problem+json");
-    /// let problem: serde_json::Value = serde_json::from_slice(&rejected.into_body().collect().await?.to_bytes())?;
-    /// assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
-    /// assert_eq!((&problem["status"], &problem["violated-policies"][0]), (&429.into(), &"hour".into()));
-    /// # Ok(()) });
-    /// ```
+    /// | field | content |
+    /// |---|---|
+    /// | `quota_id` | the name of the policy |
+    /// | `quota_metric` | the unit |
+    /// | `quota_value` | the quota |
+    /// | `subject` | `partition:` and the key in Base64, if the policy [shows it](crate::QuotaPolicy::show_partition_key) and the dialect of the fields supports it; otherwise `scope:` and the scope of the layer |
     pub fn to_response(&self) -> Response<Bytes> {
         let notice = Notice {
             problem: self.problem_type(),
