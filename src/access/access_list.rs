@@ -14,51 +14,48 @@ use crate::{
     sync::mutex::Mutex,
 };
 
-/// Allows or blocks clients by network or partition key, with rules that can change at run time.
+/// Rules that allow or block clients by network or partition key, at run time.
 ///
-/// Pass the list to [`access_list`](crate::RateLimitLayerBuilder::access_list), and keep a clone to change its rules:
-/// from an admin route, a watched file, or an attack detector. Clones are cheap and share their rules. Several layers
-/// can share a list.
-///
-/// Blocked requests are rejected with status 403, or 429 if configured with
-/// [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status), and have the outcome
-/// [`Outcome::Blocked`](crate::Outcome::Blocked). Allowed requests pass uncounted, with
-/// [`Outcome::Unlimited`](crate::Outcome::Unlimited). In both cases, the store is not called, and no `RateLimit` fields
-/// are added. The key is extracted only if the list has rules for keys. Lookups take constant time and never block,
-/// even while rules change.
-///
-/// Rules are local to the process: they are not stored, not shared with other instances, and do not expire. Other
-/// sources, such as a fleet follower (`tower-quota-fleet`), add their rules as an [overlay](Self::overlay), which
-/// applies to clients that match no local rule.
+/// Pass the list to [`access_list`](crate::RateLimitLayerBuilder::access_list), and keep a clone to change its rules,
+/// for example from an admin route or an attack detector. Clones share their rules, and layers can share a list.
 ///
 /// ```
-/// use http::{Request, Response};
-/// use tower::{ServiceBuilder, ServiceExt};
 /// use tower_quota::{Access, AccessList, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key};
 ///
-/// # tokio_test::block_on(async {
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
 /// let access = AccessList::new(key::client_ip());
-/// let limits = RateLimitLayer::builder(MemoryStore::new())
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
 ///     .policy(QuotaPolicy::per_minute("minute", 60))
 ///     .access_list(access.clone())
 ///     .build()?;
-/// let service = ServiceBuilder::new()
-///     .layer(limits)
-///     .service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// # let request = || http::Request::get("/").header("x-user-id", "mallory");
+/// # assert_eq!(set_up::send(&layer, request()).await.status(), 200);
 ///
-/// let request = || Request::get("/").header("x-user-id", "mallory").body(()).unwrap();
-/// assert_eq!(service.clone().oneshot(request()).await?.status(), 200);
-///
+/// // Later, while the service runs:
 /// access.update(|rules| {
 ///     rules.set_network("203.0.113.0/24", Access::Block)?;
 ///     rules.set_key(PartitionKey::new("x-user-id", "mallory"), Access::Block)
 /// })?;
-/// assert_eq!(service.oneshot(request()).await?.status(), 403);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # assert_eq!(set_up::send(&layer, request()).await.status(), 403);
+/// # let address = tower_quota::key::PeerAddress(([203, 0, 113, 9], 4711).into());
+/// # assert_eq!(set_up::send(&layer, http::Request::get("/").extension(address)).await.status(), 403);
+/// # Ok(()) });
 /// ```
+///
+/// Blocked requests are rejected with status 403, or with the
+/// [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status), and have the outcome
+/// [`Blocked`](crate::Outcome::Blocked). Allowed requests pass uncounted, with the outcome
+/// [`Unlimited`](crate::Outcome::Unlimited). In both cases, the store is not called, and no `RateLimit` fields are
+/// added.
+///
+/// Rules are local to the process and do not expire. Other sources, such as a fleet follower (`tower-quota-fleet`), add
+/// their rules as an [overlay](Self::overlay), which applies to clients that match no local rule.
+///
+/// Lookups take constant time and never block, even while rules change. The key is extracted only if the list has rules
+/// for keys.
 #[derive(Clone)]
 pub struct AccessList(Arc<Shared>);
 
@@ -81,23 +78,6 @@ pub(super) struct Overlaid {
 }
 
 /// The treatment of a client by an [`AccessList`].
-///
-/// ```
-/// use tower_quota::{Access, AccessRules};
-///
-/// let mut rules = AccessRules::new();
-/// rules.set_network("2001:db8::/32", Access::Block)?;
-/// rules.set_network("2001:db8:1::/48", Access::Allow)?;
-/// rules.set_network("2001:db8:1:2::/64", Access::Limit)?;
-///
-/// let of = |address: &str| rules.access(address.parse().ok(), None);
-/// assert_eq!(of("2001:db8:2::1"), Access::Block);
-/// assert_eq!(of("2001:db8:1::1"), Access::Allow);
-/// assert_eq!(of("2001:db8:1:2::1"), Access::Limit);
-/// assert_eq!(of("192.0.2.1"), Access::default());
-/// assert_eq!(Access::Block.to_string(), "block");
-/// # Ok::<_, tower_quota::ConfigError>(())
-/// ```
 ///
 /// With the feature `serde`, a value is serialized as the text that `Display` writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -138,24 +118,24 @@ impl AccessList {
     /// matches no network. The prefix lengths by which `client_ip` groups clients have no effect here.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::{Access, AccessList, key::{ForwardingField, PeerAddress}};
+    /// use tower_quota::{AccessList, key::{self, ForwardingField}};
     ///
-    /// # run(async {
-    /// let proxied = key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.1"]);
-    /// let access = AccessList::new(proxied);
-    /// access.update(|rules| rules.set_network("203.0.113.0/24", Access::Block))?;
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 100))
-    ///     .access_list(access)
-    ///     .build()?;
-    ///
-    /// let proxy = PeerAddress(SocketAddr::from(([10, 0, 0, 1], 4711)));
-    /// let from = |client| Request::get("/").extension(proxy).header("x-forwarded-for", client);
-    /// assert_eq!(send(&layer, from("203.0.113.9")).await.status(), 403);
-    /// assert_eq!(send(&layer, from("198.51.100.7")).await.status(), 200);
+    /// let client_ip = key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.1"]);
+    /// let access = AccessList::new(client_ip);
+    /// # use tower_quota::*;
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # set_up::run(async {
+    /// # access.update(|rules| rules.set_network("203.0.113.0/24", Access::Block))?;
+    /// # let layer = RateLimitLayer::builder(MemoryStore::new())
+    /// #     .scope("api")
+    /// #     .key(key::header("x-user-id"))
+    /// #     .policy(QuotaPolicy::per_hour("hour", 100))
+    /// #     .access_list(access)
+    /// #     .build()?;
+    /// # let proxy = key::PeerAddress(([10, 0, 0, 1], 4711).into());
+    /// # let from = |client| http::Request::get("/").extension(proxy).header("x-forwarded-for", client);
+    /// # assert_eq!(set_up::send(&layer, from("203.0.113.9")).await.status(), 403);
+    /// # assert_eq!(set_up::send(&layer, from("198.51.100.7")).await.status(), 200);
     /// # Ok(()) });
     /// ```
     pub fn new(client_ip: ClientIp) -> Self {
@@ -183,50 +163,19 @@ impl AccessList {
     }
 
     /// Replaces all rules atomically: each request sees either the old or the new rules.
-    ///
-    /// ```
-    /// use tower_quota::{Access, AccessList, AccessRules, key};
-    ///
-    /// let access = AccessList::new(key::client_ip());
-    /// let before = access.rules();
-    ///
-    /// let mut rules = AccessRules::new();
-    /// rules.set_network("203.0.113.0/24", Access::Block)?;
-    /// access.replace(rules);
-    /// assert_eq!((before.len(), access.rules().len()), (0, 1));
-    /// # Ok::<_, tower_quota::ConfigError>(())
-    /// ```
     pub fn replace(&self, rules: AccessRules) {
         let _changing = self.0.changing.lock();
         self.0.rules.store(Arc::new(rules));
     }
 
-    /// Changes the rules atomically, and returns the result of the closure. If the closure returns an error, nothing
-    /// changes.
+    /// Changes the rules atomically, and returns the result of `change`.
     ///
-    /// The closure gets a copy of all rules, so make many changes in one call. Changes are serialized, so the closure
-    /// must not change the same list through another handle.
-    ///
-    /// ```
-    /// use tower_quota::{Access, AccessList, key};
-    ///
-    /// let access = AccessList::new(key::client_ip());
-    /// let error = access.update(|rules| {
-    ///     rules.set_network("203.0.113.0/24", Access::Block)?;
-    ///     rules.set_network("example.com", Access::Block)
-    /// });
-    /// assert_eq!(error.unwrap_err().to_string(), "access rules: \"example.com\" is not an IP address or network");
-    /// // All or nothing.
-    /// assert!(access.rules().is_empty());
-    ///
-    /// let removed = access.update(|rules| rules.remove_network("203.0.113.0/24"))?;
-    /// assert!(!removed);
-    /// # Ok::<_, tower_quota::ConfigError>(())
-    /// ```
+    /// If `change` returns an error, no rule changes. `change` gets a copy of all rules, so make many changes in one
+    /// call. Changes are serialized, so `change` must not change the same list through another handle.
     ///
     /// # Errors
     ///
-    /// Returns the error returned by the closure.
+    /// Returns the error returned by `change`.
     pub fn update<T, E>(&self, change: impl FnOnce(&mut AccessRules) -> Result<T, E>) -> Result<T, E> {
         let _changing = self.0.changing.lock();
         let mut rules = AccessRules::clone(&self.0.rules.load());
@@ -279,12 +228,11 @@ impl fmt::Debug for AccessList {
     }
 }
 
-/// Rules of an [`AccessList`] for networks and partition keys.
+/// Rules of an [`AccessList`] for networks and partition keys, at most 1,000,000.
 ///
-/// For an address, the rule for the most specific network applies: the network with the longest prefix. If the rules
-/// for the network and the key differ, [`Block`](Access::Block) takes precedence over [`Allow`](Access::Allow), and
-/// `Allow` over [`Limit`](Access::Limit). Requests that match no rule are rate-limited as usual. There can be up to
-/// 1,000,000 rules.
+/// For an address, the rule for the network with the longest prefix applies. If the rules for the network and the key
+/// differ, [`Block`](Access::Block) takes precedence over [`Allow`](Access::Allow), and `Allow` over
+/// [`Limit`](Access::Limit). Requests that match no rule are rate-limited as usual.
 ///
 /// ```
 /// use tower_quota::{Access, AccessRules, PartitionKey};
@@ -294,18 +242,29 @@ impl fmt::Debug for AccessList {
 /// rules.set_network("10.0.0.0/8", Access::Allow)?;
 /// rules.set_network("10.9.0.0/16", Access::Limit)?; // the guests' network
 /// rules.set_key(PartitionKey::new("user", "mallory"), Access::Block)?;
+/// rules.block_unknown_addresses(true);
 ///
 /// let of = |address: &str| rules.access(address.parse().ok(), None);
 /// assert_eq!(of("192.0.2.1"), Access::Block);
 /// assert_eq!(of("10.1.2.3"), Access::Allow);
 /// assert_eq!(of("10.9.2.3"), Access::Limit);
+/// assert_eq!(rules.access(None, None), Access::Block);
+///
 /// let mallory = PartitionKey::new("user", "mallory");
 /// assert_eq!(rules.access("10.1.2.3".parse().ok(), Some(&mallory)), Access::Block);
-///
-/// assert_eq!(rules.len(), 4);
-/// assert!(rules.remove_key(&mallory));
-/// assert!(rules.remove_network("10.9.0.0/16")?);
-/// assert_eq!(rules.access("10.9.2.3".parse().ok(), Some(&mallory)), Access::Allow);
+/// # assert_eq!(rules.len(), 4);
+/// # assert!(rules.remove_key(&mallory));
+/// # assert!(rules.remove_network("10.9.0.0/16")?);
+/// # assert!(!rules.remove_network("10.9.0.0/16")?);
+/// # assert_eq!(rules.access("10.9.2.3".parse().ok(), Some(&mallory)), Access::Allow);
+/// # rules.block_unknown_addresses(false);
+/// # assert_eq!(rules.access(None, None), Access::default());
+/// # let mut others = AccessRules::new();
+/// # others.set_network("10.0.0.0/8", Access::Block)?;
+/// # others.set_network("2001:db8::/32", Access::Allow)?;
+/// # rules.merge(&others)?;
+/// # let of = |address: &str| rules.access(address.parse().ok(), None).to_string();
+/// # assert_eq!((rules.len(), of("10.1.2.3"), of("2001:db8::1")), (3, "block".into(), "allow".into()));
 /// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 #[derive(Clone, Default)]
@@ -323,41 +282,39 @@ impl AccessRules {
         Self::default()
     }
 
-    /// Sets the rule for a network, such as `"192.0.2.0/24"`, or for a single address. Replaces a rule for the same
-    /// network.
+    /// Sets the rule for a network, such as `"192.0.2.0/24"`, or for an address.
     ///
-    /// IPv4-mapped networks, and networks in `64:ff9b::/96`, are treated as IPv4 networks. `::/0` contains no IPv4
-    /// address. Block the whole network of an IPv6 subscriber, at least a /64, because a blocked subscriber can change
-    /// its address.
-    ///
-    /// Clients with an unknown address match no network, not even the network of their proxy. Clients can hide their
-    /// address if [trusted proxies](ClientIp::trusted_proxies) append to a field that clients send. To prevent blocked
-    /// clients from bypassing their rule in this way, also [block unknown addresses](Self::block_unknown_addresses).
+    /// Replaces a rule for the same network. IPv4-mapped networks, and networks in `64:ff9b::/96`, are IPv4 networks.
+    /// `::/0` contains no IPv4 address. Block the whole network of an IPv6 subscriber, at least a /64, because
+    /// subscribers can change their addresses.
     ///
     /// ```
     /// use tower_quota::{Access, AccessRules};
     ///
     /// let mut rules = AccessRules::new();
     /// rules.set_network("192.0.2.0/24", Access::Block)?;
-    /// assert_eq!(rules.access("192.0.2.1".parse().ok(), None), Access::Block);
-    /// // The same network in a different notation.
-    /// rules.set_network("::ffff:192.0.2.0/120", Access::Allow)?;
-    /// assert_eq!((rules.len(), rules.access("192.0.2.1".parse().ok(), None)), (1, Access::Allow));
+    /// rules.set_network("::ffff:192.0.2.0/120", Access::Allow)?; // the same network
+    /// assert_eq!(rules.access("192.0.2.1".parse().ok(), None), Access::Allow);
     ///
-    /// let error = rules.set_network("192.0.2.0/33", Access::Block).unwrap_err();
-    /// assert_eq!(error.to_string(), "access rules: \"192.0.2.0/33\" is not an IP address or network");
     /// // Ambiguous: one address or the whole network?
     /// let error = rules.set_network("192.0.2.77/24", Access::Block).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     "access rules: \"192.0.2.77/24\" has host bits set; use \"192.0.2.0/24\" or \"192.0.2.77\"",
+    ///     r#"access rules: "192.0.2.77/24" has host bits set; use "192.0.2.0/24" or "192.0.2.77""#,
     /// );
+    /// # assert_eq!(rules.len(), 1);
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```
     ///
     /// # Errors
     ///
     /// Returns [`ConfigErrorKind::AccessRules`] if the network cannot be parsed, or if there are too many rules.
+    ///
+    /// # Security
+    ///
+    /// Clients with an unknown address match no network, not even the network of their proxy. Clients can hide their
+    /// address if [trusted proxies](ClientIp::trusted_proxies) append to a field that clients send. To prevent blocked
+    /// clients from bypassing their rule in this way, also [block unknown addresses](Self::block_unknown_addresses).
     pub fn set_network(&mut self, network: impl AsRef<str>, access: Access) -> Result<(), ConfigError> {
         let network = read(network.as_ref())?;
         if self.networks.get(network).is_none() {
@@ -369,23 +326,11 @@ impl AccessRules {
 
     /// Sets whether clients with an unknown address are blocked. Default: they are limited.
     ///
-    /// Blocking also applies to clients whose key is [allowed](Access::Allow). Use this if only some networks are
-    /// allowed, or to prevent blocked clients from hiding their address. The address is unknown if the request does not
-    /// contain its peer's address (for example, with a Unix socket), or if a trusted proxy sent a field that [does not
-    /// identify the client](ClientIp::trusted_proxies). Test this behind your proxies first: if a proxy hides its
-    /// clients, as with `for=unknown`, all of its clients are blocked.
-    ///
-    /// ```
-    /// use tower_quota::{Access, AccessRules};
-    ///
-    /// let mut rules = AccessRules::new();
-    /// rules.set_network("203.0.113.0/24", Access::Block)?;
-    /// assert_eq!(rules.access(None, None), Access::Limit);
-    /// rules.block_unknown_addresses(true);
-    /// assert_eq!(rules.access(None, None), Access::Block);
-    /// assert_eq!(rules.access("192.0.2.1".parse().ok(), None), Access::Limit);
-    /// # Ok::<_, tower_quota::ConfigError>(())
-    /// ```
+    /// Use this if only some networks are allowed, or to prevent blocked clients from hiding their address. Clients
+    /// whose key is [allowed](Access::Allow) are also blocked. The address is unknown if the request does not contain
+    /// its peer's address (for example, with a Unix socket), or if a trusted proxy sent a field that [does not identify
+    /// the client](ClientIp::trusted_proxies). Test this behind your proxies first: if a proxy hides its clients, as
+    /// with `for=unknown`, all of its clients are blocked.
     pub fn block_unknown_addresses(&mut self, block: bool) {
         self.blocks_unknown = block;
     }
@@ -458,18 +403,6 @@ impl AccessRules {
     /// If both sets have a rule for the same network or key, [`Block`](Access::Block) takes precedence over
     /// [`Allow`](Access::Allow), and `Allow` over [`Limit`](Access::Limit). Unknown addresses are blocked if either set
     /// blocks them.
-    ///
-    /// ```
-    /// use tower_quota::{Access, AccessRules};
-    ///
-    /// let (mut rules, mut others) = (AccessRules::new(), AccessRules::new());
-    /// rules.set_network("203.0.113.0/24", Access::Block)?;
-    /// others.set_network("203.0.113.0/24", Access::Allow)?;
-    /// others.set_network("198.51.100.0/24", Access::Allow)?;
-    /// rules.merge(&others)?;
-    /// assert_eq!((rules.len(), rules.access("203.0.113.1".parse().ok(), None)), (2, Access::Block));
-    /// # Ok::<_, tower_quota::ConfigError>(())
-    /// ```
     ///
     /// # Errors
     ///

@@ -4,43 +4,42 @@ use http::request::Parts;
 
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// The current capacity of a service, relative to its usual capacity, as returned by a [capacity
-/// hook](crate::RateLimitLayerBuilder::capacity).
+/// The current capacity of a service, relative to its usual capacity.
+///
+/// Returned by the closure of [`RateLimitLayerBuilder::capacity`](crate::RateLimitLayerBuilder::capacity).
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use std::{sync::{Arc, atomic::{AtomicU8, Ordering}}, time::Duration};
-/// use tower_quota::Capacity;
+/// use std::{
+///     sync::{Arc, atomic::{AtomicU8, Ordering}},
+///     time::Duration,
+/// };
+/// use tower_quota::{Capacity, MemoryStore, QuotaPolicy, RateLimitLayer, key};
 ///
-/// # run(async {
-/// // Set by a task that monitors the load.
-/// let load = Arc::new(AtomicU8::new(50));
-/// let seen = Arc::clone(&load);
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// let load = Arc::new(AtomicU8::new(50)); // set by a task that monitors the load
+/// let current = Arc::clone(&load);
 /// let quarter = Capacity::reduced_to(25)?;
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
 ///     .policy(QuotaPolicy::per_hour("hour", 100))
-///     .capacity(move |_request| match seen.load(Ordering::Relaxed) {
+///     .capacity(move |_request| match current.load(Ordering::Relaxed) {
 ///         0..80 => Capacity::full(),
 ///         80..95 => quarter,
 ///         _ => Capacity::exhausted(Duration::from_secs(5)),
 ///     })
-///     .decision_in_response()
 ///     .build()?;
-///
-/// let full = send(&layer, Request::get("/")).await;
-/// assert_eq!(full.headers()["ratelimit-policy"], r#""hour";q=100;w=3600"#);
-///
-/// load.store(90, Ordering::Relaxed);
-/// let reduced = send(&layer, Request::get("/")).await;
-/// assert_eq!(reduced.headers()["ratelimit-policy"], r#""hour";q=25;w=3600"#);
-/// assert!(reduced.extensions().get::<Decision>().unwrap().is_capacity_reduced());
-///
-/// load.store(100, Ordering::Relaxed);
-/// let exhausted = send(&layer, Request::get("/")).await;
-/// assert_eq!(exhausted.status(), 503);
-/// assert_eq!(exhausted.headers()["retry-after"], "5");
+/// # let request = || http::Request::get("/");
+/// # let full = set_up::send(&layer, request()).await;
+/// # assert_eq!(full.headers()["ratelimit-policy"], r#""hour";q=100;w=3600"#);
+/// # load.store(90, Ordering::Relaxed);
+/// # let reduced = set_up::send(&layer, request()).await;
+/// # assert_eq!(reduced.headers()["ratelimit-policy"], r#""hour";q=25;w=3600"#);
+/// # load.store(100, Ordering::Relaxed);
+/// # let exhausted = set_up::send(&layer, request()).await;
+/// # assert_eq!(exhausted.status(), 503);
+/// # assert_eq!(exhausted.headers()["retry-after"], "5");
 /// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -61,17 +60,10 @@ impl Capacity {
         Self(Level::Full)
     }
 
-    /// Reduces all quotas, burst capacities and queues to `percent` percent, but at least to one unit.
+    /// Reduces all quotas, burst capacities and queues to `percent` percent.
     ///
-    /// Used units still count. Clients see the reduced policies, and rejections have status 503 and the problem type
-    /// `temporary-reduced-capacity`.
-    ///
-    /// ```
-    /// use tower_quota::Capacity;
-    ///
-    /// let error = Capacity::reduced_to(200).unwrap_err();
-    /// assert_eq!(error.to_string(), "capacity: percentage 200 is outside 1..=99");
-    /// ```
+    /// At least one unit remains of each. Units used before still count. Clients see the reduced policies, and
+    /// rejections have status 503 and the problem type `temporary-reduced-capacity`.
     ///
     /// # Errors
     ///
@@ -85,45 +77,48 @@ impl Capacity {
         Err(ConfigError::new(ConfigErrorKind::Capacity, message))
     }
 
-    /// Rejects the request with status 503 and the problem type `temporary-reduced-capacity`, without calling the
-    /// store.
+    /// Rejects the request with status 503, without calling the store.
     ///
-    /// `Retry-After` is set to `retry_after`, at least one second. `violated-policies` lists all policies that apply to
-    /// the caller, except hidden and shadow policies.
+    /// `Retry-After` is set to `retry_after`, at least one second. The problem type is `temporary-reduced-capacity`.
+    /// `violated-policies` lists all policies that apply to the caller, except hidden and shadow policies.
     pub const fn exhausted(retry_after: Duration) -> Self {
         Self(Level::Exhausted(retry_after))
     }
 }
 
-/// Marks a request as abnormal usage. A [detection hook](crate::RateLimitLayerBuilder::abnormal_usage) returns this
-/// value.
+/// The classification of a request as abnormal usage.
 ///
-/// The request is rejected with status 429 and the problem type `abnormal-usage-detected`, and is not counted. The
-/// content lists the violated [policies](Self::with_violated_policy), as in the example in draft-11, section Abnormal
-/// Usage Detected.
+/// Returned by the closure of [`RateLimitLayerBuilder::abnormal_usage`](crate::RateLimitLayerBuilder::abnormal_usage).
+/// The request is rejected with status 429 and the problem type `abnormal-usage-detected`, and is not counted.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use std::time::Duration;
-/// use tower_quota::AbnormalUsage;
+/// use tower_quota::{AbnormalUsage, MemoryStore, QuotaPolicy, RateLimitLayer, key};
 ///
-/// # run(async {
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
 ///     .policy(QuotaPolicy::per_hour("hour", 100))
 ///     .abnormal_usage(|request| match request.uri.path() {
 ///         "/.env" => Some(AbnormalUsage::new().with_retry_after(Duration::from_secs(3_600))),
-///         "/wp-login.php" => Some(AbnormalUsage::new()),
+///         "/search" if !request.headers.contains_key("user-agent") => {
+///             Some(AbnormalUsage::new().with_violated_policy("hour"))
+///         }
 ///         _ => None,
 ///     })
 ///     .build()?;
-///
-/// let rejected = send(&layer, Request::get("/.env")).await;
-/// assert_eq!(rejected.status(), 429);
-/// assert_eq!(rejected.headers()["retry-after"], "3600");
-/// let rejected = send(&layer, Request::get("/wp-login.php")).await;
-/// assert!(!rejected.headers().contains_key("retry-after"));
+/// # use set_up::BodyExt;
+/// # let rejected = set_up::send(&layer, http::Request::get("/.env")).await;
+/// # assert_eq!((rejected.status().as_u16(), &rejected.headers()["retry-after"]), (429, &3_600.into()));
+/// # let rejected = set_up::send(&layer, http::Request::get("/search")).await;
+/// # assert!(!rejected.headers().contains_key("retry-after"));
+/// # let problem: serde_json::Value = serde_json::from_slice(&rejected.into_body().collect().await?.to_bytes())?;
+/// # assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#abnormal-usage-detected");
+/// # assert_eq!(problem["violated-policies"], serde_json::json!(["hour"]));
+/// # let request = http::Request::get("/search").header("user-agent", "curl");
+/// # assert!(set_up::is_counted(&layer, request).await);
 /// # Ok(()) });
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -143,29 +138,10 @@ impl AbnormalUsage {
 
     /// Adds the name of a violated policy to the response.
     ///
-    /// The name appears in `violated-policies` of the problem, or in the details of a gRPC status. Use this if clients
-    /// can react to the name, which should occur in `RateLimit-Policy` or in your documentation. Any name is accepted,
-    /// but [hidden](crate::QuotaPolicy::hidden) policies are omitted.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hourly", 100))
-    ///     .abnormal_usage(|request| {
-    ///         let pages_in_order = request.headers.get("x-crawls").is_some(); // detected by an outer layer
-    ///         pages_in_order.then(|| AbnormalUsage::new().with_violated_policy("hourly"))
-    ///     })
-    ///     .build()?;
-    ///
-    /// let rejected = send(&layer, Request::get("/items").header("x-crawls", "yes")).await;
-    /// let problem: serde_json::Value = serde_json::from_slice(&rejected.into_body().collect().await?.to_bytes())?;
-    /// assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#abnormal-usage-detected");
-    /// assert_eq!(problem["violated-policies"], serde_json::json!(["hourly"]));
-    /// # Ok(()) });
-    /// ```
+    /// The name appears in `violated-policies` of the problem, as in the example in draft-11, section Abnormal Usage
+    /// Detected, or in the details of a gRPC status. Use this if clients can react to the name, which should occur in
+    /// `RateLimit-Policy` or in your documentation. Any name is accepted, but [hidden](crate::QuotaPolicy::hidden)
+    /// policies are omitted.
     #[must_use]
     pub fn with_violated_policy(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.violated.push(name.into());

@@ -65,7 +65,6 @@ impl Screening {
         }
     }
 
-    /// Records misconfigurations of client addresses that a request reveals.
     pub(crate) fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         self.exemptions
             .iter()
@@ -102,7 +101,6 @@ impl Screening {
         }
     }
 
-    /// Like [`screen`](Self::screen), but also describes the result.
     pub(crate) fn explain(
         &self,
         caller: &KeyedRequest<'_>,

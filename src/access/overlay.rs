@@ -52,10 +52,10 @@ impl AccessOverlay {
         }
     }
 
-    /// Adds a name. The overlay replaces overlays that had the same name when they were [left](Self::leave). Default:
-    /// none.
+    /// Adds a name. Default: none.
     ///
-    /// An overlay can have several names, for example the name of its source and the name of the limiter.
+    /// The overlay replaces overlays that had the same name when they were [left](Self::leave). An overlay can have
+    /// several names, for example the name of its source and the name of the limiter.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
         self
