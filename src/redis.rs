@@ -9,7 +9,7 @@
 //! documentation of that crate.
 //!
 //! ```
-//! use tower_quota::redis::{Client, ConnectionAddr, ConnectionInfo, RedisError};
+//! use tower_quota::redis::{Client, ConnectionAddr, ConnectionInfo};
 //!
 //! /// Connects through a local tunnel; user, password and database stay unchanged.
 //! fn through_tunnel(to: ConnectionInfo) -> ConnectionInfo {
@@ -21,7 +21,7 @@
 //! assert_eq!(to.addr().to_string(), "127.0.0.1:6380");
 //! assert_eq!(to.redis_settings().username(), Some("limiter"));
 //! assert_eq!(to.redis_settings().db(), 2);
-//! # Ok::<_, RedisError>(())
+//! # Ok::<_, tower_quota::redis::RedisError>(())
 //! ```
 pub use ::redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, RedisConnectionInfo,

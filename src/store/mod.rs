@@ -24,22 +24,20 @@ use crate::{
 /// A quota store, which decides each [`Plan`] atomically: it charges all policies or none.
 ///
 /// The crate provides [`MemoryStore`](crate::MemoryStore) for one process and `RedisStore` for many. Implement the
-/// trait to wrap another store, for example to count calls, inject faults or route partitions to different servers. To
-/// keep quota in another database, implement it with a [`Ledger`](crate::ledger::Ledger) and test it with
-/// `test_util::check_store`; [`ledger`](crate::ledger) has a complete example. To limit work other than requests, use a
-/// store without the layer; see [`acquire`](Self::acquire).
+/// trait to wrap another store, for example to count calls or to inject faults. For another database, implement it with
+/// a [`Ledger`](crate::ledger::Ledger), as the example of [`ledger`](crate::ledger) does, and test it with
+/// `test_util::check_store`.
 ///
-/// `acquire`, `settle` and `reset` are required; the other methods have defaults. A store that wraps another or uses
-/// several servers should also implement [`traits`](Self::traits), [`catch_up`](Self::catch_up), [`flush`](Self::flush)
-/// and [`ready`](Self::ready).
+/// `acquire`, `settle` and `reset` are required. A store that wraps another or uses several servers should also
+/// implement [`traits`](Self::traits), [`catch_up`](Self::catch_up), [`flush`](Self::flush) and [`ready`](Self::ready).
 ///
 /// An error is not a rejection: the store has made no decision, and the layer applies its
 /// [`FailureMode`](crate::FailureMode). Stores need no timeouts, because the layer drops calls that exceed its
 /// deadline.
 ///
 /// ```
-/// use tower_quota::{Measurement, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
-/// # use tower_quota::{PolicySet, PartitionKey, QuotaPolicy, Scope};
+/// use tower_quota::{Measurement, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Settlement};
+/// use tower_quota::{Store, StoreError, StoreErrorKind, StoreFuture, key};
 ///
 /// /// Fails for one partition in sixteen, to test how a service handles store errors.
 /// #[derive(Debug)]
@@ -62,23 +60,25 @@ use crate::{
 ///     }
 /// }
 ///
-/// # tokio_test::block_on(async {
-/// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
-/// # let plan = |user: u32| {
-/// #     let user = Scope::new("mails").partition(&PartitionKey::new("user", user.to_be_bytes()));
-/// #     Plan::new(policies.clone(), user, 1)
-/// # };
-/// let store = Flaky(MemoryStore::new());
-/// let mut failures = 0;
-/// for user in 0..1_600 {
-///     failures += usize::from(store.decide(plan(user)).await.is_err());
-/// }
-/// assert!((50..200).contains(&failures));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// let layer = RateLimitLayer::builder(Flaky(MemoryStore::new()))
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_minute("minute", 60))
+///     .build()?;
+/// # let mut failures = 0;
+/// # for user in 0..1_600 {
+/// #     let request = http::Request::get("/").header("x-user-id", user);
+/// #     failures += usize::from(!set_up::is_counted(&layer, request).await);
+/// # }
+/// # assert!((50..200).contains(&failures), "{failures}");
+/// # Ok(()) });
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides the plan, and charges it if it is allowed.
+    ///
+    /// To decide a plan in a program, call [`decide`](Self::decide).
     ///
     /// Implementations must not decide before the future is first polled, unless they return a completed future: the
     /// age of a [cached](crate::LimiterBuilder::rejection_cache) rejection is measured from that poll.
@@ -86,12 +86,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// If the future is dropped before it completes, the charge may or may not have been made, and the call is never
     /// retried. The layer drops the future when its deadline expires. If a request is cancelled, a task completes the
     /// call instead, and the charge is [not refunded](crate::ResponseFuture).
+    #[must_use = "a plan is decided when the future is polled"]
+    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement>;
+
+    /// Like [`acquire`](Self::acquire), but returns the decision that follows from the [`Measurement`].
     ///
-    /// Without the layer, there is no deadline and no circuit breaker: the caller must handle errors and calls that
-    /// never complete.
+    /// Use this to limit work other than requests. Without a layer, there is no deadline and no circuit breaker: the
+    /// caller must handle errors and calls that never complete.
     ///
     /// ```
-    /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
     ///
     /// # tokio_test::block_on(async {
     /// let store = MemoryStore::new();
@@ -99,29 +103,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let plan = |recipients| Plan::new(policies.clone(), alice, recipients);
     ///
-    /// assert_eq!(store.decide(plan(3)).await?.outcome(), Outcome::Allowed);
-    /// // Two units remain. A charge of three does not fit, so nothing is charged.
-    /// assert_eq!(store.decide(plan(3)).await?.outcome(), Outcome::Rejected);
-    /// assert_eq!(store.decide(plan(2)).await?.outcome(), Outcome::Allowed);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
-    #[must_use = "a plan is decided when the future is polled"]
-    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement>;
-
-    /// Like [`acquire`](Self::acquire), but returns the decision that follows from the [`Measurement`].
-    ///
-    /// Use this to limit work without a layer.
-    ///
-    /// ```
-    /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
-    /// # tokio_test::block_on(async {
-    /// # let store = MemoryStore::new();
-    /// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
-    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// let decision = store.decide(Plan::new(policies, alice, 3)).await?;
+    /// let decision = store.decide(plan(3)).await?;
     /// assert_eq!(decision.outcome(), Outcome::Allowed);
     /// assert_eq!(decision.allowances().next().map(|mails| mails.remaining()), Some(2));
+    ///
+    /// // A charge of three does not fit into the two remaining units, so nothing is charged.
+    /// assert_eq!(store.decide(plan(3)).await?.outcome(), Outcome::Rejected);
+    /// assert_eq!(store.decide(plan(2)).await?.outcome(), Outcome::Allowed);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -132,21 +120,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Changes the charges of an earlier decision of this store, or releases its slots.
     ///
-    /// Called from `Drop`: implementations must not block, and must make progress even if the future is never polled.
-    /// The future completes when the change has been applied or has failed. A failed change is not retried: charges
-    /// remain unchanged, and slots are released when their lease expires. See [`Settlement`] for an example.
+    /// Called from `Drop`: implementations must not block, and must complete even if the future is never polled. The
+    /// future completes when the change was applied or failed. A failed change is not retried: charges remain, and
+    /// slots are released when their lease expires. See [`Settlement`] for an example.
     ///
-    /// The change must take effect before every later [`acquire`](Self::acquire) or [`reset`](Self::reset) of the same
-    /// partition on this store or its clones, because a client may send its next request as soon as the response has
-    /// arrived. To keep this order, a decision may wait for pending settlements, but only until the layer's deadline.
-    /// The time of a settlement is the time at which `settle` was called, even if the settlement is queued. Where the
-    /// order cannot be guaranteed (see [`RedisStore`](crate::RedisStore)), a request may be rejected although enough
-    /// units were just refunded.
+    /// The change takes effect as of the call, and before every later [`acquire`](Self::acquire) or
+    /// [`reset`](Self::reset) of the same partition on this store or its clones, so that a client's next request sees
+    /// it. Decisions may wait for settlements.
     ///
-    /// Layers cache the rejections of remote stores. A layer takes its own settlements into account immediately.
-    /// Settlements made directly on the store or by other instances affect the layer after [at most a
-    /// second](crate::LimiterBuilder::rejection_cache). To avoid the delay, settle charges of a layer through
-    /// [`ActualCost`](crate::ActualCost) or [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost).
+    /// Layers may reject from their [cache](crate::LimiterBuilder::rejection_cache) for up to a second, unless they
+    /// settle the charge themselves, as with [`ActualCost`](crate::ActualCost).
     fn settle(&self, settlement: Settlement) -> StoreFuture<()>;
 
     /// Resets the plan's partitions to their full quota, for example for support staff.
@@ -159,20 +142,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// [`Caller::reset`](crate::Caller::reset) clears the cached rejections, too.
     ///
     /// ```
-    /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
-    /// # tokio_test::block_on(async {
-    /// # let store = MemoryStore::new();
-    /// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
-    /// # let scope = Scope::new("mails");
-    /// let plan = |user, cost| {
-    ///     Plan::new(policies.clone(), scope.partition(&PartitionKey::new("user", user)), cost)
-    /// };
-    /// assert_eq!(store.decide(plan("alice", 5)).await?.outcome(), Outcome::Allowed);
-    /// assert_eq!(store.decide(plan("bob", 5)).await?.outcome(), Outcome::Allowed);
+    /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
     ///
-    /// store.reset(plan("alice", 1)).await?;
-    /// assert_eq!(store.decide(plan("alice", 5)).await?.outcome(), Outcome::Allowed);
-    /// assert_eq!(store.decide(plan("bob", 1)).await?.outcome(), Outcome::Rejected);
+    /// # tokio_test::block_on(async {
+    /// let store = MemoryStore::new();
+    /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
+    /// let five_mails = |user: &str| {
+    ///     let user = Scope::new("mails").partition(&PartitionKey::new("user", user));
+    ///     Plan::new(policies.clone(), user, 5)
+    /// };
+    /// assert_eq!(store.decide(five_mails("alice")).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.decide(five_mails("bob")).await?.outcome(), Outcome::Allowed);
+    ///
+    /// store.reset(five_mails("alice")).await?;
+    /// assert_eq!(store.decide(five_mails("alice")).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.decide(five_mails("bob")).await?.outcome(), Outcome::Rejected);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -185,26 +169,30 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// units, which do not depend on the cost of the plan. Nothing is reserved, and the decision cannot be settled.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::Availability;
-    /// # run(async {
-    /// # let store = MemoryStore::new();
-    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// use tower_quota::{Algorithm, Availability, MemoryStore, Outcome, PartitionKey};
+    /// use tower_quota::{Plan, PolicySet, QuotaPolicy, Scope, Store};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let store = MemoryStore::new();
     /// let policies = PolicySet::new([
     ///     QuotaPolicy::per_minute("minute", 10).with_algorithm(Algorithm::SlidingWindowLog),
     ///     QuotaPolicy::per_day("day", 1_000),
     /// ])?;
+    /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let mails = |count| Plan::new(policies.clone(), alice, count);
     /// let _ = store.decide(mails(8)).await?;
     ///
     /// let two = store.peek(mails(2)).await?;
     /// assert_eq!((two.outcome(), two.availability()), (Outcome::Allowed, Availability::Now));
     /// assert_eq!(two.allowances().map(|each| each.remaining()).collect::<Vec<_>>(), [2, 992]);
+    ///
+    /// // Three mails would exceed the quota of the minute, but not that of the day.
     /// let three = store.peek(mails(3)).await?;
     /// assert!(matches!(three.availability(), Availability::After(wait) if wait.as_secs() == 59));
-    /// assert_eq!(three.allowances().map(|each| each.availability()).last(), Some(Availability::Now), "the day is no obstacle");
+    /// assert_eq!(three.allowances().map(|each| each.availability()).last(), Some(Availability::Now));
     /// assert_eq!(store.peek(mails(11)).await?.availability(), Availability::Never);
-    /// # Ok(()) });
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     #[must_use = "a partition is read when the future is polled"]
     fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
@@ -213,19 +201,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Sends queued calls and reads the replies that have arrived. Resolves to `true` if more replies may arrive soon.
     ///
-    /// The layer calls this when the deadline of a decision expires. In an overloaded process, the call may not have
-    /// been written yet, or its reply may be unread. `true` means that bytes were sent or received during this call or
-    /// shortly before. The layer recognizes an overloaded process by late timers. While timers are late and the future
-    /// resolves to `true`, the layer repeats the call and extends the deadline, by up to 1 s. Otherwise, the layer
-    /// makes a single call, which takes microseconds. A store that wraps another forwards the call.
+    /// The layer calls this when the deadline of a decision expires, because in an overloaded process the call may not
+    /// have been written yet, or its reply may be unread. `true` means that bytes were sent or received during this
+    /// call or shortly before. While timers are late, which shows an overloaded process, and the future resolves to
+    /// `true`, the layer repeats the call and extends the deadline, by up to 1 s. Otherwise, the layer calls once,
+    /// which takes microseconds.
     ///
-    /// Default: resolves to `false` immediately, because there is nothing to send or read.
+    /// A store that wraps another forwards the call. Default: resolves to `false` immediately.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::sync::Arc;
     /// use tokio::sync::Notify;
-    /// use tower_quota::{Decision, Measurement, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimitLayer, Store, StoreFuture, key};
+    /// use tower_quota::{Measurement, MemoryStore, Plan, QuotaPolicy, RateLimitLayer};
+    /// use tower_quota::{Settlement, Store, StoreFuture, key};
     ///
     /// /// A store that does not read its replies before `catch_up`.
     /// #[derive(Debug)]
@@ -247,25 +235,25 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///             Ok(false)
     ///         })
     ///     }
-    ///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
-    ///     # fn reset(&self, plan: Plan) -> StoreFuture<()> { self.0.reset(plan) }
-    ///     // …
+    ///
+    ///     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+    ///         self.0.settle(settlement)
+    ///     }
+    ///
+    ///     fn reset(&self, plan: Plan) -> StoreFuture<()> {
+    ///         self.0.reset(plan)
+    ///     }
     /// }
     ///
-    /// # run(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # set_up::run(async {
+    /// // At the deadline of a request, the layer calls `catch_up`, and the request is counted.
     /// let layer = RateLimitLayer::builder(Unread(MemoryStore::new(), Arc::default()))
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("hour", 10))
-    ///     .decision_in_response()
     ///     .build()?;
-    /// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
-    /// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-    /// # }));
-    /// # let request = http::Request::get("/").header("x-user-id", "alice").body(())?;
-    /// # let response = service.oneshot(request).await?;
-    /// // … and send a request. Its deadline expires before its decision is read.
-    /// assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(Outcome::Allowed));
+    /// # assert!(set_up::is_counted(&layer, http::Request::get("/").header("x-user-id", "alice")).await);
     /// # Ok(()) });
     /// ```
     fn catch_up(&self) -> StoreFuture<bool> {
@@ -287,25 +275,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// repeated. A `timeout` of zero only checks for pending settlements.
     ///
     /// Default: completes immediately, which is correct if `settle` takes effect before it returns. A store that wraps
-    /// another forwards the call, and a store with several servers flushes them concurrently.
+    /// another forwards the call.
     ///
     /// # Errors
     ///
     /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if settlements are still pending after `timeout`, and
     /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements failed since the last flush. The message
-    /// contains the numbers of pending and failed settlements. Without a Tokio runtime, the call does not wait.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_quota::{MemoryStore, Store};
-    ///
-    /// # tokio_test::block_on(async {
-    /// let store = MemoryStore::new();
-    /// assert!(store.flush(Duration::from_secs(5)).await.is_ok());
-    /// # });
-    /// ```
+    /// contains both numbers. Without a Tokio runtime, the call does not wait.
     #[must_use = "a store is flushed when the future is polled"]
     fn flush(&self, timeout: Duration) -> StoreFuture<()> {
         let _ = timeout;
@@ -370,7 +346,6 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// ```
 /// use std::time::Duration;
 /// use tower_quota::{Measurement, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
-/// # use tower_quota::{PolicySet, PartitionKey, QuotaPolicy, Scope};
 ///
 /// /// Decides after a delay, and never resets a partition.
 /// #[derive(Debug)]
@@ -385,24 +360,24 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 ///         })
 ///     }
 ///
+///     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+///         self.0.settle(settlement)
+///     }
+///
 ///     fn reset(&self, _: Plan) -> StoreFuture<()> {
 ///         StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Failed, "read-only")))
 ///     }
-///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
-/// // … and `settle`, which forwards
 /// }
-///
-/// # let plan = {
-/// #     let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-/// #     Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1)
-/// # };
-/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
-/// let (store, start) = (Slow(MemoryStore::new()), tokio::time::Instant::now());
-/// assert!(store.decide(plan.clone()).await.is_ok());
-/// assert!(start.elapsed() >= Duration::from_millis(40));
-/// assert_eq!(store.reset(plan).await.unwrap_err().to_string(), "store failed: read-only");
-/// # });
-/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// # use tower_quota::{PartitionKey, PolicySet, QuotaPolicy, Scope};
+/// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+/// # let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
+/// # let (store, start) = (Slow(MemoryStore::new()), tokio::time::Instant::now());
+/// # assert!(store.decide(plan.clone()).await.is_ok());
+/// # assert!(start.elapsed() >= Duration::from_millis(40));
+/// # assert_eq!(store.reset(plan).await.unwrap_err().to_string(), "store failed: read-only");
+/// # Ok(()) });
 /// ```
 pub struct StoreFuture<T>(State<T>);
 

@@ -3,32 +3,19 @@
 /// Constant properties of a [`Store`](crate::Store), returned by [`Store::traits`](crate::Store::traits).
 ///
 /// ```
-/// use std::sync::Arc;
-/// use tower_quota::{Measurement, MemoryStore, Plan, Store, StoreFuture, StoreTraits};
-/// # use tower_quota::Settlement;
+/// use tower_quota::{MemoryStore, Store, StoreTraits};
 ///
-/// /// One store per region.
-/// #[derive(Debug)]
-/// struct Regions([Arc<dyn Store>; 2]);
+/// // Clones share their counts, and thus their identity.
+/// let store = MemoryStore::new();
+/// assert!(store.traits().identity().is_some());
+/// assert_eq!(store.clone().traits(), store.traits());
+/// assert_ne!(MemoryStore::new().traits(), store.traits());
 ///
-/// impl Store for Regions {
-///     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
-///         self.0[usize::from(plan.partition().to_bytes()[0] % 2)].acquire(plan)
-///     }
-///
-///     // If one region is unavailable, requests must still reach the other.
-///     fn traits(&self) -> StoreTraits {
-///         StoreTraits::default().with_own_breakers()
-///     }
-///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
-///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
-///     // …
-/// }
-///
-/// let memory = Arc::new(MemoryStore::new());
-/// assert!(!memory.traits().has_own_breakers());
-/// assert_eq!(memory.traits().identity(), Arc::clone(&memory).traits().identity());
-/// assert!(Arc::new(Regions([memory.clone(), memory])).traits().has_own_breakers());
+/// // A store that routes partitions to several servers returns:
+/// let traits = StoreTraits::default().with_own_breakers();
+/// assert!(traits.has_own_breakers());
+/// # assert!(!store.traits().has_own_breakers());
+/// # assert_eq!(std::sync::Arc::new(store.clone()).traits().identity(), store.traits().identity());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreTraits {

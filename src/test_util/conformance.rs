@@ -11,18 +11,17 @@ use crate::{
 
 /// Tests a custom [`Store`] against the [`MemoryStore`].
 ///
-/// The suite runs several thousand random decisions, settlements, resets and peeks for plans with one and two
-/// partitions, with each algorithm alone and with combinations. `make` creates an empty store that uses the given
-/// clock, which the suite advances. The suite asserts that
+/// `make` creates an empty store that uses the given clock, which the suite advances. The suite runs several thousand
+/// random calls, with one and two partitions and with all algorithms, and asserts that
 ///
-/// - each measurement equals the measurement of a `MemoryStore` after the same steps,
+/// - each measurement equals that of a `MemoryStore` after the same steps,
 /// - a charge is admitted if and only if it fits according to the reading,
 /// - a plan is charged completely or not at all,
 /// - a settlement whose future is dropped takes effect before the next call,
 /// - concurrent requests do not exceed the quota.
 ///
-/// The suite holds each slot for about 10 s at most. The suite does not test storage failures, lease times, or
-/// settlements that arrive too late.
+/// The suite holds each slot for about 10 s at most. It does not test storage failures, lease times, or late
+/// settlements.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, test_util::check_store};

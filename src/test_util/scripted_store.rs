@@ -12,37 +12,7 @@ use crate::{
     store::{Store, StoreFuture, StoreTraits, memory::MemoryStore},
 };
 
-/// The scripted result of a decision of a [`ScriptedStore`].
-///
-/// ```
-/// use tower_quota::{
-///     PolicySet, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, StoreErrorKind,
-///     test_util::{Answer, ScriptedStore},
-/// };
-///
-/// # tokio_test::block_on(async {
-/// let store = ScriptedStore::new();
-/// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
-/// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-/// # let send = async || store.decide(Plan::new(policies.clone(), alice, 1)).await;
-/// // For a caller with one remaining unit:
-/// store.answer(Answer::Counted);
-/// assert_eq!(send().await?.outcome(), Outcome::Allowed);
-/// assert_eq!(send().await?.outcome(), Outcome::Rejected);
-///
-/// store.answer(Answer::Allowed);
-/// assert_eq!(send().await?.outcome(), Outcome::Allowed);
-///
-/// store.answer(Answer::Failed(StoreErrorKind::Unavailable));
-/// assert_eq!(send().await.unwrap_err().kind(), StoreErrorKind::Unavailable);
-///
-/// store.answer(Answer::Hanging);
-/// # tokio::time::pause();
-/// let day = std::time::Duration::from_secs(86_400);
-/// assert!(tokio::time::timeout(day, send()).await.is_err());
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
-/// ```
+/// The scripted result of a decision of a [`ScriptedStore`], whose example shows each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Answer {
@@ -62,33 +32,41 @@ pub enum Answer {
 
 /// A store for tests: a [`MemoryStore`] with a manual clock and scripted decisions.
 ///
-/// Pass the store to the layer in place of the production store, and keep a clone to control the store: clones share
-/// all state. See the [guide](crate::test_util#a-guide).
+/// Pass the store to the layer in place of the production store, as in the [example of the module](crate::test_util),
+/// and keep a clone to control the store: clones share all state.
 ///
 /// Scripted answers apply to decisions, including [`peek`](Store::peek). While the answer to all decisions is
 /// [`Failed`](Answer::Failed) or [`Hanging`](Answer::Hanging), settlements and resets also fail or hang, without any
 /// effect. Settlements of decisions that were scripted as [`Allowed`](Answer::Allowed) are ignored.
 ///
 /// ```
-/// use tower_quota::{
-///     PolicySet, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, StoreErrorKind,
-///     test_util::{Answer, ScriptedStore},
-/// };
+/// use tower_quota::test_util::{Answer, ScriptedStore};
+/// use tower_quota::{Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store, StoreErrorKind};
 ///
 /// # tokio_test::block_on(async {
 /// let store = ScriptedStore::new();
-/// store.answer_next(2, Answer::Rejected);
-/// store.answer_next(1, Answer::Failed(StoreErrorKind::TimedOut));
-///
-/// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
+/// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-/// let send = async || store.decide(Plan::new(policies.clone(), alice, 1)).await;
+/// let decide = async || store.decide(Plan::new(policies.clone(), alice, 1)).await;
 ///
-/// assert_eq!(send().await?.outcome(), Outcome::Rejected);
-/// assert_eq!(send().await?.outcome(), Outcome::Rejected);
-/// assert_eq!(send().await.unwrap_err().kind(), StoreErrorKind::TimedOut);
-/// assert_eq!(send().await?.outcome(), Outcome::Allowed);
+/// store.answer_next(1, Answer::Rejected);
+/// store.answer_next(1, Answer::Failed(StoreErrorKind::TimedOut));
+/// assert_eq!(decide().await?.outcome(), Outcome::Rejected);
+/// assert_eq!(decide().await.unwrap_err().kind(), StoreErrorKind::TimedOut);
+///
+/// // After the script, the store counts: one mail per hour.
+/// assert_eq!(decide().await?.outcome(), Outcome::Allowed);
+/// assert_eq!(decide().await?.outcome(), Outcome::Rejected);
 /// assert_eq!(store.calls(), 4);
+///
+/// // `answer` applies to all further decisions.
+/// store.answer(Answer::Allowed);
+/// assert_eq!(decide().await?.outcome(), Outcome::Allowed);
+/// store.answer(Answer::Hanging);
+/// # tokio::time::pause();
+/// # let day = std::time::Duration::from_secs(86_400);
+/// # assert!(tokio::time::timeout(day, decide()).await.is_err());
+/// # assert_eq!(store.clock().now(), tower_quota::test_util::Timestamp::from_micros(1_767_225_600_000_000));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -141,19 +119,6 @@ impl ScriptedStore {
     /// Creates a store that counts, with the given clock.
     ///
     /// Use this to share a clock between several stores or with other parts of the service.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_quota::test_util::{Clock, ScriptedStore, Timestamp};
-    ///
-    /// let clock = Clock::manual(Timestamp::from_micros(0));
-    /// let store = ScriptedStore::with_clock(clock.clone());
-    /// clock.advance(Duration::from_secs(1));
-    /// assert_eq!(store.clock().now(), Timestamp::from_micros(1_000_000));
-    ///
-    /// let store = ScriptedStore::new();
-    /// assert_eq!(store.clock().now(), Timestamp::from_micros(1_767_225_600_000_000));
-    /// ```
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
         Self(Arc::new(Inner {
@@ -171,8 +136,6 @@ impl ScriptedStore {
     }
 
     /// Sets the answer to all decisions from now on, and discards unused answers of [`answer_next`](Self::answer_next).
-    ///
-    /// See [`Answer`] for an example.
     pub fn answer(&self, answer: Answer) {
         let mut script = self.script();
         script.next.clear();
@@ -194,25 +157,8 @@ impl ScriptedStore {
 
     /// Returns the number of settlements, including failed ones.
     ///
-    /// Empty [settlements](Settlement) are not included.
-    ///
-    /// ```
-    /// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope, Store};
-    /// use tower_quota::{Settlement, test_util::ScriptedStore};
-    ///
-    /// # tokio_test::block_on(async {
-    /// let store = ScriptedStore::new();
-    /// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
-    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// # let plan = || Plan::new(policies.clone(), alice, 2);
-    /// let (first, second) = (store.decide(plan()).await?, store.decide(plan()).await?);
-    /// store.settle(Settlement::new(&first, 2)).await?;
-    /// assert_eq!(store.settlements(), 0);
-    /// store.settle(Settlement::new(&second, 1)).await?;
-    /// assert_eq!(store.settlements(), 1);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
+    /// [Empty](Settlement::is_empty) settlements are not included, for example those whose actual cost equals the
+    /// charge.
     #[must_use]
     pub fn settlements(&self) -> usize {
         self.script().settlements

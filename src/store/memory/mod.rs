@@ -16,35 +16,43 @@ use crate::{
 /// A store that keeps quota in this process, without a server.
 ///
 /// Use this for a service with one instance, for tests, and as the fallback of a `RedisStore`. Processes do *not* share
-/// their counts: N instances admit N times the quota.
+/// their counts: N instances admit N times the quota. Clones share their state.
 ///
-/// Clones share their state. Memory use is bounded by the maximum number of partitions. The default of 262,144
-/// partitions takes about 38 MB with up to three policies; a [sliding window log](crate::Algorithm::SlidingWindowLog)
-/// takes about 32 bytes more for each request in its window. There is no background task: each new partition removes up
-/// to two expired partitions, whose quota is completely restored.
+/// The number of partitions is bounded. The default of 262,144 takes about 38 MB with up to three policies; a [sliding
+/// window log](crate::Algorithm::SlidingWindowLog) takes about 32 bytes more for each request in its window. There is
+/// no background task: each new partition removes up to two expired partitions.
+///
+/// A decision locks a shard for well under a microsecond. Calls never fail or time out, so
+/// [`FailureMode`](crate::FailureMode) and deadlines do not apply.
+///
+/// ```
+/// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
+///
+/// # tokio_test::block_on(async {
+/// let store = MemoryStore::new();
+/// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
+/// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+/// let send = async |store: &MemoryStore| store.decide(Plan::new(policies.clone(), alice, 1)).await;
+///
+/// assert_eq!(send(&store).await?.outcome(), Outcome::Allowed);
+/// assert_eq!(store.partitions(), 1);
+///
+/// // Clones share their counts; separate stores do not.
+/// assert_eq!(send(&store.clone()).await?.outcome(), Outcome::Rejected);
+/// assert_eq!(send(&MemoryStore::new()).await?.outcome(), Outcome::Allowed);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 ///
 /// # Floods of new keys
 ///
-/// When the store is full, a new partition replaces the partition with the lowest priority in a random sample of eight.
-/// While every partition in the sample has a higher priority than the new one, the sample grows, up to 32. The replaced
-/// partition is *evicted*: if its caller sends another request, the full quota is available again.
-///
-/// The priority of a partition is the largest used share of its policies, in steps of an eighth of the quota. Shadow
-/// policies are ignored, and the share is halved if the store has made only one decision about the partition. If two
-/// shares are equal, the partition that takes longer to refill has the higher priority. Partitions that hold slots of a
-/// concurrency limit have the highest priority.
-///
-/// A flood of keys with one request each therefore does not evict a caller that was rejected and still has more than
-/// half of its quota in use. The number of keys, the window lengths, the quotas and the costs that clients choose do
-/// not matter. The guarantee requires that such callers fill at most half of the store; otherwise, some of them may be
-/// evicted.
-///
-/// A flood with several requests per key evicts callers with a smaller used share than the keys of the flood. To evict
-/// callers with an exhausted quota, the flood must use more than seven eighths of a quota for each key, and enough keys
-/// to fill the store. A partition with a single decision can be evicted by any flood.
+/// When the store is full, a new partition *evicts* another one, whose caller then has its full quota again. The store
+/// evicts partitions with a small used share of their quota, so a flood of keys with one request each does not evict a
+/// caller that was rejected and still has more than half of its quota in use. For the exact guarantee, see
+/// [`docs::production`](crate::docs::production#floods-of-new-keys).
 ///
 /// ```
-/// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
 ///
 /// # tokio_test::block_on(async {
 /// let store = MemoryStore::builder().max_partitions(1_000).build()?;
@@ -61,32 +69,6 @@ use crate::{
 ///     send(&format!("made-up-{number}")).await?;
 /// }
 /// assert_eq!(send("mallory").await?, Outcome::Rejected);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
-/// ```
-///
-/// # Cost
-///
-/// A decision locks one of up to 64 shards for well under a microsecond, and does not wait for anything else. A plan
-/// with several partitions locks the shards of all its partitions.
-///
-/// Calls never fail or time out, so [`FailureMode`](crate::FailureMode) and deadlines do not apply to this store.
-///
-/// ```
-/// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
-///
-/// # tokio_test::block_on(async {
-/// let store = MemoryStore::new();
-/// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
-/// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-/// let send = async |store: &MemoryStore| store.decide(Plan::new(policies.clone(), alice, 1)).await;
-///
-/// assert_eq!(send(&store).await?.outcome(), Outcome::Allowed);
-/// assert_eq!(store.partitions(), 1);
-///
-/// // Clones share their counts; separate stores do not.
-/// assert_eq!(send(&store.clone()).await?.outcome(), Outcome::Rejected);
-/// assert_eq!(send(&MemoryStore::new()).await?.outcome(), Outcome::Allowed);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -218,21 +200,17 @@ impl fmt::Debug for MemoryStore {
 ///
 /// ```
 /// use tower_quota::MemoryStore;
-/// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// use tower_quota::clock::{Clock, Timestamp};
 ///
-/// # tokio_test::block_on(async {
-/// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
-/// # let plan = |user: u32| {
-/// #     let user = Scope::new("mails").partition(&PartitionKey::new("user", user.to_be_bytes()));
-/// #     Plan::new(policies.clone(), user, 1)
-/// # };
-/// let store = MemoryStore::builder().max_partitions(100).build()?;
-/// for user in 0..1_000 {
-///     let _ = store.decide(plan(user)).await?;
-/// }
-/// assert_eq!(store.partitions(), 100);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// let store = MemoryStore::builder()
+///     .max_partitions(100_000)
+///     .clock(Clock::manual(Timestamp::from_micros(0)))
+///     .build()?;
+/// assert_eq!(store.partitions(), 0);
+///
+/// let error = MemoryStore::builder().max_partitions(0).build().unwrap_err();
+/// assert_eq!(error.to_string(), "memory store: max_partitions must be at least 1");
+/// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct MemoryStoreBuilder {
@@ -244,15 +222,8 @@ impl MemoryStoreBuilder {
     /// Sets the maximum number of partitions, at least 1. Default: 262,144.
     ///
     /// The maximum is divided among the shards, so evictions may start before the store has this number of partitions.
-    /// The metric [`tower_quota_evictions_total`](crate::telemetry) counts evictions. See [`MemoryStore`] for the
-    /// choice of the evicted partition.
-    ///
-    /// ```
-    /// use tower_quota::MemoryStore;
-    ///
-    /// let error = MemoryStore::builder().max_partitions(0).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "memory store: max_partitions must be at least 1");
-    /// ```
+    /// The metric [`tower_quota_evictions_total`](crate::telemetry) counts evictions. For the choice of the evicted
+    /// partition, see [`MemoryStore`](MemoryStore#floods-of-new-keys).
     #[must_use]
     pub fn max_partitions(mut self, max_partitions: usize) -> Self {
         self.max_partitions = max_partitions;

@@ -30,43 +30,31 @@ use crate::{
 /// A store that keeps quota in Redis, so that any number of instances share their limits.
 ///
 /// Each decision is one call of a Lua script, which reads, checks and charges all policies of a caller atomically, by
-/// the server's clock. The state of a caller is one key, plus one for each sliding window log and concurrency limit.
-/// Keys expire when their state no longer affects decisions. The store keeps at most 78 policies per caller and scope,
-/// and evicts the least recently charged policies.
+/// the server's clock. Keys expire when their state no longer affects decisions. The store keeps at most 78 policies
+/// per caller and scope, and evicts the least recently charged.
 ///
-/// Requires Redis 5 or newer, or Valkey, without modules: see [tested versions](crate::docs::production#which-redis).
+/// Creating a store does not wait for a connection, so services start while Redis is unavailable. Clones share the
+/// connections. The store replaces lost connections in the background, and has no timeouts: the layer adds a deadline,
+/// a circuit breaker and a [`FailureMode`](crate::FailureMode).
 ///
-/// Requests are pipelined on a few connections, and concurrent decisions share
-/// [calls](RedisStoreBuilder::decisions_per_call). Creating a store does not wait for a connection, so services start
-/// while Redis is unavailable. Clones share the connections.
-///
-/// The store detects immediately when a connection ends, and replaces it in the background. While the server rejects
-/// connections, the store makes at most a few attempts per second. An [`acquire`](Store::acquire) call is sent on
-/// another connection if the first connection ended before any byte of the call was written. A call that was sent and
-/// has no reply is never retried, because it may have been executed. Replies contain the number of their call: if bytes
-/// of replies are lost, the connection is closed, and no call receives the decision of another call. The store has no
-/// timeouts; the layer adds a deadline, a circuit breaker and a [`FailureMode`](crate::FailureMode).
-///
-/// A [settlement](Store::settle) takes effect before any later decision of this store and its clones about the same
-/// partition: both are sent on one connection, and no decision waits for an acknowledgement. The order may be lost if
-/// one of these events occurs while the settlement is in flight: its connection ends, its cluster slot moves (`MOVED`,
-/// `ASK`), the primary fails over, or the server loses its scripts. Settlements of other stores are visible once the
-/// server has received them.
+/// See [`docs::production`](crate::docs::production) for supported servers, memory, permissions and faults.
 ///
 /// ```
-/// use tower_quota::{RedisStore, Store, StoreErrorKind};
-/// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope};
+/// use tower_quota::{QuotaPolicy, RateLimitLayer, RedisStore, key};
 ///
-/// let error = RedisStore::new("http://127.0.0.1/").unwrap_err();
-/// let begins = r#"redis store: invalid URL "http://127.0.0.1/": must start with "redis://""#;
-/// assert!(error.to_string().starts_with(begins));
-///
+/// let layer = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_minute("minute", 60))
+///     .build()?;
+/// # drop(layer);
+/// # tokio_test::block_on(async {
+/// # use tower_quota::{PartitionKey, Plan, PolicySet, Scope, Store, StoreErrorKind};
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// # let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
-/// # tokio_test::block_on(async {
-/// // No server listens on this port, so the first decision fails.
-/// let store = RedisStore::new("redis://127.0.0.1:1/")?;
-/// assert_eq!(store.decide(plan).await.unwrap_err().kind(), StoreErrorKind::Unreachable);
+/// # // No server listens on this port.
+/// # let store = RedisStore::new("redis://127.0.0.1:1/")?;
+/// # assert_eq!(store.decide(plan).await.unwrap_err().kind(), StoreErrorKind::Unreachable);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -81,54 +69,18 @@ use crate::{
 /// # Cluster
 ///
 /// All state of a partition is in one slot, so a decision about one partition is one atomic call, as on a single
-/// server. **For a plan with several partitions**, such as user and address, the slots are called one after another, in
-/// the plan's order. If one call rejects, fails or is cancelled, earlier charges are refunded in the background. Such
-/// plans are the only exception to "all or nothing":
+/// server. A plan with several partitions, such as user and address, calls their slots one after another: if one of
+/// them rejects or fails, the earlier charges are refunded, but count until then. Put the policy that rejects most
+/// often first.
 ///
-/// - For the duration of one or two calls, charges that will be refunded still count, so other requests may be rejected
-///   because of them.
-/// - A charge that cannot be refunded because its node is lost stays until its window restores it. Slots of concurrency
-///   limits are released when their lease expires.
-/// - A rejection contains no information about the partitions that were not called.
-/// - Charges to a [fixed window](crate::Algorithm::FixedWindow) that has ended, and to a leaky bucket in which later
-///   requests are queued, are not refunded.
-///
-/// Put the policy that rejects most often first. A plan that charges nothing calls all slots concurrently.
-///
-/// If a node does not respond, only the callers in its slots are affected: each node has its own circuit breaker, which
-/// opens after five consecutive failures. Until then, requests wait for the node up to their deadline. While the
-/// circuit is open, requests fail immediately, except for one probe call every 50 to 500 ms. The layer's circuit
-/// breaker stays closed. A call is sent to another node if the reply proves that it was not executed: `MOVED`, and
-/// `LOADING` or `READONLY` if another node owns the slot now.
-///
-/// While a slot is migrated (`MIGRATING`), counts move with the keys, and all calls continue to work: the old node
-/// replies `ASK` for a key that has already moved, and the store repeats the call on the importing node, preceded by
-/// `ASKING`. Partitions with several keys, which have a sliding window log or a concurrency limit, are an exception. A
-/// call needs all keys of its partition on one node, and nodes reply `TRYAGAIN` while the keys are split between two
-/// nodes. The call is retried after 3 to 96 ms, within the layer's deadline and for at most 2 s. If one of the keys
-/// does not exist, retries continue until the whole slot has moved. The [`FailureMode`](crate::FailureMode) applies to
-/// requests without a decision; by default, they pass uncounted.
-///
-/// With `cluster-require-full-coverage yes`, the default of Redis, all nodes reject calls if a single slot has no
-/// owner; set the option to `no`. The clocks of the nodes may differ. An ACL user also needs `CLUSTER|SLOTS` and
-/// `ASKING`.
+/// If a node does not respond, only the callers in its slots are affected, because each node has its own circuit
+/// breaker. See [Redis Cluster](crate::docs::production#redis-cluster) for the exceptions, migrated slots and settings.
 ///
 /// # Sentinel
 ///
-/// For each new connection, the store queries all sentinels concurrently and connects to the first reported address
-/// whose server confirms with `ROLE` that it is the primary. If a connection breaks or its server turns out to be a
-/// replica (`READONLY`), all connections to that server are closed. The store therefore follows failovers
-/// automatically, as long as one sentinel responds. If the old primary rejects a call because it is a replica now, the
-/// call is retried once on the new primary.
-///
-/// An ACL user also needs `ROLE`; without it, replicas are only detected by `READONLY`.
-///
-/// # What a fail-over forgets
-///
-/// Redis replicates asynchronously. After a failover, the new primary lacks the latest charges, so callers may exceed
-/// their limits by at most the admission rate multiplied by the replication lag. An old primary that was partitioned or
-/// paused keeps counting for instances with open connections until it is demoted, by Sentinel after about 10 s. With
-/// `min-replicas-to-write 1`, it rejects writes during that time.
+/// For each new connection, the store queries all sentinels and connects to the primary. The store therefore follows
+/// failovers automatically. Redis replicates asynchronously, so a failover loses the latest charges. See [Sentinel and
+/// failovers](crate::docs::production#sentinel-and-failovers).
 ///
 /// # Proxies
 ///
@@ -145,24 +97,16 @@ impl RedisStore {
 
     /// Sends a command on the connections of this store, and returns the reply.
     ///
-    /// Use this to keep other data in the same Redis, with the same login, TLS and failover. In a cluster, the command
-    /// is sent to the node that owns the slot of `key`, and all keys of the command must be in that slot; elsewhere,
-    /// `key` is ignored. For replies larger than a few kilobytes, create a separate store, because decisions on the
-    /// same connection wait until the whole reply has arrived.
+    /// Use this to keep other data in the same Redis, with the same login, TLS and failover. In a cluster, all keys of
+    /// the command must be in the slot of `key`; elsewhere, `key` is ignored. The command must neither block (`BLPOP`,
+    /// `WAIT`) nor change the state of its connection (`SELECT`, `MULTI`, `SUBSCRIBE`, `HELLO`). Use a separate store
+    /// for replies larger than a few kilobytes, because decisions on the same connection wait for them.
     ///
-    /// The connections are shared, so the command must neither block (`BLPOP`, `WAIT`) nor change the state of its
-    /// connection (`SELECT`, `MULTI`, `SUBSCRIBE`, `HELLO`).
-    ///
-    /// # Errors
-    ///
-    /// Returns [`StoreErrorKind::Unreachable`] if no reply arrives; the command may have been executed and is not
-    /// retried. Errors of the server are the [source](std::error::Error::source) of the returned error, most of them
-    /// with [`StoreErrorKind::Failed`]. There is no deadline: wrap the future in a timeout.
-    ///
-    /// # Examples
+    /// There is no deadline: wrap the future in a timeout.
     ///
     /// ```no_run
-    /// use tower_quota::{RedisStore, redis::{cmd, from_redis_value}};
+    /// use tower_quota::RedisStore;
+    /// use tower_quota::redis::{cmd, from_redis_value};
     ///
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let store = RedisStore::new("redis://127.0.0.1/")?;
@@ -172,6 +116,12 @@ impl RedisStore {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StoreErrorKind::Unreachable`] if no reply arrives; the command may have been executed and is not
+    /// retried. Errors of the server are the [source](std::error::Error::source) of the returned error, most of them
+    /// with [`StoreErrorKind::Failed`].
     pub async fn command(&self, key: &str, command: Cmd) -> Result<Value, StoreError> {
         let call = Call::query(Key::from_slice(key.as_bytes()), command);
         self.0.server.topology.send(&call).await?;

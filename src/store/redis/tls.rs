@@ -14,7 +14,8 @@ impl RedisStoreBuilder {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use rustls::{ClientConfig, RootCertStore, client::{ResolvesClientCert, Resumption}};
+    /// use rustls::client::{ResolvesClientCert, Resumption};
+    /// use rustls::{ClientConfig, RootCertStore};
     /// use tower_quota::{ConfigError, RedisStore};
     ///
     /// /// `certificates` returns the current client certificate.

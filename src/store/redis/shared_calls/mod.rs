@@ -1,16 +1,12 @@
-//! Calls shared by concurrent decisions.
-//!
-//! Three limits apply, which cannot be configured:
+//! Calls shared by concurrent decisions. Three limits apply:
 //!
 //! - **The wait for further decisions.** A call is sent immediately while few calls are in flight, or as soon as it is
-//!   full. Otherwise, it waits until a call returns, which takes less than a millisecond if the server is near, but at
-//!   most for [`PATIENCE`](queue::PATIENCE), so that a decision never waits for an additional round trip to a distant
-//!   server.
+//!   full. Otherwise, it waits until a call returns, but at most for [`PATIENCE`](queue::PATIENCE), so that a decision
+//!   never waits for an additional round trip to a distant server.
 //! - **The calls in flight.** Their maximum increases by one for each `PATIENCE` of the shortest round trip. Additional
 //!   calls would only be queued by the server.
-//! - **The queue.** Above the throughput of the server, all decisions would eventually miss their deadlines, and the
-//!   work of the server would be useless. Decisions that cannot be made in time are therefore rejected (see
-//!   [`RoundTrips`](crate::round_trips::RoundTrips)), so that the others are made.
+//! - **The queue.** Decisions that cannot be made in time are rejected (see
+//!   [`RoundTrips`](crate::round_trips::RoundTrips)); otherwise, all decisions would eventually miss their deadlines.
 
 mod queue;
 

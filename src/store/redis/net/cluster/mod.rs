@@ -1,16 +1,10 @@
 //! Redis Cluster: a call is sent to the node that owns its slot, and follows the slot when it moves.
 //!
-//! The `redis` crate has a client for clusters, too. This crate does not use it (checked again in November 2026, redis
-//! 1.8.1), because
-//!
-//! - `refresh_slots` holds a lock that every request needs, while it queries nodes over the network one after another.
-//!   A node that hangs stops the requests to all others ([#2092](https://github.com/redis-rs/redis-rs/issues/2092);
-//!   since then, only reconnects run in the background),
-//! - a cancelled request stays in the queue of the client's only task,
-//! - a request whose node is unavailable tries other nodes one after another, and fails if too many connections have
-//!   ended ([#2277](https://github.com/redis-rs/redis-rs/issues/2277)).
-//!
-//! In this implementation, a lost node only affects the callers in its slots, and cancelled calls leave no queue entry.
+//! The cluster client of the `redis` crate is not used (checked again in November 2026, redis 1.8.1): a node that hangs
+//! stops requests to all others ([#2092](https://github.com/redis-rs/redis-rs/issues/2092)), cancelled requests stay in
+//! the client's queue, and requests to a lost node try other nodes and fail
+//! ([#2277](https://github.com/redis-rs/redis-rs/issues/2277)). Here, a lost node only affects the callers in its
+//! slots, and cancelled calls leave no queue entry.
 
 mod directory;
 mod map;
