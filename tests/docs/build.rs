@@ -8,7 +8,9 @@ use std::{
 };
 
 fn main() -> io::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+    let root = Path::new(&env::var("CARGO_MANIFEST_DIR").map_err(io::Error::other)?)
+        .join("../..")
+        .canonicalize()?;
     let mut files = Vec::new();
     for place in ["README.md", "docs", "src", "crates", "apps"] {
         println!("cargo::rerun-if-changed={}", root.join(place).display());
@@ -33,7 +35,10 @@ fn find(place: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         for entry in fs::read_dir(place)? {
             find(&entry?.path(), files)?;
         }
-    } else if place.extension().is_some_and(|extension| extension == "md" || extension == "rs") {
+    } else if place
+        .extension()
+        .is_some_and(|extension| extension == "md" || extension == "rs")
+    {
         files.push(place.to_owned());
     }
     Ok(())
@@ -47,7 +52,10 @@ fn blocks(text: &str, is_page: bool) -> Vec<(usize, String)> {
         let line = if is_page {
             line
         } else {
-            let Some(comment) = ["///", "//!"].iter().find_map(|mark| line.trim_start().strip_prefix(mark)) else {
+            let Some(comment) = ["///", "//!"]
+                .iter()
+                .find_map(|mark| line.trim_start().strip_prefix(mark))
+            else {
                 open = None;
                 continue;
             };
@@ -76,19 +84,24 @@ fn blocks(text: &str, is_page: bool) -> Vec<(usize, String)> {
 
 /// Only rustdoc takes a block without a language for Rust.
 fn is_rust(info: &str, is_page: bool) -> bool {
-    let mut words = info.split(',').map(str::trim).filter(|word| !word.is_empty()).peekable();
+    let mut words = info
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+        .peekable();
     (words.peek().is_some() || !is_page) && words.all(|word| matches!(word, "rust" | "no_run" | "should_panic"))
 }
 
 /// Statements become the body of a function, as they would in a reader's program.
 fn module(file: &str, line: usize, block: &str) -> String {
-    let name: String = file.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect();
+    let name: String = file
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' })
+        .collect();
     let code = if block.contains("fn main(") {
         block.to_owned()
     } else {
-        format!(
-            "async fn example() -> Result<(), Box<dyn std::error::Error>> {{\nlet _ = {{\n{block}\n}};\nOk(())\n}}"
-        )
+        format!("async fn example() -> Result<(), Box<dyn std::error::Error>> {{\nlet _ = {{\n{block}\n}};\nOk(())\n}}")
     };
     format!("#[allow(warnings, clippy::all)]\nmod {name}_line_{line} {{\n{code}\n}}\n")
 }
