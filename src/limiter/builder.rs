@@ -21,20 +21,28 @@ use crate::{
 /// limiter here and pass it to [`with_limiter`](crate::RateLimitLayer::with_limiter).
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// # run(async {
-/// use tower_quota::Limiter;
+/// # #[cfg(feature = "redis")] {
+/// use std::time::Duration;
+/// use tower_quota::{Limiter, MemoryStore, MissingKey, Outcome, QuotaPolicy, RedisStore};
 ///
-/// let limiter = Limiter::builder(MemoryStore::new())
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// let limiter = Limiter::builder(RedisStore::new("redis://127.0.0.1:1/")?) // no server listens on this port
 ///     .scope("mails")
 ///     .policy(QuotaPolicy::per_minute("minute", 60))
+///     .policy(QuotaPolicy::per_day("day", 5_000).keyed_by("team"))
+///     .named_key("team")
+///     .on_missing_key(MissingKey::Reject)
 ///     .deadline(Duration::from_millis(20))
+///     .fallback(MemoryStore::new()) // decides while Redis is unavailable
 ///     .build()?;
-/// assert!(limiter.check("acme").await.outcome().is_admitted());
 ///
-/// let error = Limiter::builder(MemoryStore::new()).scope("mails").build().unwrap_err();
-/// assert_eq!(error.to_string(), "number of policies 0 is outside 1..=16");
+/// let decision = limiter.caller("alice").keyed_by("team", "red").check().await;
+/// assert_eq!(decision.outcome(), Outcome::Allowed);
+/// let decision = limiter.caller("alice").check().await;
+/// assert_eq!(decision.outcome(), Outcome::MissingKey);
 /// # Ok(()) });
+/// # }
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LimiterBuilder {
@@ -86,31 +94,9 @@ impl LimiterBuilder {
 
     /// Adds rules that are loaded as data or that define tiers. [`Caller::tier`](crate::Caller::tier) selects the tier.
     ///
-    /// These rules do not have to use every [named key](Self::named_key), because rules published later may use them.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # #[cfg(feature = "serde")]
-    /// # run(async {
-    /// use tower_quota::Rules;
-    ///
-    /// let rules: Rules = serde_json::from_str(
-    ///     r#"{"tiers": [
-    ///         {"name": "free", "policies": [{"name": "minute", "quota": 2, "window_seconds": 60}]},
-    ///         {"name": "admin", "unlimited": true}
-    ///     ]}"#,
-    /// )?;
-    /// let limiter = Limiter::builder(MemoryStore::new()).scope("api").rules(rules).build()?;
-    /// let layer = RateLimitLayer::with_limiter(limiter)
-    ///     .key(key::header("x-user-id"))
-    ///     .tiers(Tiers::from_fn(|request| request.headers.get("x-tier")?.to_str().ok()))
-    ///     .build()?;
-    ///
-    /// let request = |tier| Request::get("/").header("x-user-id", "alice").header("x-tier", tier);
-    /// assert_eq!(send(&layer, request("free")).await.headers()["ratelimit"], r#""minute";r=1;t=30"#);
-    /// assert!(send(&layer, request("admin")).await.headers().is_empty());
-    /// # Ok(()) });
-    /// ```
+    /// A layer of this limiter gets the tier of a request from the closure of
+    /// [`Tiers::from_fn`](crate::Tiers::from_fn), which then needs no tiers of its own. These rules do not have to use
+    /// every [named key](Self::named_key), because rules published later may use them.
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules.rules(rules);
         self
@@ -146,6 +132,8 @@ impl LimiterBuilder {
     }
 
     /// Sets the outcome of requests for which the store makes no decision. Default: [`FailureMode::Open`].
+    ///
+    /// While the circuit breaker is open, [cached rejections](Self::rejection_cache) still apply, for up to a second.
     pub fn failure_mode(mut self, mode: FailureMode) -> Self {
         self.config.failure_mode = mode;
         self
@@ -158,38 +146,8 @@ impl LimiterBuilder {
     /// the store: first after 50 to 100 ms, later every 250 to 500 ms. A broken connection counts as one failure,
     /// regardless of the number of requests in flight on it.
     ///
-    /// At the deadline, the store first processes data that has already arrived
-    /// ([`Store::catch_up`](crate::Store::catch_up)). If late timers show that the process is overloaded, a decision
-    /// waits up to 1 s longer while the server keeps responding. In that case, the process causes the delay, not the
-    /// server.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// /// A server that does not respond.
-    /// #[derive(Debug)]
-    /// struct Hanging;
-    ///
-    /// impl Store for Hanging {
-    ///     fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
-    ///         StoreFuture::boxed(std::future::pending())
-    ///     }
-    ///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
-    ///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
-    ///     // …
-    /// }
-    ///
-    /// # run(async {
-    /// let builder = || Limiter::builder(Hanging).scope("api").policy(QuotaPolicy::per_minute("minute", 60));
-    ///
-    /// let limiter = builder().deadline(Duration::from_millis(20)).build()?;
-    /// let begin = tokio::time::Instant::now();
-    /// assert_eq!(limiter.check("alice").await.outcome(), Outcome::FailedOpen);
-    /// assert!((20..=25).contains(&begin.elapsed().as_millis()));
-    ///
-    /// let error = builder().deadline(Duration::from_secs(61)).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "deadline 61s is outside 1ms..=60s");
-    /// # Ok(()) });
-    /// ```
+    /// Data that has already arrived at the deadline is still processed ([`Store::catch_up`](crate::Store::catch_up)).
+    /// If late timers show that the process is overloaded while the server responds, a decision waits up to 1 s longer.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.config.deadline = deadline;
         self
@@ -197,14 +155,14 @@ impl LimiterBuilder {
 
     /// Sets the maximum number of requests that wait for the store, from 1 to 65,536. Default: 10,000.
     ///
-    /// A waiting request occupies a few kilobytes, including its connection, which adds up with a long
-    /// [`deadline`](Self::deadline) and an unresponsive store. Further requests do not wait. If the
-    /// [`fallback`](Self::fallback) responds immediately, it makes the decision; otherwise, the failure mode applies.
-    /// The [metrics](crate::telemetry) report such requests as `overloaded`, and the circuit breaker ignores them.
+    /// This bounds memory if the store is unresponsive: a waiting request occupies a few kilobytes, including its
+    /// connection. Further requests do not wait: the [`fallback`](Self::fallback) decides if it responds immediately,
+    /// otherwise the failure mode. The [metrics](crate::telemetry) report such requests as `overloaded`, and the
+    /// circuit breaker ignores them.
     ///
     /// A cancelled request still counts until the store responds or its deadline expires. Concurrent requests on
     /// several threads may exceed the limit by a few. Rule of thumb: the requests per second of one instance times the
-    /// deadline in seconds, plus a margin.
+    /// [`deadline`](Self::deadline) in seconds, plus a margin.
     pub fn max_waiting(mut self, requests: u32) -> Self {
         self.config.max_waiting = requests;
         self
@@ -212,75 +170,17 @@ impl LimiterBuilder {
 
     /// Sets the capacity of the rejection cache, in partitions, from 0 (off) to 1,048,576. Default: 16,384.
     ///
-    /// The cache rejects requests locally if the store is known to reject them. For a caller that continues after
-    /// exhausting a quota, each instance then makes one store call per restored unit, plus one or two calls per second.
-    /// Turn the cache off if each rejection must come from the store.
+    /// For up to one second, the cache rejects requests that the store is known to reject. A caller that continues
+    /// after exhausting a quota causes one store call per restored unit, plus one or two per second, on each instance.
     ///
-    /// - Rejections are cached for up to one second. Refunds by this limiter, new [individual
-    ///   quotas](crate::CallerQuotas) and new [rules](crate::RulesHandle) apply to the next request. After a
-    ///   [refund](crate::Settlement) or [reset](crate::Caller::reset) by another instance, or a direct call of
-    ///   [`Store::settle`](crate::Store::settle), rejections can continue for up to one second.
-    /// - After the store rejects a cost, the same or a higher cost is rejected without a store call for 10 to 20 ms, or
-    ///   less if the whole quota refills in less than 40 ms. When units are restored, the store is called only for as
-    ///   many requests as can be admitted. All other requests are rejected until the store responds, or for another 10
-    ///   to 20 ms.
-    /// - [Concurrency limits](crate::QuotaPolicy::concurrent), [leaky-bucket
-    ///   queues](crate::Algorithm::LeakyBucketQueue) and [shadow policies](crate::QuotaPolicy::shadow) are not cached,
-    ///   nor are decisions of the fallback or of a store that completes immediately, such as
-    ///   [`MemoryStore`](crate::MemoryStore). Requests with cost 0 always call the store.
-    /// - A [cached rejection](crate::Decision::is_cached) lists all cached policies that reject the request, with no
-    ///   remaining units. If it is unknown whether another policy would reject the request as well, the store is
-    ///   called. Cached rejections are also returned while the circuit is open.
-    /// - When the cache is full, new entries evict older ones.
-    /// - Partitions that this instance has exhausted keep an entry until their units are restored, unless the entry is
-    ///   evicted. These entries reveal whether the store has lost its state: `tower_quota_state_lost_total`
-    ///   [counts](crate::telemetry) such losses.
+    /// Refunds by this limiter, new rules and new [individual quotas](crate::CallerQuotas) take effect immediately;
+    /// refunds and [resets](crate::Caller::reset) by others within a second; restored units within 40 ms.
     ///
-    /// 16,384 partitions take up to 7 MB with one policy each, plus up to 300 bytes for each further policy that
-    /// rejects.
+    /// Requests with cost 0, concurrency limits, leaky-bucket queues, shadow policies and stores that complete
+    /// immediately ([`MemoryStore`](crate::MemoryStore)) bypass the cache.
     ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
-    ///
-    /// /// Completes asynchronously, like a remote store.
-    /// #[derive(Debug)]
-    /// struct Remote(MemoryStore, Arc<AtomicUsize>);
-    ///
-    /// impl Store for Remote {
-    ///     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
-    ///         self.1.fetch_add(1, Ordering::Relaxed);
-    ///         let store = self.0.clone();
-    ///         StoreFuture::boxed(async move { store.acquire(plan).await })
-    ///     }
-    ///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
-    ///     # fn reset(&self, plan: Plan) -> StoreFuture<()> { self.0.reset(plan) }
-    ///     // …
-    /// }
-    ///
-    /// # run(async {
-    /// // The number of store calls for 100 checks, of which 3 pass.
-    /// let asked = async |rejection_cache| {
-    ///     let calls = Arc::new(AtomicUsize::new(0));
-    ///     let limiter = Limiter::builder(Remote(MemoryStore::new(), Arc::clone(&calls)))
-    ///         .scope("api")
-    ///         .policy(QuotaPolicy::per_hour("hour", 3))
-    ///         .rejection_cache(rejection_cache)
-    ///         .build()?;
-    ///     for number in 0..100 {
-    ///         let decision = limiter.check("mallory").await;
-    ///         assert_eq!(decision.outcome().is_admitted(), number < 3);
-    ///         assert_eq!(decision.is_cached(), number >= 3 && rejection_cache > 0);
-    ///     }
-    ///     Ok::<_, tower_quota::ConfigError>(calls.load(Ordering::Relaxed))
-    /// };
-    /// assert_eq!(asked(1_000).await?, 3);
-    /// assert_eq!(asked(0).await?, 100);
-    ///
-    /// let error = asked(2_000_000).await.unwrap_err();
-    /// assert_eq!(error.to_string(), "rejection cache 2000000 is outside 0..=1048576");
-    /// # Ok(()) });
-    /// ```
+    /// 16,384 partitions take up to 7 MB, plus 300 bytes per additional policy that rejects. New entries evict older
+    /// ones.
     pub fn rejection_cache(mut self, partitions: usize) -> Self {
         self.config.rejection_cache = partitions;
         self
@@ -295,20 +195,6 @@ impl LimiterBuilder {
     ///
     /// Without a fallback, an in-process store with 65,536 partitions decides while the main store is [out of
     /// memory](crate::StoreErrorKind::OutOfMemory), unless the failure mode is `Closed`.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let limiter = Limiter::builder(Unavailable)
-    ///     .fallback(MemoryStore::new())
-    ///     .scope("api")
-    ///     .policy(QuotaPolicy::per_hour("hour", 2))
-    ///     .build()?;
-    /// for is_admitted in [true, true, false] {
-    ///     assert_eq!(limiter.check("alice").await.outcome().is_admitted(), is_admitted);
-    /// }
-    /// # Ok(()) });
-    /// ```
     pub fn fallback(mut self, store: impl Store) -> Self {
         self.fallback = Some(Arc::new(store));
         self
@@ -319,25 +205,6 @@ impl LimiterBuilder {
     ///
     /// Set another clock only in tests, usually the clock of the store. Stores have their own clocks, and deadlines use
     /// Tokio's timer.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let clock = Clock::manual(Timestamp::from_micros(0));
-    /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock.clone()).build()?)
-    ///     .clock(clock.clone())
-    ///     .scope("api")
-    ///     .policy(QuotaPolicy::per_hour("hour", 10).with_caller_quotas(1..=100))
-    ///     .build()?;
-    /// let end = clock.now().saturating_add(Duration::from_secs(600));
-    /// let alice = limiter.caller("alice").quotas(CallerQuotas::new().top_up("hour", 90, end));
-    ///
-    /// let remaining = |decision: &Decision| decision.allowances().next().map(|hour| hour.remaining());
-    /// assert_eq!(remaining(&alice.check().await), Some(99));
-    /// clock.advance(Duration::from_secs(600));
-    /// assert_eq!(remaining(&alice.check().await), Some(9));
-    /// # Ok(()) });
-    /// ```
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self

@@ -23,22 +23,29 @@ use crate::{
 /// Storing a `Caller` is cheap, for example in a connection or a job. Each method call uses the current rules.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// # run(async {
-/// let layer = RateLimitLayer::builder(MemoryStore::new())
-///     .scope("chat")
-///     .key(key::header("x-user-id"))
-///     .policy(QuotaPolicy::per_minute("messages", 60))
-///     .build()?;
-/// let alice = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice"));
+/// use std::time::Duration;
+/// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
 ///
-/// // A message to 20 recipients.
-/// let decision = alice.clone().cost(20).check().await;
-/// assert_eq!(decision.allowances().next().map(|minute| minute.remaining()), Some(40));
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// let limiter = Limiter::builder(MemoryStore::new())
+///     .scope("chat")
+///     .policy(QuotaPolicy::per_minute("messages", 60))
+///     .policy(QuotaPolicy::per_day("characters", 10_000).with_unit("characters"))
+///     .policy(QuotaPolicy::per_hour("room", 1_000).keyed_by("room"))
+///     .named_key("room")
+///     .build()?;
+/// let alice = limiter.caller("alice").keyed_by("room", "rust");
+///
+/// // A message of 120 characters to 20 recipients.
+/// let decision = alice.clone().cost(20).units("characters", 120).check().await;
+/// let remaining: Vec<_> = decision.allowances().map(|policy| policy.remaining()).collect();
+/// assert_eq!(remaining, [40, 9_880, 980]);
+///
 /// // A message to 41 recipients must wait up to a second.
-/// let decision = alice.cost(41).check().await;
-/// assert!(!decision.outcome().is_admitted());
-/// assert!(decision.retry_after() <= Some(Duration::from_secs(1)));
+/// let rejected = alice.cost(41).check().await;
+/// assert!(!rejected.outcome().is_admitted());
+/// assert!(rejected.retry_after() <= Some(Duration::from_secs(1)));
 /// # Ok(()) });
 /// ```
 #[derive(Clone)]
@@ -108,17 +115,17 @@ impl Caller {
         self
     }
 
-    /// Allows a decision to grant only a part of the cost, at least 1. [`Decision::granted`] returns the charged
-    /// amount.
+    /// Allows a decision to grant only a part of the cost, at least 1.
     ///
-    /// Use this for a worker that takes as many jobs as its quota allows. Callers with several keys, and callers
-    /// without a policy that counts requests, are granted either the whole cost or nothing.
-    /// [Prefetched](crate::QuotaPolicy::with_prefetch) units are not used.
+    /// Use this for a worker that takes as many jobs as its quota allows. [`Decision::granted`] returns the charged
+    /// amount. Callers with several keys, and callers without a policy that counts requests, are granted either the
+    /// whole cost or nothing. [Prefetched](crate::QuotaPolicy::with_prefetch) units are not used.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # use tower_quota::Limiter;
-    /// # run(async {
+    /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
+    ///
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # set_up::run(async {
     /// let limiter = Limiter::builder(MemoryStore::new())
     ///     .scope("mails")
     ///     .policy(QuotaPolicy::per_day("day", 30))
@@ -138,34 +145,15 @@ impl Caller {
     ///
     /// Always returns a decision. If the store has not responded by the [deadline](crate::LimiterBuilder::deadline),
     /// the failure mode applies. The kill switch and the rules of the [access list](crate::AccessList) for the main key
-    /// apply too, and metrics count the decision.
+    /// apply, too. Exemptions and hooks do not apply, because they inspect requests.
     ///
-    /// If the caller lacks the key of a policy, [`MissingKey`](crate::MissingKey) applies. An unknown tier is reported
-    /// and treated as the first tier. Concurrency limits are only read: they reject a check only while more slots are
-    /// held than the limit allows. Policies that count content charge one byte, as for a request without content. The
-    /// charge remains even if the future is dropped during the store call; [`refund`](Self::refund) reverses it.
+    /// If the caller lacks the key of a policy, [`MissingKey`](crate::MissingKey) applies. An unknown tier counts as
+    /// the first tier, and is logged. Concurrency limits are only read: they reject a check only while more slots are
+    /// held than the limit allows. Policies that count content charge one byte.
     ///
-    /// Exemptions and the hooks of the builder do not apply, because they inspect requests.
+    /// # Cancellation
     ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("jobs")
-    ///     .key(key::header("x-user-id"))
-    ///     .named_key("team", key::header("x-team"))
-    ///     .policy(QuotaPolicy::per_hour("user", 5))
-    ///     .policy(QuotaPolicy::per_hour("team", 1).keyed_by("team"))
-    ///     .build()?;
-    /// let of_red = |user| {
-    ///     let caller = layer.limiter().caller(&PartitionKey::new("x-user-id", user));
-    ///     caller.keyed_by("team", &PartitionKey::new("x-team", "red"))
-    /// };
-    /// assert_eq!(of_red("alice").check().await.outcome(), Outcome::Allowed);
-    /// let rejected = of_red("bob").check().await;
-    /// assert_eq!(rejected.violated().next().map(|team| team.policy().name()), Some("team"));
-    /// # Ok(()) });
-    /// ```
+    /// The charge remains even if the future is dropped during the store call; [`refund`](Self::refund) reverses it.
     pub async fn check(&self) -> Decision {
         self.decide(Plan::without_slots).await
     }
@@ -192,24 +180,27 @@ impl Caller {
     /// bucket](crate::Algorithm::LeakyBucketQueue) has queued is admitted, even if its delay exceeds `at_most`.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # use tower_quota::Limiter;
-    /// # run(async {
-    /// # let store = MemoryStore::builder().clock(Clock::tokio()).build()?;
-    /// let limiter = Limiter::builder(store)
+    /// use std::time::Duration;
+    /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let limiter = Limiter::builder(MemoryStore::new())
     ///     .scope("mails")
-    ///     .policy(QuotaPolicy::per_minute("minute", 60))
-    /// #   .clock(Clock::tokio())
+    ///     .policy(QuotaPolicy::per_second("second", 100))
     ///     .build()?;
-    /// let begin = tokio::time::Instant::now();
+    /// let provider = limiter.caller("smtp.example").cost(60);
+    ///
+    /// # let begin = std::time::Instant::now();
     /// for _ in 0..2 {
-    ///     let batch = limiter.caller("acme").cost(50).wait(Duration::from_secs(60)).await;
-    ///     batch.expect("60 are restored within a minute").settle(50);
+    ///     match provider.wait(Duration::from_secs(5)).await {
+    ///         Ok(permit) => permit.settle(60), // the number of mails that were sent
+    ///         Err(rejected) => eprintln!("retry after {:?}", rejected.retry_after()),
+    ///     }
     /// }
-    /// assert_eq!(begin.elapsed().as_secs(), 40);
-    /// let rejected = limiter.caller("acme").cost(61).wait(Duration::MAX).await.unwrap_err();
-    /// assert_eq!(rejected.retry_after(), None, "it is never admitted");
-    /// # Ok(()) });
+    /// # assert!(begin.elapsed() >= Duration::from_millis(190), "the second batch waits for 20 units");
+    /// # let rejected = provider.cost(101).wait(Duration::MAX).await.unwrap_err();
+    /// # assert_eq!(rejected.retry_after(), None, "it is never admitted");
+    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -248,33 +239,25 @@ impl Caller {
     /// has the current rules, not those of the rollout.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .tiers(
-    ///         Tiers::from_fn(|request| request.headers.get("x-plan")?.to_str().ok())
-    ///             .tier("free", [QuotaPolicy::per_hour("hour", 10)])
-    ///             .tier("premium", [QuotaPolicy::per_hour("hour", 100)])
-    ///             .unlimited("admin"),
-    ///     )
-    ///     .build()?;
-    /// send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// use tower_quota::{Availability, Limiter, MemoryStore, QuotaPolicy, Rules};
     ///
-    /// let alice = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice"));
-    /// for (tier, left) in [(None, Some(9)), (Some("premium"), Some(99)), (Some("admin"), None)] {
-    ///     let decision = alice.clone().tier(tier).peek().await?;
-    ///     let hour = decision.as_ref().and_then(|decision| decision.allowances().next());
-    ///     assert_eq!(hour.map(|hour| hour.remaining()), left);
-    /// }
-    /// // One request is restored every six minutes.
-    /// let ten = alice.clone().cost(10).peek().await?.map(|decision| decision.availability());
-    /// assert!(matches!(ten, Some(Availability::After(wait)) if wait <= Duration::from_secs(360)));
-    /// assert_eq!(alice.clone().cost(11).peek().await?.map(|decision| decision.availability()), Some(Availability::Never));
-    /// let error = alice.tier("premuim").peek().await.unwrap_err();
-    /// let message = r#"tier "premuim": unknown to the limiter, which has ["free", "premium", "admin"]"#;
-    /// assert_eq!(error.to_string(), message);
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # set_up::run(async {
+    /// let tiers = Rules::new()
+    ///     .tier("free", [QuotaPolicy::per_hour("hour", 10)])
+    ///     .tier("premium", [QuotaPolicy::per_hour("hour", 100)])
+    ///     .unlimited("admin");
+    /// let limiter = Limiter::builder(MemoryStore::new()).scope("api").rules(tiers).build()?;
+    /// let alice = limiter.caller("alice").tier("premium");
+    /// alice.check().await;
+    ///
+    /// let hour = alice.peek().await?.expect("premium callers are limited");
+    /// assert!(hour.allowances().map(|hour| hour.remaining()).eq([99]));
+    /// let batch = alice.clone().cost(101).peek().await?.expect("premium callers are limited");
+    /// assert_eq!(batch.availability(), Availability::Never);
+    /// assert!(alice.clone().tier("admin").peek().await?.is_none());
+    /// # let free = alice.tier(None).peek().await?.expect("the first tier is the default");
+    /// # assert!(free.allowances().map(|hour| hour.remaining()).eq([9]));
     /// # Ok(()) });
     /// ```
     ///

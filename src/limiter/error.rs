@@ -5,23 +5,20 @@ use crate::error::StoreError;
 /// The error of a [`Caller`](crate::Caller).
 ///
 /// ```
-/// # use tower_quota::{MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key};
-/// use tower_quota::LimiterError;
+/// use tower_quota::{Limiter, LimiterError, MemoryStore, QuotaPolicy};
 ///
-/// # tokio_test::block_on(async {
-/// let layer = RateLimitLayer::builder(MemoryStore::new())
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// let limiter = Limiter::builder(MemoryStore::new())
 ///     .scope("api")
-///     .key(key::header("x-user-id"))
-///     .named_key("team", key::header("x-team"))
 ///     .policy(QuotaPolicy::per_hour("team", 100).keyed_by("team"))
+///     .named_key("team")
 ///     .build()?;
 ///
-/// let red = PartitionKey::new("x-team", "red");
-/// let error = layer.limiter().keyed_by("taem", &red).reset().await.unwrap_err();
+/// let error = limiter.keyed_by("taem", "red").reset().await.unwrap_err();
 /// assert!(matches!(error, LimiterError::UnknownKey { .. }));
 /// assert_eq!(error.to_string(), r#"key "taem": unknown to the limiter, which has ["team"]"#);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -25,32 +25,27 @@ use crate::{
 /// them.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// # run(async {
-/// #[derive(Clone)]
-/// struct UserId(u64);
+/// use tower_quota::{Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, key};
 ///
-/// impl ToPartitionKey for UserId {
-///     fn to_partition_key(&self) -> PartitionKey {
-///         PartitionKey::new("user", self.0.to_be_bytes())
-///     }
-/// }
-///
-/// let layer = RateLimitLayer::builder(MemoryStore::new())
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// let limiter = Limiter::builder(MemoryStore::new())
 ///     .scope("api")
-///     .key(key::extension::<UserId>())
 ///     .policy(QuotaPolicy::per_hour("hour", 2))
 ///     .build()?;
-/// send(&layer, Request::get("/").extension(UserId(7))).await;
+/// let layer = RateLimitLayer::with_limiter(limiter.clone()).key(key::extension::<u64>()).build()?;
+/// # assert!(set_up::is_counted(&layer, http::Request::get("/").extension(7_u64)).await);
 ///
-/// // Other work of the same user counts against the same quota.
-/// let limiter = layer.limiter();
-/// assert!(limiter.check(&UserId(7)).await.outcome().is_admitted());
-/// assert!(!limiter.check(&UserId(7)).await.outcome().is_admitted());
+/// // A job of user 7 counts against the same quota as the user's requests.
+/// let user: u64 = 7;
+/// if limiter.check(&user).await.outcome().is_admitted() {
+///     // Run the job.
+/// }
+/// # assert!(!limiter.check(&user).await.outcome().is_admitted());
 ///
 /// // Support resets the quota.
-/// limiter.caller(&UserId(7)).reset().await?;
-/// assert!(limiter.check(&UserId(7)).await.outcome().is_admitted());
+/// limiter.caller(&user).reset().await?;
+/// # assert!(limiter.check(&user).await.outcome().is_admitted());
 /// # Ok(()) });
 /// ```
 #[derive(Clone)]

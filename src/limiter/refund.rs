@@ -12,11 +12,27 @@ use crate::{
 /// Units to refund with [`Caller::refund`].
 ///
 /// ```
-/// use tower_quota::{ChargeTime, Refund, clock::Timestamp};
+/// use tower_quota::{ChargeTime, Limiter, MemoryStore, QuotaPolicy, Refund, RefundOutcome};
 ///
-/// let charged_at = Timestamp::from_micros(1_767_225_600_000_000);
-/// let refund = Refund::new(40, ChargeTime::At(charged_at)).with_id("job 4711");
-/// # let _ = refund;
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// let limiter = Limiter::builder(MemoryStore::new())
+///     .scope("renderings")
+///     .policy(QuotaPolicy::per_hour("hour", 10))
+///     .policy(QuotaPolicy::per_day("pixels", 1_000_000).with_unit("pixels"))
+///     .build()?;
+/// let alice = limiter.caller("alice");
+/// let charge = alice.clone().cost(5).units("pixels", 480_000).check().await;
+/// // Store this time with the job.
+/// let charged_at = charge.decided_at().expect("the store has decided");
+///
+/// // The job has failed, and the queue delivers the message twice.
+/// let refund = Refund::new(5, ChargeTime::At(charged_at)).with_units("pixels", 480_000).with_id("job 4711");
+/// assert_eq!(alice.refund(&refund).await?, RefundOutcome::Refunded);
+/// assert_eq!(alice.refund(&refund).await?, RefundOutcome::Duplicate);
+/// # let decision = alice.peek().await?.unwrap();
+/// # assert!(decision.allowances().map(|policy| policy.remaining()).eq([10, 1_000_000]));
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refund {
@@ -30,7 +46,8 @@ pub struct Refund {
 impl Refund {
     /// Creates a refund of `units` to the policies that count requests, charged at `charged`.
     ///
-    /// For windows that have ended since the charge, see [`Settlement::refund`].
+    /// [`Decision::decided_at`](crate::Decision::decided_at) is the time of a charge. For windows that have ended since
+    /// the charge, see [`Settlement::refund`].
     pub fn new(units: u64, charged: ChargeTime) -> Self {
         Self {
             units,
@@ -42,29 +59,8 @@ impl Refund {
 
     /// Adds an amount of a [custom unit](crate::QuotaPolicy::with_unit), up to three units.
     ///
-    /// Units that no policy of the caller counts are ignored.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::{ChargeTime, Refund, RefundOutcome};
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("models")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("tokens", 1_000).with_unit("tokens"))
-    ///     .unit_cost("tokens", |_| 800)
-    ///     .build()?;
-    /// let request = || Request::post("/answers").header("x-user-id", "alice");
-    /// assert_eq!(send(&layer, request()).await.status(), 200);
-    /// assert_eq!(send(&layer, request()).await.status(), 429);
-    ///
-    /// // The model returned nothing.
-    /// let refund = Refund::new(0, ChargeTime::Now).with_units("tokens", 800);
-    /// let alice = PartitionKey::new("x-user-id", "alice");
-    /// assert_eq!(layer.limiter().caller(&alice).refund(&refund).await?, RefundOutcome::Refunded);
-    /// assert_eq!(send(&layer, request()).await.status(), 200);
-    /// # Ok(()) });
-    /// ```
+    /// Units that no policy of the caller counts are ignored. To refund only a custom unit, create the refund with 0
+    /// units.
     #[must_use]
     pub fn with_units(mut self, unit: impl Into<String>, amount: u64) -> Self {
         self.own_units.push((unit.into(), amount));
@@ -78,11 +74,15 @@ impl Refund {
 
     /// Sets the ID of the message that causes the refund, so that a redelivered message is applied once.
     ///
-    /// Any text is valid. IDs of different callers or keys are independent.
+    /// Without an ID, a repeated refund is applied again: the caller gets the units twice, up to a full quota. Any text
+    /// is valid. IDs of different callers or keys are independent.
     ///
     /// The store keeps the ID in a separate partition, for the length of the longest window of the policies. Units that
     /// were charged longer ago are not refunded, except with [`ChargeTime::Now`]. A full
     /// [`MemoryStore`](crate::MemoryStore) may evict the ID earlier.
+    ///
+    /// Recording the ID and refunding the units are separate steps. If the process exits or the store fails between
+    /// them, the units are lost, and the redelivered message returns [`RefundOutcome::Duplicate`].
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
@@ -114,50 +114,15 @@ impl RefundOutcome {
 }
 
 impl Caller {
-    /// Refunds units that another process, or an earlier request, has charged.
+    /// Refunds units that another process, or an earlier request, has charged. [`Refund`] has an example.
     ///
     /// Use this if a job fails minutes after its request. During the request, [`ActualCost`](crate::ActualCost) is
     /// simpler and exact. Refunds apply to the policies that [`peek`](Self::peek) reads. A refund never raises a policy
-    /// above its quota, and does not change windows that have ended: see [`Settlement::refund`].
+    /// above its quota, and does not change windows that have ended.
     ///
-    /// Cached rejections of the caller on this instance are discarded at once; other instances see the units [within a
-    /// second](crate::LimiterBuilder::rejection_cache). Units that were charged to the
-    /// [fallback](crate::LimiterBuilder::fallback) store are not refunded there.
-    ///
-    /// # Duplicate messages
-    ///
-    /// Without an ID, a repeated refund is applied again: the caller gets the units twice, up to a full quota. With
-    /// [`Refund::with_id`], the store keeps the ID and applies the refund at most once. Recording the ID and refunding
-    /// the units are separate steps. If the process exits or the store fails between them, the units are lost, and the
-    /// redelivered message returns [`RefundOutcome::Duplicate`].
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("renderings")
-    ///     .key(key::header("x-user-id"))
-    ///     .cost(5)
-    ///     .policy(QuotaPolicy::per_hour("hour", 10))
-    ///     .decision_in_response()
-    ///     .build()?;
-    /// let request = || Request::post("/renderings").header("x-user-id", "alice");
-    /// let response = send(&layer, request()).await;
-    /// // Stored with the job.
-    /// let charged_at = response.extensions().get().and_then(Decision::decided_at).expect("a store has decided");
-    /// send(&layer, request()).await;
-    /// assert_eq!(send(&layer, request()).await.status(), 429);
-    ///
-    /// // The job failed, and the queue delivers the message twice.
-    /// let alice = layer.limiter().caller(&PartitionKey::new("x-user-id", "alice"));
-    /// let refund = Refund::new(5, ChargeTime::At(charged_at)).with_id("job 4711");
-    /// assert_eq!(alice.refund(&refund).await?, RefundOutcome::Refunded);
-    /// assert_eq!(alice.refund(&refund).await?, RefundOutcome::Duplicate);
-    ///
-    /// assert_eq!(send(&layer, request()).await.status(), 200);
-    /// assert_eq!(send(&layer, request()).await.status(), 429);
-    /// # Ok(()) });
-    /// ```
+    /// This instance sees the refunded units at once, and others [within a
+    /// second](crate::LimiterBuilder::rejection_cache). Charges to the [fallback](crate::LimiterBuilder::fallback)
+    /// store are not refunded.
     ///
     /// # Errors
     ///

@@ -8,17 +8,7 @@ use crate::policy::QuotaPolicy;
 /// Use it before replacing the rules of a service under load: in a review, in a deployment, or on an admin page.
 ///
 /// The counts of a policy **reset** if it replaces a policy whose counts it does not continue. Its callers then get a
-/// full quota once, regardless of earlier usage, and the old policy's counts remain until they expire. Stores identify
-/// a policy's counts by its name, its unit, its algorithm (the two token buckets count as one, as do the two leaky
-/// buckets), its key and, for fixed, sliding and calendar windows, the window. A removed policy and a new one with the
-/// same unit are treated as a rename.
-///
-/// For each tier, the diff compares the old limits of a caller with the new limits of the same caller. Callers of a
-/// removed tier and callers without a tier get the first tier, as in the layer. For an added tier, only its name is
-/// listed, because it is unknown which callers will move to it. Rules without tiers apply to every tier.
-///
-/// The rules are not validated: use [`RulesHandle::replace`](crate::RulesHandle::replace). Two names for the same key
-/// of the program count as two keys.
+/// full quota once, regardless of earlier usage, and the old policy's counts remain until they expire.
 ///
 /// ```
 /// use tower_quota::{Algorithm, ChangeKind, QuotaPolicy, Rules, RulesDiff};
@@ -34,11 +24,25 @@ use crate::policy::QuotaPolicy;
 ///     "policy \"minute\" changes: quota 60 → 100\n\
 ///      policy \"day\" COUNTS RESET: algorithm token_bucket → fixed_window\n"
 /// );
-/// let anew: Vec<_> = diff.count_resets().map(|change| change.policy()).collect();
-/// assert_eq!(anew, [Some("day")]);
+/// let reset: Vec<_> = diff.count_resets().map(|change| change.policy()).collect();
+/// assert_eq!(reset, [Some("day")]);
 /// assert_eq!(diff.changes()[0].kind(), ChangeKind::Changed);
 /// assert!(RulesDiff::between(&new, &new).is_empty());
 /// ```
+///
+/// # Which counts continue
+///
+/// Stores identify a policy's counts by its name, its unit, its algorithm (the two token buckets count as one, as do
+/// the two leaky buckets), its key and, for fixed, sliding and calendar windows, the window. A removed policy and a new
+/// one with the same unit are treated as a rename. Two names for the same key of the program count as two keys.
+///
+/// # Tiers
+///
+/// For each tier, the diff compares the old limits of a caller with the new limits of the same caller. Callers of a
+/// removed tier and callers without a tier get the first tier, as in the layer. For an added tier, only its name is
+/// listed, because it is unknown which callers will move to it. Rules without tiers apply to every tier.
+///
+/// The rules are not validated: use [`Rules::validate`] or [`RulesHandle::check`](crate::RulesHandle::check).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RulesDiff {
     changes: Vec<RulesChange>,

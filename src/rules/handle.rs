@@ -11,40 +11,49 @@ use crate::{
 /// New rules apply to all services and callers from the next request on. Requests in progress keep the rules that they
 /// began with. Invalid rules are rejected, and the old rules remain in effect.
 ///
-/// Used units still count if the numbers of a policy change but its name, unit and algorithm do not, even while
-/// instances have different rules. Only [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding windows start
-/// with a full quota if the length of the window changes; a [`RulesDiff`](crate::RulesDiff) lists such policies.
-///
 /// Only the rules of this process change. Set the same rules on every instance, or let all follow one document with the
 /// package `tower-quota-fleet`. A custom source can [claim](Self::claim) the rules; this handle then overrides the
 /// source.
 ///
 /// ```
-/// use http::{Request, Response};
-/// use tower::{Layer, ServiceExt, service_fn};
-/// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Rules, key};
+/// use tower_quota::{Limiter, MemoryStore, Outcome, QuotaPolicy, Rules};
 ///
-/// # tokio_test::block_on(async {
-/// let layer = RateLimitLayer::builder(MemoryStore::new())
-///     .scope("api")
-///     .key(key::header("x-user-id"))
-///     .policy(QuotaPolicy::per_hour("hour", 2))
-///     .build()?;
-/// let rules = layer.limiter().rules();
-/// let service = layer.layer(service_fn(|_| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) }));
-/// let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// let per_hour = |quota| Rules::new().policy(QuotaPolicy::per_hour("hour", quota));
+/// let limiter = Limiter::builder(MemoryStore::new()).scope("api").rules(per_hour(10)).build()?;
+/// let rules = limiter.rules();
+/// limiter.check("alice").await;
 ///
-/// service.clone().oneshot(request()).await?;
-/// rules.replace(Rules::new().policy(QuotaPolicy::per_hour("hour", 10)))?;
-/// let response = service.oneshot(request()).await?;
-/// assert_eq!(response.headers()["ratelimit"], r#""hour";r=8;t=2880"#);
+/// // Try new rules with 10 percent of the callers, then apply them to all callers.
+/// rules.roll_out(10, per_hour(5))?;
+/// assert_eq!(rules.rollout(), Some((10, per_hour(5))));
+/// rules.replace(per_hour(5))?;
+/// assert_eq!((rules.rollout(), rules.current()), (None, per_hour(5)));
 ///
+/// // The unit that alice has used still counts.
+/// let decision = limiter.check("alice").await;
+/// assert!(decision.allowances().map(|hour| hour.remaining()).eq([3]));
+///
+/// // Invalid rules change nothing.
 /// let error = rules.replace(Rules::new()).unwrap_err();
 /// assert_eq!(error.to_string(), "number of policies 0 is outside 1..=16");
-/// assert_eq!(rules.current(), Rules::new().policy(QuotaPolicy::per_hour("hour", 10)));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # assert_eq!(rules.current(), per_hour(5));
+///
+/// // The kill switch.
+/// rules.disable();
+/// assert_eq!(limiter.check("alice").await.outcome(), Outcome::Unlimited);
+/// rules.enable();
+/// # let decision = limiter.check("alice").await;
+/// # assert!(decision.allowances().map(|hour| hour.remaining()).eq([2]));
+/// # Ok(()) });
 /// ```
+///
+/// # Used units
+///
+/// Used units still count if the numbers of a policy change but its name, unit and algorithm do not, even while
+/// instances have different rules. Only [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding windows start
+/// with a full quota if the length of the window changes; a [`RulesDiff`](crate::RulesDiff) lists such policies.
 #[derive(Clone, Debug)]
 pub struct RulesHandle(pub(crate) Arc<Policies>);
 
@@ -60,26 +69,6 @@ impl RulesHandle {
     }
 
     /// Replaces the rules for all callers. Ends a [rollout](Self::roll_out).
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::Rules;
-    ///
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 10))
-    ///     .build()?;
-    ///
-    /// layer.limiter().rules().replace(Rules::new().policy(QuotaPolicy::per_hour("hour", 20)))?;
-    /// assert_eq!(send(&layer, Request::get("/")).await.headers()["ratelimit-policy"], r#""hour";q=20;w=3600"#);
-    ///
-    /// let tiers = Rules::new().tier("free", [QuotaPolicy::per_hour("hour", 5)]);
-    /// let error = layer.limiter().rules().replace(tiers).unwrap_err();
-    /// assert_eq!(error.to_string(), "tiers: no source of tiers; set `Tiers::from_fn`");
-    /// # Ok(()) });
-    /// ```
     ///
     /// # Errors
     ///
@@ -104,31 +93,6 @@ impl RulesHandle {
     ///
     /// A caller is identified by the layer's main key. All requests without that key get the current rules.
     ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::Rules;
-    ///
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 10))
-    ///     .build()?;
-    /// let new = || Rules::new().policy(QuotaPolicy::per_hour("hour", 5));
-    /// layer.limiter().rules().roll_out(10, new())?;
-    ///
-    /// let mut with_new_rules = 0;
-    /// for user in 0..1_000 {
-    ///     let response = send(&layer, Request::get("/").header("x-user-id", user)).await;
-    ///     with_new_rules += u32::from(response.headers()["ratelimit-policy"] == r#""hour";q=5;w=3600"#);
-    /// }
-    /// assert!((50..150).contains(&with_new_rules));
-    ///
-    /// let error = layer.limiter().rules().roll_out(101, new()).unwrap_err();
-    /// assert_eq!(error.to_string(), "rules: rollout percentage 101 is outside 0..=100");
-    /// # Ok(()) });
-    /// ```
-    ///
     /// # Errors
     ///
     /// Returns the errors of [`replace`](Self::replace), and an error if `percent` is above 100.
@@ -146,26 +110,6 @@ impl RulesHandle {
     }
 
     /// Returns the rules of the current [rollout](Self::roll_out) and its percentage, or `None` without a rollout.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::Rules;
-    ///
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 10))
-    ///     .build()?;
-    /// let (rules, new) = (layer.limiter().rules(), Rules::new().policy(QuotaPolicy::per_hour("hour", 5)));
-    ///
-    /// rules.roll_out(10, new.clone())?;
-    /// assert_eq!(rules.rollout(), Some((10, new.clone())));
-    /// // The new rules work well: apply them to all callers.
-    /// rules.replace(new)?;
-    /// assert_eq!(rules.rollout(), None);
-    /// # Ok(()) });
-    /// ```
     pub fn rollout(&self) -> Option<(u8, Rules)> {
         let active = self.0.active.load();
         let candidate = active.rules.candidate.as_ref()?;
@@ -174,32 +118,8 @@ impl RulesHandle {
 
     /// Disables the limits until [`enable`](Self::enable), for emergencies.
     ///
-    /// All requests pass uncounted, without calls to the store or the application's hooks, and without fields.
-    /// Requests blocked by an [access list](crate::AccessList) are still rejected.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 1))
-    ///     .build()?;
-    /// let rules = layer.limiter().rules();
-    ///
-    /// rules.disable();
-    /// assert!(!rules.is_enabled());
-    /// for _ in 0..100 {
-    ///     let response = send(&layer, Request::get("/")).await;
-    ///     assert!(response.status().is_success() && response.headers().is_empty());
-    /// }
-    /// // These requests were not counted.
-    /// rules.enable();
-    /// for status in [200, 429] {
-    ///     assert_eq!(send(&layer, Request::get("/")).await.status(), status);
-    /// }
-    /// # Ok(()) });
-    /// ```
+    /// All requests pass uncounted, without calls to the store or the application's hooks, and without fields. Requests
+    /// blocked by an [access list](crate::AccessList) are still rejected.
     pub fn disable(&self) {
         self.0.change(|active| active.switch.turn(false));
     }
@@ -222,22 +142,6 @@ impl RulesHandle {
     ///
     /// Use this before publishing rules for a fleet, to find out whether a layer of this process would reject them, and
     /// why. Layers of other limiters are not covered.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::Rules;
-    ///
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 10))
-    ///     .build()?;
-    /// let by_planet = Rules::new().policy(QuotaPolicy::per_hour("hour", 20).keyed_by("planet"));
-    /// let error = layer.limiter().rules().check(&by_planet).unwrap_err();
-    /// assert_eq!(error.to_string(), "policy \"hour\": unknown key \"planet\"");
-    /// # Ok(()) });
-    /// ```
     ///
     /// # Errors
     ///

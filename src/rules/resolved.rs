@@ -18,11 +18,28 @@ use crate::policy::CallerQuotas;
 /// ([`tier-not-read`](crate::docs::mistakes#tier-not-read)).
 ///
 /// ```
-/// use tower_quota::ResolvedTier;
+/// use http::Request;
+/// use tower_quota::{CallerQuotas, ResolvedTier};
 ///
-/// let mut request = http::Request::new(());
-/// request.extensions_mut().insert(ResolvedTier::new("premium"));
-/// assert_eq!(request.extensions().get::<ResolvedTier>().unwrap().as_str(), "premium");
+/// let contract = CallerQuotas::new().quota("minute", 5_000);
+/// let mut request = Request::new(String::new());
+/// request.extensions_mut().insert(ResolvedTier::new("premium").with_quotas(contract));
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// #     use tower_quota::QuotaPolicy;
+/// #     let minute = QuotaPolicy::per_minute("minute", 1_000).with_caller_quotas(1..=10_000);
+/// #     let tiers = tower_quota::Tiers::resolved().tier("free", [QuotaPolicy::per_minute("minute", 100)]);
+/// #     let layer = tower_quota::RateLimitLayer::builder(tower_quota::MemoryStore::new())
+/// #         .scope("api")
+/// #         .key(tower_quota::key::header("x-user-id"))
+/// #         .tiers(tiers.tier("premium", [minute]))
+/// #         .build()?;
+/// #     use std::convert::Infallible;
+/// #     let inner = tower::service_fn(async |_| Ok::<_, Infallible>(http::Response::new(String::new())));
+/// #     let response = tower::ServiceExt::oneshot(tower::Layer::layer(&layer, inner), request).await?;
+/// #     assert_eq!(response.headers()["ratelimit-policy"], r#""minute";q=5000;w=60"#);
+/// #     Ok(())
+/// # });
 /// ```
 #[derive(Clone)]
 pub struct ResolvedTier {
@@ -57,27 +74,6 @@ impl ResolvedTier {
     /// Adds the caller's individual quotas, so that one lookup returns both the plan and the contract.
     ///
     /// [`CallerQuotas`] in the request's extensions take precedence.
-    ///
-    /// ```
-    /// use tower_quota::{CallerQuotas, ResolvedTier, tier::TierLayer};
-    ///
-    /// #[derive(Clone)]
-    /// struct Customer(u64);
-    /// # impl tower_quota::ToPartitionKey for Customer {
-    /// #     fn to_partition_key(&self) -> tower_quota::PartitionKey {
-    /// #         tower_quota::PartitionKey::new("customer", self.0.to_string())
-    /// #     }
-    /// # }
-    ///
-    /// // The plan and the contract come from one database query:
-    /// let tiers = TierLayer::by_extension(|Customer(number)| async move {
-    ///     let contract = CallerQuotas::new().quota("minute", if number == 4711 { 5_000 } else { 1_000 });
-    ///     Ok::<_, std::convert::Infallible>(Some(ResolvedTier::new("premium").with_quotas(contract)))
-    /// })
-    /// .build()?;
-    /// # let _ = tiers;
-    /// # Ok::<_, tower_quota::ConfigError>(())
-    /// ```
     #[must_use]
     pub fn with_quotas(mut self, quotas: CallerQuotas) -> Self {
         (self.quotas, self.quotas_problem) = (Some(quotas), None);
@@ -91,18 +87,21 @@ impl ResolvedTier {
     /// error is logged, so keep users' names out of it.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::CallerQuotas;
+    /// use std::convert::Infallible;
+    /// use tower_quota::{CallerQuotas, ResolvedTier, tier::TierLayer};
     ///
-    /// # run(async {
-    /// # async fn plan_of(_customer: u64) -> Result<&'static str, Infallible> { Ok("premium") }
-    /// # async fn contract_of(_customer: u64) -> Result<Option<CallerQuotas>, &'static str> { Err("connection refused") }
+    /// async fn contract_of(customer: u64) -> Result<Option<CallerQuotas>, &'static str> {
+    ///     Err("connection refused") // query another database here
+    /// }
+    ///
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # set_up::run(async {
     /// let tiers = TierLayer::by_extension(|customer: u64| async move {
-    ///     let plan = plan_of(customer).await?;
-    ///     Ok::<_, Infallible>(Some(ResolvedTier::new(plan).with_quotas_or_last(contract_of(customer).await)))
+    ///     let contract = contract_of(customer).await;
+    ///     Ok::<_, Infallible>(Some(ResolvedTier::new("premium").with_quotas_or_last(contract)))
     /// })
     /// .build()?;
-    /// assert_eq!(tier_of(&tiers, 4711).await.as_deref(), Some("premium"));
+    /// # assert_eq!(set_up::tier_of(&tiers, 4711).await.as_deref(), Some("premium"));
     /// # Ok(()) });
     /// ```
     #[must_use]

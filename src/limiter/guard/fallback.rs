@@ -20,39 +20,21 @@ use crate::{
 /// The outcome of requests for which the store makes no decision, because it is unavailable, too slow or fails.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::{Decision, FailureMode, Measurement, Outcome, Plan, Store, StoreError, StoreErrorKind, StoreFuture};
+/// # #[cfg(feature = "redis")] {
+/// use tower_quota::{FailureMode, Limiter, Outcome, QuotaPolicy, RedisStore};
 ///
-/// /// A server that is unavailable.
-/// #[derive(Debug)]
-/// struct Unavailable;
-///
-/// impl Store for Unavailable {
-///     fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
-///         StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "connection refused")))
-///     }
-///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
-///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
-///     // …
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// for (mode, outcome) in [(FailureMode::Open, Outcome::FailedOpen), (FailureMode::Closed, Outcome::FailedClosed)] {
+///     let limiter = Limiter::builder(RedisStore::new("redis://127.0.0.1:1/")?) // no server listens on this port
+///         .scope("api")
+///         .policy(QuotaPolicy::per_hour("hour", 10))
+///         .failure_mode(mode)
+///         .build()?;
+///     assert_eq!(limiter.check("alice").await.outcome(), outcome);
 /// }
-///
-/// # run(async {
-/// let layer = |failure_mode| RateLimitLayer::builder(Unavailable)
-///     .scope("api")
-///     .key(key::header("x-user-id"))
-///     .policy(QuotaPolicy::per_hour("hour", 10))
-///     .failure_mode(failure_mode)
-///     .build();
-///
-/// let open = send(&layer(FailureMode::Open)?, Request::get("/")).await;
-/// assert_eq!(open.status(), 200);
-/// assert!(!open.headers().contains_key("ratelimit"));
-/// assert_eq!(open.extensions().get::<Decision>().map(Decision::outcome), Some(Outcome::FailedOpen));
-///
-/// let closed = send(&layer(FailureMode::Closed)?, Request::get("/")).await;
-/// assert_eq!(closed.status(), 503);
-/// assert_eq!(closed.headers()["retry-after"], "1");
 /// # Ok(()) });
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

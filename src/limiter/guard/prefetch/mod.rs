@@ -1,21 +1,11 @@
 //! Prefetching: an instance charges a *batch* of units in one call, spends them locally, and refunds the remainder.
 //!
-//! A request takes the first of these steps that is possible:
-//!
-//! 1. A batch of the request's partition admits the request immediately. If the batch's units will soon be spent or
-//!    expire, the next batch is fetched *ahead*, two call durations early, so that no request of a busy caller waits,
-//!    even if the store is slow to respond. There is at most one such call per partition, and held plus requested units
-//!    never exceed the policy's prefetch limit.
-//! 2. The request waits for a batch in flight that has unreserved units.
-//! 3. The request fetches a batch, if that pays off: batches double until they last for most of their lifetime, and
-//!    never exceed a share of the units that remain in the store.
-//! 4. The request is charged individually, as without prefetching. Therefore, requests never queue for single units.
+//! A batch is fetched *ahead* of the requests that need it, two call durations early, so that a busy caller never
+//! waits. Batches double until they last for most of their lifetime, and never exceed a share of the units that remain
+//! in the store. If no batch can admit a request, the request is charged individually, so that requests never queue for
+//! single units.
 //!
 //! Batches are fetched in separate tasks, so that units are not lost if the waiting requests miss their deadlines.
-//! While there are batches, another task refunds units that were not spent in time.
-//!
-//! A failed fetch ahead harms no request: held units are spent, and the next attempt follows after an eighth of a
-//! batch's lifetime.
 
 mod batch;
 mod fetch;

@@ -1,22 +1,10 @@
-//! Caches rejections for up to a second, so that a caller that continues after a rejection causes almost no store
-//! calls.
+//! Caches readings of the store for up to a second, and rejects charges that a reading is known to reject.
 //!
-//! A reading of the store determines exactly how long a charge is rejected, provided that other instances only add to
-//! the usage:
-//!
-//! - A charge rejected by the cached reading is rejected locally. Time is measured from before the call, so a charge is
-//!   never rejected for longer than the store would reject it.
-//! - After a rejection, charges of the same or a higher weight are not sent for a short time, the *hold*, so that
-//!   instances do not race for the next unit.
-//! - If it is unknown whether another policy rejects the charge too, the charge is sent, so that the rejection reports
-//!   the longest wait.
-//! - When units are restored, only as many requests are sent as can be admitted. A sent request counts as charged until
-//!   its answer arrives, or for another hold.
-//!
-//! Refunds by other instances are noticed after at most a second.
-//!
-//! The last charge that exhausted a partition is kept for longer. If the store then returns a new state although the
-//! units cannot have been restored yet, it has lost its state.
+//! A reading determines exactly how long a charge is rejected, if other instances only add to the usage. Time is
+//! measured from before the call, so no charge is rejected for longer than the store would reject it. After a
+//! rejection, charges of the same or a higher weight are not sent for a short time, the *hold*, so that instances do
+//! not race for the next unit. If it is unknown whether another policy rejects the charge too, the charge is sent, so
+//! that the rejection reports the longest wait.
 
 mod exhaustion;
 mod hot;
