@@ -131,9 +131,10 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the outcome of requests for which the store makes no decision. Default: [`FailureMode::Open`].
+    /// Sets the outcome of requests for which the store makes no decision.
     ///
     /// While the circuit breaker is open, [cached rejections](Self::rejection_cache) still apply, for up to a second.
+    /// Default: [`FailureMode::Open`].
     pub fn failure_mode(mut self, mode: FailureMode) -> Self {
         self.config.failure_mode = mode;
         self
@@ -168,10 +169,11 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the capacity of the rejection cache, in partitions, from 0 (off) to 1,048,576. Default: 16,384.
+    /// Sets the capacity of the rejection cache, in partitions. Default: 16,384.
     ///
-    /// For up to one second, the cache rejects requests that the store is known to reject. A caller that continues
-    /// after exhausting a quota causes one store call per restored unit, plus one or two per second, on each instance.
+    /// From 0 (off) to 1,048,576. For up to one second, the cache rejects requests that the store is known to reject. A
+    /// caller that continues after exhausting a quota causes one store call per restored unit, plus one or two per
+    /// second, per instance.
     ///
     /// Refunds by this limiter, new rules and new [individual quotas](crate::CallerQuotas) take effect immediately;
     /// refunds and [resets](crate::Caller::reset) by others within a second; restored units within 40 ms.
@@ -179,8 +181,7 @@ impl LimiterBuilder {
     /// Requests with cost 0, concurrency limits, leaky-bucket queues, shadow policies and stores that complete
     /// immediately ([`MemoryStore`](crate::MemoryStore)) bypass the cache.
     ///
-    /// 16,384 partitions take up to 7 MB, plus 300 bytes per additional policy that rejects. New entries evict older
-    /// ones.
+    /// 16,384 partitions take up to 7 MB, plus 300 bytes per additional rejecting policy. New entries evict older ones.
     pub fn rejection_cache(mut self, partitions: usize) -> Self {
         self.config.rejection_cache = partitions;
         self
@@ -200,33 +201,33 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the clock of the circuit breaker, the [rejection cache](Self::rejection_cache) and [individual
-    /// quotas](crate::CallerQuotas::until). Default: [`Clock::system`].
+    /// Sets the clock of the limiter. Default: [`Clock::system`].
     ///
-    /// Set another clock only in tests, usually the clock of the store. Stores have their own clocks, and deadlines use
-    /// Tokio's timer.
+    /// The circuit breaker, the [rejection cache](Self::rejection_cache) and the end of [individual
+    /// quotas](crate::CallerQuotas::until) use this clock. Set another one only in tests, usually the clock of the
+    /// store. Stores have their own clocks, and deadlines use Tokio's timer.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Sets the secret key of the digests by which stores identify callers. Default: none; digests then depend only on
-    /// the scope.
+    /// Sets the secret key of the digests by which stores identify callers.
     ///
     /// Set a key if other people can read the store and must not be able to identify callers by trying names, or if a
     /// policy [shows its partition key](QuotaPolicy::show_partition_key), which lets every client try names. All
-    /// instances need the same key. After a change, every caller starts with a full quota.
+    /// instances need the same key. After a change, every caller starts with a full quota. Default: none; digests then
+    /// depend only on the scope and the caller's key.
     pub fn digest_key(mut self, key: [u8; 32]) -> Self {
         self.keys.digest_key = Some(key);
         self
     }
 
-    /// Names callers in Redis keys, as in `quota:{scope:api/user:alice}`, instead of using digests. Default: digests.
+    /// Names callers in Redis keys, as in `quota:{scope:api/user:alice}`.
     ///
     /// Useful for debugging and for operators who search Redis by name. Anyone who can read Redis can then see the
     /// callers' names. Names that would make a key longer than 200 bytes remain digests. All instances need the same
     /// setting; after a change, every caller starts with a full quota. In-memory stores have no such keys. This setting
-    /// cannot be combined with [`digest_key`](Self::digest_key), which hides names.
+    /// cannot be combined with [`digest_key`](Self::digest_key), which hides names. Default: digests instead of names.
     pub fn readable_keys(mut self) -> Self {
         self.keys.readable_keys = true;
         self

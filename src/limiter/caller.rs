@@ -101,7 +101,9 @@ impl Caller {
         self
     }
 
-    /// Sets the cost for policies that count requests. Default: 1. A cost of 0 reads the quota without charging it.
+    /// Sets the cost for policies that count requests. Default: 1.
+    ///
+    /// A cost of 0 reads the quota without charging it.
     pub fn cost(mut self, units: u64) -> Self {
         self.cost = units;
         self
@@ -270,9 +272,9 @@ impl Caller {
         Ok(Some(self.limiter.guard.store().peek(plan).await?))
     }
 
-    /// Resets the caller's counts under each of its keys, in all tiers and on all instances that share the store.
+    /// Resets the caller's counts under each of its keys, in all tiers.
     ///
-    /// Requests in progress keep their slots.
+    /// The reset applies on all instances that share the store. Requests in progress keep their slots.
     ///
     /// # Errors
     ///

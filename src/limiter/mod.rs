@@ -126,7 +126,9 @@ impl Limiter {
         self.0.permit(self.0.guard.decide(plan).made().await).await
     }
 
-    /// Returns a handle that replaces the rules of this limiter and its layers at run time; see [`RulesHandle`].
+    /// Returns a handle that replaces the rules of this limiter at run time.
+    ///
+    /// The rules of its layers are replaced, too: see [`RulesHandle`].
     pub fn rules(&self) -> RulesHandle {
         RulesHandle(Arc::clone(&self.0.policies))
     }
@@ -165,6 +167,7 @@ impl Limiter {
     ///     Err(error) => eprintln!("requests may pass unlimited: {error}"),
     /// }
     /// # assert_eq!(limiter.ready(Duration::from_secs(1)).await?.warnings().count(), 0);
+    /// # assert!(matches!(limiter.circuit(), Some(tower_quota::CircuitState::Closed)));
     /// # Ok(()) });
     /// ```
     ///
@@ -191,11 +194,11 @@ impl Limiter {
         })
     }
 
-    /// Refunds prefetched units and waits up to `timeout` until all settlements have reached the store.
+    /// Refunds prefetched units, and waits until all settlements have reached the store.
     ///
-    /// Call this last, after the server has stopped and before the runtime ends; the guide shows the [whole
-    /// shutdown](crate::guide#shutdown). Otherwise, refunds and released slots that have not reached Redis are lost
-    /// when the process exits: callers remain overcharged, and slots remain occupied until their lease expires.
+    /// Call this last, after the server has stopped and before the runtime ends; the guide shows the
+    /// [whole shutdown](crate::guide#shutdown). Otherwise, refunds and released slots that have not reached Redis are
+    /// lost when the process exits: callers remain overcharged, and slots remain occupied until their lease expires.
     ///
     /// ```
     /// use std::time::Duration;

@@ -63,7 +63,9 @@ impl Permit {
         }
     }
 
-    /// Returns the decision that admitted the work. With several layers, this is the decision of the innermost one.
+    /// Returns the decision that admitted the work.
+    ///
+    /// With several layers, this is the decision of the innermost one.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
@@ -115,11 +117,11 @@ impl Permit {
         }
     }
 
-    /// Refunds the charge of work that was not done, except for reported custom units, and ends the work.
+    /// Refunds the charge of work that was not done, and ends the work.
     ///
-    /// For a request, this has the effect of [`settle(0)`](Self::settle), and also refunds the estimates of custom
-    /// units for which no usage was reported. Transferred bytes remain charged, and a position in a [leaky
-    /// bucket](crate::Algorithm::LeakyBucketQueue) is not released.
+    /// Reported custom units remain charged. For a request, this has the effect of [`settle(0)`](Self::settle), and
+    /// also refunds the estimates of custom units for which no usage was reported. Transferred bytes remain charged,
+    /// and a position in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) is not released.
     pub fn refund(self) {
         for charge in &self.charges {
             match self.is_whole {

@@ -72,7 +72,7 @@ impl Refund {
         with_units(plan, &self.own_units).costing(self.units)
     }
 
-    /// Sets the ID of the message that causes the refund, so that a redelivered message is applied once.
+    /// Sets the ID of the message that causes the refund, to detect duplicates.
     ///
     /// Without an ID, a repeated refund is applied again: the caller gets the units twice, up to a full quota. Any text
     /// is valid. IDs of different callers or keys are independent.
@@ -114,11 +114,12 @@ impl RefundOutcome {
 }
 
 impl Caller {
-    /// Refunds units that another process, or an earlier request, has charged. [`Refund`] has an example.
+    /// Refunds units that another process or an earlier request has charged.
     ///
-    /// Use this if a job fails minutes after its request. During the request, [`ActualCost`](crate::ActualCost) is
-    /// simpler and exact. Refunds apply to the policies that [`peek`](Self::peek) reads. A refund never raises a policy
-    /// above its quota, and does not change windows that have ended.
+    /// Use this if a job fails minutes after its request; [`Refund`] has an example. During the request,
+    /// [`ActualCost`](crate::ActualCost) is simpler and exact. Refunds apply to the policies that [`peek`](Self::peek)
+    /// reads. A refund never raises a policy above its quota, and does not change windows that have ended: see
+    /// [`Settlement::refund`].
     ///
     /// This instance sees the refunded units at once, and others [within a
     /// second](crate::LimiterBuilder::rejection_cache). Charges to the [fallback](crate::LimiterBuilder::fallback)

@@ -86,10 +86,11 @@ impl RulesUpdate {
         }
     }
 
-    /// Adds a rollout: `rules` apply to `percent` percent of the callers (0 to 100) and to `partitions`.
+    /// Adds a rollout of `rules` to `percent` percent of the callers (0 to 100).
     ///
-    /// Callers are selected as by [`RulesHandle::roll_out`]. `partitions` are partitions of the main key. For example,
-    /// list your own accounts and set `percent` to 0. An update without a rollout ends the previous one.
+    /// The rules also apply to `partitions`, which are partitions of the main key. For example, list your own accounts
+    /// and set `percent` to 0. Callers are selected as by [`RulesHandle::roll_out`]. An update without a rollout ends
+    /// the previous one.
     pub fn with_rollout(
         mut self,
         percent: u8,
@@ -100,8 +101,9 @@ impl RulesUpdate {
         self
     }
 
-    /// Sets the kill switch: with `false`, all requests pass uncounted, as after [`RulesHandle::disable`]. Default:
-    /// `true`.
+    /// Sets the kill switch. Default: `true`.
+    ///
+    /// With `false`, all requests pass uncounted, as after [`RulesHandle::disable`].
     pub fn enabled(mut self, enabled: bool) -> Self {
         self.enabled = enabled;
         self

@@ -17,7 +17,10 @@ use crate::{
     telemetry::StoreTelemetry,
 };
 
-/// The outcome of requests for which the store makes no decision, because it is unavailable, too slow or fails.
+/// The outcome of requests for which the store makes no decision.
+///
+/// The store makes no decision if it is unavailable, misses the [deadline](crate::LimiterBuilder::deadline) or fails, and
+/// the [fallback](crate::LimiterBuilder::fallback) makes none either.
 ///
 /// ```
 /// # #[cfg(feature = "redis")] {
@@ -39,9 +42,10 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureMode {
-    /// Rejects the request with status 503, `Retry-After: 1` and the problem type `temporary-reduced-capacity`.
+    /// Rejects the request with status 503 and `Retry-After: 1`.
     ///
-    /// Use this for routes where an uncounted request is worse than a failed request, such as logins and payments.
+    /// The problem type is `temporary-reduced-capacity`. Use this for routes where an uncounted request is worse than a
+    /// failed request, such as logins and payments.
     Closed,
     /// Forwards the request, uncounted and without `RateLimit` fields. The default.
     ///
