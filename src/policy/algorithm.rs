@@ -6,6 +6,47 @@ use crate::{
 
 /// The algorithm of a policy: which requests it admits, and which state the store keeps.
 ///
+/// The default, [`TokenBucket`](Self::TokenBucket), allows bursts and limits the average rate. The example sends 20
+/// requests one second before a fixed window ends, and 20 more two seconds later. The quota is 10 per 10 s:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::{
+///     Algorithm, Limiter, MemoryStore, QuotaPolicy,
+///     clock::{Clock, Timestamp},
+/// };
+///
+/// let passed = async |algorithm| {
+///     let clock = Clock::manual(Timestamp::from_micros(9_000_000));
+///     let store = MemoryStore::builder().clock(clock.clone()).build()?;
+///     let policy = QuotaPolicy::new("ten", 10, Duration::from_secs(10)).with_algorithm(algorithm);
+///     let limiter = Limiter::builder(store).scope("api").policy(policy).clock(clock.clone()).build()?;
+///     let alice = limiter.caller("alice");
+///     let mut passed = [0, 0];
+///     for count in &mut passed {
+///         for _ in 0..20 {
+///             *count += u32::from(alice.check().await.outcome().is_admitted());
+///         }
+///         clock.advance(Duration::from_secs(2));
+///     }
+///     Ok::<_, tower_quota::ConfigError>(passed)
+/// };
+///
+/// # tokio_test::block_on(async {
+/// assert_eq!(passed(Algorithm::TokenBucket).await?, [10, 2]);
+/// assert_eq!(passed(Algorithm::StrictTokenBucket).await?, [5, 1]);
+/// assert_eq!(passed(Algorithm::FixedWindow).await?, [10, 10]);
+/// assert_eq!(passed(Algorithm::SlidingWindowCounter).await?, [10, 1]);
+/// assert_eq!(passed(Algorithm::SlidingWindowLog).await?, [10, 0]);
+/// assert_eq!(passed(Algorithm::LeakyBucketMeter).await?, [1, 1]);
+/// // These are forwarded one per second.
+/// assert_eq!(passed(Algorithm::LeakyBucketQueue { max_waiting: 3 }).await?, [4, 2]);
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// # }).unwrap();
+/// ```
+///
+/// # Comparison
+///
 /// *q* is the quota and *w* the window. "Maximum" is the number of units admitted in any interval of one window, start
 /// included and end excluded; late charges and refunds can exceed it. "Bytes" is the Redis memory of one caller under
 /// one such policy, including the Redis key.
@@ -20,50 +61,25 @@ use crate::{
 /// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* | 104 to 120 | requests must arrive evenly, and clients can pace themselves |
 /// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* forwarded; with costs above 1, *q* + largest cost − 1 | 104 to 120 | requests must be forwarded evenly, and may be delayed |
 ///
-/// A policy keeps its used units if its quota, burst capacity or queue changes. A token or leaky bucket also keeps them
-/// if its window changes. A policy starts with a full quota if its name, unit or algorithm changes, or if the length of
-/// its fixed or sliding window changes. The two token buckets count as one algorithm, as do the two leaky buckets.
+/// # Changed policies
+///
+/// | change | used units |
+/// |---|---|
+/// | quota, burst capacity or queue | still count |
+/// | window of a token or leaky bucket | still count |
+/// | window of any other algorithm | a full quota begins |
+/// | name, unit or algorithm | a full quota begins |
+///
+/// The two token buckets count as one algorithm, as do the two leaky buckets.
 ///
 /// A bucket refills at the new rate from the first decision under the changed policy, even if that decision is a
 /// rejection. There is one exception: if the rate was lowered and the used units exceed the new burst capacity, the
 /// bucket keeps the old rate until a request is admitted. A caller that has used 420 of 420 units per day and is moved
 /// to 14 per day waits for less than a day, not for a month. `Retry-After` is the time until the request is admitted.
 ///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::Algorithm;
-/// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
-///
-/// # run(async {
-/// // 20 requests arrive one second before a fixed window ends, and 20 more two seconds later. How many pass?
-/// let passed = async |algorithm| {
-///     let clock = Clock::manual(Timestamp::from_micros(9_000_000));
-///     let store = MemoryStore::builder().clock(clock.clone()).build()?;
-///     let policy = QuotaPolicy::new("ten", 10, Duration::from_secs(10)).with_algorithm(algorithm);
-///     let plan = Plan::new(PolicySet::new([policy])?, alice, 1);
-///     let mut passed = [0, 0];
-///     for count in &mut passed {
-///         for _ in 0..20 {
-///             *count += u32::from(store.decide(plan.clone()).await?.outcome() == Outcome::Allowed);
-///         }
-///         clock.advance(Duration::from_secs(2));
-///     }
-///     Ok::<_, Box<dyn Error>>(passed)
-/// };
-///
-/// assert_eq!(passed(Algorithm::TokenBucket).await?, [10, 2]);
-/// assert_eq!(passed(Algorithm::StrictTokenBucket).await?, [5, 1]);
-/// assert_eq!(passed(Algorithm::FixedWindow).await?, [10, 10]);
-/// assert_eq!(passed(Algorithm::SlidingWindowCounter).await?, [10, 1]);
-/// assert_eq!(passed(Algorithm::SlidingWindowLog).await?, [10, 0]);
-/// assert_eq!(passed(Algorithm::LeakyBucketMeter).await?, [1, 1]);
-/// // These are forwarded one per second.
-/// assert_eq!(passed(Algorithm::LeakyBucketQueue { max_waiting: 3 }).await?, [4, 2]);
-/// # Ok(()) });
-/// ```
+/// # Chart
 ///
 /// The same requests with a quota of 10 per 10 s, drawn by `cargo run --example algorithms`:
-///
 #[doc = include_str!("../../docs/algorithms.svg")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

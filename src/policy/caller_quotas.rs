@@ -11,39 +11,49 @@ use crate::clock::Timestamp;
 /// it](crate::QuotaPolicy::with_caller_quotas). A quota outside the policy's bounds is replaced by the nearest bound.
 /// Unknown names have no effect.
 ///
-/// Used units belong to the caller and the policy's name, so they still count when the quotas change. Fields, problem
-/// details and [decisions](crate::Decision) show the caller's quotas. Metrics are labeled with the policy's name and
-/// the tier.
+/// Used units still count when the quotas change. Fields, problem details and [decisions](crate::Decision) show the
+/// caller's quotas. Metrics are labeled with the policy's name and the tier.
+///
+/// ```
+/// use tower_quota::{CallerQuotas, Limiter, MemoryStore, QuotaPolicy};
+///
+/// # tokio_test::block_on(async {
+/// let limiter = Limiter::builder(MemoryStore::new())
+///     .scope("api")
+///     .policy(QuotaPolicy::per_minute("minute", 100).with_caller_quotas(10..=10_000))
+///     .build()?;
+///
+/// // Authentication knows the customer's contract. In a request, insert it into the extensions.
+/// let contract = CallerQuotas::new().quota("minute", 5_000);
+/// let decision = limiter.caller("acme").quotas(contract).check().await;
+/// let minute = decision.allowances().next().expect("there is one of each policy");
+/// assert_eq!((minute.policy().quota(), minute.remaining()), (5_000, 4_999));
+///
+/// // A typo admits no more than the upper bound.
+/// let typo = CallerQuotas::new().quota("minute", 50_000_000);
+/// let decision = limiter.caller("globex").quotas(typo).check().await;
+/// assert_eq!(decision.allowances().map(|minute| minute.policy().quota()).next(), Some(10_000));
+/// # // Slots have individual quotas, too.
+/// # let exports = QuotaPolicy::concurrent("exports", 2).with_caller_quotas(1..=20);
+/// # let limiter = Limiter::builder(MemoryStore::new()).scope("exports").policy(exports).build()?;
+/// # let acme = limiter.caller("acme").quotas(CallerQuotas::new().quota("exports", 3));
+/// # let running = [acme.hold().await, acme.hold().await, acme.hold().await];
+/// # assert!(running.iter().all(Result::is_ok));
+/// # assert!(acme.hold().await.is_err());
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// # }).unwrap();
+/// ```
+///
+/// # In files
 ///
 /// With the feature `serde`, the quotas can be stored as JSON. End times are in seconds since 1970, and all fields are
 /// optional: `{"policies": {"minute": {"quota": 5000, "burst_capacity": 100}}, "month_begins": 15, "until":
 /// 1798761600, "top_ups": [{"policy": "minute", "units": 500, "until": 1796083200}]}`.
 ///
+/// # Cost
+///
 /// Callers with equal quotas share one prepared set of policies, which takes a few microseconds to create. Each tier
 /// caches up to 4,096 sets. When the cache is full, a new set evicts a random set.
-///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::CallerQuotas;
-///
-/// # run(async {
-/// let layer = RateLimitLayer::builder(MemoryStore::new())
-///     .scope("api")
-///     .key(key::header("x-user-id"))
-///     .policy(QuotaPolicy::per_minute("minute", 100).with_caller_quotas(10..=10_000))
-///     .build()?;
-///
-/// // Authentication knows the customer's contract.
-/// let contract = CallerQuotas::new().quota("minute", 5_000);
-/// let request = Request::get("/").header("x-user-id", "4711").extension(contract);
-/// let response = send(&layer, request).await;
-/// assert_eq!(response.headers()["ratelimit-policy"], r#""minute";q=5000;w=60"#);
-/// assert_eq!(response.headers()["ratelimit"], r#""minute";r=4999;t=60"#);
-/// // A typo admits no more than the upper bound.
-/// let request = Request::get("/").header("x-user-id", "4712").extension(CallerQuotas::new().quota("minute", 50_000_000));
-/// assert_eq!(send(&layer, request).await.headers()["ratelimit-policy"], r#""minute";q=10000;w=60"#);
-/// # Ok(()) });
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerQuotas(Arc<IndividualQuotas>);
 
@@ -102,10 +112,13 @@ impl CallerQuotas {
     /// all instances. If the day changes often, a caller can therefore use up to twice the quota in a month.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::{CallerQuotas, Limiter};
+    /// use std::time::Duration;
+    /// use tower_quota::{
+    ///     CallerQuotas, Limiter, MemoryStore, QuotaPolicy,
+    ///     clock::{Clock, Timestamp},
+    /// };
     ///
-    /// # #[cfg(feature = "calendar")] run(async {
+    /// # #[cfg(feature = "calendar")] tokio_test::block_on(async {
     /// let clock = Clock::manual(Timestamp::from_micros(1_774_000_000_000_000)); // 20 March 2026, 09:46:40 UTC
     /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock).build()?)
     ///     .scope("api")
@@ -115,7 +128,8 @@ impl CallerQuotas {
     /// assert!(acme.clone().cost(10_000).check().await.outcome().is_admitted());
     /// // Until 25 March, 00:00 UTC.
     /// assert_eq!(acme.check().await.retry_after(), Some(Duration::from_secs(396_800)));
-    /// # Ok(()) });
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// # }).unwrap();
     /// ```
     #[must_use]
     pub fn month_begins(mut self, day: u8) -> Self {
@@ -142,10 +156,13 @@ impl CallerQuotas {
     /// [`CalendarWindow::around`](crate::CalendarWindow::around). Used units still count when a top-up ends.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::{CallerQuotas, Limiter};
+    /// use std::time::Duration;
+    /// use tower_quota::{
+    ///     CallerQuotas, Limiter, MemoryStore, QuotaPolicy,
+    ///     clock::{Clock, Timestamp},
+    /// };
     ///
-    /// # run(async {
+    /// # tokio_test::block_on(async {
     /// let clock = Clock::manual(Timestamp::from_micros(0));
     /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock.clone()).build()?)
     ///     .scope("api")
@@ -158,7 +175,8 @@ impl CallerQuotas {
     /// assert_eq!(quota().await, Some(600));
     /// clock.advance(Duration::from_secs(86_400));
     /// assert_eq!(quota().await, Some(100));
-    /// # Ok(()) });
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// # }).unwrap();
     /// ```
     #[must_use]
     pub fn top_up(mut self, policy: impl Into<Cow<'static, str>>, units: u64, until: Timestamp) -> Self {

@@ -26,32 +26,16 @@ impl QuotaPolicy {
 
     /// Creates a policy of `quota` units per window of a calendar, such as 10,000 per month.
     ///
-    /// Requires the feature `calendar`. The policy counts as a [fixed window](crate::Algorithm::FixedWindow): all
-    /// units are available when a window begins, and twice the quota can pass around a window boundary. To prevent
-    /// such bursts, add a policy per minute.
-    ///
-    /// - **Fields.** `t` is the time until the window ends, or a longer time if spending all remaining units before the
-    ///   end would exceed twice the policy's average rate. `w` is omitted, because months differ in length.
-    /// - **Clock.** Windows follow the clock of the store; with Redis, the server's clock. Each call sends the
-    ///   boundaries of several windows, and the script selects one. If the server's time is in none of these windows,
-    ///   the call changes nothing and is repeated with the boundaries around that time, at most twice. The store
-    ///   remembers the clock offset. If the server's clock jumps by more than a window between these calls, the
-    ///   decision fails with a store error.
-    /// - **Time-zone data** is compiled into the program ([`CalendarWindow::time_zone_data`]), so containers need none.
-    ///   Instances of different builds can contain different data. Counts are stored with the start of their window.
-    ///   If instances disagree about a boundary, the first instance to reach its boundary begins the window, and all
-    ///   others continue the count. Therefore, no window grants its quota twice.
-    /// - **Invalid combinations.** `build()` rejects other algorithms, a burst capacity, and
-    ///   [prefetching](Self::with_prefetch).
-    /// - **Changes.** If the period or the time zone changes, callers start with a full quota. If the quota changes,
-    ///   used units still count. If the day on which months begin changes, used units still count if the old and the
-    ///   new window began near each other: see [`CallerQuotas::month_begins`](crate::CallerQuotas::month_begins).
-    /// - **Late changes.** After a window has ended, its charges can be neither settled nor refunded.
+    /// Requires the feature `calendar`. The policy counts as a [fixed window](crate::Algorithm::FixedWindow): all units
+    /// are available when a window begins, and twice the quota can pass around a window boundary. To prevent such
+    /// bursts, add a policy per minute. `build()` rejects other algorithms, a burst capacity, and
+    /// [prefetching](Self::with_prefetch).
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # #[cfg(feature = "calendar")] run(async {
-    /// use tower_quota::{CalendarPeriod, CalendarWindow};
+    /// use tower_quota::{
+    ///     CalendarPeriod, CalendarWindow, Limiter, MemoryStore, QuotaPolicy,
+    ///     clock::{Clock, Timestamp},
+    /// };
     ///
     /// const PLAN: QuotaPolicy = QuotaPolicy::per_calendar_month("month", 10_000, "Europe/Berlin");
     ///
@@ -59,23 +43,44 @@ impl QuotaPolicy {
     /// let zone = String::from("Asia/Tokyo");
     /// let daily = QuotaPolicy::per_calendar("day", 500, CalendarWindow::new(CalendarPeriod::Day, zone));
     ///
+    /// # #[cfg(feature = "calendar")] tokio_test::block_on(async {
     /// let clock = Clock::manual(Timestamp::from_micros(1_774_000_000_000_000)); // 20 March 2026, 09:46:40 UTC
-    /// let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock).build()?)
     ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
     ///     .policy(PLAN)
     ///     .policy(daily)
     ///     .build()?;
     ///
-    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
-    /// // 11 days of March remain. Spending all units in that time would exceed twice the rate, so `t` is longer.
-    /// assert_eq!(response.headers()["ratelimit"], r#""month";r=9999;t=1337267, "day";r=499;t=43114"#);
-    /// assert_eq!(response.headers()["ratelimit-policy"], r#""month";q=10000, "day";q=500"#);
-    ///
-    /// let error = PolicySet::new([PLAN.with_prefetch(10)]).unwrap_err();
-    /// assert!(error.to_string().contains("prefetch 10: not supported for calendar windows"));
-    /// # Ok(()) });
+    /// let decision = limiter.caller("acme").cost(500).check().await;
+    /// let left: Vec<u64> = decision.allowances().map(|allowance| allowance.remaining()).collect();
+    /// assert_eq!(left, [9_500, 0]);
+    /// // The day ends at midnight in Tokyo.
+    /// let day = decision.allowances().find(|allowance| allowance.policy().name() == "day").expect("it is one of them");
+    /// assert_eq!(day.effective_window().map(|time| time.as_secs()), Some(5 * 3_600 + 13 * 60 + 20));
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// # }).unwrap();
     /// ```
+    ///
+    /// # Fields
+    ///
+    /// `t` is the time until the window ends, or a longer time if spending all remaining units before the end would
+    /// exceed twice the policy's average rate. `w` is omitted, because months differ in length.
+    ///
+    /// # Changes
+    ///
+    /// If the period or the time zone changes, callers start with a full quota. If the quota changes, used units still
+    /// count. If the day on which months begin changes, used units still count if the old and the new window began near
+    /// each other: see [`CallerQuotas::month_begins`](crate::CallerQuotas::month_begins). After a window has ended, its
+    /// charges can be neither settled nor refunded.
+    ///
+    /// # Clock and time zones
+    ///
+    /// Windows follow the clock of the store; with Redis, the server's clock. If that clock jumps by more than a window
+    /// between the calls of one decision, the decision fails with a store error.
+    ///
+    /// Time-zone data is [compiled into the program](CalendarWindow::time_zone_data), so containers need none. If
+    /// instances of different builds disagree about a boundary, the first instance to reach its boundary begins the
+    /// window, and all others continue the count. Therefore, no window grants its quota twice.
     pub fn per_calendar(name: impl Into<Cow<'static, str>>, quota: u64, window: CalendarWindow) -> Self {
         Self {
             calendar: Some(window),

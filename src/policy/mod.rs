@@ -49,9 +49,7 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 /// | [`Custom`](Self::Custom) | the units that the program reports, before and after serving it | another resource is the bottleneck: tokens, rows, money |
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::{Direction, QuotaUnit};
-/// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
+/// use tower_quota::{Direction, PartitionKey, Plan, PolicySet, QuotaPolicy, QuotaUnit, Scope};
 ///
 /// let policies = PolicySet::new([
 ///     QuotaPolicy::per_minute("requests", 60),
@@ -59,6 +57,7 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 ///     QuotaPolicy::concurrent("slots", 8),
 ///     QuotaPolicy::per_minute("tokens", 100_000).with_unit("tokens"),
 /// ])?;
+/// let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
 /// // A request of cost 5, with 200 bytes of content, a response of 300 bytes, and 700 tokens:
 /// let plan = Plan::new(policies, alice, 5).with_content_bytes(200, 300).with_units("tokens", 700);
 ///
@@ -67,7 +66,7 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 /// assert_eq!(costs[1], (QuotaUnit::ContentBytes(Direction::Both), 500));
 /// assert_eq!(costs[2], (QuotaUnit::ConcurrentRequests, 1));
 /// assert_eq!((costs[3].0.to_string(), costs[3].1), ("tokens".to_owned(), 700));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -110,24 +109,8 @@ impl fmt::Display for QuotaUnit {
     }
 }
 
-/// The direction of the content whose bytes are counted.
-///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::Direction;
-/// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
-///
-/// let of = |name, content| QuotaPolicy::per_day(name, 1_000_000).with_content_bytes(content);
-/// let policies = PolicySet::new([
-///     of("up", Direction::Request),
-///     of("down", Direction::Response),
-///     of("all", Direction::Both),
-/// ])?;
-/// let plan = Plan::new(policies, alice, 1).with_content_bytes(200, 300);
-/// let bytes: Vec<u64> = plan.charges().map(|charge| charge.cost()).collect();
-/// assert_eq!(bytes, [200, 300, 500]);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
+/// The direction of the content whose bytes are counted; see
+/// [`QuotaPolicy::with_content_bytes`](crate::QuotaPolicy::with_content_bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Direction {

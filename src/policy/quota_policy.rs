@@ -9,55 +9,70 @@ use crate::fields::ExtensionValue;
 /// units (by default, the quota) and refills continuously at `quota` units per `window`. With
 /// `per_minute("minute", 60)`, a caller can send 60 requests at once and then one per second: up to 119 within one
 /// minute. If at most 60 requests may pass in any minute, use [`StrictTokenBucket`](Algorithm::StrictTokenBucket) or
-/// [`SlidingWindowLog`](Algorithm::SlidingWindowLog). See [`Algorithm`] and [`QuotaUnit`] for the alternatives.
+/// [`SlidingWindowLog`](Algorithm::SlidingWindowLog).
 ///
 /// Policies are validated by [`build`](crate::RateLimitLayerBuilder::build) and
-/// [`PolicySet::new`](crate::PolicySet::new), whose errors name the policy. A policy has
-/// - a **name** of 1 to 128 printable ASCII characters, which clients see in the `RateLimit` field;
-/// - a **quota** of up to 999,999,999,999,999 units; 0 means *closed*;
-/// - a **window** of 1 to 1,000,000,000 whole seconds or of a [calendar](Self::per_calendar), unless it limits
-///   concurrent requests;
-/// - a **burst capacity** from 1 to 999,999,999,999,999, for token buckets.
+/// [`PolicySet::new`](crate::PolicySet::new), whose errors name the policy. Constructors such as
+/// [`per_minute`](Self::per_minute) are `const`, so limits can be constants of a module.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::{Algorithm, Direction, PolicySet, QuotaPolicy};
+///
+/// const DAILY: QuotaPolicy = QuotaPolicy::per_day("daily", 5_000);
+///
+/// let tenant = 7;
+/// let policies = PolicySet::new([
+///     DAILY,
+///     DAILY.with_name(format!("daily of tenant {tenant}")),
+///     QuotaPolicy::new("weekly", 20_000, Duration::from_secs(7 * 86_400)),
+///     // One unit per second, in bursts of up to five:
+///     QuotaPolicy::per_second("bursty", 1).with_burst_capacity(5),
+///     // 100 requests in any hour:
+///     QuotaPolicy::per_hour("hourly", 100).with_algorithm(Algorithm::SlidingWindowLog),
+///     QuotaPolicy::concurrent("slots", 8),
+///     QuotaPolicy::per_minute("bandwidth", 10_000_000).with_content_bytes(Direction::Response),
+///     QuotaPolicy::per_minute("tokens", 100_000).with_unit("tokens"),
+///     // By the layer's key named "address", and omitted from all responses:
+///     QuotaPolicy::per_hour("address", 1_000).keyed_by("address").hidden(),
+///     // Evaluated, but not enforced:
+///     QuotaPolicy::per_hour("trial", 50).shadow(),
+///     // Charged to the store in batches:
+///     QuotaPolicy::per_second("everybody", 100_000).with_prefetch(500),
+/// ])?;
+/// assert_eq!(policies.iter().count(), 11);
+/// # let policy = |name| policies.iter().map(|policy| policy.policy()).find(|policy| policy.name() == name).unwrap();
+/// # assert_eq!(DAILY.window(), Some(Duration::from_secs(86_400)));
+/// # assert_eq!(policy("daily of tenant 7").quota(), 5_000);
+/// # assert_eq!((policy("bursty").quota(), policy("bursty").burst_capacity()), (1, 5));
+/// # assert_eq!(policy("slots").unit(), tower_quota::QuotaUnit::ConcurrentRequests);
+/// # assert_eq!(policy("slots").window(), None);
+/// # assert_eq!(policy("hourly").algorithm(), Algorithm::SlidingWindowLog);
+/// # assert!(policy("trial").is_shadow() && policy("trial").is_hidden() && policy("trial").prefetch().is_none());
+/// # assert!(policy("address").is_hidden() && !DAILY.is_hidden());
+/// # assert_eq!(policy("address").key_name(), Some("address"));
+/// # assert_eq!(policy("everybody").prefetch(), Some(500));
+/// # let fixed = policy("bursty").clone().with_algorithm(Algorithm::FixedWindow);
+/// # let error = PolicySet::new([fixed]).unwrap_err();
+/// # assert!(error.to_string().contains("burst capacity 5: not supported for FixedWindow"));
+///
+/// let error = PolicySet::new([QuotaPolicy::new("now", 1, Duration::ZERO)]).unwrap_err();
+/// assert_eq!(error.to_string(), r#"policy "now": window 0ns is not a whole number of seconds in 1..=1000000000"#);
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
+///
+/// # Valid values
+///
+/// | value | range |
+/// |---|---|
+/// | name, which clients see in the `RateLimit` field | 1 to 128 printable ASCII characters |
+/// | quota | 0 ([closed](#closed)) to 999,999,999,999,999 units |
+/// | window, except of concurrency limits | 1 to 1,000,000,000 whole seconds, or a [calendar](Self::per_calendar) window |
+/// | burst capacity of a token bucket | 1 to 999,999,999,999,999 units |
 ///
 /// Counting is exact to the unit and the microsecond. The refill rate is rounded down only if capacity times window
 /// exceeds the precision of a double (as for 5,003 units in 31 days, but not for 5,000), and by less than one
 /// millionth. Policies whose rate would be rounded by more are rejected.
-///
-/// Constructors such as [`per_minute`](Self::per_minute) are `const`, so limits can be constants of a module. Use
-/// [`with_name`](Self::with_name) for names that are created at run time:
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_quota::{Algorithm, PolicySet, Direction, QuotaPolicy, QuotaUnit};
-///
-/// const DAILY: QuotaPolicy = QuotaPolicy::per_day("daily", 5_000);
-/// assert_eq!(DAILY.window(), Some(Duration::from_secs(86_400)));
-/// let weekly = QuotaPolicy::new("weekly", 20_000, Duration::from_secs(7 * 86_400));
-/// assert_eq!((weekly.name(), weekly.quota()), ("weekly", 20_000));
-/// let of_tenant = DAILY.with_name(format!("daily of tenant {}", 7));
-/// assert_eq!((of_tenant.name(), of_tenant.quota()), ("daily of tenant 7", 5_000));
-///
-/// // 1 unit per second, in bursts of up to 5:
-/// let bursty = QuotaPolicy::per_second("bursty", 1).with_burst_capacity(5);
-/// assert_eq!((bursty.quota(), bursty.burst_capacity()), (1, 5));
-///
-/// // 10 MB of responses per minute, 8 concurrent requests, and 100 requests in any hour:
-/// let bandwidth = QuotaPolicy::per_minute("bandwidth", 10_000_000).with_content_bytes(Direction::Response);
-/// let slots = QuotaPolicy::concurrent("slots", 8);
-/// let hourly = QuotaPolicy::per_hour("hourly", 100).with_algorithm(Algorithm::SlidingWindowLog);
-/// assert_eq!((slots.unit(), slots.window()), (QuotaUnit::ConcurrentRequests, None));
-/// assert_eq!(hourly.algorithm(), Algorithm::SlidingWindowLog);
-///
-/// // Keyed by address, and evaluated without enforcing (which also hides it):
-/// let trial = QuotaPolicy::per_hour("trial", 10).keyed_by("address").shadow();
-/// assert_eq!(trial.key_name(), Some("address"));
-/// assert!(trial.is_shadow() && trial.is_hidden() && trial.prefetch().is_none());
-///
-/// // A set validates its policies: a window of zero is an error.
-/// let error = PolicySet::new([QuotaPolicy::new("now", 1, Duration::ZERO)]).unwrap_err();
-/// assert_eq!(error.to_string(), r#"policy "now": window 0ns is not a whole number of seconds in 1..=1000000000"#);
-/// assert!(PolicySet::new([DAILY, weekly, bursty, bandwidth, slots, hourly]).is_ok());
-/// ```
 ///
 /// # Closed
 ///
@@ -66,26 +81,9 @@ use crate::fields::ExtensionValue;
 /// section "Quota Parameter", allows) but no `t`. The problem details state that the limit is closed.
 ///
 /// Use this to close a tier or a route, usually with [rules that change at run time](crate::RulesHandle). Units used
-/// earlier still count after reopening. Neither a [top-up](crate::CallerQuotas::top_up) nor
-/// [capacity](crate::Capacity) opens a closed policy. Its other settings (burst capacity, prefetch, lockout) have no
-/// effect while it is closed, and a closed [shadow](Self::shadow) rejects nothing.
-///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// # run(async {
-/// let layer = RateLimitLayer::builder(MemoryStore::new())
-///     .scope("exports")
-///     .key(key::header("x-user-id"))
-///     .policy(QuotaPolicy::per_hour("hour", 0))
-///     .build()?;
-///
-/// let rejected = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
-/// assert_eq!(rejected.status(), 429);
-/// assert_eq!(rejected.headers()["ratelimit-policy"], r#""hour";q=0;w=3600"#);
-/// assert_eq!(rejected.headers()["ratelimit"], r#""hour";r=0"#);
-/// assert!(!rejected.headers().contains_key("retry-after"));
-/// # Ok(()) });
-/// ```
+/// earlier still count after reopening. Neither a [top-up](crate::CallerQuotas::top_up) nor [capacity](crate::Capacity)
+/// opens a closed policy. Its other settings (burst capacity, prefetch, lockout) have no effect while it is closed, and
+/// a closed [shadow](Self::shadow) rejects nothing.
 ///
 /// # In files
 ///
@@ -141,17 +139,6 @@ pub(crate) struct CallerQuotaBounds {
 
 impl QuotaPolicy {
     /// Creates a policy of `quota` units per `window`, in whole seconds.
-    ///
-    /// The name has 1 to 128 printable ASCII characters. Error messages truncate longer names:
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_quota::{PolicySet, QuotaPolicy};
-    ///
-    /// let long = QuotaPolicy::new("n".repeat(129), 60, Duration::from_secs(60));
-    /// let error = PolicySet::new([long]).unwrap_err().to_string();
-    /// assert!(error.ends_with("nnn…\": name length 129 exceeds 128 bytes"), "{error}");
-    /// ```
     pub fn new(name: impl Into<Cow<'static, str>>, quota: u64, window: Duration) -> Self {
         Self::windowed("", quota, window).with_name(name)
     }
@@ -192,26 +179,10 @@ impl QuotaPolicy {
     ///
     /// A request holds its slot from admission (including time in a queue) until its response body ends or is dropped,
     /// the request is cancelled, or the inner service fails. For upgraded connections, see
-    /// [`WeakPermit`](crate::WeakPermit).
+    /// [`WeakPermit`](crate::WeakPermit). A program that uses a store directly releases the slot with a
+    /// [`Settlement`](crate::Settlement).
     ///
     /// Use [`with_name`](Self::with_name) for names that are created at run time.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// # let store = MemoryStore::new();
-    /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
-    /// let policies = PolicySet::new([QuotaPolicy::concurrent("at once", 2)])?;
-    /// let begin = async || store.decide(Plan::new(policies.clone(), alice, 1)).await;
-    ///
-    /// let first = begin().await?;
-    /// assert_eq!(begin().await?.outcome(), Outcome::Allowed);
-    /// assert_eq!(begin().await?.outcome(), Outcome::Rejected);
-    /// // The first request ends. A layer settles it automatically.
-    /// store.settle(Settlement::new(&first, 1)).await?;
-    /// assert_eq!(begin().await?.outcome(), Outcome::Allowed);
-    /// # Ok(()) });
-    /// ```
     pub const fn concurrent(name: &'static str, quota: u64) -> Self {
         let mut policy = Self::of_window(name, quota, None, None);
         policy.unit = QuotaUnit::ConcurrentRequests;
@@ -259,31 +230,6 @@ impl QuotaPolicy {
     ///
     /// Default: the quota; for `StrictTokenBucket`, half of it, rounded up. `build()` rejects a burst capacity for
     /// other algorithms.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::Algorithm;
-    /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
-    /// # let clock = Clock::manual(Timestamp::from_micros(0));
-    /// # let store = MemoryStore::builder().clock(clock.clone()).build()?;
-    /// # tokio_test::block_on(async {
-    /// let policy = QuotaPolicy::per_second("second", 1).with_burst_capacity(5);
-    /// let plan = Plan::new(PolicySet::new([policy.clone()])?, alice, 1);
-    /// for _ in 0..5 {
-    ///     assert_eq!(store.decide(plan.clone()).await?.outcome(), Outcome::Allowed);
-    /// }
-    /// // Afterwards, the rate applies.
-    /// assert_eq!(store.decide(plan.clone()).await?.outcome(), Outcome::Rejected);
-    /// clock.advance(Duration::from_secs(1));
-    /// assert_eq!(store.decide(plan.clone()).await?.outcome(), Outcome::Allowed);
-    /// assert_eq!(store.decide(plan).await?.outcome(), Outcome::Rejected);
-    ///
-    /// let error = PolicySet::new([policy.with_algorithm(Algorithm::FixedWindow)]).unwrap_err();
-    /// assert!(error.to_string().contains("burst capacity 5: not supported for FixedWindow"));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<_, Box<dyn Error>>(())
-    /// ```
     #[must_use]
     pub const fn with_burst_capacity(mut self, capacity: u64) -> Self {
         self.burst_capacity = Some(capacity);
@@ -292,29 +238,12 @@ impl QuotaPolicy {
 
     /// Allows individual quotas in the range `quotas`, such as contractual ones.
     ///
-    /// The quotas are set with [`CallerQuotas`](crate::CallerQuotas), either in the request's extensions or by the tier
-    /// source. A quota outside the range is replaced by the nearest bound. If the lower bound is 0, a caller's quota
-    /// can be 0, which closes the policy for that caller. Default: all callers of a tier have the same quota.
+    /// [`CallerQuotas`](crate::CallerQuotas) sets the quotas, either in the request's extensions or in the result of
+    /// the tier source. A quota outside the range is replaced by the nearest bound. If the lower bound is 0, a caller's
+    /// quota can be 0, which closes the policy for that caller. Default: all callers of a tier have the same quota.
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) fails if the lower bound is above the upper one, or if either is
     /// not a valid quota of the policy.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::{CallerQuotas, Limiter};
-    ///
-    /// # run(async {
-    /// let limiter = Limiter::builder(MemoryStore::new())
-    ///     .scope("exports")
-    ///     .policy(QuotaPolicy::concurrent("exports", 2).with_caller_quotas(1..=20))
-    ///     .build()?;
-    ///
-    /// let acme = limiter.caller("acme").quotas(CallerQuotas::new().quota("exports", 3));
-    /// let running = [acme.hold().await, acme.hold().await, acme.hold().await];
-    /// assert!(running.iter().all(Result::is_ok));
-    /// assert!(acme.hold().await.is_err());
-    /// # Ok(()) });
-    /// ```
     #[must_use]
     pub const fn with_caller_quotas(mut self, quotas: RangeInclusive<u64>) -> Self {
         self.caller_quotas = Some(CallerQuotaBounds {
@@ -329,35 +258,33 @@ impl QuotaPolicy {
     /// Use this to notify or bill a customer before rejecting its requests: the quota is a soft limit below a hard
     /// ceiling. For a request above the quota, the `RateLimit` field shows `r=0`,
     /// [`Allowance::over_quota`](crate::Allowance::over_quota) returns the excess units, the metric
-    /// `tower_quota_over_quota_total` increments, and a sampled event of level `INFO` names the policy. Requests above
-    /// the ceiling are rejected.
+    /// `tower_quota_over_quota_total` increments, and a sampled event of level `INFO` names the policy.
     ///
-    /// An overage applies to fixed windows, sliding windows, calendar windows and concurrency limits, not to token or
-    /// leaky buckets. Caller quotas, top-ups and reduced capacity change quota and ceiling in proportion. If the store
-    /// loses its data, the counters are lost as well, so do not use them for invoices.
-    ///
-    /// [`build`](crate::RateLimitLayerBuilder::build) fails if `percent` is not in 1..=10,000, if the ceiling is above
-    /// 999,999,999,999,999, and for policies that are shadows, buckets, prefetched, or have a lockout.
+    /// Range: 1 to 10,000, with a ceiling of at most 999,999,999,999,999. Default: no overage. `build()` rejects an
+    /// overage for token and leaky buckets, for shadows, and together with prefetching or a lockout.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::{Algorithm, Limiter};
+    /// use tower_quota::{Algorithm, Limiter, MemoryStore, QuotaPolicy};
     ///
-    /// # run(async {
+    /// # tokio_test::block_on(async {
     /// let limiter = Limiter::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .policy(QuotaPolicy::per_day("day", 10).with_algorithm(Algorithm::FixedWindow).with_overage(20))
     ///     .build()?;
     ///
     /// let acme = limiter.caller("acme");
-    /// for (left, over) in (0..10).rev().map(|left| (left, 0)).chain([(0, 1), (0, 2)]) {
-    ///     let decision = acme.check().await;
-    ///     let day = decision.allowances().next().unwrap();
-    ///     assert_eq!((decision.outcome(), day.remaining(), day.over_quota()), (Outcome::Allowed, left, over));
-    /// }
-    /// assert_eq!(acme.check().await.outcome(), Outcome::Rejected);
-    /// # Ok(()) });
+    /// let above = acme.clone().cost(11).check().await;
+    /// assert!(above.outcome().is_admitted());
+    /// assert_eq!(above.allowances().map(|day| (day.remaining(), day.over_quota())).next(), Some((0, 1)));
+    /// assert!(acme.check().await.outcome().is_admitted());
+    /// // 12 of 12 units are used.
+    /// assert!(!acme.check().await.outcome().is_admitted());
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// # }).unwrap();
     /// ```
+    ///
+    /// Caller quotas, top-ups and reduced capacity change quota and ceiling in proportion. If the store loses its data,
+    /// the counters are lost as well, so do not use them for invoices.
     #[must_use]
     pub const fn with_overage(mut self, percent: u32) -> Self {
         self.overage = Some(percent);
@@ -386,31 +313,13 @@ impl QuotaPolicy {
 
     /// Counts bytes of content instead of requests, at least one per request.
     ///
-    /// The layer charges a known length before it forwards the request, and other bytes as they are streamed. Streamed
-    /// bytes can overdraw the policy by at most its capacity, and later requests are rejected until the debt is repaid. A
-    /// request of unknown size is forwarded if at least one byte remains.
+    /// A known length is charged before the layer forwards the request, and other bytes while they are streamed,
+    /// without delaying them. Streamed bytes can overdraw the policy by at most its capacity, and later requests are
+    /// rejected until the debt is repaid. A request of unknown size is forwarded if at least one byte remains.
     ///
     /// At most the first 1 MiB of a response with a known length is charged before the response is sent, and stays
     /// charged if the client disconnects early. All other response bytes are charged after they were sent, in steps of
-    /// about 1 MiB. Charging never delays a response. A response to `HEAD` counts as one byte, even with a
-    /// `Content-Length`.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("downloads")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("download", 1_000).with_content_bytes(Direction::Response))
-    ///     .build()?;
-    /// let inner = service_fn(async |_: Request<()>| Ok::<_, http::Error>(Response::new("x".repeat(300))));
-    /// let service = layer.layer(inner);
-    ///
-    /// let response = service.oneshot(Request::get("/").header("x-user-id", "alice").body(())?).await?;
-    /// assert_eq!(response.headers()["ratelimit"], r#""download";r=700;t=2520"#);
-    /// assert_eq!(response.headers()["ratelimit-policy"], r#""download";q=1000;qu="content-bytes";w=3600"#);
-    /// # Ok(()) });
-    /// ```
+    /// about 1 MiB. A response to `HEAD` counts as one byte.
     #[must_use]
     pub const fn with_content_bytes(mut self, content: Direction) -> Self {
         self.unit = QuotaUnit::ContentBytes(content);
@@ -419,43 +328,15 @@ impl QuotaPolicy {
 
     /// Counts a custom unit, such as `"tokens"`, instead of requests.
     ///
-    /// Policies with different units are charged in one decision: either all of them or none. A policy set can have up
-    /// to three custom units.
+    /// The layer charges the estimate from [`unit_cost`](crate::RateLimitLayerBuilder::unit_cost) before it forwards
+    /// the request. The handler then reports the actual usage to its [`WeakPermit`](crate::WeakPermit), and the
+    /// difference is charged or refunded. A late charge can overdraw the policy by at most its capacity.
     ///
-    /// - **Before** the layer forwards the request, it charges the amount or estimate from
-    ///   [`unit_cost`](crate::RateLimitLayerBuilder::unit_cost). `build()` rejects a unit without a cost.
-    /// - **Afterwards**, and while the response is streamed, the handler reports the actual usage to the
-    ///   [permit](crate::WeakPermit) of its request. The difference is refunded or charged. A late charge can overdraw
-    ///   the policy by at most its capacity, and later requests are rejected until the debt is repaid.
+    /// `unit` has 1 to 24 printable ASCII characters. A policy set has up to three custom units. `build()` rejects a
+    /// unit without a cost.
     ///
-    /// `unit` has 1 to 24 printable ASCII characters. The `RateLimit` field shows the remaining units.
-    /// `RateLimit-Policy` omits the policy, because draft-11 allows `qu` to name only registered units, and clients
-    /// would interpret a policy without `qu` as a limit on requests. Dialects without policy names omit such policies
-    /// entirely.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::WeakPermit;
-    ///
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("models")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_minute("requests", 60))
-    ///     .policy(QuotaPolicy::per_minute("tokens", 6_000).with_unit("tokens"))
-    ///     .unit_cost("tokens", |_| 1_000) // the estimate
-    ///     .build()?;
-    /// let answer = layer.layer(service_fn(async |request: Request<()>| {
-    ///     let permit = request.extensions().get().and_then(WeakPermit::upgrade);
-    ///     permit.expect("tokens are limited").finish("tokens", 400);
-    ///     Ok::<_, Infallible>(Response::new("a short answer".to_owned()))
-    /// }));
-    ///
-    /// let response = answer.oneshot(Request::get("/").header("x-user-id", "alice").body(())?).await?;
-    /// assert_eq!(response.headers()["ratelimit"], r#""requests";r=59;t=59, "tokens";r=5600;t=56"#);
-    /// assert_eq!(response.headers()["ratelimit-policy"], r#""requests";q=60;w=60"#);
-    /// # Ok(()) });
-    /// ```
+    /// `RateLimit` shows the remaining units. `RateLimit-Policy` omits the policy, because draft-11 allows only
+    /// registered units. Dialects without policy names omit it entirely.
     #[must_use]
     pub const fn with_unit(mut self, unit: &str) -> Self {
         self.unit = QuotaUnit::Custom(UnitName::new(unit));
@@ -464,63 +345,16 @@ impl QuotaPolicy {
 
     /// Charges units to the store in batches of up to `units`, which are spent locally.
     ///
-    /// Use this for callers that exceed the throughput of one Redis server, or for a remote Redis. Only token buckets
-    /// and fixed windows that count requests support it. Range: 1 to the burst capacity. Default: each request is
-    /// charged individually.
+    /// Use this for callers that exceed the throughput of one server, or for a remote Redis. A fixed window never
+    /// exceeds its quota; a token bucket can exceed its usual bound by at most instances × `units`. Unspent units are
+    /// refunded after at most 5 s; until then, other instances cannot use them.
     ///
     /// Requests are prefetched only if *all* policies of the request have this setting and the same key, and none is a
-    /// [shadow](Self::shadow) or counts a [custom unit](Self::with_unit). Split a layer with both a busy limit for all
-    /// users and limits per user into two layers. Each correction of a charge, such as
-    /// [`ActualCost`](crate::ActualCost), still needs one call. Prefetching needs a Tokio runtime with timers; without
-    /// one, requests are charged individually.
+    /// [shadow](Self::shadow). Range: 1 to the burst capacity. Default: individual charges. `build()`
+    /// rejects all policies but token buckets and fixed windows that count requests.
     ///
-    /// An instance starts with individual charges. For a busy caller, the batch size doubles until a batch lasts for
-    /// most of its lifetime. The lifetime is four times the store's round-trip time (the shortest of the last minute),
-    /// and at least 1 s, but never more than 5 s or a tenth of the window. A batch has at most `units` and at most a
-    /// quarter of the units that remain in the store, so the last units of a quota are charged individually. Units that
-    /// are not spent within the lifetime are refunded.
-    ///
-    /// The next batch is fetched in the background, two round trips before the current batch is exhausted. A busy
-    /// caller therefore waits only for the first decision and the first batch, regardless of the store's latency. The
-    /// caller's requests wait again for one round trip when a fixed window ends, when the caller's rate suddenly rises,
-    /// and near the end of a quota.
-    ///
-    /// - **Upper bound.** Units are charged before they are spent, so a fixed window never exceeds its quota. In any
-    ///   interval *t*, a token bucket admits at most its burst capacity plus the refill during *t*, plus either the
-    ///   refill during one lifetime or instances × `units`, whichever is less.
-    /// - **Units held by other instances.** An instance cannot spend the units that other instances hold or have
-    ///   requested: per caller and lifetime, at most instances × `units`. Keep this product far below the quota, for
-    ///   example at a tenth. A caller whose requests are spread evenly over 20 instances gets at least 99 % of a fixed
-    ///   window.
-    /// - **Late and lost batches.** The units of a late batch are spent, or refunded after their lifetime. Units are
-    ///   lost only if an instance is killed (at most `units` per caller), if the store does not respond within 5 s
-    ///   after the deadline, or if the connection closes. `tower_quota_late_batches_total` [counts](crate::telemetry)
-    ///   both late and lost batches.
-    /// - **Batch size.** Set `units` to the number of units that one instance charges to one caller per second. With
-    ///   500 units and 200 requests per second, one call serves about 60 requests. Smaller batches need more calls.
-    ///   Requests wait if a batch lasts for less than two round trips.
-    /// - **Latency.** The [deadline](crate::LimiterBuilder::deadline) must allow three round trips: near the end of a
-    ///   quota, a request may fetch a batch, then be charged individually, and be charged again after a refund.
-    ///   Requests also wait if a tenth of the window is less than four round trips, as for a window of one second and a
-    ///   store 80 ms away.
-    /// - **Remaining units.** Clients see the units that remained in the store when the batch was charged, minus what
-    ///   this instance has charged since.
-    /// - **Exhausted quota.** Each request is charged or rejected individually, as without this setting.
-    /// - **Unavailable store.** Prefetched units are still spent; then the [`FailureMode`](crate::FailureMode)
-    ///   applies. A background call that fails affects no request and is retried after an eighth of the lifetime.
-    /// - **[Reset](crate::Caller::reset).** A reset discards the batches of this instance, including batches in flight.
-    ///   Batches of other instances are spent or refunded as usual.
-    ///
-    /// ```
-    /// use tower_quota::{PolicySet, QuotaPolicy};
-    ///
-    /// let everybody = QuotaPolicy::per_second("everybody", 100_000).with_prefetch(500);
-    /// assert_eq!(everybody.prefetch(), Some(500));
-    ///
-    /// let error = PolicySet::new([QuotaPolicy::per_minute("minute", 60).with_prefetch(61)]).unwrap_err();
-    /// assert_eq!(error.to_string(), r#"policy "minute": prefetch 61 is outside 1..=60"#);
-    /// # PolicySet::new([everybody]).unwrap();
-    /// ```
+    /// Batch size, latency and failures:
+    /// [Production](crate::docs::production#one-caller-that-is-hotter-than-a-server).
     #[must_use]
     pub const fn with_prefetch(mut self, units: u64) -> Self {
         self.prefetch = Some(units);
@@ -529,51 +363,49 @@ impl QuotaPolicy {
 
     /// Locks callers out for `time` after they exhaust the policy.
     ///
-    /// Use this against password guessing, where a rejection until the next unit is not enough. The lockout begins with
-    /// the charge that leaves less than one unit. During the lockout, all requests are rejected, even at cost 0. `t`
-    /// and `Retry-After` cover both the lockout and the refill.
-    ///
-    /// - **Rejections do not extend a lockout**, and a request that another policy rejects does not begin one. A late
-    ///   charge can begin a lockout.
-    /// - **A refund ends the lockout** if it restores a unit, for example if logins are charged before the password is
-    ///   verified and refunded afterwards. A [reset](crate::Caller::reset) also ends it.
-    /// - **Lockouts outlive changes of the settings.** A new quota, window, algorithm or `time` does not affect a
-    ///   lockout in progress. An instance whose rules have no lockout does not enforce it, but preserves it for the
-    ///   others. Reduced [capacity](crate::Capacity) does not apply to the policy.
-    /// - **A client that can exhaust another caller's quota can lock that caller out.** The account named in a login
-    ///   is only a claim. Limit by address *and* account, never by the account alone, as in the
-    ///   [guide](crate::guide#guesses-that-lock-no-user-out).
+    /// Use this against password guessing. The lockout begins with the charge that leaves less than one unit, and
+    /// rejects all requests, even at cost 0. Rejections do not extend it. A refund that restores a unit ends it, as
+    /// does a [reset](crate::Caller::reset). `t` and `Retry-After` cover both the lockout and the refill.
     ///
     /// `time` has 1 to 1,000,000,000 whole seconds. Default: no lockout. `build()` rejects it for concurrency limits,
-    /// for [leaky-bucket queues](crate::Algorithm::LeakyBucketQueue), for [shadows](Self::shadow), and together with
-    /// [prefetch](Self::with_prefetch), because prefetched units could begin a lockout without a request. On a policy
-    /// with quota 0, the setting has no effect.
+    /// [leaky-bucket queues](crate::Algorithm::LeakyBucketQueue), [shadows](Self::shadow) and
+    /// [prefetched](Self::with_prefetch) policies, whose batches could begin a lockout without a request.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::time::Duration;
-    /// # let alice = Scope::new("login").partition(&PartitionKey::new("user", "alice"));
-    /// # let clock = Clock::manual(Timestamp::from_micros(0));
-    /// # let store = MemoryStore::builder().clock(clock.clone()).build()?;
+    /// use tower_quota::{
+    ///     Limiter, MemoryStore, QuotaPolicy,
+    ///     clock::{Clock, Timestamp},
+    /// };
+    ///
     /// # tokio_test::block_on(async {
-    /// let policy = QuotaPolicy::per_minute("failures", 5).with_lockout(Duration::from_secs(15 * 60));
-    /// let attempt = Plan::new(PolicySet::new([policy.clone()])?, alice, 1);
-    /// for _ in 0..5 {
-    ///     assert_eq!(store.decide(attempt.clone()).await?.outcome(), Outcome::Allowed);
-    /// }
+    /// let clock = Clock::manual(Timestamp::from_micros(0));
+    /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock.clone()).build()?)
+    ///     .scope("login")
+    ///     .policy(QuotaPolicy::per_minute("failures", 5).with_lockout(Duration::from_secs(15 * 60)))
+    ///     .clock(clock.clone())
+    ///     .build()?;
+    ///
+    /// let alice = limiter.caller("alice");
+    /// assert!(alice.clone().cost(5).check().await.outcome().is_admitted());
     /// // Without the lockout, one request would pass every 12 seconds.
     /// clock.advance(Duration::from_secs(60));
-    /// let rejected = store.decide(attempt.clone()).await?;
-    /// assert_eq!(rejected.retry_after(), Some(Duration::from_secs(14 * 60)));
+    /// assert_eq!(alice.check().await.retry_after(), Some(Duration::from_secs(14 * 60)));
     /// clock.advance(Duration::from_secs(14 * 60));
-    /// assert_eq!(store.decide(attempt).await?.outcome(), Outcome::Allowed);
-    ///
-    /// let error = PolicySet::new([policy.shadow()]).unwrap_err();
-    /// assert_eq!(error.to_string(), r#"policy "failures": lockout 900s: not supported for shadow policies"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<_, Box<dyn Error>>(())
+    /// assert!(alice.check().await.outcome().is_admitted());
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// # }).unwrap();
     /// ```
+    ///
+    /// A request that another policy rejects does not begin a lockout; a late charge can. A new quota, window,
+    /// algorithm or `time` does not affect a lockout in progress. An instance whose rules have no lockout does not
+    /// enforce it, but preserves it for the others. Reduced [capacity](crate::Capacity) does not apply to the policy,
+    /// and the setting has no effect on a [closed](#closed) policy.
+    ///
+    /// # Security
+    ///
+    /// **A client that can exhaust another caller's quota can lock that caller out.** The account named in a login is
+    /// only a claim. Limit by address *and* account, never by the account alone, as in the [guide](crate::guide).
     #[must_use]
     pub const fn with_lockout(mut self, time: Duration) -> Self {
         self.lockout = Some(time);
@@ -585,25 +417,6 @@ impl QuotaPolicy {
     /// The policy is omitted from all fields and from the list of violated policies, so that it reveals nothing to
     /// clients. `Retry-After` still accounts for it. A [decision](crate::Decision) includes the policy, for your own
     /// logs.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 100))
-    ///     .policy(QuotaPolicy::per_hour("database", 1).hidden())
-    ///     .build()?;
-    /// let alice = || Request::get("/").header("x-user-id", "alice");
-    ///
-    /// send(&layer, alice()).await;
-    /// let rejected = send(&layer, alice()).await;
-    /// assert_eq!(rejected.status(), 429);
-    /// assert_eq!(rejected.headers()["ratelimit"], r#""hour";r=99;t=3564"#);
-    /// assert_eq!(rejected.headers()["retry-after"], "3600");
-    /// # Ok(()) });
-    /// ```
     #[must_use]
     pub const fn hidden(mut self) -> Self {
         self.is_hidden = true;
@@ -618,19 +431,21 @@ impl QuotaPolicy {
     /// policy is enforced later, these counts continue.
     ///
     /// ```
-    /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// use tower_quota::{Limiter, MemoryStore, Outcome, QuotaPolicy};
     ///
     /// # tokio_test::block_on(async {
-    /// let store = MemoryStore::new();
-    /// let policies = [QuotaPolicy::per_hour("now", 5), QuotaPolicy::per_hour("planned", 1).shadow()];
-    /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// let plan = Plan::new(PolicySet::new(policies)?, alice, 1);
-    /// store.decide(plan.clone()).await?;
+    /// let limiter = Limiter::builder(MemoryStore::new())
+    ///     .scope("mails")
+    ///     .policy(QuotaPolicy::per_hour("now", 5))
+    ///     .policy(QuotaPolicy::per_hour("planned", 1).shadow())
+    ///     .build()?;
     ///
-    /// let decision = store.decide(plan).await?;
-    /// assert_eq!(decision.outcome(), Outcome::Allowed);
-    /// assert_eq!(decision.shadow_violated().next().unwrap().policy().name(), "planned");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// let alice = limiter.caller("alice");
+    /// alice.check().await;
+    /// let second = alice.check().await;
+    /// assert_eq!(second.outcome(), Outcome::Allowed);
+    /// assert_eq!(second.shadow_violated().map(|planned| planned.policy().name()).next(), Some("planned"));
+    /// # Ok::<_, tower_quota::ConfigError>(())
     /// # }).unwrap();
     /// ```
     #[must_use]
@@ -642,23 +457,7 @@ impl QuotaPolicy {
 
     /// Shows the policy to clients: the opposite of [`hidden`](Self::hidden).
     ///
-    /// This is the default, except for [shadows](Self::shadow).
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("now", 100))
-    ///     .policy(QuotaPolicy::per_hour("soon", 50).shadow().visible())
-    ///     .policy(QuotaPolicy::per_hour("perhaps", 20).shadow())
-    ///     .build()?;
-    ///
-    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
-    /// assert_eq!(response.headers()["ratelimit"], r#""now";r=99;t=3564, "soon";r=49;t=3528"#);
-    /// # Ok(()) });
-    /// ```
+    /// This is the default, except for [shadows](Self::shadow). Use it to announce a limit before you enforce it.
     #[must_use]
     pub const fn visible(mut self) -> Self {
         self.is_hidden = false;
@@ -670,21 +469,6 @@ impl QuotaPolicy {
     ///
     /// Use this to limit each address as well as each user, for example, or all callers together. `build()` rejects an
     /// unknown name.
-    ///
-    /// ```
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
-    /// let build = |policy| RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .named_key("address", key::client_ip())
-    ///     .policy(policy)
-    ///     .build();
-    /// let policy = QuotaPolicy::per_minute("minute", 60);
-    ///
-    /// assert!(build(policy.clone().keyed_by("address")).is_ok());
-    /// let error = build(policy.keyed_by("adress")).unwrap_err();
-    /// assert_eq!(error.to_string(), r#"policy "minute": unknown key "adress""#);
-    /// ```
     #[must_use]
     pub fn keyed_by(mut self, key: impl Into<Cow<'static, str>>) -> Self {
         self.key = Some(key.into());
@@ -696,27 +480,13 @@ impl QuotaPolicy {
     /// The value is [`PartitionId::shown_key`](crate::PartitionId::shown_key), a digest. Dialects without a partition
     /// key omit it.
     ///
-    /// **A digest hides only keys that cannot be guessed.** A client that knows the scope and the format of the keys
-    /// can try candidates until the digest matches: a million user numbers take seconds, and all IPv4 addresses take
-    /// minutes. A [`digest_key`](crate::LimiterBuilder::digest_key) that only the servers have prevents this, but then
-    /// clients can no longer compute their own partition key. Set a digest key unless keys are long and random, or not
-    /// secret. `build()` logs a warning if the keys are [derived from
-    /// addresses](crate::key::KeyExtractor::may_be_address) and no digest key is set.
+    /// # Security
     ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 100).show_partition_key())
-    ///     .build()?;
-    ///
-    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
-    /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=99;t=3564;pk=:0ij1xcNBZmisa+8X:"#);
-    /// assert_eq!(response.headers()["ratelimit-policy"], r#""hour";q=100;w=3600;pk=:0ij1xcNBZmisa+8X:"#);
-    /// # Ok(()) });
-    /// ```
+    /// A digest hides only keys that cannot be guessed. A client that knows the scope and the format of the keys can
+    /// try candidates until the digest matches: a million user numbers take seconds, and all IPv4 addresses take
+    /// minutes. Set a [`digest_key`](crate::LimiterBuilder::digest_key) unless keys are long and random, or not secret;
+    /// clients can then no longer compute their own partition key. `build()` logs a warning if keys are [derived from
+    /// addresses](crate::key::KeyExtractor::may_be_address) without a digest key.
     #[must_use]
     pub const fn show_partition_key(mut self) -> Self {
         self.shows_partition_key = true;
@@ -725,25 +495,8 @@ impl QuotaPolicy {
 
     /// Adds an extension parameter to this policy in the `RateLimit-Policy` field.
     ///
-    /// Clients ignore parameters that they do not know. The name needs a vendor prefix, such as `acme-burst`;
-    /// `build()` rejects other names.
-    ///
-    /// ```
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
-    /// let policy = QuotaPolicy::per_minute("minute", 60).with_burst_capacity(90);
-    /// let build = |policy| RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::client_ip())
-    ///     .policy(policy)
-    ///     .build();
-    /// assert!(build(policy.clone().with_extension("acme-burst", 90)).is_ok());
-    /// let error = build(policy.with_extension("burst", 90)).unwrap_err();
-    /// assert_eq!(
-    ///     error.to_string(),
-    ///     "policy \"minute\": RateLimit-Policy: extension parameter name has no vendor prefix, \
-    ///      such as acme- in acme-burst"
-    /// );
-    /// ```
+    /// Clients ignore parameters that they do not know. The name needs a vendor prefix, such as `acme-burst`; `build()`
+    /// rejects other names.
     #[must_use]
     pub fn with_extension(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<ExtensionValue>) -> Self {
         self.extensions.push((name.into(), value.into()));
@@ -751,16 +504,6 @@ impl QuotaPolicy {
     }
 
     /// Sets the name. Use this for names that are created at run time.
-    ///
-    /// ```
-    /// use tower_quota::QuotaPolicy;
-    ///
-    /// const HOUR: QuotaPolicy = QuotaPolicy::per_hour("hour", 100);
-    ///
-    /// let tenant = 7;
-    /// let policy = HOUR.with_name(format!("hour of tenant {tenant}"));
-    /// assert_eq!((policy.name(), policy.quota()), ("hour of tenant 7", 100));
-    /// ```
     #[must_use]
     pub fn with_name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.name = name.into();
