@@ -10,30 +10,34 @@ use crate::{
 /// The remaining quota of one policy after a [`Decision`](crate::Decision).
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use std::time::Duration;
-/// # run(async {
-/// # let store = MemoryStore::new();
-/// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+/// use tower_quota::{MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
+///
+/// # tokio_test::block_on(async {
+/// let store = MemoryStore::new();
+/// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("hour", 10), QuotaPolicy::per_day("day", 200)])?;
 /// let mails = |count| Plan::new(policies.clone(), alice, count);
 ///
 /// let allowed = store.decide(mails(8)).await?;
 /// let hour = allowed.allowances().next().expect("there is one of each policy");
 /// assert_eq!((hour.policy().name(), hour.partition(), hour.cost()), ("hour", alice, 8));
-/// // 2 units remain, and refill in 12 minutes.
+/// // 2 units remain, and refill in 12 minutes. All units are restored after 48 minutes.
 /// assert_eq!((hour.remaining(), hour.effective_window()), (2, Some(Duration::from_secs(12 * 60))));
+/// assert_eq!(hour.full_after(), Some(Duration::from_secs(48 * 60)));
 /// assert_eq!((hour.is_violated(), hour.retry_after()), (false, None));
 ///
 /// let rejected = store.decide(mails(5)).await?;
-/// let violated: Vec<_> = rejected.violated().map(|allowance| allowance.policy().name()).collect();
-/// assert_eq!(violated, ["hour"]);
 /// let hour = rejected.violated().next().expect("it has rejected the request");
+/// assert_eq!((hour.policy().name(), hour.remaining()), ("hour", 2));
 /// assert!(hour.retry_after() <= Some(Duration::from_secs(18 * 60)));
-/// assert_eq!(hour.remaining(), 2);
+/// # assert_eq!(rejected.violated().count(), 1);
 /// // A bucket of 10 never admits 11.
 /// assert_eq!(store.decide(mails(11)).await?.retry_after(), None);
-/// # Ok(()) });
+/// # let unused = Plan::new(policies, Scope::new("mails").partition(&PartitionKey::new("user", "bob")), 0);
+/// # assert_eq!(store.decide(unused).await?.allowances().next().and_then(|hour| hour.full_after()), None);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 #[derive(Clone, Copy)]
 pub struct Allowance<'a> {
@@ -165,22 +169,6 @@ impl<'a> Allowance<'a> {
     ///
     /// `None` if nothing is used, for concurrency limits, whose slots are released when their requests end, and in a
     /// [cached](crate::Decision::is_cached) rejection.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// # let store = MemoryStore::new();
-    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// let policies = PolicySet::new([QuotaPolicy::per_hour("hour", 60)])?;
-    ///
-    /// let decision = store.decide(Plan::new(policies.clone(), alice, 0)).await?;
-    /// assert_eq!(decision.allowances().next().and_then(|hour| hour.full_after()), None);
-    /// // Ten units refill in ten minutes.
-    /// let decision = store.decide(Plan::new(policies, alice, 10)).await?;
-    /// let full_after = decision.allowances().next().and_then(|hour| hour.full_after());
-    /// assert_eq!(full_after, Some(Duration::from_secs(600)));
-    /// # Ok(()) });
-    /// ```
     pub fn full_after(&self) -> Option<Duration> {
         let Known::Measured { measured, charged } = self.known else {
             return None;

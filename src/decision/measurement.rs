@@ -23,7 +23,8 @@ use crate::{
 /// [settlement](crate::Settlement) uses once. If a measurement is dropped, the charge stays as it is.
 ///
 /// ```
-/// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
+///
 /// # tokio_test::block_on(async {
 /// let store = MemoryStore::new();
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));

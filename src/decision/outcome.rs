@@ -77,28 +77,31 @@ impl Clone for Source {
 ///
 /// The layer inserts it into the extensions of its rejections and of responses to requests that
 /// [failed open](Outcome::FailedOpen), so that outer layers, logs and tests need not parse header fields.
-/// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) adds it to all responses.
+/// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) adds it to all responses. A
+/// [`Limiter`](crate::Limiter) and a [`Store`](crate::Store) return it.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::{Decision, Outcome};
 ///
+/// /// Describes a rejection by a layer, for a log.
 /// fn log_line<B>(response: &http::Response<B>) -> Option<String> {
 ///     let decision = response.extensions().get::<Decision>()?;
-///     let rejected = decision.outcome() == Outcome::Rejected;
-///     rejected.then(|| format!("rejected by {}", decision.violated().next().map_or("", |by| by.policy().name())))
+///     let policy = decision.violated().next()?.policy().name();
+///     (decision.outcome() == Outcome::Rejected).then(|| format!("rejected by {policy}"))
 /// }
-///
-/// # run(async {
-/// # let layer = RateLimitLayer::builder(MemoryStore::new())
-/// #     .scope("api")
-/// #     .key(key::header("x-user-id"))
-/// #     .policy(QuotaPolicy::per_hour("hour", 1))
-/// #     .build()?;
-/// // With one request per hour:
-/// assert_eq!(log_line(&send(&layer, Request::get("/")).await), None);
-/// assert_eq!(log_line(&send(&layer, Request::get("/")).await).as_deref(), Some("rejected by hour"));
-/// # Ok(()) });
+/// #
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// #     let layer = tower_quota::RateLimitLayer::builder(tower_quota::MemoryStore::new())
+/// #         .scope("api")
+/// #         .key(tower_quota::key::header("x-user-id"))
+/// #         .policy(tower_quota::QuotaPolicy::per_hour("hour", 1))
+/// #         .build()?;
+/// #     assert_eq!(log_line(&set_up::send(&layer, http::Request::get("/")).await), None);
+/// #     let rejected = set_up::send(&layer, http::Request::get("/")).await;
+/// #     assert_eq!(log_line(&rejected).as_deref(), Some("rejected by hour"));
+/// #     Ok(())
+/// # });
 /// ```
 #[derive(Clone)]
 pub struct Decision {
@@ -111,43 +114,57 @@ pub struct Decision {
 /// The outcome of a [`Decision`].
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::{AbnormalUsage, Access, AccessList, Capacity, Decision, Exemption, MissingKey, Outcome};
-/// # run(async {
+/// use tower_quota::{Limiter, MemoryStore, Outcome, QuotaPolicy};
 ///
-/// let access = AccessList::new(key::client_ip());
-/// access.update(|rules| rules.set_key(PartitionKey::new("x-user-id", "mallory"), Access::Block))?;
-/// let layer = RateLimitLayer::builder(MemoryStore::new())
-///     .scope("api")
-///     .key(key::header("x-user-id"))
-///     .on_missing_key(MissingKey::Reject)
+/// # tokio_test::block_on(async {
+/// let limiter = Limiter::builder(MemoryStore::new())
+///     .scope("mails")
 ///     .policy(QuotaPolicy::per_hour("hour", 1))
-///     .access_list(access)
-///     .exempt(Exemption::path("/health"))
-///     .decision_in_response()
-///     .abnormal_usage(|request| (request.uri.path() == "/.env").then(AbnormalUsage::new))
-///     .capacity(|request| match request.uri.path() {
-///         "/report" => Capacity::exhausted(Duration::from_secs(5)),
-///         _ => Capacity::full(),
-///     })
 ///     .build()?;
 ///
-/// for (user, path, outcome) in [
-///     ("alice", "/", Outcome::Allowed),
-///     ("alice", "/", Outcome::Rejected),
-///     ("alice", "/health", Outcome::Unlimited),
-///     ("alice", "/.env", Outcome::Abnormal),
-///     ("alice", "/report", Outcome::Overloaded),
-///     ("mallory", "/", Outcome::Blocked),
-///     ("", "/", Outcome::MissingKey),
-/// ] {
-///     let response = send(&layer, Request::get(path).header("x-user-id", user)).await;
-///     assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(outcome));
-///     assert_eq!(response.status().is_success(), outcome.is_admitted());
-/// }
-/// // The outcomes of failed store calls depend on the failure mode.
-/// assert!(Outcome::FailedOpen.is_admitted() && !Outcome::FailedClosed.is_admitted());
-/// # Ok(()) });
+/// let alice = limiter.caller("alice");
+/// assert_eq!(alice.check().await.outcome(), Outcome::Allowed);
+/// assert_eq!(alice.check().await.outcome(), Outcome::Rejected);
+/// // If the store fails, the outcome depends on the failure mode.
+/// assert!(Outcome::FailedOpen.is_admitted());
+/// assert!(!Outcome::FailedClosed.is_admitted());
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// # }).unwrap();
+/// #
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// #     use set_up::*;
+/// #     let access = AccessList::new(key::client_ip());
+/// #     access.update(|rules| rules.set_key(PartitionKey::new("x-user-id", "mallory"), Access::Block))?;
+/// #     let layer = RateLimitLayer::builder(MemoryStore::new())
+/// #         .scope("api")
+/// #         .key(key::header("x-user-id"))
+/// #         .on_missing_key(MissingKey::Reject)
+/// #         .policy(QuotaPolicy::per_hour("hour", 1))
+/// #         .access_list(access)
+/// #         .exempt(Exemption::path("/health"))
+/// #         .decision_in_response()
+/// #         .abnormal_usage(|request| (request.uri.path() == "/.env").then(AbnormalUsage::new))
+/// #         .capacity(|request| match request.uri.path() {
+/// #             "/report" => Capacity::exhausted(Duration::from_secs(5)),
+/// #             _ => Capacity::full(),
+/// #         })
+/// #         .build()?;
+/// #     for (user, path, outcome) in [
+/// #         ("alice", "/", Outcome::Allowed),
+/// #         ("alice", "/", Outcome::Rejected),
+/// #         ("alice", "/health", Outcome::Unlimited),
+/// #         ("alice", "/.env", Outcome::Abnormal),
+/// #         ("alice", "/report", Outcome::Overloaded),
+/// #         ("mallory", "/", Outcome::Blocked),
+/// #         ("", "/", Outcome::MissingKey),
+/// #     ] {
+/// #         let response = send(&layer, Request::get(path).header("x-user-id", user)).await;
+/// #         assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(outcome));
+/// #         assert_eq!(response.status().is_success(), outcome.is_admitted());
+/// #     }
+/// #     Ok(())
+/// # });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -280,9 +297,9 @@ impl Decision {
     /// this to list all partitions of a request.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # use tower_quota::Limiter;
-    /// # run(async {
+    /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
+    ///
+    /// # tokio_test::block_on(async {
     /// let limiter = Limiter::builder(MemoryStore::new())
     ///     .scope("jobs")
     ///     .named_key("team")
@@ -294,7 +311,8 @@ impl Decision {
     /// assert!(rejected.is_cached());
     /// assert_eq!(rejected.allowances().count(), 1);
     /// assert_eq!(rejected.plan().map(|plan| plan.partitions().count()), Some(2));
-    /// # Ok(()) });
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// # }).unwrap();
     /// ```
     pub fn plan(&self) -> Option<&Plan> {
         match &self.source {
@@ -362,19 +380,22 @@ impl Decision {
     /// Zero for all other algorithms and for rejected requests.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// # let store = MemoryStore::new();
-    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// // One request leaves per minute, and up to ten wait.
+    /// use std::time::Duration;
+    /// use tower_quota::{Algorithm, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
+    ///
+    /// # tokio_test::block_on(async {
+    /// // One mail leaves per minute, and up to ten wait.
     /// let queue = Algorithm::LeakyBucketQueue { max_waiting: 10 };
     /// let policies = PolicySet::new([QuotaPolicy::per_minute("even", 1).with_algorithm(queue)])?;
+    /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let plan = Plan::new(policies, alice, 1);
     ///
+    /// let store = MemoryStore::new();
     /// assert_eq!(store.decide(plan.clone()).await?.delay(), Duration::ZERO);
     /// let second = store.decide(plan).await?;
     /// assert!((59..=60).contains(&second.delay().as_secs()));
-    /// # Ok(()) });
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     pub fn delay(&self) -> Duration {
         let charges = self.admitted().into_iter().flat_map(Measurement::charges);

@@ -14,26 +14,30 @@ impl Plan {
     ///
     /// If less than one unit remains in any enforced policy, the plan is rejected, and
     /// [`retry_after`](crate::Decision::retry_after) is the time until one unit is admitted.
+    ///
+    /// ```
+    /// use tower_quota::{MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let store = MemoryStore::new();
+    /// let worker = Scope::new("jobs").partition(&PartitionKey::new("worker", "7"));
+    /// let policies = PolicySet::new([QuotaPolicy::per_minute("minute", 30), QuotaPolicy::per_day("day", 40)])?;
+    /// let up_to = |jobs| Plan::new(policies.clone(), worker, jobs).allow_partial();
+    ///
+    /// assert_eq!(store.decide(up_to(25)?).await?.granted(), 25);
+    /// assert_eq!(store.decide(up_to(25)?).await?.granted(), 5);
+    /// let rejected = store.decide(up_to(25)?).await?;
+    /// assert_eq!(rejected.granted(), 0);
+    /// # assert_eq!(rejected.outcome(), tower_quota::Outcome::Rejected);
+    /// // One job passes after two seconds.
+    /// assert!(rejected.retry_after() <= Some(std::time::Duration::from_secs(2)));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    ///
     /// [Shadow](crate::QuotaPolicy::shadow) policies do not reduce a grant: a plan of shadow policies is granted in
     /// full. The decision is settled like any other; its estimated cost is
     /// [`Decision::granted`](crate::Decision::granted).
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// # let store = MemoryStore::new();
-    /// # let alice = Scope::new("jobs").partition(&PartitionKey::new("user", "alice"));
-    /// let policies = PolicySet::new([QuotaPolicy::per_minute("minute", 30), QuotaPolicy::per_day("day", 40)])?;
-    /// let up_to = |jobs| Plan::new(policies.clone(), alice, jobs).allow_partial();
-    ///
-    /// for (asked, granted) in [(25, 25), (25, 5), (25, 0)] {
-    ///     assert_eq!(store.decide(up_to(asked)?).await?.granted(), granted);
-    /// }
-    /// let rejected = store.decide(up_to(25)?).await?;
-    /// assert_eq!(rejected.outcome(), Outcome::Rejected);
-    /// assert!(rejected.retry_after() <= Some(Duration::from_secs(2)), "one job passes again");
-    /// # Ok(()) });
-    /// ```
     ///
     /// # Errors
     ///

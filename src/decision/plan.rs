@@ -87,12 +87,12 @@ impl Plan {
     /// above a policy's capacity is never admitted, and neither is any plan with a policy of quota 0.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// # let store = MemoryStore::new();
-    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// let (mails, slots) = (QuotaPolicy::per_hour("mails", 5), QuotaPolicy::concurrent("at once", 1));
-    /// let policies = PolicySet::new([mails, slots])?;
+    /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let store = MemoryStore::new();
+    /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5), QuotaPolicy::concurrent("at once", 1)])?;
     /// for (cost, outcome, left) in [
     ///     (0, Outcome::Allowed, [5, 1]),
     ///     (6, Outcome::Rejected, [5, 1]),
@@ -104,7 +104,8 @@ impl Plan {
     ///     assert_eq!(decision.outcome(), outcome);
     ///     assert!(decision.allowances().map(|allowance| allowance.remaining()).eq(left));
     /// }
-    /// # Ok(()) });
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     #[inline]
     pub fn new(policies: PolicySet, partition: PartitionId, cost: u64) -> Self {
@@ -190,21 +191,7 @@ impl Plan {
 
     /// Sets the number of request and response content bytes, as far as known before the request is processed.
     ///
-    /// In a plan of cost 0, this has no effect.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// # let store = MemoryStore::new();
-    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// let bytes = QuotaPolicy::per_hour("bytes", 1_000).with_content_bytes(Direction::Both);
-    /// let policies = PolicySet::new([bytes])?;
-    /// let plan = Plan::new(policies, alice, 1).with_content_bytes(200, 300);
-    ///
-    /// let decision = store.decide(plan).await?;
-    /// assert_eq!(decision.allowances().next().map(|bytes| bytes.remaining()), Some(500));
-    /// # Ok(()) });
-    /// ```
+    /// Default: one byte. In a plan of cost 0, this has no effect. [`QuotaUnit`](crate::QuotaUnit) has an example.
     #[inline]
     #[must_use]
     pub fn with_content_bytes(mut self, request: u64, response: u64) -> Self {
@@ -218,28 +205,8 @@ impl Plan {
     /// Sets the amount of a [custom unit](crate::QuotaPolicy::with_unit), for all policies that count it.
     ///
     /// A later call for the same unit replaces the amount. A plan has at most three custom units, like a [`PolicySet`],
-    /// and ignores additional ones. Default: 0. In a plan of cost 0, all amounts are 0.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// # let store = MemoryStore::new();
-    /// # let alice = Scope::new("models").partition(&PartitionKey::new("user", "alice"));
-    /// let (requests, tokens) = (QuotaPolicy::per_hour("requests", 60), QuotaPolicy::per_hour("tokens", 1_000));
-    /// let policies = PolicySet::new([requests, tokens.with_unit("tokens")])?;
-    /// let prompt = |tokens| Plan::new(policies.clone(), alice, 1).with_units("tokens", tokens);
-    ///
-    /// for (tokens, outcome, left) in [
-    ///     (900, Outcome::Allowed, [59, 100]),
-    ///     (200, Outcome::Rejected, [59, 100]), // the request is not charged either
-    ///     (100, Outcome::Allowed, [58, 0]),
-    /// ] {
-    ///     let decision = store.decide(prompt(tokens)).await?;
-    ///     assert_eq!(decision.outcome(), outcome);
-    ///     assert!(decision.allowances().map(|allowance| allowance.remaining()).eq(left));
-    /// }
-    /// # Ok(()) });
-    /// ```
+    /// and ignores additional ones. Default: 0. In a plan of cost 0, all amounts are 0. [`QuotaUnit`](crate::QuotaUnit)
+    /// has an example.
     #[inline]
     #[must_use]
     pub fn with_units(self, unit: &str, amount: u64) -> Self {

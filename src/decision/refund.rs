@@ -11,14 +11,6 @@ use crate::{
 };
 
 /// The time at which refunded units were charged; see [`Settlement::refund`].
-///
-/// ```
-/// use tower_quota::{ChargeTime, clock::Timestamp};
-///
-/// // As sent with a job: the microseconds of `Decision::decided_at`.
-/// let micros = 1_767_225_600_000_000;
-/// assert_ne!(ChargeTime::At(Timestamp::from_micros(micros)), ChargeTime::Now);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChargeTime {
     /// At this time by the store's clock: see [`Decision::decided_at`](crate::Decision::decided_at). Units of past
@@ -34,28 +26,15 @@ impl Settlement {
     /// Use this if a job was charged by another process and was not carried out, so that only the caller and the amount
     /// are known. If the decision is available, use [`Settlement::new`] or [`Settlement::refund_all`], which are exact.
     ///
-    /// The plan specifies the partitions, policies and units; a policy that counts bytes is refunded at least one byte,
-    /// the minimum charge. No policy is raised above its capacity. With [`ChargeTime::At`]:
-    ///
-    /// - A fixed window refunds only charges of the current window. A sliding window counter also refunds charges of
-    ///   the previous window, to that window.
-    /// - A token bucket refunds at most its capacity minus the units refilled since the charge.
-    /// - A sliding window log removes units from its entries up to that time, the newest first. Entries followed by a
-    ///   thousand or more newer entries are not refunded.
-    /// - Charges that are at least one window old are not refunded.
-    ///
-    /// Leaky buckets are not refunded, because other requests have queued behind the charge. Concurrency limits are not
-    /// refunded, because only its holder can release a slot. A store cannot verify that the units were charged: a
-    /// refund after a [reset](crate::Store::reset), or a second refund of the same units, adds quota for later requests
-    /// of the caller. To detect duplicates, use [`Caller::refund`](crate::Caller::refund) with an
-    /// [id](crate::Refund::with_id).
+    /// The plan specifies the partitions, policies and units. No policy is raised above its capacity. Concurrency
+    /// limits and leaky buckets are not refunded.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::ChargeTime;
-    /// # run(async {
-    /// # let store = MemoryStore::new();
-    /// # let alice = Scope::new("jobs").partition(&PartitionKey::new("user", "alice"));
+    /// use tower_quota::{ChargeTime, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let store = MemoryStore::new();
+    /// let alice = Scope::new("jobs").partition(&PartitionKey::new("user", "alice"));
     /// let policies = PolicySet::new([QuotaPolicy::per_hour("jobs", 10)])?;
     /// let jobs = |count| Plan::new(policies.clone(), alice, count);
     /// let decision = store.decide(jobs(8)).await?;
@@ -65,8 +44,31 @@ impl Settlement {
     /// store.settle(Settlement::refund(jobs(5), ChargeTime::At(charged_at))).await?;
     /// let left = store.peek(jobs(1)).await?.allowances().next().map(|hour| hour.remaining());
     /// assert_eq!(left, Some(7));
-    /// # Ok(()) });
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
+    ///
+    /// # What is refunded
+    ///
+    /// With [`ChargeTime::At`], charges that are at least one window old are not refunded. Younger charges are refunded
+    /// as follows:
+    ///
+    /// | algorithm | refund |
+    /// |---|---|
+    /// | fixed window | charges of the current window |
+    /// | sliding window counter | charges of the current and the previous window, each to its window |
+    /// | token bucket | at most its capacity minus the units refilled since the charge |
+    /// | sliding window log | units of its entries up to that time, the newest first; entries followed by a thousand or more newer entries are not refunded |
+    /// | leaky bucket | nothing, because other requests have queued behind the charge |
+    /// | concurrency limit | nothing, because only its holder can release a slot |
+    ///
+    /// A policy that counts bytes is refunded at least one byte, the minimum charge.
+    ///
+    /// # Duplicates
+    ///
+    /// A store cannot verify that the units were charged: a refund after a [reset](crate::Store::reset), or a second
+    /// refund of the same units, adds quota for later requests of the caller. To detect duplicates, use
+    /// [`Caller::refund`](crate::Caller::refund) with an [id](crate::Refund::with_id).
     pub fn refund(plan: Plan, charged: ChargeTime) -> Self {
         let costs = plan.costs();
         Self::refund_of(plan, &costs, charged)

@@ -19,25 +19,11 @@ use crate::{
 /// and must settle decisions that hold a slot of a [concurrency limit](crate::QuotaPolicy::concurrent).
 ///
 /// A decision can be settled once: further settlements are [empty](Self::is_empty) and change nothing. Clones of a
-/// decision, and decisions that a layer inserts into extensions, have empty settlements, too; only the original can be
-/// settled. If a settlement is dropped or the store fails to apply it, the charge stays as it is.
-///
-/// A late charge is never rejected, but it overdraws a policy by at most its capacity, even if a larger cost is
-/// reported. If the policy has changed since the decision, only the difference of the settlement is applied: units
-/// charged under a larger quota stay charged, and the larger quota bounds the debt. For logs, and for buckets that
-/// differ only in capacity, stores do not record the larger quota; instead, the quota at the time of the decision
-/// bounds the debt. A late charge to a [calendar](crate::QuotaPolicy::per_calendar) window that has ended is dropped.
-///
-/// After a [reset](crate::Store::reset) or a loss of data, earlier charges are not refunded, because that would add
-/// quota for later requests. Late charges still apply.
-///
-/// A refund never raises a policy above its capacity, and is possible within one window after the charge. A token
-/// bucket refunds only units that it has not refilled since: of 10 units charged to a full bucket that refills one per
-/// second, 7 can be refunded after 3 s. This assumes that no other charge was refunded in between. Otherwise, the
-/// refund can be too large, by at most the units refilled since the charge.
+/// decision, and decisions that a layer inserts into extensions, have empty settlements, too. If a settlement is
+/// dropped or the store fails to apply it, the charge stays as it is.
 ///
 /// ```
-/// use tower_quota::{PolicySet, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};
+/// use tower_quota::{MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store};
 ///
 /// # tokio_test::block_on(async {
 /// let store = MemoryStore::new();
@@ -54,6 +40,25 @@ use crate::{
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
+///
+/// # Late charges
+///
+/// A late charge is never rejected, but it overdraws a policy by at most its capacity, even if a larger cost is
+/// reported. A late charge to a [calendar](crate::QuotaPolicy::per_calendar) window that has ended is dropped.
+///
+/// If the policy has changed since the decision, only the difference of the settlement is applied: units charged under
+/// a larger quota stay charged, and the larger quota bounds the debt. For logs, and for buckets that differ only in
+/// capacity, stores do not record the larger quota; instead, the quota at the time of the decision bounds the debt.
+///
+/// # Refunds
+///
+/// A refund never raises a policy above its capacity, and is possible within one window after the charge. After a
+/// [reset](crate::Store::reset) or a loss of data, earlier charges are not refunded, because that would add quota for
+/// later requests. Late charges still apply.
+///
+/// A token bucket refunds only units that it has not refilled since: of 10 units charged to a full bucket that refills
+/// one per second, 7 can be refunded after 3 s. This assumes that no other charge was refunded in between. Otherwise,
+/// the refund can be too large, by at most the units refilled since the charge.
 #[derive(Debug)]
 pub struct Settlement(Option<Change>);
 
@@ -103,10 +108,11 @@ impl Settlement {
     /// The charges of all other custom units are unchanged.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// # let store = MemoryStore::new();
-    /// # let alice = Scope::new("models").partition(&PartitionKey::new("user", "alice"));
+    /// use tower_quota::{MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let store = MemoryStore::new();
+    /// let alice = Scope::new("models").partition(&PartitionKey::new("user", "alice"));
     /// let policies = PolicySet::new([QuotaPolicy::per_hour("tokens", 1_000).with_unit("tokens")])?;
     /// let decision = store.decide(Plan::new(policies.clone(), alice, 1).with_units("tokens", 900)).await?;
     /// // The answer was shorter than estimated.
@@ -114,7 +120,8 @@ impl Settlement {
     ///
     /// let decision = store.peek(Plan::new(policies, alice, 1)).await?;
     /// assert_eq!(decision.allowances().next().map(|tokens| tokens.remaining()), Some(750));
-    /// # Ok(()) });
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     pub fn with_units<'a>(
         decision: &Decision,
@@ -137,10 +144,11 @@ impl Settlement {
     /// [leaky bucket](crate::Algorithm::LeakyBucketQueue) if no other request has queued behind it.
     ///
     /// ```
-    /// # use tower_quota::{PolicySet, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};
+    /// use tower_quota::{MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store};
+    ///
     /// # tokio_test::block_on(async {
-    /// # let store = MemoryStore::new();
-    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// let store = MemoryStore::new();
+    /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// let decision = store.decide(Plan::new(policies.clone(), alice, 5)).await?;
     /// // The mail server was unavailable.
