@@ -277,13 +277,13 @@ impl PartitionId {
     /// Returns the partition key that clients see (`pk`), if a policy [shows
     /// it](crate::QuotaPolicy::show_partition_key).
     ///
-    /// The value is derived from the digest, and cannot be used to find the partition in the store. It consists of the
-    /// first twelve bytes that BLAKE3 derives from [`to_bytes`](Self::to_bytes) with the context
-    /// `tower-quota 2026-11-21 partition key in a field`. A client that knows the scope and the format of its key can
-    /// compute it before a request, to find out which of its requests share a quota. For the same reason, others can
-    /// identify the caller by trying candidates. A [`digest_key`](crate::LimiterBuilder::digest_key) prevents both. Set
-    /// a digest key if partition keys are derived from data that other people could guess, such as addresses, names or
-    /// user numbers.
+    /// The value consists of the first twelve bytes that BLAKE3 derives from [`to_bytes`](Self::to_bytes) with the
+    /// context `tower-quota 2026-11-21 partition key in a field`. It cannot be used to find the partition in the store.
+    ///
+    /// A client that knows the scope and the format of its key can compute the value before a request, to find out
+    /// which of its requests share a quota. For the same reason, others can identify the caller by trying candidates. A
+    /// [`digest_key`](crate::LimiterBuilder::digest_key) prevents both. Set one if people could guess the data from
+    /// which keys are derived, such as addresses, names or user numbers.
     ///
     /// ```
     /// use tower_quota::{PartitionKey, Scope};
@@ -375,11 +375,13 @@ impl Scope {
     /// Returns the digest that identifies the caller `key` in stores.
     ///
     /// The digest is the first half of keyed BLAKE3 over the parts of the key. Each part is encoded as the length of
-    /// its kind (eight bytes, little-endian), the kind, the length of its value and the value. The kinds reserved for
-    /// this crate are `address`, `given back`, `host`, `negative`, `no key`, `number`, `route` and `text`. If a custom
-    /// kind has such a name, with or without leading equals signs, it is encoded with one more leading equals sign. The
-    /// hash key is derived from the scope's name with the context `tower-quota 2026-11-21 partition digest of a scope`.
-    /// With a digest key, the hash key is replaced by its BLAKE3 hash, keyed with the digest key.
+    /// its kind (eight bytes, little-endian), the kind, the length of its value and the value. A custom kind that has
+    /// the name of a reserved kind (`address`, `given back`, `host`, `negative`, `no key`, `number`, `route`, `text`),
+    /// with or without leading equals signs, is encoded with one more leading equals sign.
+    ///
+    /// The hash key is derived from the scope's name with the context
+    /// `tower-quota 2026-11-21 partition digest of a scope`. With a digest key, the hash key is replaced by its BLAKE3
+    /// hash, keyed with the digest key.
     pub fn partition(&self, key: &PartitionKey) -> PartitionId {
         let hash = blake3::keyed_hash(&self.0, &key.0);
         PartitionId(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))

@@ -1,13 +1,12 @@
 //! The arithmetic of all algorithms, for custom stores.
 //!
-//! A [`Ledger`] computes decisions, but stores nothing. Use it to keep counts in a database for which this crate has no
-//! store. Pass the time and the stored bytes of each partition of a plan; the ledger returns a [`Measurement`] and the
-//! new bytes. A store does this in a transaction: it reads the bytes, calls the ledger, and writes the new bytes unless
-//! another writer has changed them in the meantime.
+//! Use a [`Ledger`] to keep counts in a database for which this crate has no store. A ledger computes decisions, but
+//! performs no I/O: pass the time and the stored bytes of each partition of a plan; the ledger returns a
+//! [`Measurement`] and the new bytes.
 //!
-//! The bytes begin with a version. A ledger ignores bytes from a newer version and bytes that no ledger has written. A
-//! ledger performs no I/O and never waits. It cannot detect a missing transaction: if two writers overwrite each
-//! other's bytes, charges are lost.
+//! A store does this in a transaction: it reads the bytes, calls the ledger, and writes the new bytes. Without a
+//! transaction, writers overwrite each other's bytes, and charges are lost. A ledger ignores bytes from a newer version
+//! and bytes that no ledger has written.
 //!
 //! The following store uses a key-value map with compare-and-set, and passes
 //! [`check_store`](crate::test_util::check_store) with all algorithms:
