@@ -9,8 +9,6 @@ pub mod choosing {}
 #[doc = include_str!("../docs/comparison.md")]
 pub mod comparison {}
 
-pub mod cookbook;
-
 #[doc = include_str!("../docs/decisions.md")]
 pub mod decisions {}
 

@@ -79,12 +79,11 @@
 //!
 //! # Where to go from here
 //!
-//! - [`RateLimitLayerBuilder`]: the settings. [`QuotaPolicy`] and [`Algorithm`]: the kinds of limits.
+//! - [`guide`]: a page with a program per task, from a limit on a route to logins, tokens, tests and shutdown.
 //! - [`docs::choosing`]: maps requirements to APIs.
-//! - [`guide`]: where to place the layer relative to authentication and logins, and what must not be a key.
-//! - [`docs::proxies`]: the client's address behind nginx, Envoy, a load balancer or a CDN.
+//! - [`RateLimitLayerBuilder`]: the settings. [`QuotaPolicy`] and [`Algorithm`]: the kinds of limits.
+//! - [`docs::proxies`]: the client's address behind a proxy, a load balancer or a CDN.
 //! - [`docs::mistakes`]: events about misconfigurations, and their fixes.
-//! - [`docs::cookbook`]: recipes for routes and methods, GraphQL, WebSocket messages, uploads and jobs.
 //! - [`docs::moving`]: migration from tower_governor, axum-governor and `tower::limit`, line by line.
 //!   [`docs::comparison`]: comparison with other crates.
 //! - [`docs::production`]: Redis and its settings, monitoring, failures, and what is not guaranteed.

@@ -196,9 +196,10 @@ impl Limiter {
 
     /// Refunds prefetched units, and waits until all settlements have reached the store.
     ///
-    /// Call this last, after the server has stopped and before the runtime ends; the guide shows the
-    /// [whole shutdown](crate::guide#shutdown). Otherwise, refunds and released slots that have not reached Redis are
-    /// lost when the process exits: callers remain overcharged, and slots remain occupied until their lease expires.
+    /// Call this last, after the server has stopped and before the runtime ends: see [the
+    /// program](crate::guide::operation#shutdown). Otherwise, refunds and released slots that have not reached Redis
+    /// are lost when the process exits: callers remain overcharged, and slots remain occupied until their lease
+    /// expires.
     ///
     /// ```
     /// use std::time::Duration;

@@ -405,7 +405,7 @@ impl QuotaPolicy {
     /// # Security
     ///
     /// **A client that can exhaust another caller's quota can lock that caller out.** The account named in a login is
-    /// only a claim. Limit by address *and* account, never by the account alone, as in the [guide](crate::guide).
+    /// only a claim. Limit by address *and* account, never by the account alone, as in the [guide](crate::guide::login).
     #[must_use]
     pub const fn with_lockout(mut self, time: Duration) -> Self {
         self.lockout = Some(time);

@@ -1,4 +1,4 @@
-//! The recipes of the guide, on real servers: a limit before authentication, after it, around logins; and who is charged
+//! What the guide describes, on real servers: a limit before authentication, after it, around logins; and who is charged
 //! for what a client only claims.
 //!
 //! Each request comes from the address that `x-forwarded-for` says: the peer is a trusted proxy.

@@ -45,7 +45,7 @@ impl RateLimitLayerBuilder {
     ///
     /// The closure is called once per request, if a policy of the request counts the unit. It must not block and cannot
     /// read the body. If the estimate depends on the body, let a middleware outside the layer read the body and insert
-    /// the estimate as an extension, as in the [guide](crate::guide#tokens).
+    /// the estimate as an extension, as in the [guide](crate::guide::tokens).
     ///
     /// ```
     /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};

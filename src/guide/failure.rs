@@ -1,0 +1,62 @@
+//! Count only failed attempts.
+//!
+//! A limit on gift codes, one-time passwords or logins should stop guessing without restricting users who succeed.
+//! Charge each attempt before it is checked, and refund it if it succeeds. If attempts were counted afterwards, a
+//! hundred concurrent guesses could exceed the limit.
+//!
+//! ```
+//! use std::{error::Error, time::Duration};
+//!
+//! use axum::{Router, body::Body, http::{Request, StatusCode}, routing::post};
+//! use tower::ServiceExt;
+//! use tower_quota::{FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+//!
+//! async fn redeem(code: String) -> StatusCode {
+//!     if code == "right" { StatusCode::NO_CONTENT } else { StatusCode::NOT_FOUND }
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn Error>> {
+//!     let failures = RateLimitLayer::builder(MemoryStore::new())
+//!         .scope("gift codes")
+//!         .key(key::header("x-user-id")) // set by a gateway
+//!         .policy(QuotaPolicy::per_minute("failures", 3).with_lockout(Duration::from_secs(15 * 60)))
+//!         .actual_cost(|response| response.status.is_success().then_some(0))
+//!         .failure_mode(FailureMode::Closed)
+//!         .build()?;
+//!     let app: Router = Router::new().route("/codes", post(redeem).layer(failures));
+//!
+//!     let send = async |code: &'static str| {
+//!         let request = Request::post("/codes").header("x-user-id", "mallory").body(Body::from(code))?;
+//!         Ok::<_, Box<dyn Error>>(app.clone().oneshot(request).await?)
+//!     };
+//!     for (code, status) in [
+//!         ("right", 204),
+//!         ("right", 204),
+//!         ("right", 204),
+//!         ("guess", 404),
+//!         ("guess", 404),
+//!         ("right", 204), // charged, then refunded
+//!         ("guess", 404),
+//!         ("right", 429), // locked out, so the code is not checked
+//!     ] {
+//!         assert_eq!(send(code).await?.status(), status);
+//!     }
+//!     let seconds: u64 = send("guess").await?.headers()["retry-after"].to_str()?.parse()?;
+//!     assert!((880..=900).contains(&seconds), "{seconds}");
+//!     Ok(())
+//! }
+//! ```
+//!
+//! - **Refund on success only**, not "unless the status is 404": that would also refund attempts that an inner layer
+//!   rejects, and the client could continue indefinitely. As a consequence, requests that fail because of an error of
+//!   the service count as attempts, too.
+//! - **Other responses that should not count**: for errors of the service, or if the status does not show success (a
+//!   redirect, or a gRPC response, whose status is always 200), let the handler add
+//!   [`ActualCost(0)`](crate::ActualCost) to the response extensions.
+//! - **If an uncounted guess is worse than a failed request**, let the layer fail [closed](crate::FailureMode::Closed),
+//!   as above. Without Redis, it then rejects all attempts.
+//! - **A [lockout](crate::QuotaPolicy::with_lockout) lasts longer than the window.** Lock out only callers who are
+//!   identified: anyone can send the name of an account, so a lockout by a claimed name lets any client lock out any
+//!   user. The page [`login`](super::login) has the keys for that case. If the charge of a correct attempt starts a
+//!   lockout, the refund ends it.

@@ -1,0 +1,67 @@
+//! Apply several limits in one decision, and choose what must not be a key.
+//!
+//! Named keys count one request by user, by address and in total. All policies are checked in a single decision: a
+//! rejected request is charged to none of them. Put the layer inside authentication if one of the keys is the user.
+//!
+//! ```
+//! use std::error::Error;
+//!
+//! use axum::{Router, body::Body, extract::Request, middleware, routing::get};
+//! use tower::ServiceExt;
+//! use tower_quota::{MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, key::{self, PeerAddress}};
+//!
+//! /// Replaces your authentication, which inserts the user.
+//! async fn authenticate(mut request: Request) -> Request {
+//!     if let Some(user) = request.headers().get("x-user").and_then(|user| user.to_str().ok()) {
+//!         let user = user.to_owned();
+//!         request.extensions_mut().insert(user);
+//!     }
+//!     request
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn Error>> {
+//!     let limits = RateLimitLayer::builder(MemoryStore::new())
+//!         .scope("api")
+//!         .key(key::extension::<String>())
+//!         .named_key("address", key::client_ip())
+//!         .named_key("total", key::from_fn(|_| Some(PartitionKey::new("all", ""))))
+//!         .on_missing_key(MissingKey::Reject)
+//!         .policy(QuotaPolicy::per_hour("user", 2))
+//!         .policy(QuotaPolicy::per_hour("address", 10).keyed_by("address"))
+//!         .policy(QuotaPolicy::per_hour("total", 1_000).keyed_by("total"))
+//!         .build()?;
+//!     let app: Router = Router::new()
+//!         .route("/", get(|| async { "hello" }))
+//!         .layer(limits)
+//!         .layer(middleware::map_request(authenticate)); // outermost
+//!
+//!     let send = async |user: &str| {
+//!         let peer = PeerAddress(([192, 0, 2, 1], 50_000).into());
+//!         let request = Request::get("/").header("x-user", user).extension(peer).body(Body::empty())?;
+//!         Ok::<_, Box<dyn Error>>(app.clone().oneshot(request).await?)
+//!     };
+//!     for status in [200, 200, 429, 429, 429] {
+//!         assert_eq!(send("bob").await?.status(), status);
+//!     }
+//!     // Bob's rejected requests were not charged to the address that alice shares.
+//!     let response = send("alice").await?;
+//!     assert!(response.headers()["ratelimit"].to_str()?.contains(r#""address";r=7;"#));
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # What must not be a key
+//!
+//! The caller that is charged must be the sender of the request. Therefore:
+//!
+//! - Do not use fields that clients can set as keys: neither unverified user IDs or tokens, nor `X-Forwarded-For`
+//!   except from a [trusted proxy](super::proxy). A client that invents values would get a new quota for each value,
+//!   and a client that sends another user's name would exhaust that user's quota. [`key::header`](crate::key::header)
+//!   is for fields that your gateway sets and removes from client requests.
+//! - A `RateLimit` field or a partition key (`pk`) in a request proves nothing, and the layer does not read it. The
+//!   `pk` that responses [can show](crate::QuotaPolicy::show_partition_key) is a digest, which cannot be used to act as
+//!   another user. However, others can guess the user behind it, unless you set a [digest
+//!   key](crate::LimiterBuilder::digest_key).
+//! - An [exemption](crate::Exemption) or an [access list](crate::AccessList) rule by key is only as trustworthy as the
+//!   key.

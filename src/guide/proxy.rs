@@ -1,0 +1,56 @@
+//! Limit clients behind a proxy.
+//!
+//! Behind a proxy, the peer of each connection is the proxy. Configure which machines are the proxies, and which field
+//! they write. The layer trusts that field from these machines, and from no other peer. Without this configuration, all
+//! clients of the proxy share one quota. [`docs::proxies`](crate::docs::proxies) has the configuration of both sides
+//! for each supported proxy, load balancer and CDN.
+//!
+//! ```
+//! use std::error::Error;
+//!
+//! use axum::{Router, body::Body, http::Request, routing::get};
+//! use tower::ServiceExt;
+//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key::{self, ForwardingField, PeerAddress}};
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn Error>> {
+//!     let client = key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/24"]);
+//!     let limits = RateLimitLayer::builder(MemoryStore::new())
+//!         .scope("api")
+//!         .key(client)
+//!         .policy(QuotaPolicy::per_minute("minute", 1))
+//!         .build()?;
+//!     let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(limits);
+//!
+//!     let (proxy, outsider) = ([10, 0, 0, 7], [203, 0, 113, 66]);
+//!     for (peer, field, status) in [
+//!         (proxy, "192.0.2.1", 200),
+//!         (proxy, "192.0.2.2", 200),           // each client has its own quota
+//!         (proxy, "1.1.1.1, 192.0.2.1", 429),  // the first entry is forged by the client, and ignored
+//!         (outsider, "192.0.2.3", 200),        // counts against 203.0.113.66
+//!         (outsider, "192.0.2.4", 429),        // not a proxy, so its field is ignored
+//!     ] {
+//!         let peer = PeerAddress((peer, 50_000).into());
+//!         let request = Request::get("/").header("x-forwarded-for", field).extension(peer);
+//!         assert_eq!(app.clone().oneshot(request.body(Body::empty())?).await?.status(), status);
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! - **Trust as little as possible.** Any sender in a trusted network can choose the address that is counted. List the
+//!   proxies, not a network that they share with other machines. Never trust all networks to silence an event.
+//! - **The proxy must append to the field or overwrite it.** If it forwards a field unchanged, the client controls it.
+//!   Test this with a forged value: [`explain`](crate::RateLimitLayer::explain) shows which address the layer uses.
+//! - **Name the one field that your proxy writes.** If a trusted proxy sends another one, its clients share one quota,
+//!   and an [event](crate::docs::mistakes#other-forwarding-field) reports this.
+//! - **Two proxies in a row are both trusted proxies.** Otherwise, all clients of the [second
+//!   one](crate::docs::mistakes#second-proxy) share one quota.
+//! - **Unreadable fields make a client unknown**, so that the request has no key. `on_missing_key` decides about it.
+//!   With [`MissingKey::Allow`](crate::MissingKey::Allow), clients can pass uncounted if the proxy appends to a
+//!   `Forwarded` field of the client.
+//! - **IPv6 clients are limited per /64.** [`ipv6_prefix`](crate::key::ClientIp::ipv6_prefix) changes this.
+//!
+//! The peer address comes from the connect info of axum: `into_make_service_with_connect_info::<SocketAddr>()`.
+//! [`no-peer-address`](crate::docs::mistakes#no-peer-address) lists the sources in other servers. The example
+//! `reverse_proxy` is the other side: a proxy with limits.

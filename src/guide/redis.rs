@@ -1,0 +1,65 @@
+//! Share limits through Redis, and plan for its outages.
+//!
+//! All instances with the same Redis and scope share their limits. [Which Redis](crate::docs::production#which-redis)
+//! lists the supported servers, Sentinel and Cluster. The service can start before Redis.
+//! [`Limiter::ready`](crate::Limiter::ready) checks at startup whether the limits can be enforced, and its error gives
+//! the reason, such as a missing permission. The program prints a warning without Redis, and passes its assertions in
+//! both cases.
+//!
+//! ```
+//! use std::{error::Error, time::Duration};
+//!
+//! use axum::{Router, body::Body, http::Request, routing::get};
+//! use tower::ServiceExt;
+//! use tower_quota::{QuotaPolicy, RateLimitLayer, RedisStore, key};
+//!
+//! fn app(limits: RateLimitLayer) -> Router {
+//!     Router::new().route("/", get(|| async { "hello" })).layer(limits)
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn Error>> {
+//!     let redis = "redis://127.0.0.1/";
+//! #   let redis = "redis://127.0.0.1:1/";
+//!     let limits = RateLimitLayer::builder(RedisStore::new(redis)?)
+//!         .scope("api")
+//!         .key(key::header("x-user-id")) // set by a gateway
+//!         .policy(QuotaPolicy::per_minute("minute", 1_000))
+//!         .build()?;
+//!     let is_ready = match limits.limiter().ready(Duration::from_secs(1)).await {
+//!         Ok(report) => {
+//!             report.warnings().for_each(|warning| eprintln!("limits: {warning}"));
+//!             true
+//!         }
+//!         Err(error) => {
+//!             eprintln!("requests pass uncounted: {error}");
+//!             false
+//!         }
+//!     };
+//! #   assert!(!is_ready);
+//!
+//!     let request = Request::get("/").header("x-user-id", "alice").body(Body::empty())?;
+//!     let response = app(limits).oneshot(request).await?;
+//!     assert_eq!(response.status(), 200);
+//!     // A request that passes uncounted has no fields in its response.
+//!     assert_eq!(response.headers().contains_key("ratelimit"), is_ready);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # When Redis is down
+//!
+//! By default, requests pass uncounted. The first ones wait for at most the [deadline](crate::LimiterBuilder::deadline)
+//! of 50 ms; after five failures in a row, the circuit opens, and no request waits. Limits apply again within 2 s of
+//! Redis' recovery. [When something breaks](crate::docs::production#when-something-breaks) lists each fault, and which
+//! counts survive it. Alternatives:
+//!
+//! - [`FailureMode::Closed`](crate::FailureMode::Closed): the layer rejects uncounted requests with 503 and
+//!   `Retry-After`. Use it where an uncounted request is worse than a failed one, such as logins and payments.
+//! - [`fallback`](crate::LimiterBuilder::fallback): each process counts on its own, for example in a
+//!   [`MemoryStore`](crate::MemoryStore). This setting and the deadline belong to a [`Limiter`](crate::Limiter), from
+//!   which [`with_limiter`](crate::RateLimitLayer::with_limiter) makes a layer.
+//!
+//! Before limits go live, read [Settings of Redis](crate::docs::production#settings-of-redis) for the eviction policy
+//! and the permissions. If the round trip takes 30 ms or more, raise the deadline: see
+//! [`docs::regions`](crate::docs::regions). The example `redis` is a service that listens on a port.

@@ -1,0 +1,61 @@
+//! Limit WebSocket messages.
+//!
+//! A layer processes the request that opens a connection, but not the messages. A [`Limiter`](crate::Limiter) limits
+//! the messages, with a separate deadline, circuit breaker and metrics. Keep a [`Caller`](crate::Caller) for each
+//! connection: all connections of a user share the quota.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use futures_util::stream::{self, Stream, StreamExt};
+//! use tokio::time::Instant;
+//! use tower_quota::{Caller, Limiter, MemoryStore, QuotaPolicy};
+//!
+//! /// Handles the messages of a connection. Returns the close code if the server must close it.
+//! async fn serve(
+//!     mut messages: impl Stream<Item = String> + Unpin,
+//!     user: Caller,
+//!     mut handle: impl FnMut(String),
+//! ) -> Result<(), u16> {
+//!     while let Some(text) = messages.next().await {
+//!         user.wait(Duration::from_secs(2)).await.map_err(|_| 1008_u16)?;
+//!         handle(text);
+//!     }
+//!     Ok(())
+//! }
+//!
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+//! # set_up::run(async {
+//! let store = MemoryStore::new();
+//! # let store = MemoryStore::builder().clock(tower_quota::clock::Clock::tokio()).build()?;
+//! let limiter = Limiter::builder(store)
+//!     .scope("chat messages")
+//!     .policy(QuotaPolicy::per_second("second", 5))
+//!     .policy(QuotaPolicy::per_minute("minute", 20))
+//! #   .clock(tower_quota::clock::Clock::tokio())
+//!     .build()?;
+//! let messages = |count: u32| stream::iter((0..count).map(|number| number.to_string()));
+//!
+//! // Fifteen messages at once: five pass immediately, and the others are delayed.
+//! let (start, mut handled) = (Instant::now(), 0);
+//! assert_eq!(serve(messages(15), limiter.caller("alice"), |_| handled += 1).await, Ok(()));
+//! assert_eq!((handled, start.elapsed().as_secs()), (15, 2));
+//!
+//! // A flood also exhausts the quota of the minute: the client sees close code 1008 (policy violation).
+//! assert_eq!(serve(messages(1_000), limiter.caller("mallory"), |_| {}).await, Err(1008));
+//! # Ok(()) });
+//! ```
+//!
+//! - **Clients slightly over the limit are slowed down**: the server stops reading, and TCP backpressure does the rest.
+//!   Clients far over the limit are disconnected. To disconnect at the first excess message, use
+//!   [`check`](crate::Caller::check) instead of [`wait`](crate::Caller::wait).
+//! - **If the store does not respond**, messages pass uncounted by default, like requests.
+//! - **Open connections**: a [concurrency limit](crate::QuotaPolicy::concurrent) in a layer releases its slot when the
+//!   response ends, which is right after the handshake. Acquire the [permit](crate::WeakPermit::upgrade) in the
+//!   handler, and hold it as long as the connection.
+//! - **Handshakes**: also limit them per minute in the layer, because rejected clients reconnect.
+//! - **Browsers** cannot send an `Authorization` field with a WebSocket. Use a cookie, and check `Origin`.
+//! - **At the exit of the process**, open connections stay charged, and their slots stay occupied until the leases
+//!   expire.
+//!
+//! The example `websocket` has all of these.
