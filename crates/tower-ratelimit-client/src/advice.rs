@@ -43,13 +43,6 @@ pub struct Exchange {
 /// the response. Use the type directly to build a client without Tower. Remaining units are not guaranteed: the server
 /// may still reject a request.
 ///
-/// - Malformed fields are ignored individually. [`ignored`](Self::ignored) returns the errors.
-/// - `RateLimit` fields of cached responses are ignored. Their `Retry-After` is shortened by `Age`.
-/// - A date in `Retry-After` is compared with the `Date` of the response, because the server's clock sets both. Without
-///   `Date`, it is compared with the local clock.
-/// - `Retry-After` applies to the server in responses with a 4xx or 5xx status, with `RateLimit` fields, or with gRPC
-///   status 8 or 14. In other responses, it concerns a single resource, such as the result of a job, and is ignored.
-///
 /// ```
 /// use std::time::{Duration, SystemTime};
 /// use http::{HeaderMap, StatusCode};
@@ -74,6 +67,16 @@ pub struct Exchange {
 /// assert!(Advice::read(StatusCode::OK, &HeaderMap::new(), exchange, &Caps::default()).is_empty());
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```
+///
+/// # What is ignored
+///
+/// - Malformed fields, each individually. [`ignored`](Self::ignored) returns the errors.
+/// - `RateLimit` fields of cached responses. Their `Retry-After` is shortened by `Age`.
+/// - `Retry-After`, if it concerns a single resource, such as the result of a job. The field applies to the server in
+///   responses with a 4xx or 5xx status, with `RateLimit` fields, or with gRPC status 8 or 14.
+///
+/// A date in `Retry-After` is compared with the `Date` of the response, because the server's clock sets both. Without
+/// `Date`, it is compared with the local clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
     limits: Vec<Limit>,

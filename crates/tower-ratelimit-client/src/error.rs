@@ -105,9 +105,9 @@ pub struct Throttled {
 /// let get = || client.clone().oneshot(Request::get("http://a.example/").body(()).unwrap());
 ///
 /// get().await?;
-/// let (waits, finds_no_place) = tokio::join!(get(), get());
-/// assert!(waits.is_ok());
-/// let ClientError::Throttled(error) = finds_no_place.unwrap_err() else { panic!() };
+/// let (first, second) = tokio::join!(get(), get());
+/// assert!(first.is_ok(), "the first request waits");
+/// let ClientError::Throttled(error) = second.unwrap_err() else { panic!() };
 /// assert_eq!(error.kind(), ThrottledKind::TooMany);
 /// # Ok(())
 /// # }

@@ -44,8 +44,7 @@ impl<R> ClientLayer<R> {
     ///
     /// ```
     /// use http::{Request, Response};
-    /// use tower::{ServiceExt, service_fn};
-    /// use tower_layer::Layer;
+    /// use tower::{Layer, ServiceExt, service_fn};
     /// use tower_ratelimit_client::ClientLayer;
     ///
     /// # tokio_test::block_on(async {
@@ -56,7 +55,7 @@ impl<R> ClientLayer<R> {
     /// client.layer(server).oneshot(Request::get("http://api.example/a").body(())?).await?;
     ///
     /// let (request, ()) = Request::get("http://api.example/b").body(())?.into_parts();
-    /// let known = client.origin_status(&request).expect("it has answered");
+    /// let known = client.origin_status(&request).expect("the origin is cached");
     /// assert_eq!(known.limits()[0].name(), Some("daily"));
     /// assert_eq!(known.limits()[0].remaining(), Some(99));
     /// # Ok::<_, Box<dyn std::error::Error>>(())

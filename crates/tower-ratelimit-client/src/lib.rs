@@ -79,20 +79,22 @@
 //! all instances. A delivery that waits too long fails, so that a queue can retry it later.
 //!
 //! ```
-//! # use std::{convert::Infallible, error::Error, sync::atomic::{AtomicUsize, Ordering}};
-//! # use http::Response;
-//! # use tower::service_fn;
+//! use std::{convert::Infallible, error::Error, time::Duration};
+//! use http::{Request, Response};
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
+//! use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
+//! use tower_ratelimit_client::ClientLayer;
+//!
+//! # use std::sync::atomic::{AtomicUsize, Ordering};
 //! # use tower_quota::{MissingKey, RateLimitBody, RateLimitLayerBuilder, clock::Clock, key};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # tokio::time::pause();
-//! use std::time::Duration;
-//! use http::Request;
-//! use tower::{ServiceBuilder, ServiceExt};
-//! use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
-//! use tower_ratelimit_client::ClientLayer;
 //! # let clock = Clock::tokio();
-//! # let receiver = RateLimitLayerBuilder::from(Limiter::builder(MemoryStore::builder().clock(clock.clone()).build()?).clock(clock.clone()))
+//! // Replace this service with an HTTP client, for example of hyper-util.
+//! let http_client = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
+//! # let receiver_store = MemoryStore::builder().clock(clock.clone()).build()?;
+//! # let receiver = RateLimitLayerBuilder::from(Limiter::builder(receiver_store).clock(clock.clone()))
 //! #     .scope("receiver")
 //! #     .key(key::header("x-sender"))
 //! #     .on_missing_key(MissingKey::Share)
@@ -105,20 +107,20 @@
 //! #         response
 //! #     })
 //! #     .layer(receiver)
-//! #     .service(service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new()))));
-//! # let store = MemoryStore::builder().clock(clock).build()?;
-//!
+//! #     .service(http_client);
 //! let polite = ClientLayer::builder()
 //!     .queue_timeout(Duration::from_secs(60)) // then the delivery fails with `ClientError::Throttled`
 //!     .retries(3, |body: &String| Some(body.clone())) // only after rejections with `Retry-After`
 //!     .build()?;
-//! let client = ServiceBuilder::new().layer(polite).service(http_client); // for example, of hyper-util
+//! let client = ServiceBuilder::new().layer(polite).service(http_client);
 //!
 //! // At most 10 per second to each receiver from all instances together, even if the receiver sends no limits.
+//! let store = MemoryStore::new(); // in production, a `RedisStore`
+//! # let store = MemoryStore::builder().clock(clock.clone()).build()?;
 //! let receivers = Limiter::builder(store)
 //!     .scope("webhooks")
 //!     .policy(QuotaPolicy::per_second("second", 10))
-//! #   .clock(Clock::tokio())
+//! #   .clock(clock)
 //!     .build()?;
 //! let deliver = async |url: &str, event: &str| {
 //!     let request = Request::post(url).body(event.to_owned())?;
@@ -130,12 +132,13 @@
 //!     Ok::<_, Box<dyn Error>>(response.status())
 //! };
 //!
-//! // Twenty simultaneous events for a receiver that allows two per second.
+//! // Twenty simultaneous events for one receiver.
 //! let events: Vec<_> = (0..20).map(|number| format!("event {number}")).collect();
 //! let deliveries = events.iter().map(|event| deliver("http://shop.example/hooks", event));
 //! for status in futures_util::future::join_all(deliveries).await {
 //!     assert_eq!(status?, 200);
 //! }
+//! # // The receiver allows two per second.
 //! # assert!(REJECTED.load(Ordering::Relaxed) <= 19, "{}", REJECTED.load(Ordering::Relaxed));
 //! # Ok(())
 //! # }

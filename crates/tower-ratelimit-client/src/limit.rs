@@ -22,7 +22,7 @@ use ratelimit_fields::Unit;
 /// assert_eq!(daily.partition_key(), Some(b"alice".as_slice()));
 /// assert_eq!(daily.unit(), &Unit::ContentBytes);
 /// assert_eq!(daily.quota(), Some(5_000));
-/// assert_eq!(daily.remaining(), Some(10_000), "more is not believed");
+/// assert_eq!(daily.remaining(), Some(10_000), "capped");
 /// assert_eq!(daily.reset(), Some(Duration::from_secs(50)));
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```

@@ -19,7 +19,7 @@ use ratelimit_fields::problem_types;
 ///     "title": "Request cannot be satisfied as assigned quota has been exceeded",
 ///     "violated-policies": ["daily", "bandwidth"]
 /// }"#;
-/// let problem = Problem::parse(content).expect("it is one of the three");
+/// let problem = Problem::parse(content).expect("a problem type of the draft");
 /// assert_eq!(problem.kind(), ProblemKind::QuotaExceeded);
 /// assert_eq!(problem.violated_policies(), ["daily", "bandwidth"]);
 ///
@@ -39,7 +39,7 @@ pub struct Problem {
 ///
 /// let kind = ProblemKind::TemporaryReducedCapacity;
 /// let content = format!(r#"{{"type": "{}"}}"#, kind.uri());
-/// let problem = Problem::parse(content.as_bytes()).expect("it is one of the three");
+/// let problem = Problem::parse(content.as_bytes()).expect("a problem type of the draft");
 /// assert_eq!(problem.kind(), kind);
 /// assert!(problem.violated_policies().is_empty());
 /// ```

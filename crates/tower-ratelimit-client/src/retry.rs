@@ -12,35 +12,29 @@ mod sealed {
 /// custom rules, place `tower::retry` outside the client.
 ///
 /// ```
+/// use std::sync::atomic::{AtomicUsize, Ordering};
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_ratelimit_client::{ClientLayer, Retry};
-/// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
 ///
 /// /// Sends one request to a server that rejects the first and serves the second.
 /// async fn status<R: Retry<String>>(layer: ClientLayer<R>) -> StatusCode {
-///     let server = // …
-///     # {
-///     # let has_rejected = Arc::new(AtomicBool::new(false));
-///     # service_fn(move |_: Request<String>| {
-///     #     let builder = match has_rejected.swap(true, Ordering::Relaxed) {
-///     #         true => Response::builder(),
-///     #         false => Response::builder().status(429).header("retry-after", "1"),
-///     #     };
-///     #     async move { builder.body(()) }
-///     # })
-///     # };
+///     let calls = &AtomicUsize::new(0);
+///     let server = service_fn(async |_: Request<String>| match calls.fetch_add(1, Ordering::Relaxed) {
+///         0 => Response::builder().status(429).header("retry-after", "1").body(()),
+///         _ => Response::builder().body(()),
+///     });
 ///     let request = Request::post("http://a.example/").body("hello".to_owned()).unwrap();
 ///     layer.layer(server).oneshot(request).await.unwrap().status()
 /// }
 ///
-/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// assert_eq!(status(ClientLayer::new()).await, 429);
 /// let layer = ClientLayer::builder().retries(1, |body: &String| Some(body.clone())).build()?;
 /// assert_eq!(status(layer).await, 200);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # })?;
-/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # Ok(())
+/// # }
 /// ```
 pub trait Retry<B>: sealed::Sealed + Clone {
     /// The maximum number of retries of a request.

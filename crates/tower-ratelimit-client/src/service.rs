@@ -29,7 +29,7 @@ use super::{
 /// let client = ClientLayer::new().layer(server);
 ///
 /// let response = client.clone().oneshot(Request::get("http://a.example/").body(())?).await?;
-/// let advice = response.extensions().get::<Advice>().expect("the server says something");
+/// let advice = response.extensions().get::<Advice>().expect("the server sends limits");
 /// assert_eq!(advice.limits()[0].remaining(), Some(9));
 /// assert_eq!(client.layer().origins(), 1);
 ///

@@ -17,6 +17,15 @@ use super::{Caps, advice::Advice, limit::Limit};
 
 /// A strategy for spending the remaining units of a server.
 ///
+/// With four units remaining for twelve seconds, the next five requests are sent at these times, in seconds:
+///
+/// | strategy | times |
+/// |---|---|
+/// | `Greedy` | 0, 0, 0, 0, 12 |
+/// | `Pace { below_percent: 100 }` | 0, 3, 6, 9, 12 |
+/// | `Pace { below_percent: 50 }` | 0, 0, 0, 6, 12 |
+/// | `Observe` | 0, 0, 0, 0, 0 |
+///
 /// ```
 /// use tower_ratelimit_client::{ClientLayer, Strategy};
 ///
@@ -25,40 +34,34 @@ use super::{Caps, advice::Advice, limit::Limit};
 ///
 /// let error = ClientLayer::builder().strategy(Strategy::Pace { below_percent: 0 }).build().unwrap_err();
 /// assert_eq!(error.to_string(), "client: below_percent 0 is outside 1..=100");
-/// ```
-///
-/// With four units remaining for twelve seconds:
-///
-/// ```
 /// # use std::time::{Duration, Instant, SystemTime};
 /// # use http::{HeaderMap, StatusCode};
-/// # use tower_ratelimit_client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire};
-/// // The times at which the next five requests are sent, in seconds.
+/// # use tower_ratelimit_client::{Acquire, Advice, Caps, Exchange, Pacing};
 /// # fn times(strategy: Strategy) -> Vec<u64> {
 /// #     let mut pacing = Pacing::new(strategy, Caps::default());
 /// #     let start = Instant::now();
 /// #     let mut now = start;
-/// #     let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!() };
+/// #     let Acquire::Ready(permit) = pacing.try_acquire(now) else { panic!() };
 /// #     let headers = HeaderMap::from_iter([("ratelimit".parse().unwrap(), r#""a";r=4;t=12"#.parse().unwrap())]);
 /// #     let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
 /// #     let advice = Advice::read(StatusCode::OK, &headers, exchange, &Caps::default());
-/// #     pacing.record_response(dispatch, &advice, now);
+/// #     pacing.record_response(permit, &advice, now);
 /// #     let mut times = Vec::new();
 /// #     while times.len() < 5 {
 /// #         match pacing.try_acquire(now) {
-/// #             Acquire::Ready(dispatch) => {
+/// #             Acquire::Ready(permit) => {
 /// #                 times.push((now - start).as_secs());
-/// #                 pacing.record_loss(dispatch);
+/// #                 pacing.record_loss(permit);
 /// #             }
 /// #             Acquire::Wait(wait) => now = wait.until(),
 /// #         }
 /// #     }
 /// #     times
 /// # }
-/// assert_eq!(times(Strategy::Greedy), [0, 0, 0, 0, 12]);
-/// assert_eq!(times(Strategy::Pace { below_percent: 100 }), [0, 3, 6, 9, 12]);
-/// assert_eq!(times(Strategy::Pace { below_percent: 50 }), [0, 0, 0, 6, 12]);
-/// assert_eq!(times(Strategy::Observe), [0, 0, 0, 0, 0]);
+/// # assert_eq!(times(Strategy::Greedy), [0, 0, 0, 0, 12]);
+/// # assert_eq!(times(Strategy::Pace { below_percent: 100 }), [0, 3, 6, 9, 12]);
+/// # assert_eq!(times(Strategy::Pace { below_percent: 50 }), [0, 0, 0, 6, 12]);
+/// # assert_eq!(times(Strategy::Observe), [0, 0, 0, 0, 0]);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -91,6 +94,32 @@ impl Strategy {
 /// outcome. `now` must come from one monotonic clock. With Tokio, use `tokio::time::Instant::now().into_std()`, which
 /// tests can pause.
 ///
+/// ```
+/// use std::time::{Duration, Instant, SystemTime};
+/// use http::{HeaderMap, StatusCode};
+/// use tower_ratelimit_client::{Acquire, Advice, Caps, Exchange, Pacing, Strategy};
+///
+/// let caps = Caps::default();
+/// let mut pacing = Pacing::new(Strategy::Greedy, caps);
+/// let now = Instant::now();
+///
+/// let Acquire::Ready(permit) = pacing.try_acquire(now) else { panic!("no limits are known yet") };
+/// let mut headers = HeaderMap::new();
+/// headers.insert("ratelimit", r#""default";r=0;t=7"#.parse()?);
+/// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
+/// pacing.record_response(permit, &Advice::read(StatusCode::OK, &headers, exchange, &caps), now);
+///
+/// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!("no units remain") };
+/// assert_eq!(wait.until(), now + Duration::from_secs(7));
+///
+/// // Then requests are sent one at a time.
+/// assert!(matches!(pacing.try_acquire(wait.until()), Acquire::Ready(_)));
+/// assert!(matches!(pacing.try_acquire(wait.until()), Acquire::Wait(_)));
+/// # Ok::<_, http::header::InvalidHeaderValue>(())
+/// ```
+///
+/// # Rules
+///
 /// - Without known limits, no request waits.
 /// - After a response with `r` remaining units for `t` seconds, at most `r` requests are sent within `t`, until the
 ///   response to a later request reports more. This applies to each limit separately.
@@ -101,6 +130,9 @@ impl Strategy {
 /// - [`Retry-After`](Advice::retry_after) takes precedence over `t` for all limits.
 /// - A limit that the server does not send again is forgotten some time after `t` has passed. This time is as long as
 ///   `t`, but at least 10 and at most 60 seconds.
+/// - At most 32 limits are tracked. A limit is ignored if its name and partition key together exceed 256 bytes.
+///
+/// # Units
 ///
 /// If a limit counts requests, each request costs one unit. Other units delay requests as follows:
 ///
@@ -111,32 +143,6 @@ impl Strategy {
 ///   The server releases a slot when the response body ends, which `Pacing` cannot observe: if bodies are long, limit
 ///   the concurrency yourself.
 /// - Any other unit, such as the tokens of a [`Profile`](super::Profile): like `content-bytes`.
-///
-/// At most 32 limits are tracked. A limit is ignored if its name and partition key together exceed 256 bytes.
-///
-/// ```
-/// use std::time::{Duration, Instant, SystemTime};
-/// use http::{HeaderMap, StatusCode};
-/// use tower_ratelimit_client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire};
-///
-/// let caps = Caps::default();
-/// let mut pacing = Pacing::new(Strategy::Greedy, caps);
-/// let now = Instant::now();
-///
-/// let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!("nothing is known yet") };
-/// let mut headers = HeaderMap::new();
-/// headers.insert("ratelimit", r#""default";r=0;t=7"#.parse()?);
-/// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
-/// pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &caps), now);
-///
-/// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!("nothing is left") };
-/// assert_eq!(wait.until(), now + Duration::from_secs(7));
-///
-/// // Then one request at a time is sent.
-/// assert!(matches!(pacing.try_acquire(wait.until()), Acquire::Ready(_)));
-/// assert!(matches!(pacing.try_acquire(wait.until()), Acquire::Wait(_)));
-/// # Ok::<_, http::header::InvalidHeaderValue>(())
-/// ```
 pub struct Pacing {
     strategy: Strategy,
     caps: Caps,
@@ -168,15 +174,15 @@ struct Trial {
 /// ```
 /// use std::time::{Duration, Instant, SystemTime};
 /// use http::{HeaderMap, StatusCode};
-/// use tower_ratelimit_client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire};
+/// use tower_ratelimit_client::{Acquire, Advice, Caps, Exchange, Pacing, Strategy};
 ///
 /// let mut pacing = Pacing::new(Strategy::Greedy, Caps::default());
 /// let mut now = Instant::now();
 /// let mut waited = 0;
 /// for _ in 0..3 {
-///     let dispatch = loop {
+///     let permit = loop {
 ///         match pacing.try_acquire(now) {
-///             Acquire::Ready(dispatch) => break dispatch,
+///             Acquire::Ready(permit) => break permit,
 ///             // A client would sleep here.
 ///             Acquire::Wait(wait) => {
 ///                 waited += (wait.until() - now).as_secs();
@@ -188,7 +194,7 @@ struct Trial {
 ///     let headers = HeaderMap::from_iter([("retry-after".parse()?, "10".parse()?)]);
 ///     let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
 ///     let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers, exchange, &Caps::default());
-///     pacing.record_response(dispatch, &advice, now);
+///     pacing.record_response(permit, &advice, now);
 ///     assert_eq!(pacing.blocked_until(now), Some(now + Duration::from_secs(10)));
 /// }
 /// assert_eq!(waited, 20);
@@ -212,32 +218,27 @@ pub enum Acquire {
 /// ```
 /// use std::time::{Duration, Instant, SystemTime};
 /// use http::{HeaderMap, StatusCode};
-/// use tower_ratelimit_client::{Advice, Caps, SendPermit, Exchange, Pacing, Strategy, Acquire};
+/// use tower_ratelimit_client::{Acquire, Advice, Caps, Exchange, Pacing, Strategy};
 ///
-/// # let mut pacing = Pacing::new(Strategy::Greedy, Caps::default());
-/// # let now = Instant::now();
-/// fn go(pacing: &mut Pacing, now: Instant) -> SendPermit {
-///     let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!("nothing is left") };
-///     dispatch
-/// }
-/// let left = |pacing: &Pacing| pacing.limits(now)[0].remaining();
-///
-/// let dispatch = go(&mut pacing, now);
+/// let mut pacing = Pacing::new(Strategy::Greedy, Caps::default());
+/// let now = Instant::now();
+/// let Acquire::Ready(permit) = pacing.try_acquire(now) else { panic!("no limits are known yet") };
 /// let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=5;t=60"#.parse()?)]);
 /// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
-/// pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
-/// assert_eq!(left(&pacing), Some(5));
+/// pacing.record_response(permit, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
+/// let remaining = |pacing: &Pacing| pacing.limits(now)[0].remaining();
+/// assert_eq!(remaining(&pacing), Some(5));
 ///
-/// let dispatch = go(&mut pacing, now);
-/// assert_eq!((left(&pacing), pacing.in_flight()), (Some(4), 1));
 /// // The request was not sent, for example because no connection was available.
-/// pacing.cancel(dispatch);
-/// assert_eq!((left(&pacing), pacing.in_flight()), (Some(5), 0));
+/// let Acquire::Ready(permit) = pacing.try_acquire(now) else { panic!("five units remain") };
+/// assert_eq!((remaining(&pacing), pacing.in_flight()), (Some(4), 1));
+/// pacing.cancel(permit);
+/// assert_eq!((remaining(&pacing), pacing.in_flight()), (Some(5), 0));
 ///
 /// // The connection broke, so the server may or may not have counted the request.
-/// let dispatch = go(&mut pacing, now);
-/// pacing.record_loss(dispatch);
-/// assert_eq!((left(&pacing), pacing.in_flight()), (Some(4), 0));
+/// let Acquire::Ready(permit) = pacing.try_acquire(now) else { panic!("five units remain") };
+/// pacing.record_loss(permit);
+/// assert_eq!((remaining(&pacing), pacing.in_flight()), (Some(4), 0));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -252,22 +253,24 @@ pub struct SendPermit {
 /// ```
 /// use std::time::{Duration, Instant, SystemTime};
 /// use http::{HeaderMap, StatusCode};
-/// use tower_ratelimit_client::{Advice, Caps, Exchange, Pacing, Strategy, Acquire};
+/// use tower_ratelimit_client::{Acquire, Advice, Caps, Exchange, Pacing, Strategy};
 ///
 /// let mut pacing = Pacing::new(Strategy::Greedy, Caps::default());
 /// let now = Instant::now();
-/// # let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
-/// # let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=0;t=7"#.parse()?)]);
-/// let nothing_for_7_seconds = Advice::read(StatusCode::OK, &headers, exchange, &Caps::default());
+/// let (Acquire::Ready(first), Acquire::Ready(second)) = (pacing.try_acquire(now), pacing.try_acquire(now)) else {
+///     panic!("no limits are known yet")
+/// };
 ///
-/// let (Acquire::Ready(first), Acquire::Ready(second)) = (pacing.try_acquire(now), pacing.try_acquire(now)) else { panic!() };
-/// pacing.record_response(first, &nothing_for_7_seconds, now);
-/// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!() };
+/// let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=0;t=7"#.parse()?)]);
+/// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
+/// let exhausted = Advice::read(StatusCode::OK, &headers, exchange, &Caps::default());
+/// pacing.record_response(first, &exhausted, now);
+/// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!("no units remain") };
 /// assert_eq!(wait.until(), now + Duration::from_secs(7));
-/// assert!(!wait.is_certain(), "the other answer may say more");
+/// assert!(!wait.is_certain(), "the second response may report more units");
 ///
-/// pacing.record_response(second, &nothing_for_7_seconds, now);
-/// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!() };
+/// pacing.record_response(second, &exhausted, now);
+/// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!("no units remain") };
 /// assert!(wait.is_certain());
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
@@ -318,25 +321,6 @@ impl Pacing {
     ///
     /// Jitter spreads the requests that the clients of a server send after a wait. Values above 100 are treated as 100.
     /// Waits do not exceed [`Caps::max_wait`].
-    ///
-    /// ```
-    /// # use std::time::{Duration, Instant, SystemTime};
-    /// # use http::{HeaderMap, StatusCode};
-    /// # use tower_ratelimit_client::{Advice, Caps, Exchange, Acquire};
-    /// use tower_ratelimit_client::{Pacing, Strategy};
-    ///
-    /// let mut pacing = Pacing::new(Strategy::Greedy, Caps::default()).with_jitter(50);
-    /// # let now = Instant::now();
-    /// # let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!() };
-    /// # let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=0;t=100"#.parse()?)]);
-    /// # let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
-    /// # pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
-    /// // … no units remain for 100 seconds
-    /// let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!() };
-    /// let seconds = (wait.until() - now).as_secs_f64();
-    /// assert!(seconds > 100.0 && seconds <= 150.0);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn with_jitter(mut self, percent: u8) -> Self {
         self.jitter_percent = percent.min(100);
@@ -346,30 +330,8 @@ impl Pacing {
     /// Sets the partition key of the requests, as computed by the server. Default: none.
     ///
     /// If a response lists several partitions of one policy and `key` is one of them, only that partition delays
-    /// requests. Otherwise, all partitions delay requests.
-    ///
-    /// ```
-    /// # use std::time::{Duration, Instant, SystemTime};
-    /// # use http::{HeaderMap, StatusCode};
-    /// # use tower_ratelimit_client::{Advice, Caps, Exchange};
-    /// use tower_ratelimit_client::{Pacing, Strategy, Acquire};
-    ///
-    /// # let now = Instant::now();
-    /// // No units remain for alice, and five for bob.
-    /// let text = r#""hour";r=0;t=60;pk=:YWxpY2U=:, "hour";r=5;t=60;pk=:Ym9i:"#;
-    /// let goes = |mut pacing: Pacing| {
-    /// #     let Acquire::Ready(dispatch) = pacing.try_acquire(now) else { panic!() };
-    /// #     let headers = HeaderMap::from_iter([("ratelimit".parse().unwrap(), text.parse().unwrap())]);
-    /// #     let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
-    /// #     pacing.record_response(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
-    ///     // … a response contained this field
-    ///     matches!(pacing.try_acquire(now), Acquire::Ready(_))
-    /// };
-    /// let pacing = || Pacing::new(Strategy::Greedy, Caps::default());
-    /// assert!(!goes(pacing()));
-    /// assert!(!goes(pacing().with_partition_key("alice")));
-    /// assert!(goes(pacing().with_partition_key("bob")));
-    /// ```
+    /// requests. Otherwise, all partitions delay requests. `key` is compared with the decoded bytes: `alice` matches
+    /// `pk=:YWxpY2U=:`.
     #[must_use]
     pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());

@@ -15,10 +15,6 @@ use ratelimit_fields::{FieldError, Unit};
 /// values. Select it for each origin with [`ClientLayerBuilder::profile`](super::ClientLayerBuilder::profile), or parse
 /// a response with [`Advice::read_as`](super::Advice::read_as).
 ///
-/// With every profile, `Retry-After` takes precedence, and the `RateLimit` fields of the drafts apply as well.
-/// [`Caps`](super::Caps) bound all values. A malformed field (for example `-1`, which some gateways send) is ignored
-/// individually, with an error in [`Advice::ignored`](super::Advice::ignored).
-///
 /// | profile | the client reads | reset |
 /// |---|---|---|
 /// | [`Standard`](Self::Standard) | the `RateLimit` fields only | |
@@ -27,10 +23,6 @@ use ratelimit_fields::{FieldError, Unit};
 /// | [`Anthropic`](Self::Anthropic) | `anthropic-ratelimit-requests-limit`, `-remaining`, `-reset`, and `-tokens-`, `-input-tokens-`, `-output-tokens-` | RFC 3339 |
 /// | [`XRateLimitSeconds`](Self::XRateLimitSeconds) | `x-ratelimit-limit`, `-remaining`, `-reset` | seconds |
 /// | [`XRateLimitUnixTime`](Self::XRateLimitUnixTime) | the same | Unix time |
-///
-/// A limit on tokens delays requests only while no tokens remain, because the cost of the next request is unknown.
-/// Absolute times are compared with the `Date` of the response, because the server's clock sets both. Without `Date`,
-/// they are compared with the local clock.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -53,6 +45,14 @@ use ratelimit_fields::{FieldError, Unit};
 /// assert!(read(Profile::Standard).is_empty());
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
+///
+/// With every profile, `Retry-After` takes precedence, and the `RateLimit` fields of the drafts apply as well.
+/// [`Caps`](super::Caps) bound all values. A malformed field (for example `-1`, which some gateways send) is ignored
+/// individually, with an error in [`Advice::ignored`](super::Advice::ignored).
+///
+/// A limit on tokens delays requests only while no tokens remain, because the cost of the next request is unknown.
+/// Absolute times are compared with the `Date` of the response, because the server's clock sets both. Without `Date`,
+/// they are compared with the local clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Profile {
