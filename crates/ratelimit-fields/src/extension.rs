@@ -34,6 +34,15 @@ const NO_FIELD: &str = "extension parameter";
 /// assert_eq!(ExtensionValue::token("sliding")?.to_string(), "sliding");
 /// assert_eq!(ExtensionValue::from(b"hi".as_slice()).to_string(), ":aGk=:");
 /// assert_eq!(ExtensionValue::from(true).to_string(), "?1");
+/// # assert_eq!((ExtensionValue::string("a")?.as_str(), ExtensionValue::string("a")?.as_token()), (Some("a"), None));
+/// # assert_eq!((ExtensionValue::token("a")?.as_str(), ExtensionValue::token("a")?.as_token()), (None, Some("a")));
+/// # let error = ExtensionValue::string("größe").unwrap_err();
+/// # assert!(error.to_string().ends_with("extension parameter value cannot be represented in this dialect"));
+/// # assert!(ExtensionValue::token("1st").is_err());
+/// # assert!(ExtensionValue::token("a b").is_err());
+/// # assert_eq!(ExtensionValue::integer(20)?, ExtensionValue::from(20_u32));
+/// # let error = ExtensionValue::integer(ratelimit_fields::MAX_INTEGER + 1).unwrap_err();
+/// # assert_eq!(error.field(), "extension parameter");
 /// # Ok::<_, ratelimit_fields::FieldError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -48,17 +57,6 @@ impl ExtensionValue {
     /// # Errors
     ///
     /// Returns an error unless `text` is printable ASCII.
-    ///
-    /// ```
-    /// use ratelimit_fields::ExtensionValue;
-    ///
-    /// let value = ExtensionValue::string("a b")?;
-    /// assert_eq!((value.as_str(), value.as_token()), (Some("a b"), None));
-    ///
-    /// let error = ExtensionValue::string("größe").unwrap_err();
-    /// assert!(error.to_string().ends_with("extension parameter value cannot be represented in this dialect"));
-    /// # Ok::<_, ratelimit_fields::FieldError>(())
-    /// ```
     pub fn string(text: &str) -> Result<Self, FieldError> {
         Text::try_from(text.to_owned())
             .map(|text| Self(text.into()))
@@ -71,16 +69,6 @@ impl ExtensionValue {
     ///
     /// Returns an error if `token` does not start with a letter or `*`, or contains characters that are not allowed in
     /// a Token.
-    ///
-    /// ```
-    /// use ratelimit_fields::ExtensionValue;
-    ///
-    /// let value = ExtensionValue::token("sliding")?;
-    /// assert_eq!((value.as_token(), value.as_str()), (Some("sliding"), None));
-    /// assert!(ExtensionValue::token("1st").is_err());
-    /// assert!(ExtensionValue::token("a b").is_err());
-    /// # Ok::<_, ratelimit_fields::FieldError>(())
-    /// ```
     pub fn token(token: &str) -> Result<Self, FieldError> {
         Token::try_from(token.to_owned())
             .map(|token| Self(token.into()))
@@ -94,15 +82,6 @@ impl ExtensionValue {
     /// # Errors
     ///
     /// Returns an error if `number` has more than 15 digits.
-    ///
-    /// ```
-    /// use ratelimit_fields::{ExtensionValue, MAX_INTEGER};
-    ///
-    /// assert_eq!(ExtensionValue::integer(20)?, ExtensionValue::from(20_u32));
-    /// let error = ExtensionValue::integer(MAX_INTEGER + 1).unwrap_err();
-    /// assert_eq!(error.field(), "extension parameter");
-    /// # Ok::<_, ratelimit_fields::FieldError>(())
-    /// ```
     pub fn integer(number: u64) -> Result<Self, FieldError> {
         let number = writable(NO_FIELD, "the value", number, 0)?;
         Ok(Self(syntax::integer(number).into()))

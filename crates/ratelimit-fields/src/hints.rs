@@ -70,16 +70,12 @@ fn begins_with_a_key(line: &[u8]) -> bool {
 /// at all. A server can send any number, so bound all values. [`retry_after`](Self::retry_after) takes precedence over
 /// the limits.
 ///
-/// A response can use two dialects, for example if a gateway adds its limit to the limit of the service behind it. In
-/// this case, both limits apply, and [`limits`](Self::limits) contains both.
-///
 /// Malformed fields are ignored as a whole; [`ignored`](Self::ignored) returns the errors. The `RateLimit` fields of a
 /// response with a positive `Age` are ignored as well, because a cache received them earlier, for another client.
-/// `Retry-After` is returned even then. `X-RateLimit-*` fields are not parsed, because their meaning differs between
-/// servers; `tower-ratelimit-client` has profiles for them.
+/// `Retry-After` is returned even then.
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime};
 /// use http::HeaderMap;
 /// use ratelimit_fields::{Dialect, Hints};
 ///
@@ -96,8 +92,8 @@ fn begins_with_a_key(line: &[u8]) -> bool {
 /// assert_eq!(hints.limits()[0].reset(), Some(Duration::from_secs(58)));
 /// assert!(hints.policies().is_empty());
 /// assert_eq!(hints.ignored()[0].field(), "RateLimit-Policy");
-/// let now = std::time::SystemTime::now();
-/// assert_eq!(hints.retry_after().map(|field| field.wait(now)), Some(Duration::from_secs(2)));
+/// let wait = hints.retry_after().map(|field| field.wait(SystemTime::now()));
+/// assert_eq!(wait, Some(Duration::from_secs(2)));
 ///
 /// headers.insert("age", "30".parse()?);
 /// let stale = Hints::read(&headers);
@@ -105,6 +101,10 @@ fn begins_with_a_key(line: &[u8]) -> bool {
 /// assert!(stale.retry_after().is_some());
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```
+///
+/// A response can use two dialects, for example if a gateway adds its limit to the limit of the service behind it. In
+/// this case, both limits apply, and [`limits`](Self::limits) contains both. `X-RateLimit-*` fields are not parsed,
+/// because their meaning differs between servers; `tower-ratelimit-client` has profiles for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     limits: Vec<LimitHint>,

@@ -3,16 +3,6 @@
 //! The fields are `RateLimit`, `RateLimit-Policy` and `Retry-After`. The layer of `tower-quota` sends them
 //! automatically. Use this crate directly in a client, in a gateway that merges an upstream service's fields into its
 //! own, in a test, or in another limiter. Its functions take and return [`http`] types.
-//!
-//! | task | API |
-//! |---|---|
-//! | parse the response of any server | [`Hints::read`]: detects the dialect and parses all fields |
-//! | parse or serialize the fields of one dialect | [`draft11`], [`in_between`], [`draft07`], [`draft06`], [`RetryAfter`] |
-//! | parse the body of a rejection | [`problem_types`]: the registered types |
-//! | support clients that only know `X-RateLimit-*` | [`legacy`]: serializes them; `tower-ratelimit-client` parses them |
-//! | add limits to a response that already has fields | [`merge_into`]: never makes the response look more permissive |
-//! | report a server's limits in every response | [`Prepared`]: serializes the policies once |
-//!
 //! ```
 //! use std::time::Duration;
 //! use http::HeaderMap;
@@ -30,11 +20,19 @@
 //! # Ok::<_, ratelimit_fields::FieldError>(())
 //! ```
 //!
+//! | task | API |
+//! |---|---|
+//! | parse the response of any server | [`Hints::read`]: detects the dialect and parses all fields |
+//! | parse or serialize the fields of one dialect | [`draft11`], [`in_between`], [`draft07`], [`draft06`], [`RetryAfter`] |
+//! | parse the body of a rejection | [`problem_types`]: the registered types |
+//! | support clients that only know `X-RateLimit-*` | [`legacy`]: serializes them; `tower-ratelimit-client` parses them |
+//! | add limits to a response that already has fields | [`merge_into`]: never makes the response look more permissive |
+//! | report a server's limits in every response | [`Prepared`]: serializes the policies once |
+//!
 //! # As typed headers
 //!
 //! With the feature `headers`, the fields of these dialects and [`RetryAfter`] implement `headers::Header`: an axum
 //! handler can return them in a `TypedHeader`, and `HeaderMapExt::typed_get` parses them.
-//!
 //! ```
 //! # #[cfg(feature = "headers")] {
 //! use headers::HeaderMapExt;
@@ -56,14 +54,14 @@
 //! if all its lines were absent; the other fields of the response remain valid. Unknown parameters are comments and are
 //! never malformed. No input causes a panic.
 //!
-//! # What it does not do
+//! # Limitations
 //!
 //! This crate neither waits nor decides what to do. Clients must bound all values themselves: a server can send any
 //! number, and neither the remaining units nor the effective window is guaranteed. Pass only header sections to the
 //! functions, because these fields must not appear in trailers. The functions check that values can be serialized, not
 //! that they are meaningful.
 //!
-//! # What fields give away
+//! # Privacy
 //!
 //! The fields reveal the capacity of a service to every client. If an intermediary retries requests, a client that
 //! counts its requests can detect the intermediary by the additional quota used. The timing of a client that obeys the
@@ -123,7 +121,7 @@ pub use self::{
 /// use tower_http::cors::CorsLayer;
 ///
 /// let cors = CorsLayer::permissive().expose_headers(EXPOSED);
-/// assert_eq!(EXPOSED[0], "ratelimit");
+/// # assert_eq!(EXPOSED[0], "ratelimit");
 /// ```
 ///
 /// Place the CORS layer *outside* the limit, so that rejections also have the CORS fields.

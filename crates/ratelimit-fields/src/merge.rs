@@ -113,23 +113,7 @@ impl LayerFields {
 /// Merges the fields of an intermediary into those of the service behind it.
 ///
 /// Use this in a gateway or proxy, or in any service that limits requests to another rate-limited service. The fields
-/// of the inner service are never removed, and never become more permissive:
-///
-/// - Both lists become one list. An inner item whose name the intermediary does not use is kept with all its
-///   parameters.
-/// - Two items with the same name, partition key and quota unit become one item. A limit has the lower remaining units
-///   and the later reset of the two; a policy has the lower quota and the longer window. If the inner item has no reset
-///   or window, none is added. An inner item with an unknown unit is not changed, and the intermediary's item is added
-///   after it. The unit of a limit comes from the policies of the same service: requests if no policy has the name of
-///   the limit.
-/// - A dictionary of [draft-07](super::draft07) is converted into an item named `upstream`, because a field cannot mix
-///   dialects. Its quota and policies are converted into items of `RateLimit-Policy`. A dictionary without remaining
-///   units cannot be expressed in draft-11, and is not changed.
-/// - Any other field that is malformed, or in a dialect other than draft-11, is not changed: clients ignore the whole
-///   field, and would ignore added items. A list that would exceed [`MAX_LENGTH`](super::MAX_LENGTH) or
-///   [`MAX_ITEMS`](super::MAX_ITEMS) is not changed either.
-/// - `Retry-After` is replaced only if the intermediary's wait is longer. Dates are compared with `now`.
-///
+/// of the inner service are never removed, and never become more permissive. Dates are compared with `now`.
 /// ```
 /// use std::time::{Duration, SystemTime};
 /// use http::HeaderMap;
@@ -154,6 +138,23 @@ impl LayerFields {
 /// assert_eq!(headers["ratelimit"], "???");
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Rules
+///
+/// - Both lists become one list. An inner item whose name the intermediary does not use is kept with all its
+///   parameters.
+/// - Two items with the same name, partition key and quota unit become one item. A limit has the lower remaining units
+///   and the later reset of the two; a policy has the lower quota and the longer window. If the inner item has no reset
+///   or window, none is added.
+/// - An inner item with an unknown unit is not changed, and the intermediary's item is added after it. The unit of a
+///   limit comes from the policies of the same service: requests if no policy has the name of the limit.
+/// - A dictionary of [draft-07](super::draft07) is converted into an item named `upstream`, because a field cannot mix
+///   dialects. Its quota and policies are converted into items of `RateLimit-Policy`. A dictionary without remaining
+///   units cannot be expressed in draft-11, and is not changed.
+/// - Any other field that is malformed, or in a dialect other than draft-11, is not changed: clients ignore the whole
+///   field, and would ignore added items. A list that would exceed [`MAX_LENGTH`](super::MAX_LENGTH) or
+///   [`MAX_ITEMS`](super::MAX_ITEMS) is not changed either.
+/// - `Retry-After` is replaced only if the intermediary's wait is longer.
 pub fn merge_into(headers: &mut HeaderMap, own: &LayerFields, now: SystemTime) {
     merge_lists::<Draft11>(headers, own.clone(), |_| false);
     if let Some(wait) = own.retry_after {
