@@ -15,10 +15,6 @@ use tower_quota::clock::Timestamp;
 /// would be added to the allowance of the old key. A credential is accepted until the origins get a set without its
 /// key.
 ///
-/// To change keys without a restart, pass a set with the next key first to the origins
-/// ([`OriginLayer::replace_keys`](super::OriginLayer::replace_keys)), then to the issuer
-/// ([`Issuer::replace_keys`](super::Issuer::replace_keys)).
-///
 /// ```
 /// use tower_quota::clock::Timestamp;
 /// use tower_quota_anonymous::{KeySet, Profile};
@@ -38,6 +34,10 @@ use tower_quota::clock::Timestamp;
 /// assert_eq!(preferred(hour(24)), Some(new));
 /// # Ok::<_, tower_quota_anonymous::CredentialError>(())
 /// ```
+///
+/// To change keys without a restart, pass a set with the next key first to the origins
+/// ([`OriginLayer::replace_keys`](super::OriginLayer::replace_keys)), then to the issuer
+/// ([`Issuer::replace_keys`](super::Issuer::replace_keys)).
 #[derive(Clone, Debug, Default)]
 pub struct KeySet(Vec<Scheduled>);
 

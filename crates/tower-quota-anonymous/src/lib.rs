@@ -1,15 +1,42 @@
 //! Quotas for callers that cannot be identified: Anonymous Rate-Limited Credentials (ARC) over Privacy Pass.
 //!
-//! An *issuer* identifies a client once, or limits credentials by address, and then issues a *credential*. From the
+//! An *issuer* identifies a client once, or limits credentials by address, and issues a *credential*. From the
 //! credential, the client makes up to N *tokens* for each challenge of an *origin*. The origin learns that a token is
-//! valid and unspent, but not which client it belongs to. Neither two tokens of one client nor a token and its issuance
-//! can be linked. Where thousands of clients share one address, each has its own quota.
+//! valid and unspent, but not whose it is. Two tokens of one client cannot be linked, and neither can a token and its
+//! issuance. Of thousands of clients behind one address, each has its own quota.
 //!
-//! Use this crate if a limit by address rejects too many requests (mobile networks, company proxies, VPNs), and a limit
-//! by user is undesirable or impossible. If every request is authenticated, limit by user instead.
+//! Use this crate if a limit by address rejects too many requests (mobile networks, VPNs), and a limit by user is
+//! undesirable or impossible. If every request is authenticated, limit by user.
 //!
-//! The README contains a complete program. The [`guide`] covers guarantees and their limits, sizing, key rotation,
-//! failures, metrics and alerts.
+//! ```
+//! use std::{convert::Infallible, time::Duration};
+//! use http::{Request, Response};
+//! use tower::{Layer, ServiceExt, service_fn};
+//! use tower_quota_anonymous::{KeySet, OriginLayer, Profile};
+//!
+//! # tokio_test::block_on(async {
+//! // Load the keys and the secret from a secret store. The issuer needs the same keys.
+//! let mut keys = KeySet::new();
+//! keys.insert(keys.generate(Profile::P256)?, ..);
+//! let tokens = OriginLayer::builder("issuer.example", &[7; 32])
+//!     .origin("api.example")
+//!     .keys(keys)
+//!     .policy("anonymous", 100, Duration::from_secs(3_600)) // 100 requests per credential and hour
+//!     .build()?;
+//! let api = tokens.layer(service_fn(async |_: Request<()>| {
+//!     Ok::<_, Infallible>(Response::new("hello".to_owned()))
+//! }));
+//!
+//! // A request without a token is rejected with a challenge.
+//! let response = api.oneshot(Request::new(())).await?;
+//! assert_eq!(response.status(), 401);
+//! assert!(response.headers()["www-authenticate"].to_str()?.starts_with("PrivateToken challenge="));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! The README contains a complete program with an issuer, an origin and a client. The [`guide`] covers guarantees and
+//! their limits, sizing, key rotation, failures, metrics and alerts.
 //!
 //! # Limitations
 //!

@@ -29,7 +29,7 @@ use super::{
 /// });
 /// let client = ClientLayer::builder()
 ///     .strategy(Strategy::Pace { below_percent: 100 })
-///     .caps(Caps::new(Duration::from_secs(60), 500)?)
+///     .caps(Caps::new(Duration::from_secs(300), 500)?)
 ///     .queue_timeout(Duration::from_secs(90))
 ///     .max_waiting(100)
 ///     .max_origins(10)

@@ -36,13 +36,8 @@ use tower_quota::{
 /// An issuer is bound to [origins](Self::origin): challenges of other origins are not answered. Each origin has a
 /// separate directory cache, wait and budget of **12 credential requests per hour**, so an origin that causes many
 /// fetches exhausts only its own budget.
-///
-/// After a failed request, the client does not contact the issuer for 10 s, doubled for each further failure up to 5
-/// minutes, or for the issuer's `Retry-After`, up to 10 minutes, if that is longer. After an invalid credential, no
-/// other credential of the same key is requested for 5 minutes. During these waits, requests that need a credential
-/// fail with [`TokenClientError::Issuer`](super::TokenClientError::Issuer), which contains the remaining time.
-///
 /// ```
+/// use std::convert::Infallible;
 /// use bytes::Bytes;
 /// use http::{Request, Response};
 /// use http_body_util::Full;
@@ -51,7 +46,7 @@ use tower_quota::{
 ///
 /// let service = service_fn(async |request: Request<Bytes>| {
 ///     // … sends the request to the issuer
-///     Ok::<_, std::convert::Infallible>(Response::new(Full::new(request.into_body())))
+///     Ok::<_, Infallible>(Response::new(Full::new(request.into_body())))
 /// });
 /// // Trust only a key that is built into the program.
 /// let key = IssuerKey::generate(Profile::P256)?.public_key().clone();
@@ -63,6 +58,13 @@ use tower_quota::{
 /// assert!(error.starts_with(r#"token client: issuer "issuer.example" has no origins: "#));
 /// # Ok::<_, tower_quota_anonymous::CredentialError>(())
 /// ```
+///
+/// # After a failure
+///
+/// After a failed request, the client does not contact the issuer for 10 s, doubled for each further failure up to 5
+/// minutes, or for the issuer's `Retry-After`, up to 10 minutes, if that is longer. After an invalid credential, no
+/// other credential of the same key is requested for 5 minutes. During these waits, requests that need a credential
+/// fail with [`TokenClientError::Issuer`](super::TokenClientError::Issuer), which contains the remaining time.
 pub struct TrustedIssuer {
     pub(super) name: String,
     transport: Box<dyn Transport>,

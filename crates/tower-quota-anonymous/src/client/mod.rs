@@ -26,23 +26,24 @@ use tower_quota::clock::Clock;
 /// limit is reached. Place it around the service that sends requests. The request content must be `Clone`, because a
 /// challenged request is sent again with a token.
 ///
-/// After a challenge, the client sends further requests to that origin with a token at once. After a 401, the client
-/// does so until the challenge ends, if the challenge has a `max-age`. After a 429, the client does so for the duration
-/// of `Retry-After`, or until the challenge ends if that is earlier or there is no `Retry-After`. Tokens are optional
-/// after a 429: when the credential has no unused tokens, requests are sent without a token.
-///
 /// ```
-/// use std::{convert::Infallible, time::Duration};
+/// use std::convert::Infallible;
 /// use bytes::Bytes;
 /// use http::{Request, Response};
 /// use http_body_util::Full;
-/// use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
 /// use tower_quota_anonymous::{TokenClientError, TokenClientLayer, TrustedIssuer};
-/// # use tower_quota_anonymous::{Directory, IssuerKey, OriginLayer, Profile};
 ///
 /// # tokio_test::block_on(async {
+/// // Replace both services with HTTP clients. The client for the issuer logs in.
+/// let to_issuer = service_fn(async |_: Request<Bytes>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+/// let to_origin = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
+/// # use std::time::Duration;
+/// # use tower::Layer;
+/// # use tower_quota_anonymous::{Directory, IssuerKey, OriginLayer, Profile};
 /// # let key = IssuerKey::generate(Profile::P256)?;
 /// # let issuer_key = key.clone();
+/// # let _ = to_issuer;
 /// # let to_issuer = service_fn(move |request: Request<Bytes>| {
 /// #     let directory = Directory::new("/arc").with_key(issuer_key.public_key().clone(), None).to_json();
 /// #     let content = match request.body().get(3..) {
@@ -53,24 +54,31 @@ use tower_quota::clock::Clock;
 /// #     async move { Ok::<_, Infallible>(response.body(Full::new(Bytes::from(content))).unwrap()) }
 /// # });
 /// # let origin = OriginLayer::builder("issuer.example", &[7; 32]).origin("api.example").key(key);
-/// # let origin = origin.policy("anonymous", 2, Duration::from_secs(3_600)).build()?;
-/// # let to_origin = origin.layer(service_fn(async |_: Request<()>| {
-/// #     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("hello"))))
-/// # }));
-/// // `to_issuer` and `to_origin` are HTTP clients; `to_issuer` logs in.
+/// # let to_origin = origin.policy("anonymous", 3, Duration::from_secs(3_600)).build()?.layer(to_origin);
 /// let issuer = TrustedIssuer::new("issuer.example", to_issuer).origin("api.example");
 /// let tokens = TokenClientLayer::builder().issuer(issuer).build()?;
 /// let client = ServiceBuilder::new().layer(tokens).service(to_origin);
+/// # let send = || client.clone().oneshot(Request::get("https://api.example/").body(()).unwrap());
+/// # for _ in 0..2 {
+/// #     assert_eq!(send().await?.status(), 200);
+/// # }
 ///
-/// let request = || Request::get("https://api.example/").body(()).unwrap();
-/// // The origin accepts two requests per hour and credential.
-/// assert_eq!(client.clone().oneshot(request()).await?.status(), 200);
-/// assert_eq!(client.clone().oneshot(request()).await?.status(), 200);
-/// let error = client.oneshot(request()).await.unwrap_err();
-/// assert!(matches!(error, TokenClientError::LimitReached { retry_after: Some(_) }));
+/// match client.clone().oneshot(Request::get("https://api.example/").body(())?).await {
+///     Ok(response) => assert_eq!(response.status(), 200),
+///     Err(TokenClientError::LimitReached { retry_after }) => println!("no tokens; retry after {retry_after:?}"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # assert!(matches!(send().await, Err(TokenClientError::LimitReached { retry_after: Some(_) })));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
+///
+/// # When tokens are sent
+///
+/// After a challenge, the client sends further requests to that origin with a token at once. After a 401, the client
+/// does so until the challenge ends, if the challenge has a `max-age`. After a 429, the client does so for the duration
+/// of `Retry-After`, or until the challenge ends if that is earlier or there is no `Retry-After`. Tokens are optional
+/// after a 429: when the credential has no unused tokens, requests are sent without a token.
 ///
 /// # Which challenges are answered
 ///

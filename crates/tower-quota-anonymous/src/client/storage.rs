@@ -102,8 +102,8 @@ impl fmt::Debug for Reserved {
 /// let (storage, mine, minute) = (Database::default(), ContextName::of(b"mine"), ContextName::of(b"minute"));
 /// assert!(storage.reserve(mine, minute, 2).await?.is_none());
 /// storage.save(mine, Profile::P256, b"secret").await?;
-/// let first = storage.reserve(mine, minute, 2).await?.expect("it is there");
-/// let second = storage.reserve(mine, minute, 2).await?.expect("it is there");
+/// let first = storage.reserve(mine, minute, 2).await?.expect("the credential was saved");
+/// let second = storage.reserve(mine, minute, 2).await?.expect("the credential was saved");
 /// assert_ne!(first.nonce, second.nonce);
 /// assert!(matches!(storage.reserve(mine, minute, 2).await, Err(StorageError::LimitReached)));
 /// # Ok::<_, StorageError>(())

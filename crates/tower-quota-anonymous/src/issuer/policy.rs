@@ -14,50 +14,68 @@ use tower_quota::Permit;
 /// decision *is* the limit: identify the caller by a login, a payment or an attestation, or limit the credentials by
 /// address if callers cannot be identified.
 ///
-/// - A [`RateLimitLayer`](tower_quota::RateLimitLayer) is a policy: its quotas limit the credentials per partition. With
-///   a key by account, two accounts behind one address have one credential each. With a key by address, an address has
-///   *credentials × N* tokens in each window. Requests that pass uncounted because the store is unavailable get 503,
-///   because a credential would outlast the outage.
-/// - A function from an [`IssuanceRequest`] to a future of an [`IssuanceDecision`] is a policy, too.
+/// A function from an [`IssuanceRequest`] to a future of an [`IssuanceDecision`] is a policy. A
+/// [`RateLimitLayer`](tower_quota::RateLimitLayer) is a policy, too: its quotas limit the credentials per partition.
+/// See [`Issuer`](super::Issuer) for an example.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota_anonymous::{IssuanceDecision, IssuanceRequest, Issuer, KeySet, Profile};
+///
+/// /// Inserted into the request extensions by authentication.
+/// #[derive(Clone)]
+/// struct Account { is_blocked: bool }
+///
+/// async fn decide(request: IssuanceRequest) -> IssuanceDecision {
+///     match request.parts().extensions.get::<Account>() {
+///         // Query a database for a credential of this account and key.
+///         Some(account) if !account.is_blocked => IssuanceDecision::issue(),
+///         Some(_) => IssuanceDecision::retry_after(Duration::from_secs(86_400)),
+///         None => IssuanceDecision::reject(),
+///     }
+/// }
+///
+/// let mut keys = KeySet::new();
+/// keys.insert(keys.generate(Profile::P256)?, ..);
+/// let issuer = Issuer::builder(decide).keys(keys.clone()).build()?;
+/// # tokio_test::block_on(async {
+/// #     use http::{Request, header::CONTENT_TYPE};
+/// #     use tower::ServiceExt;
+/// #     let key = keys.iter().next().unwrap().public_key();
+/// #     let message = tower_quota_anonymous::CredentialRequest::new(key, b"request context").unwrap().to_message();
+/// #     let request = || Request::post(issuer.request_path()).header(CONTENT_TYPE, Issuer::REQUEST_TYPE);
+/// #     let status = async |request: http::request::Builder| {
+/// #         let body = http_body_util::Full::new(bytes::Bytes::from(message.clone()));
+/// #         issuer.clone().oneshot(request.body(body).unwrap()).await.unwrap().status()
+/// #     };
+/// #     assert_eq!(status(request()).await, 403);
+/// #     assert_eq!(status(request().extension(Account { is_blocked: true })).await, 429);
+/// #     assert_eq!(status(request().extension(Account { is_blocked: false })).await, 200);
+/// # });
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// The policy is called for well-formed requests only, before they enter the [queue](super::IssuerBuilder::max_queued).
 /// The issuer does not limit concurrent decisions. A `RateLimitLayer` does so by
 /// [`max_waiting`](tower_quota::LimiterBuilder::max_waiting) and [`deadline`](tower_quota::LimiterBuilder::deadline); a
 /// function that calls a database should have similar limits.
 ///
+/// # A `RateLimitLayer` as a policy
+///
+/// - With a key by account, two accounts behind one address have one credential each. With a key by address, an address
+///   has *credentials × N* tokens in each window.
+/// - Requests that pass uncounted because the store is unavailable get 503, because a credential would outlast the
+///   outage.
+/// - Concurrency limits alone do not limit the number of credentials.
+///
 /// # Repeats
 ///
 /// A charge is not refunded if the queue is full (503), the proof of the request is invalid (422), or the response is
 /// lost. Therefore, a `RateLimitLayer` grants a charged request again without another charge, up to three times.
 /// Repeats must arrive within the longest window of the caller's policies (at least 1 minute, at most 31 days) after
-/// the charge.
+/// the charge. The [guide](crate::guide#repeats-of-a-credential-request) specifies when a repeat is granted.
 ///
-/// - A repeat must have the same bytes and key, and be counted in the same partitions. Another account that sends the
-///   same bytes is charged, and so is a fifth request.
-/// - The layer's store keeps a note with the digest of the request, which all instances with this store share. The note
-///   is written after the charge, even if the client disconnects in between. If the store fails or the process ends in
-///   between, the next request is charged. While the store is unavailable, repeats get 503, too.
-/// - A repeat is decided like any other request. If it is admitted, its charge is refunded. If it is rejected because a
-///   quota is exhausted, it is granted nevertheless, but a policy with a
-///   [lockout](tower_quota::QuotaPolicy::with_lockout) locks out the account. Before the refund, which takes two store
-///   calls, the repeat can cause another request of the account to be rejected. If the process ends before the refund,
-///   the repeat stays charged.
-/// - In policies that count [bytes](tower_quota::QuotaPolicy::with_content_bytes), an admitted repeat stays charged,
-///   and in a [leaky bucket](tower_quota::Algorithm::LeakyBucketQueue), it keeps its place. Do not use these policies
-///   to limit credentials.
-/// - If new rules change the longest window, earlier charges can no longer be repeated.
-/// - The access list, the kill switch, exemptions and hooks apply to repeats. Blocked callers and callers with a policy
-///   of quota 0 get no repeats. Exhausted quotas, lockouts and reduced capacity do not prevent repeats, because the
-///   credential was charged before.
-/// - A repeat occupies a place in the issuer's queue. A repeat needs no slot of a [concurrency
-///   limit](tower_quota::QuotaPolicy::concurrent), and releases an acquired one before the credential is computed. A
-///   repeat that gets 503 because the queue is full does not count as one of the three repeats. Responses to repeats
-///   have no `RateLimit` fields.
-/// - Concurrency limits alone do not limit the number of credentials. No note is written for a request that is counted
-///   only against concurrency limits.
-///
-/// A second response contains no additional tokens: see [lost answers](crate::guide#lost-answers). A function can
-/// implement repeats with [`digest`](IssuanceRequest::digest).
+/// A function can implement repeats with [`digest`](IssuanceRequest::digest).
 pub trait IssuancePolicy: Send + Sync + 'static {
     /// Decides about a request.
     fn decide(&self, request: IssuanceRequest) -> IssuanceDecisionFuture;
@@ -139,25 +157,7 @@ impl fmt::Debug for IssuanceRequest {
     }
 }
 
-/// The decision of a policy about a credential request.
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_quota_anonymous::{IssuanceDecision, IssuanceRequest};
-///
-/// /// Inserted into the request extensions by authentication.
-/// #[derive(Clone)]
-/// struct Account { is_blocked: bool }
-///
-/// async fn decide(request: IssuanceRequest) -> IssuanceDecision {
-///     match request.parts().extensions.get::<Account>() {
-///         // Query a database for a credential of this account and key.
-///         Some(account) if !account.is_blocked => IssuanceDecision::issue(),
-///         Some(_) => IssuanceDecision::retry_after(Duration::from_secs(86_400)),
-///         None => IssuanceDecision::reject(),
-///     }
-/// }
-/// ```
+/// The decision of a policy about a credential request. See [`IssuancePolicy`] for an example.
 pub struct IssuanceDecision(pub(super) Verdict);
 
 pub(super) enum Verdict {

@@ -25,30 +25,47 @@ use tower_quota::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_quota_anonymous::{IssuerKey, OriginLayer, OriginLayerBuilder, Profile};
+/// use tower_quota::{FailureMode, QuotaPolicy};
+/// use tower_quota_anonymous::{IssuerKey, OriginLayer, Profile};
 ///
-/// let key = IssuerKey::generate(Profile::P256)?;
-/// let builder = || OriginLayer::builder("issuer.example", &[7; 32]).origin("api.example").key(key.clone());
-/// let error = |builder: OriginLayerBuilder| builder.build().unwrap_err().to_string();
-///
-/// let minute = Duration::from_secs(60);
-/// let error_of = |limit, window| error(builder().policy("anonymous", limit, window));
-/// assert_eq!(error_of(0, minute), r#"tokens "anonymous": limit 0 is outside 1..=65536"#);
-/// let window = Duration::from_millis(1_500);
-/// let whole = r#"tokens "anonymous": window 1.5s is not a whole number of seconds in 1s..=2678400s"#;
-/// assert_eq!(error_of(10, window), whole);
-/// assert_eq!(error(builder()), "tokens: a policy is required");
-///
-/// let builder = || builder().policy("anonymous", 10, minute);
-/// assert_eq!(
-///     error(builder().grace(minute)),
-///     r#"tokens "anonymous": grace 60s plus twice the skew 5s exceeds the window 60s"#
-/// );
-/// assert_eq!(
-///     error(builder().key(key.clone())),
-///     format!(r#"tokens "anonymous": the IDs of two keys of ARC (P-256) end with {:02x}"#, key.key_id().truncated())
-/// );
-/// # Ok::<_, tower_quota_anonymous::CredentialError>(())
+/// // Load the key and the secret from a secret store.
+/// let (key, secret) = (IssuerKey::generate(Profile::P256)?, [7; 32]);
+/// let hour = Duration::from_secs(3_600);
+/// let builder = OriginLayer::builder("issuer.example", &secret)
+///     .origin("api.example")
+///     .origin("www.example:8443")
+///     .key(key)
+///     .policy("anonymous", 100, hour)
+///     .optional()
+///     .failure_mode(FailureMode::Closed)
+///     .grace(Duration::from_secs(30))
+///     .credential_lifetime(24 * hour)
+///     .failed_proofs(QuotaPolicy::per_minute("failed proofs", 30));
+/// assert!(builder.build().is_ok());
+/// # use tower_quota_anonymous::OriginLayerBuilder;
+/// #
+/// # let key = IssuerKey::generate(Profile::P256)?;
+/// # let builder = || OriginLayer::builder("issuer.example", &[7; 32]).origin("api.example").key(key.clone());
+/// # let error = |builder: OriginLayerBuilder| builder.build().unwrap_err().to_string();
+/// #
+/// # let minute = Duration::from_secs(60);
+/// # let error_of = |limit, window| error(builder().policy("anonymous", limit, window));
+/// # assert_eq!(error_of(0, minute), r#"tokens "anonymous": limit 0 is outside 1..=65536"#);
+/// # let window = Duration::from_millis(1_500);
+/// # let whole = r#"tokens "anonymous": window 1.5s is not a whole number of seconds in 1s..=2678400s"#;
+/// # assert_eq!(error_of(10, window), whole);
+/// # assert_eq!(error(builder()), "tokens: a policy is required");
+/// #
+/// # let builder = || builder().policy("anonymous", 10, minute);
+/// # assert_eq!(
+/// #     error(builder().grace(minute)),
+/// #     r#"tokens "anonymous": grace 60s plus twice the skew 5s exceeds the window 60s"#
+/// # );
+/// # assert_eq!(
+/// #     error(builder().key(key.clone())),
+/// #     format!(r#"tokens "anonymous": the IDs of two keys of ARC (P-256) end with {:02x}"#, key.key_id().truncated())
+/// # );
+/// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct OriginLayerBuilder {
@@ -130,11 +147,10 @@ impl OriginLayerBuilder {
     ///
     /// Tokens of all keys are accepted at all times. In each window, challenges show one key per profile: the key with
     /// the latest start at or before the start of the window, among keys whose period has not ended. Keys therefore
-    /// change at window boundaries, on all instances with the same set, even if they are
-    /// [replaced](OriginLayer::replace_keys) at run time.
+    /// change at window boundaries, on all instances with the same set.
     ///
-    /// The period of a key that ends must overlap with the period of the next key for longer than a window, because
-    /// clients fetch credentials for the key in a challenge. The IDs of two keys of one profile must end with different
+    /// Clients fetch credentials for the key in a challenge, so the period of a key that ends must overlap with the
+    /// period of the next key for longer than a window. The IDs of two keys of one profile must end with different
     /// bytes, because credential requests contain only the last byte.
     pub fn keys(mut self, keys: KeySet) -> Self {
         self.keys.append(keys);
@@ -270,13 +286,12 @@ impl OriginLayerBuilder {
     /// Disables reserved places for addresses whose tokens were accepted recently. Default: up to half of the queue and
     /// of the turns is reserved for these addresses if forged tokens from many addresses fill the queue.
     ///
-    /// A place is reserved for an address if a token from the address was accepted in the current or previous period,
-    /// until three proofs in a row fail. A period is one window, but at least a minute and at most an hour.
+    /// A place is reserved if a token from the address was accepted in the current or previous period (one window, but
+    /// 1 to 60 minutes), until three proofs in a row fail. The process keeps at most 65,536 of these addresses, in
+    /// memory only, as hashes with a random key per period, without times, tokens or counts.
     ///
-    /// This process keeps at most 65,536 of these addresses in memory. Addresses are stored as hashes with a random key
-    /// per period, without times, tokens or counts, and are neither logged nor exported. Even so, a client that sends
-    /// forged tokens from the same address during a flood can detect that a token from this address was accepted
-    /// recently, because its proofs are verified and others are not.
+    /// Even so, a client that sends forged tokens from the same address during a flood can detect that a token from
+    /// this address was accepted recently, because only then are its proofs verified.
     pub fn without_reserved_places(mut self) -> Self {
         self.reserves_places = false;
         self

@@ -20,26 +20,6 @@ pin_project! {
     ///
     /// If the future is dropped before the inner service is called, the token may already be spent, so the client must
     /// not use it again.
-    ///
-    /// ```
-    /// use http::{Request, Response};
-    /// use tower::{Layer, Service, ServiceExt, service_fn};
-    /// use tower_quota_anonymous::OriginFuture;
-    /// # use std::time::Duration;
-    /// # use tower_quota_anonymous::{IssuerKey, OriginLayer, Profile};
-    ///
-    /// # tokio_test::block_on(async {
-    /// # let layer = OriginLayer::builder("issuer.example", &[7; 32])
-    /// #     .origin("api.example")
-    /// #     .key(IssuerKey::generate(Profile::P256)?)
-    /// #     .policy("anonymous", 10, Duration::from_secs(60))
-    /// #     .build()?;
-    /// let inner = service_fn(async |_: Request<()>| Ok::<_, http::Error>(Response::new(String::new())));
-    /// let future: OriginFuture<_, ()> = layer.layer(inner).ready().await?.call(Request::new(()));
-    /// assert_eq!(future.await?.status(), 401);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
     pub struct OriginFuture<S: Service<Request<B>>, B> {
         #[pin]
         state: State<S, B>,

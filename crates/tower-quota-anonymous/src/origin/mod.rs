@@ -47,8 +47,8 @@ use tower_quota::{
 /// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
 /// # });
 /// # let response = cors.layer(service).oneshot(http::Request::default()).await.unwrap();
-/// let exposed = response.headers()["access-control-expose-headers"].to_str().unwrap();
-/// assert!(exposed.starts_with("www-authenticate,ratelimit,ratelimit-policy,retry-after,"));
+/// # let exposed = response.headers()["access-control-expose-headers"].to_str().unwrap();
+/// # assert!(exposed.starts_with("www-authenticate,ratelimit,ratelimit-policy,retry-after,"));
 /// # });
 /// ```
 pub const EXPOSED: [HeaderName; 10] = [
@@ -72,22 +72,19 @@ pub const EXPOSED: [HeaderName; 10] = [
 ///
 /// ```
 /// use std::time::Duration;
-/// use axum::{Router, routing::get};
+/// use axum::{Router, body::Body, routing::get};
+/// use http::Request;
 /// use tower::{ServiceBuilder, ServiceExt};
 /// use tower_quota::{Exemption, MemoryStore, QuotaPolicy, RateLimitLayer, key};
 /// use tower_quota_anonymous::{AcceptedToken, IssuerKey, OriginLayer, Profile};
-/// # use axum::body::Body;
-/// # use http::{Request, header::WWW_AUTHENTICATE};
-/// # use tower_quota_anonymous::{Challenge, CredentialRequest, Token, token_to_header_value};
 ///
 /// # tokio_test::block_on(async {
-/// // The issuer's key, from a secret store, and a secret that all instances share.
-/// let key = IssuerKey::generate(Profile::P256)?;
-/// # let secret = [7; 32];
-/// # let issuer = key.clone();
+/// // Load the issuer's key, and a secret that all instances share, from a secret store.
+/// let (issuer_key, secret) = (IssuerKey::generate(Profile::P256)?, [7; 32]);
+/// # let issuer = issuer_key.clone();
 /// let tokens = OriginLayer::builder("issuer.example", &secret)
 ///     .origin("api.example")
-///     .key(key)
+///     .key(issuer_key)
 ///     .policy("anonymous", 100, Duration::from_secs(3_600))
 ///     .optional()
 ///     .build()?;
@@ -101,32 +98,31 @@ pub const EXPOSED: [HeaderName; 10] = [
 ///     .route("/", get(|| async { "hello" }))
 ///     .layer(ServiceBuilder::new().layer(tokens).layer(by_address));
 ///
-/// # let request = || Request::get("http://api.example/").body(Body::empty()).unwrap();
-/// # let send = |request| app.clone().oneshot(request);
-/// assert_eq!(send(request()).await?.status(), 200);
-/// let rejected = send(request()).await?;
+/// // Requests without a token are limited by address. The rejection contains a challenge.
+/// let request = || Request::get("http://api.example/").body(Body::empty());
+/// assert_eq!(app.clone().oneshot(request()?).await?.status(), 200);
+/// let rejected = app.clone().oneshot(request()?).await?;
 /// assert_eq!(rejected.status(), 429);
 /// assert!(rejected.headers()["www-authenticate"].to_str()?.starts_with("PrivateToken challenge="));
 /// assert_eq!(rejected.headers()["ratelimit-policy"], r#""address";q=1;w=60, "anonymous";q=100;w=3600"#);
-///
-/// // A client with a credential of the issuer makes a token and retries:
+/// # use tower_quota_anonymous::{Challenge, CredentialRequest, Token, token_to_header_value};
 /// # let challenge = Challenge::from_headers(rejected.headers())[0].token_challenge()?;
 /// # let key_id = issuer.key_id();
 /// # let asked = CredentialRequest::new(issuer.public_key(), &challenge.request_context(&key_id))?;
 /// # let credential = { let response = issuer.issue(asked.as_bytes())?; asked.finalize(&response)? };
 /// # let presentation = credential.present(&challenge.presentation_context(&key_id), 0, 100)?;
 /// # let token = Token::new(&challenge, key_id, 0, presentation.as_bytes().to_vec())?;
-/// let with_token = || {
-///     let mut request = request();
-///     request.headers_mut().insert("authorization", token_to_header_value(&token));
-///     request
-/// };
-/// assert_eq!(send(with_token()).await?.status(), 200);
-/// // Only once.
-/// assert_eq!(send(with_token()).await?.status(), 429);
+/// # for status in [200, 429] {
+/// #     let mut with_token = request()?;
+/// #     with_token.headers_mut().insert("authorization", token_to_header_value(&token));
+/// #     assert_eq!(app.clone().oneshot(with_token).await?.status(), status);
+/// # }
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
+///
+/// A client with a credential of the issuer makes a token for the challenge and retries, as
+/// [`TokenClientLayer`](super::TokenClientLayer) does. Each token is accepted once.
 ///
 /// # Responses
 ///
@@ -195,11 +191,12 @@ impl OriginLayer {
     /// the old key in the set as long as its credentials should be accepted.
     ///
     /// ```
-    /// # use std::time::Duration;
-    /// # use tower_quota::{clock::Timestamp};
-    /// # use tower_quota_anonymous::{KeySet, OriginLayer, Profile};
-    /// # let minute = Duration::from_secs(60);
-    /// # let tomorrow = Timestamp::from_micros(1_800_057_600_000_000);
+    /// use std::time::Duration;
+    /// use tower_quota::clock::Timestamp;
+    /// use tower_quota_anonymous::{KeySet, OriginLayer, Profile};
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let tomorrow = Timestamp::from_micros(1_800_057_600_000_000);
     /// let mut keys = KeySet::new();
     /// keys.insert(keys.generate(Profile::P256)?, ..tomorrow.saturating_add(2 * minute));
     /// let origin = OriginLayer::builder("issuer.example", &[7; 32])

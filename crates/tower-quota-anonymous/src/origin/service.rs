@@ -20,29 +20,7 @@ use crate::ready::take_ready;
 /// The service of [`OriginLayer`](super::OriginLayer), which forwards requests with a valid, unspent token to `S`.
 ///
 /// If tokens are optional, requests without one are forwarded, too. The service is ready when `S` is. Rejections are
-/// responses; errors come only from `S`. Clones share spent tags.
-///
-/// ```
-/// use std::convert::Infallible;
-/// use http::{Request, Response};
-/// use tower::{Layer, ServiceExt, service_fn};
-/// # use std::time::Duration;
-/// # use tower_quota_anonymous::{IssuerKey, OriginLayer, Profile};
-///
-/// # tokio_test::block_on(async {
-/// # let layer = OriginLayer::builder("issuer.example", &[7; 32])
-/// #     .origin("api.example")
-/// #     .key(IssuerKey::generate(Profile::P256)?)
-/// #     .policy("anonymous", 10, Duration::from_secs(60))
-/// #     .build()?;
-/// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
-/// let service = layer.layer(inner);
-/// assert_eq!(service.clone().oneshot(Request::new(())).await?.status(), 401);
-/// // Calls of the inner service need no token.
-/// assert_eq!(service.into_inner().oneshot(Request::new(())).await?.status(), 200);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
-/// ```
+/// responses; errors come only from `S`. Clones share spent tags. See the layer for an example.
 #[derive(Clone)]
 pub struct OriginService<S> {
     inner: S,
