@@ -21,7 +21,7 @@ use tower_quota::{AccessRules, ConfigError, Rules};
 /// come with a new format number.
 ///
 /// ```
-/// use tower_quota::{QuotaPolicy};
+/// use tower_quota::QuotaPolicy;
 /// use tower_quota_fleet::RulesDocument;
 ///
 /// let document = RulesDocument::parse(br#"{

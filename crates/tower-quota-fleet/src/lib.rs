@@ -1,15 +1,35 @@
 //! Versioned rate limit rules that all instances of a service share, stored in Redis, in a file, or elsewhere.
 //!
-//! The [`guide`] covers the document format, Redis ACL users, metrics, alerts, and incident response.
-//!
 //! A [`RulesDocument`] contains the [`Rules`](tower_quota::Rules) for all instances, a rollout of new rules to a share
-//! of the callers, a kill switch, and an access list. Its [`RulesVersion`] consists of a number and a digest.
+//! of the callers, a kill switch, and an access list. Its [`RulesVersion`] consists of a number and a digest. A
+//! [`RulesFollower`] applies the document of a [`RulesSource`] to a layer or a [`Limiter`](tower_quota::Limiter), and a
+//! [`RulesPublisher`] changes the document in Redis.
+//!
+//! ```no_run
+//! use tower_quota::{Limiter, QuotaPolicy, RedisStore};
+//! use tower_quota_fleet::{RedisRules, RulesFollower};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let redis = RedisStore::builder("redis://127.0.0.1/");
+//! let limiter = Limiter::builder(redis.clone().build()?)
+//!     .scope("api")
+//!     .policy(QuotaPolicy::per_minute("minute", 60)) // until the first version is read
+//!     .build()?;
+//! let follower = RulesFollower::builder(limiter.rules(), RedisRules::new(redis, "api")?).start()?;
+//!
+//! let decision = limiter.check("alice").await;
+//! println!("version {:?}: {:?}", follower.status().version(), decision.outcome());
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! A second kill switch and access list have their own keys in Redis. A [`Control`] changes them, and they apply to all
 //! instances even if no rules are published. [`Contracts`] stores individual quotas of callers.
 //!
 //! If the rules are part of the program, or the service has a single process, this crate is not needed: use
 //! [`RulesHandle`](tower_quota::RulesHandle).
+//!
+//! The [`guide`] covers the document format, Redis ACL users, metrics, alerts, and incident response.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod contracts;

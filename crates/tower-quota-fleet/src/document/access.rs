@@ -9,7 +9,7 @@ use tower_quota::{Access, AccessRules, ConfigError, PartitionKey};
 /// An access list entry of a [`RulesDocument`](super::RulesDocument), for a network or a partition key.
 ///
 /// ```
-/// use tower_quota::{Access};
+/// use tower_quota::Access;
 /// use tower_quota_fleet::AccessEntry;
 ///
 /// // Expires in ten minutes.

@@ -25,18 +25,17 @@ use super::{controls::Controls, document::RulesDocument};
 ///
 /// Until the first version is read, the rules of the program apply; [`wait_for_rules`](Self::wait_for_rules) waits for
 /// the first version. While the source is unavailable, contains no rules, or contains a document that is
-/// [rejected](FollowerStatus::rejected), the last valid rules remain in effect. A version with a smaller number than
-/// before is applied like any other, because a failover can lose a publication.
+/// [rejected](FollowerStatus::rejected), the last valid rules remain in effect.
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::{env, fs, process, time::Duration};
 /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Rules, key};
 /// use tower_quota_fleet::{FileRules, RulesDocument, RulesFollower};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// let path = std::env::temp_dir().join(format!("rules-{}.json", std::process::id()));
+/// let path = env::temp_dir().join(format!("rules-{}.json", process::id()));
 /// let rules = Rules::new().policy(QuotaPolicy::per_minute("minute", 30));
-/// std::fs::write(&path, RulesDocument::new(7, rules.clone()).to_json()?)?;
+/// fs::write(&path, RulesDocument::new(7, rules.clone()).to_json()?)?;
 ///
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
@@ -49,7 +48,7 @@ use super::{controls::Controls, document::RulesDocument};
 ///
 /// assert_eq!(layer.limiter().rules().current(), rules);
 /// assert_eq!(follower.status().version().map(|version| version.number()), Some(7));
-/// # std::fs::remove_file(&path)?;
+/// # fs::remove_file(&path)?;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -66,6 +65,8 @@ use super::{controls::Controls, document::RulesDocument};
 /// [`AccessList`](tower_quota::AccessList) take precedence over the fleet's entries.
 ///
 /// # Loss of data
+///
+/// A version with a smaller number than before is applied like any other, because a failover can lose a publication.
 ///
 /// If the source loses data or returns to an older state, [`FollowerStatus::lost`] lists what was lost. The newest
 /// order of the switch and the unexpired entries of the newest access lists remain in effect until something newer is

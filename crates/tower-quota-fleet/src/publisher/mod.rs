@@ -40,16 +40,40 @@ const SENDS: usize = 2;
 /// Use a publisher in a deployment, or in a tool for on-call engineers such as the program `tower-quota-rules`.
 /// Instances only read rules; see [`RedisRules`].
 ///
-/// Each publication creates a new version of the whole document. The document is validated as far as possible without a
-/// layer. The document is written atomically, provided that the version on which it is based is still current, by
-/// number *and* digest. Otherwise, publishing fails with [`Conflict`](FleetErrorKind::Conflict). Publications without
-/// changes are not written. The documents of the last 16 versions are kept.
+/// ```no_run
+/// use tower_quota::{QuotaPolicy, RedisStore, Rules};
+/// use tower_quota_fleet::{Control, Publication, RedisRules, RulesPublisher};
 ///
-/// A [`Control`](super::Control) changes the kill switch or the access list, which have their own keys. A control
-/// requires no published rules, works on a Redis that has lost all data, and never conflicts with a publication.
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let rules = RedisRules::new(RedisStore::builder("redis://publisher:password@127.0.0.1/"), "api")?;
+/// let publisher = RulesPublisher::new(rules, "alice");
+///
+/// let stricter = Rules::new().policy(QuotaPolicy::per_minute("minute", 30));
+/// let proposal = publisher.propose(Publication::rules(stricter).rollout_percent(10)).await?;
+/// println!("{proposal}"); // callers who join the rollout (10% of all): policy "minute" changes: quota 60 → 30
+/// let published = publisher.commit(&proposal).await?;
+/// println!("published version {}", published.version().number());
+///
+/// publisher.publish(Publication::roll_back()).await?;
+/// publisher.control(Control::block_network("203.0.113.9").because("credential stuffing")).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Publications
+///
+/// Each publication creates a new version of the whole document, which is validated as far as possible without a layer.
+/// The document is written atomically, provided that the version on which it is based is still current, by number *and*
+/// digest. Otherwise, publishing fails with [`Conflict`](FleetErrorKind::Conflict). Publications without changes are
+/// not written. The documents of the last 16 versions are kept.
 ///
 /// Instances follow within two seconds. Until then, some instances enforce the old rules, and others the new rules. A
 /// caller gets at most the larger quota, or the sum of both if [counts reset](tower_quota::RulesDiff).
+///
+/// # Controls
+///
+/// A [`Control`](super::Control) changes the kill switch or the access list, which have their own keys. A control
+/// requires no published rules, works on a Redis that has lost all data, and never conflicts with a publication.
 ///
 /// # Errors
 ///
@@ -61,26 +85,6 @@ const SENDS: usize = 2;
 /// A publisher needs its own ACL user. Use another user for operators who may only turn the switch and block clients.
 /// The [`guide`](crate::guide) lists the permissions of both. The users of the stores and of the instances cannot
 /// change rules, and neither can requests.
-///
-/// ```
-/// use tower_quota::{QuotaPolicy, RedisStore, Rules};
-/// use tower_quota_fleet::{Control, FleetError, Publication, RedisRules, RulesPublisher};
-///
-/// # async fn example() -> Result<(), FleetError> {
-/// let rules = RedisRules::new(RedisStore::builder("redis://publisher:password@127.0.0.1/"), "api")?;
-/// let publisher = RulesPublisher::new(rules, "alice");
-///
-/// let stricter = Rules::new().policy(QuotaPolicy::per_minute("minute", 30));
-/// let proposal = publisher.propose(Publication::rules(stricter).rollout_percent(10)).await?;
-/// println!("{proposal}"); // callers who join the rollout (10% of all): policy "minute" changes: quota 60 → 30
-/// let published = publisher.commit(&proposal).await?;
-/// println!("version {} holds", published.version().number());
-///
-/// publisher.publish(Publication::roll_back()).await?;
-/// publisher.control(Control::block_network("203.0.113.9").because("credential stuffing")).await?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct RulesPublisher {
     rules: RedisRules,

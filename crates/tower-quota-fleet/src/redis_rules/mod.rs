@@ -32,7 +32,7 @@ const MOST_INSTANCES: usize = 10_000;
 /// use. Clones share the connection.
 ///
 /// ```
-/// use tower_quota::{RedisStore};
+/// use tower_quota::RedisStore;
 /// use tower_quota_fleet::RedisRules;
 ///
 /// let redis = RedisStore::builder("redis://127.0.0.1/");
