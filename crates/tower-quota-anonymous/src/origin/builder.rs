@@ -290,8 +290,8 @@ impl OriginLayerBuilder {
     /// 1 to 60 minutes), until three proofs in a row fail. The process keeps at most 65,536 of these addresses, in
     /// memory only, as hashes with a random key per period, without times, tokens or counts.
     ///
-    /// Even so, a client that sends forged tokens from the same address during a flood can detect that a token from
-    /// this address was accepted recently, because only then are its proofs verified.
+    /// Even so, a client that sends forged tokens from the same address during a flood can detect that a token from it
+    /// was accepted recently, because its proofs are verified.
     pub fn without_reserved_places(mut self) -> Self {
         self.reserves_places = false;
         self
