@@ -32,27 +32,27 @@ export function alertsOf(state, known, silence) {
   const alerts = [];
   const published = known?.published ?? null;
   if (fleet.failure !== null || silence !== null) {
-    alerts.push(["", "The rules of the fleet cannot be read.", `This instance goes on with ${runs(fleet)}. This page does not know what is published now, which instances run it, or who is blocked on all instances${known === null ? "" : `: it shows the answer of ${known.heard}`}. You can change nothing for all instances until Redis answers; "Only this instance" and blocks "only on this instance" work. ${fleet.failure ?? silence}`, runbook("rules-are-not-followed")]);
+    alerts.push(["", "The rules of the fleet cannot be read.", `This instance keeps ${runs(fleet)}. This page does not know which version is published, which instances run it, or who is blocked on all instances${known === null ? "" : `: it shows the answer of ${known.heard}`}. Until Redis answers, changes for all instances are not possible; "Only this instance" and blocks "only on this instance" work. ${fleet.failure ?? silence}`, runbook("rules-are-not-followed")]);
   }
   if (fleet.is_overridden) {
     const own = state.is_on ? "on" : "off";
-    alerts.push(["", `This instance overrides the fleet: its own switch is ${own}.`, `What you switch for all instances does not reach it, until you choose "As the fleet" under "Only this instance".`, runbook("switches-differ")]);
+    alerts.push(["", `This instance overrides the fleet: its own switch is ${own}.`, `The switch of all instances has no effect on it, until you choose "As the fleet" under "Only this instance".`, runbook("switches-differ")]);
   }
   if (fleet.rejected !== null) {
-    alerts.push(["", `This instance rejects version ${fleet.rejected.number}.`, `It goes on with ${runs(fleet)}. The reason: ${fleet.rejected.message}. The switch and the blocks of version ${fleet.rejected.number} hold all the same. Roll back, or publish rules that this instance can carry out.`, runbook("rules-are-rejected")]);
+    alerts.push(["", `This instance rejects version ${fleet.rejected.number}.`, `It keeps ${runs(fleet)}. The reason: ${fleet.rejected.message}. The switch and the blocks of version ${fleet.rejected.number} apply nevertheless. Roll back, or publish rules that this instance can apply.`, runbook("rules-are-rejected")]);
   }
   if (known?.problem) alerts.push(["", "What is published cannot be read.", known.problem, runbook("rules-are-rejected")]);
   if (known !== null && silence === null && published === null && !known.problem) {
     const lost = known.instances.filter(({ number }) => number !== null);
     alerts.push(lost.length === 0
-      ? ["note", "Nothing is published yet.", 'Each instance limits by the rules of its own file. The switch and blocks for all instances work. Publish rules for all instances under "Change the rules".']
+      ? ["note", "Nothing is published yet.", 'Each instance applies the rules of its own file. The switch and blocks for all instances work. Publish rules for all instances under "Change the rules".']
       : ["", "Redis has lost the rules.", `${lost.length} instances still enforce version ${Math.max(...lost.map(({ number }) => number))}. Fetch the document of one of them (/admin/document), and publish it again: tower-quota-rules restore FILE.`, runbook("rules-are-lost")]);
   }
   if (fleet.lost.length > 0) {
-    alerts.push(["", "Redis lost something that this instance enforces.", `${fleet.lost.join("; ")}. It stays in force here. See "When Redis loses its data" in the guide of the fleet.`, runbook("rules-are-lost")]);
+    alerts.push(["", "Redis lost something that this instance enforces.", `${fleet.lost.join("; ")}. This instance still enforces it. See "When Redis loses its data" in the guide of the fleet.`, runbook("rules-are-lost")]);
   }
   if (fleet.controls_failure !== null) {
-    alerts.push(["", "This instance does not obey the switch of all instances.", `${fleet.controls_failure}. Only "Only this instance" works here.`, runbook("the-switch-is-not-read")]);
+    alerts.push(["", "This instance does not obey the switch of all instances.", `${fleet.controls_failure}. On this instance, use "Only this instance".`, runbook("the-switch-is-not-read")]);
   }
   const others = (known?.instances ?? []).filter((instance) => hasProblem(instance) && !isHere(state, instance.name));
   if (silence === null && others.length > 0) alerts.push(["", `${others.length} of the other instances ${others.length === 1 ? "does" : "do"} not follow.`, `See "Instances": ${others.map(problemOf).join("; ")}.`, runbook("instances-differ")]);

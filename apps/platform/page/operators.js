@@ -65,7 +65,7 @@ function explain({ status, headers }, text) {
 
 function reason(error) {
   if (error instanceof Failure) return error.message;
-  return error.name === "TimeoutError" ? "The service did not answer. It may have done it all the same: look before you try again." : "The service cannot be reached.";
+  return error.name === "TimeoutError" ? "The service did not answer. The change may have been made nevertheless: check before you try again." : "The service cannot be reached.";
 }
 
 // --- Words.
@@ -104,7 +104,7 @@ async function act(place, text, action) {
     said.classList.add("is-error");
     said.textContent = reason(error);
     note(`Not done: ${text}. ${said.textContent}`, true);
-    if (error instanceof Failure && error.status === 404 && error.message.includes("404")) signOut("Your token is no longer right. Sign in again.");
+    if (error instanceof Failure && error.status === 404 && error.message.includes("404")) signOut("Your token is no longer valid. Sign in again.");
     return false;
   }
 }
@@ -227,7 +227,7 @@ async function poll() {
   } catch (error) {
     if (token !== asked) return;
     if (error.status === 404) {
-      signOut("Your token is no longer right. Sign in again.");
+      signOut("Your token is no longer valid. Sign in again.");
     } else {
       if (error.status === 429) pause = performance.now() + error.retryAfter * SECOND;
       silence = reason(error);
@@ -325,18 +325,18 @@ function showAlerts() {
   const alerts = [];
   const add = (kind, title, text, link) => alerts.push([kind, title, text, link]);
   if (silence !== null) add("", "Old numbers.", `${silence} The last answer came ${spoken((performance.now() - heard) / SECOND)} ago.`);
-  if (isMixed) add("", "More than one instance answers.", "Something between this page and the service spreads your requests. Numbers jump, and a change reaches any of them. Open the page of one instance, by its own address.");
+  if (isMixed) add("", "More than one instance answers.", "A load balancer distributes your requests, so numbers jump, and a change may reach any of the instances. Open the page at the address of one instance.");
   if (isFleet()) alerts.push(...alertsOf(state, fleet, fleetSilence));
   const isUnknown = isFleet() && (fleet === null || fleetSilence !== null);
   if (isOff() && isFleet()) add("", `The limits ${isUnknown ? "were" : "are"} switched off on all instances${isUnknown ? " when Redis last answered" : ""}.`, `All requests pass uncounted, except on an instance whose own switch is on; only blocked clients are rejected. ${orderOf(fleet)?.text ?? `${described(fleet.published)}, says so.`}`, runbook("limits-are-switched-off"));
   else if (!state.is_on) add("", "The limits are switched off.", `All requests to this instance pass uncounted; only blocked clients are rejected. ${others(isUnknown)}`, runbook("limits-are-switched-off"));
   if (state.circuit?.is_open) {
     const what = failed > 0 ? "Requests get 503" : "Requests pass uncounted";
-    add("", `The circuit to Redis is open, for ${spoken(state.circuit.seconds)}.`, `${what}. The last error: ${state.circuit.error}. While requests come, the service tries again by itself, some times a second. Is Redis up? Do other instances say the same? If only this one does, look at the network between.`, runbook("the-store-is-unavailable"));
+    add("", `The circuit to Redis is open, for ${spoken(state.circuit.seconds)}.`, `${what}. The last error: ${state.circuit.error}. While requests arrive, the service retries automatically, several times per second. Check whether Redis is up, and whether other instances report the same. If only this instance does, check the network between.`, runbook("the-store-is-unavailable"));
   } else if (uncounted + failed > 0) {
     const undecided = [...sums].map(([key, count]) => [read(key), count]).filter(([{ outcome }]) => outcome === "undecided");
     const reasons = undecided.map(([{ policy }, count]) => `${policy} ${short(count / seconds)}/s`).join(", ");
-    add("", "Limits leak.", `${short(uncounted + failed)} requests a second are not decided, although Redis is asked${reasons === "" ? "" : `: ${reasons}`}.`, runbook("limits-leak"));
+    add("", "Limits leak.", `${short(uncounted + failed)} requests per second are not decided, although Redis is called${reasons === "" ? "" : `: ${reasons}`}.`, runbook("limits-leak"));
   }
   const trial = trialOf();
   if (trial !== null) add("note", "New rules are tried", `on ${trial.percent} % of the callers.`);
@@ -344,7 +344,7 @@ function showAlerts() {
     // Without requests, Redis is not called, so the circuit is uninformative.
     const isKnown = state.circuit === null || quantile(history.calls(MINUTE), 0.5) !== null;
     if (isKnown) add("good", "The limits are on", "on this instance, and Redis decides.");
-    else add("note", "The limits are on", "on this instance. No request has asked Redis in the last minute, so this page does not know if it answers.");
+    else add("note", "The limits are on", "on this instance. No request has called Redis in the last minute, so this page does not know if it answers.");
   }
   const key = JSON.stringify(alerts);
   if (at("alerts").dataset.key === key) return;
@@ -373,7 +373,7 @@ function showAlert([kind, title, text, link], index) {
 function others(isUnknown) {
   if (isUnknown) return "This page does not know if the others limit.";
   const isOwn = isFleet() && state.fleet.is_overridden && fleet.published !== null;
-  return isOwn ? "The others limit, as the fleet says." : "Other instances still limit, unless they are switched off, too.";
+  return isOwn ? "The other instances still enforce limits, because the switch of the fleet is on." : "Other instances still limit, unless they are switched off, too.";
 }
 
 /** Prevents the sticky alert titles from covering the focused control. */
@@ -435,7 +435,7 @@ function versionInForce() {
 
 function ownSwitch() {
   const now = state.is_on ? "on" : "off";
-  return state.fleet.is_overridden ? `its own switch overrides the fleet: limits are ${now} here.` : `limits are ${now} here, as the fleet says.`;
+  return state.fleet.is_overridden ? `the switch of this instance overrides the fleet: limits are ${now} here.` : `limits are ${now} here, as in the fleet.`;
 }
 
 function showOutcomes() {
@@ -527,7 +527,7 @@ async function turn() {
     `Switch the limits of ${who} off?`,
     `From now on, all requests to ${who} pass uncounted and without RateLimit fields, ${isFleet() ? "for an hour, or until an operator switches the limits on again" : "until an operator switches the limits on again, or the process ends"}. Blocked clients stay blocked.`,
     "Switch them off",
-    isFleet() ? ["All instances follow within two seconds, but for those whose own switch overrides the fleet."]
+    isFleet() ? ["All instances follow within two seconds, except those whose own switch overrides the fleet."]
       : [`This instance: ${state.instance}.`, "Other instances still limit: switch them off one by one."],
   );
   if (isSure) await act("now-said", `The limits of ${who} are OFF`, () => send("POST", "switch/off"));
@@ -537,11 +537,11 @@ async function turn() {
 async function turnOwn(position) {
   if (position === "off") {
     const isSure = await confirmed("Switch the limits of only this instance off?",
-      "All requests to this instance pass uncounted, whatever the fleet says, until you choose “As the fleet” or the process ends. It needs no Redis.",
+      "All requests to this instance pass uncounted, regardless of the fleet, until you choose “As the fleet” or the process ends. This does not require Redis.",
       "Switch them off here", [`This instance: ${state.instance}.`, "Other instances still limit."]);
     if (!isSure) return;
   }
-  const text = { off: "The limits of this instance are OFF", on: "The limits of this instance are on", fleet: "The switch of this instance is that of the fleet" }[position];
+  const text = { off: "The limits of this instance are OFF", on: "The limits of this instance are on", fleet: "This instance follows the switch of the fleet" }[position];
   await act("own-said", text, () => ask("POST", `own-switch/${position}`).then(() => undefined));
 }
 
@@ -619,7 +619,7 @@ function giveBack(event) {
   const id = `operators-page ${[...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(16)).join("")}`;
   actOnCaller(({ name }) => `${many(units, "unit")} given back to ${name}`, async ({ kind, name }) => {
     const { value } = await ask("POST", `caller/give-back?${query(kind, name)}`, JSON.stringify({ units, id }));
-    return value.given_back === "done" ? undefined : `Nothing was given back to ${name}: no policy counts its requests in units that can be given back.`;
+    return value.given_back === "done" ? undefined : `Nothing was given back to ${name}, because no policy that limits it can refund units.`;
   });
 }
 
@@ -674,7 +674,7 @@ async function unblocked(client, isOwn) {
     await changeBlock("DELETE", isOwn, client);
   } catch (error) {
     if (error.status !== 404) throw error;
-    return `${nameOfClient(client)} has no block of its own. If it is blocked, a wider network is: see the list.`;
+    return `${nameOfClient(client)} is not in the list of blocks. If it is blocked, the list has an entry for a wider network.`;
   }
   return undefined;
 }
@@ -760,10 +760,10 @@ function showRules() {
     }
   }
   const isOutdated = isDrafted() && draft.number !== numberOfRules();
-  write(at("draft-said"), isOutdated ? "The rules have changed since you began: start again, or the service rejects your change." : "");
+  write(at("draft-said"), isOutdated ? "The rules have changed since you began: start again, because the service will reject your change." : "");
 }
 
-const versionOfInstance = ({ digest, origin, seconds }) => `Version ${digest}, from ${origin}, ${spoken(seconds)} ago. Instances that show the same version have the same rules.`;
+const versionOfInstance = ({ digest, origin, seconds }) => `Version ${digest}, from ${origin}, ${spoken(seconds)} ago. Instances with the same version have the same rules.`;
 
 function versionOfFleet() {
   const here = `This instance limits by ${versionInForce()}.`;
@@ -789,12 +789,12 @@ async function changeRules(title, text, yes, listed, said, method, path, body, s
     if (preview === null) return;
     const anew = preview.count_resets;
     if (anew.length > 0) more = "&restart_counts=true";
-    list = [...preview.effects, ...(anew.length > 0 ? ["COUNTS ARE LOST: the policies that start anew give each of their callers a full quota once."] : [])];
+    list = [...preview.effects, ...(anew.length > 0 ? ["COUNTS ARE LOST: callers get a full quota once in each policy whose counts reset."] : [])];
   } else {
     await loading;
     list = listed();
   }
-  const scope = isFleet() ? "On all instances, within two seconds." : "On this instance only, until the file of rules changes or the process ends.";
+  const scope = isFleet() ? "On all instances, within two seconds." : "On this instance only, until the rules file changes or the process ends.";
   if (!(await confirmed(title, text, yes, [...list, scope]))) return;
   const isDone = await act("rules-said", said, () => sendConfirmed(method, path, body, fields, more));
   if (isDone && body !== undefined) {
@@ -822,24 +822,24 @@ async function effects(method, path, body, fields) {
 }
 
 function rollBack(version) {
-  changeRules(`Roll back to version ${version}?`, "Its rules and its trial hold again, as a new version. The switch and the blocks stay as they are.", "Roll back", () => [],
-    `The rules of version ${version} hold again`, "POST", `roll-back/${version}`, undefined, numberOfRules());
+  changeRules(`Roll back to version ${version}?`, "Publishes its rules and its trial again, as a new version. The switch and the blocks stay as they are.", "Roll back", () => [],
+    `The rules of version ${version} apply again`, "POST", `roll-back/${version}`, undefined, numberOfRules());
 }
 
-const endsTrial = () => (trialOf() === null ? "" : " The trial that runs ends with it.");
+const endsTrial = () => (trialOf() === null ? "" : " This ends the current trial.");
 
 function tryRules(event) {
   event.preventDefault();
   const percent = at("try-percent").value;
   const text = at("draft").value;
-  changeRules(`Try these rules on ${percent} % of the callers?`, `Always the same callers, chosen by their digests. The others keep the rules of now.${endsTrial()}`, "Try them",
+  changeRules(`Try these rules on ${percent} % of the callers?`, `Always the same callers, selected by their digests. The others keep the current rules.${endsTrial()}`, "Try them",
     () => changes(rules.current, text), `New rules are tried on ${percent} % of the callers`, "PUT", `roll-out/${percent}`, text, draft.number);
 }
 
 function replaceRules() {
   const text = at("draft").value;
-  changeRules("Use these rules for all callers?", `From the next request on. What callers have used stays used.${endsTrial()}`, "Use them for all",
-    () => changes(rules.current, text), "New rules hold for all callers", "POST", "rules", text, draft.number);
+  changeRules("Use these rules for all callers?", `The rules apply from the next request on. Used units remain used.${endsTrial()}`, "Use them for all",
+    () => changes(rules.current, text), "New rules apply to all callers", "POST", "rules", text, draft.number);
 }
 
 function share(event) {
@@ -850,13 +850,13 @@ function share(event) {
 }
 
 function finish() {
-  changeRules("Use the tried rules for all callers?", "The trial ends with it.", "Use them for all",
-    () => changes(rules.current, rules.tried), "The rules that were tried hold for all callers", "POST", "roll-out", undefined, numberOfRules());
+  changeRules("Use the tried rules for all callers?", "This ends the trial.", "Use them for all",
+    () => changes(rules.current, rules.tried), "The rules that were tried apply to all callers", "POST", "roll-out", undefined, numberOfRules());
 }
 
 function abandon() {
   changeRules("End the trial?", "All callers have the old rules again.", "End the trial",
-    () => changes(rules.tried, rules.current), "The trial has ended; the old rules hold for all callers", "DELETE", "roll-out", undefined, numberOfRules());
+    () => changes(rules.tried, rules.current), "The trial has ended; the old rules apply to all callers", "DELETE", "roll-out", undefined, numberOfRules());
 }
 
 // --- Start.

@@ -2,38 +2,38 @@
 
 const STATUS = {
   200: "The request has passed the layer, and the service has answered.",
-  429: "Too Many Requests. At least one policy has too little left. Nothing was charged by any policy: all of them are charged, or none.",
-  503: "Service Unavailable. The store gave no decision, and this layer fails closed. Retry-After is 1 second.",
+  429: "Too Many Requests. At least one policy has too few remaining units. No policy was charged: a request is charged to all of them, or to none.",
+  503: "Service Unavailable. The store made no decision, and this layer fails closed. Retry-After is 1 second.",
 };
 
 const FIELDS = {
   "content-type": "The type of the content. A rejection is application/problem+json (RFC 9457).",
   "content-length": "The bytes of the content.",
-  date: "The moment at which the server made the response.",
-  "retry-after": "Seconds until the same request passes, if no other request of this caller comes before it. Rounded up to whole seconds, so that it never promises too much.",
-  ratelimit: "RateLimit: what this caller has left, for each policy.",
-  "ratelimit-policy": "RateLimit-Policy: the policies themselves. They do not change from request to request.",
-  "ratelimit-limit": "The quota of the policy that is closest to its end. Draft-06 has a place for one policy only.",
-  "ratelimit-remaining": "Units left of that policy. A hint, and no promise.",
-  "x-ratelimit-limit": "The quota of the policy that is closest to its end. No document defines X-RateLimit fields.",
-  "x-ratelimit-remaining": "Units left of that policy.",
+  date: "The time at which the server created the response.",
+  "retry-after": "Seconds until the same request passes, if this caller sends no other request first. Rounded up to whole seconds, so that the client does not return too early.",
+  ratelimit: "RateLimit: the remaining units of this caller, for each policy.",
+  "ratelimit-policy": "RateLimit-Policy: the policies themselves, which are the same in each response.",
+  "ratelimit-limit": "The quota of the policy closest to exhaustion. Draft-06 reports only one policy.",
+  "ratelimit-remaining": "The remaining units of that policy. They are not guaranteed.",
+  "x-ratelimit-limit": "The quota of the policy closest to exhaustion. No standard defines the X-RateLimit fields.",
+  "x-ratelimit-remaining": "The remaining units of that policy.",
 };
 
 const GIVES_BACK = {
-  "token-bucket": (policy) => `A token bucket gives units back one by one, here one each ${each(policy)}. It never resets.`,
-  "strict-token-bucket": (policy) => `A strict token bucket gives units back one by one, more slowly than its quota says: the units that it holds count as well. It never resets.`,
-  "fixed-window": (policy) => `A fixed window does reset, at whole multiples of ${policy.window} s. While much is left and its end is near, t is longer than the time to that end: otherwise a client that spends all in t would send too fast.`,
-  "sliding-window-counter": () => "A sliding window resets at no single moment: units leave it while it slides.",
-  "sliding-window-log": () => "A log forgets each request by itself, one window after it came. There is no single moment of reset.",
-  "leaky-bucket-meter": (policy) => `A leaky bucket lets one unit pass each ${each(policy)}. It never resets.`,
-  "leaky-bucket-queue": (policy) => `Requests leave this queue one each ${each(policy)}. It never resets.`,
+  "token-bucket": (policy) => `A token bucket gives units back one by one, here one every ${each(policy)}. It never resets.`,
+  "strict-token-bucket": (policy) => `A strict token bucket gives units back one by one, at less than its quota per window, because its burst counts against the quota, too. It never resets.`,
+  "fixed-window": (policy) => `A fixed window resets, at multiples of ${policy.window} s. If many units remain shortly before the reset, t is longer than the time to the reset: otherwise, a client that spends all units within t would send too fast.`,
+  "sliding-window-counter": () => "A sliding window has no single reset time: units are restored while the window slides.",
+  "sliding-window-log": () => "A log drops each request one window after its arrival. There is no single reset time.",
+  "leaky-bucket-meter": (policy) => `A leaky bucket admits one unit every ${each(policy)}. It never resets.`,
+  "leaky-bucket-queue": (policy) => `This queue releases one request every ${each(policy)}. It never resets.`,
 };
 
 const PROBLEM = {
-  status: "The status once more, for those who only have the content.",
+  status: "The status again, for readers that have only the content.",
   title: "The title of this type of problem.",
   type: "The type of the problem, registered by IANA: quota-exceeded, or temporary-reduced-capacity when the store fails.",
-  "violated-policies": "The policies that had too little left for this request.",
+  "violated-policies": "The policies that had too few remaining units for this request.",
 };
 
 function each(policy) {
@@ -105,7 +105,7 @@ function parameterNote(field, parameter, values, policy, { isRejected }) {
   const [name, value] = parameter.split("=");
   switch (name) {
     case "r":
-      return `r: ${value} units are left. A hint, and no promise: other requests of this caller take from them, too.`;
+      return `r: ${value} units remain. They are not guaranteed, because other requests of this caller are charged to them, too.`;
     case "t":
       return windowNote(value, values, policy, isRejected);
     case "q":
@@ -120,18 +120,18 @@ function parameterNote(field, parameter, values, policy, { isRejected }) {
 function windowNote(value, values, policy, isRejected) {
   const how = policy === undefined ? "" : ` ${GIVES_BACK[policy.algorithm]?.(policy) ?? ""}`;
   if (isRejected && Number(values.r) < 1) {
-    return `t: the wait, ${value} s. Nothing is left of this policy, so t is the time until there is more. It is not the time until the whole quota is back.${how}`;
+    return `t: the wait, ${value} s. No units of this policy remain, so t is the time until the next unit is restored, not until the whole quota is.${how}`;
   }
-  return `t: the effective window, ${value} s, and not “reset”. In this time the client may spend the ${values.r} units that are left. Spread over it, they never run out early.${how}`;
+  return `t: the effective window, ${value} s, and not “reset”. The ${values.r} remaining units must last for this time: if the client spreads them over t, they do not run out early.${how}`;
 }
 
 function resetNote(name, setup) {
-  const unit = setup.dialect === "x-unix-time" ? "A moment as Unix time" : "Seconds";
-  return `${unit}: the same time that draft-11 calls t. The name says reset, but only a fixed window resets at one moment; the later drafts gave the field up for t, the time in which the units that are left may be spent. Beside a Retry-After it names the same moment.`;
+  const unit = setup.dialect === "x-unix-time" ? "A Unix time" : "Seconds";
+  return `${unit}: the time that draft-11 calls t. Despite its name, only a fixed window resets at that time. Later drafts therefore replaced the field by t, the time for which the remaining units must last. In a response with Retry-After, both specify the same time.`;
 }
 
 function bodyParts(body) {
-  if (!body.startsWith("{")) return [{ text: body.trimEnd(), note: "The content, made by the service behind the layer." }];
+  if (!body.startsWith("{")) return [{ text: body.trimEnd(), note: "The content, from the service behind the layer." }];
   const found = [{ text: "{" }];
   for (const [index, [name, value]] of Object.entries(JSON.parse(body)).entries()) {
     if (index > 0) found.push({ text: "," });

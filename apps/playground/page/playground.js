@@ -22,9 +22,9 @@ const OUTCOMES = [
   ["failed", "failed with 503"],
 ];
 const AWAY = {
-  open: "The store is away. This layer fails open: requests pass, uncounted and without fields.",
-  closed: "The store is away. This layer fails closed: requests get 503.",
-  fallback: "The store is away. A store in memory counts, for this instance alone.",
+  open: "The store is unavailable. This layer fails open: requests pass uncounted and without fields.",
+  closed: "The store is unavailable. This layer fails closed: requests get 503.",
+  fallback: "The store is unavailable. A store in memory counts, for this instance only.",
 };
 const HAS_BURST = ["token-bucket", "strict-token-bucket"];
 
@@ -257,8 +257,8 @@ function showLoad({ rate, skipped: missed, broken }) {
   skipped = rate === 0 ? 0 : skipped + missed;
   const notes = [];
   const sent = sentPerSecond(rate);
-  if (sent !== null && sent < rate * 0.8) notes.push(`This build sends ${sent} a second here; with cargo run --release it is more.`);
-  if (skipped > 0) notes.push(`${skipped} requests were not sent, because 256 were under way.`);
+  if (sent !== null && sent < rate * 0.8) notes.push(`This build sends only ${sent} requests per second; a build with cargo run --release sends more.`);
+  if (skipped > 0) notes.push(`${skipped} requests were not sent, because 256 were in flight.`);
   if (broken > 0) notes.push(`${broken} connections broke.`);
   if (at("load-note").textContent !== notes.join(" ")) at("load-note").textContent = notes.join(" ");
   // Another page may have changed the load, and the load stops when no page is open.
@@ -415,7 +415,7 @@ function showCountdown() {
   if (retry === null) return;
   const left = (retry.until - performance.now()) / 1_000;
   const text = left > 0
-    ? `Rejected. The same request passes in ${Math.ceil(left)} s, if no other comes before it.`
+    ? `Rejected. The same request passes in ${Math.ceil(left)} s, if this caller sends no other request first.`
     : "Retry-After is over: the same request passes now.";
   if (at("countdown-text").textContent !== text) at("countdown-text").textContent = text;
   at("countdown-bar").value = left > 0 ? 1 - left / retry.seconds : 1;
@@ -428,7 +428,7 @@ async function copy() {
     at("copied").textContent = "Copied.";
   } catch {
     getSelection().selectAllChildren(at("program"));
-    at("copied").textContent = "It is selected: copy it with the keyboard.";
+    at("copied").textContent = "The program is selected: copy it with the keyboard.";
   }
 }
 
