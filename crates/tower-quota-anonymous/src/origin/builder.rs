@@ -284,7 +284,7 @@ impl OriginLayerBuilder {
     }
 
     /// Disables reserved places for addresses whose tokens were accepted recently. Default: up to half of the queue and
-    /// of the turns is reserved for these addresses if forged tokens from many addresses fill the queue.
+    /// of the turns is reserved for these addresses while forged tokens fill the queue.
     ///
     /// A place is reserved if a token from the address was accepted in the current or previous period (one window, but
     /// 1 to 60 minutes), until three proofs in a row fail. The process keeps at most 65,536 of these addresses, in
