@@ -23,7 +23,25 @@ use crate::{
 /// Extracts the client's IP address. IPv6 clients are grouped by their /64 network.
 ///
 /// Use this for callers that are not, or not yet, authenticated. By default, header fields are ignored, and the client
-/// is the peer of the connection. The peer's address is taken from the first of these request extensions:
+/// is the peer of the connection. Behind a proxy, that is the proxy, so all clients would share one quota: declare it
+/// with [`trusted_proxies`](ClientIp::trusted_proxies), together with the field that it writes.
+/// [`docs::proxies`](crate::docs::proxies) has the settings for common proxies.
+///
+/// ```
+/// use tower_quota::key::{self, ForwardingField};
+///
+/// let direct = key::client_ip();
+/// let behind_proxy = key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/24"]);
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # let mut request = set_up::from("10.0.0.1");
+/// # request.headers.insert("x-forwarded-for", "203.0.113.9".parse().unwrap());
+/// # assert_eq!(direct.resolve(&request), "10.0.0.1".parse().ok());
+/// # assert_eq!(behind_proxy.resolve(&request), "203.0.113.9".parse().ok());
+/// ```
+///
+/// # The peer's address
+///
+/// The peer's address is taken from the first of these request extensions:
 ///
 /// - [`PeerAddress`], which a server built on hyper must set;
 /// - with the feature `axum`, `axum::extract::ConnectInfo<SocketAddr>`, set by
@@ -31,35 +49,8 @@ use crate::{
 /// - with the feature `tonic`, `tonic::transport::server::TcpConnectInfo`, which tonic's server sets with and without
 ///   TLS.
 ///
-/// Requests without any of these extensions, for example from a Unix socket, have no key, regardless of their header
+/// A request without any of these extensions, for example from a Unix socket, has no key, regardless of its header
 /// fields.
-///
-/// Behind a load balancer or gateway, that machine is the peer of every connection, so all clients would share one
-/// quota. Declare such machines as [trusted proxies](ClientIp::trusted_proxies), together with the field that they
-/// write. [`docs::proxies`] contains the settings for nginx, Envoy, AWS and Cloudflare.
-///
-/// ```
-/// use std::net::SocketAddr;
-/// use tower_quota::key::{self, ForwardingField, KeyExtractor, PeerAddress};
-///
-/// let by_address = key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/8", "::1"]);
-///
-/// // The client (203.0.113.9) sent a false address, and the proxy (10.0.0.1) appended the actual one:
-/// let mut request = http::Request::get("/").header("x-forwarded-for", "192.0.2.66, 203.0.113.9").body(()).unwrap();
-/// request.extensions_mut().insert(PeerAddress(SocketAddr::from(([10, 0, 0, 1], 4711))));
-/// let (mut request, ()) = request.into_parts();
-/// assert_eq!(by_address.resolve(&request), "203.0.113.9".parse().ok());
-///
-/// // The same field from any other peer is ignored:
-/// request.extensions.insert(PeerAddress(SocketAddr::from(([198, 51, 100, 7], 4711))));
-/// assert_eq!(by_address.resolve(&request), "198.51.100.7".parse().ok());
-///
-/// // It is also ignored if the peer is unknown:
-/// request.extensions.remove::<PeerAddress>();
-/// assert!(by_address.extract(&request).is_none());
-/// ```
-///
-/// [`docs::proxies`]: crate::docs::proxies
 pub fn client_ip() -> ClientIp {
     ClientIp {
         field: ForwardingField::XForwardedFor,
@@ -78,17 +69,35 @@ pub fn client_ip() -> ClientIp {
 /// grouping.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::key::{self, ClientIp, KeyExtractor};
-/// # use std::net::IpAddr;
+/// use http::Request;
+/// use tower_quota::key::{self, ClientIp, ForwardingField, KeyExtractor, PeerAddress};
 ///
-/// let client_ip: ClientIp = key::client_ip().ipv6_prefix(56);
-/// let (one, other) = (from("2001:db8:0:a1::1"), from("2001:db8:0:b2::2"));
-/// assert_eq!(client_ip.extract(&one), client_ip.extract(&other));
-/// assert_ne!(client_ip.resolve(&one), client_ip.resolve(&other));
+/// let client_ip: ClientIp = key::client_ip()
+///     .trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/24", "fd00::1"])
+///     .ipv4_prefix(24)
+///     .ipv6_prefix(56);
 ///
-/// let error = key::client_ip().ipv6_prefix(129).check().unwrap_err();
-/// assert_eq!(error.to_string(), "key: IPv6 prefix 129 is outside 1..=128");
+/// // The client (203.0.113.9) sent a false address, and the proxy (10.0.0.1) appended the actual one:
+/// let peer = PeerAddress("10.0.0.1:4711".parse()?);
+/// let forwarded = Request::get("/").header("x-forwarded-for", "192.0.2.66, 203.0.113.9");
+/// let (mut request, ()) = forwarded.extension(peer).body(())?.into_parts();
+/// assert_eq!(client_ip.resolve(&request), Some("203.0.113.9".parse()?));
+/// assert_eq!(client_ip.network(&request), Some(("203.0.113.0".parse()?, 24)));
+/// assert_eq!(client_ip.extract(&request), Some(client_ip.key_of("203.0.113.77".parse()?)));
+///
+/// // The field is ignored if the peer is not a trusted proxy:
+/// request.extensions.insert(PeerAddress("[2001:db8:0:a1::9]:4711".parse()?));
+/// assert_eq!(client_ip.resolve(&request), Some("2001:db8:0:a1::9".parse()?));
+/// assert_eq!(client_ip.network(&request), Some(("2001:db8::".parse()?, 56)));
+/// # let first: std::net::IpAddr = "2001:db8::".parse()?;
+/// # assert_eq!(client_ip.extract(&request), Some(tower_quota::ToPartitionKey::to_partition_key(&first)));
+/// # assert_eq!(client_ip.key_of("2001:db8:0:b2::2".parse()?), client_ip.extract(&request).unwrap());
+/// #
+/// # // Or if the peer is unknown:
+/// # request.extensions.remove::<PeerAddress>();
+/// # assert!(client_ip.extract(&request).is_none());
+/// # assert!(client_ip.check().is_ok());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct ClientIp {
@@ -104,25 +113,28 @@ pub struct ClientIp {
 
 /// The header field in which proxies report the client.
 ///
-/// Only one field is trusted, which must be the field that your proxies write: a proxy that writes `X-Forwarded-For`
-/// forwards `Forwarded` and `X-Real-IP` fields as the client sent them, and vice versa. Trusting two fields means
-/// trusting clients. [`docs::proxies`](crate::docs::proxies) lists which proxy writes which field.
+/// Trust exactly the field that your proxies write. A proxy that writes `X-Forwarded-For` forwards `Forwarded` and
+/// `X-Real-IP` fields as the client sent them, and vice versa, so trusting two fields means trusting clients.
+/// [`docs::proxies`](crate::docs::proxies#the-rule) lists which proxy writes which field.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::key::{self, ForwardingField};
-/// # use std::net::IpAddr;
 ///
-/// let mut request = from("10.0.0.1");
-/// request.headers.insert("forwarded", "for=203.0.113.9".parse()?);
-/// request.headers.insert("x-forwarded-for", "192.0.2.66".parse()?); // forwarded as the client sent it
-/// request.headers.insert("x-real-ip", "192.0.2.77".parse()?); // this field, too
+/// let by_list = key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.1"]);
 ///
-/// let believing = |field| key::client_ip().trusted_proxies(field, ["10.0.0.1"]);
-/// assert_eq!(believing(ForwardingField::Forwarded).resolve(&request), Some("203.0.113.9".parse()?));
-/// assert_eq!(believing(ForwardingField::XForwardedFor).resolve(&request), Some("192.0.2.66".parse()?));
-/// let real_ip = ForwardingField::SingleAddress("X-Real-IP".into());
-/// assert_eq!(believing(real_ip).resolve(&request), Some("192.0.2.77".parse()?));
+/// let field = ForwardingField::SingleAddress("X-Real-IP".into());
+/// let by_real_ip = key::client_ip().trusted_proxies(field, ["10.0.0.1"]);
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # let by_forwarded = key::client_ip().trusted_proxies(ForwardingField::Forwarded, ["10.0.0.1"]);
+/// # let mut request = set_up::from("10.0.0.1");
+/// # request.headers.insert("forwarded", "for=203.0.113.9".parse()?);
+/// # request.headers.insert("x-forwarded-for", "192.0.2.66".parse()?);
+/// # request.headers.insert("x-real-ip", "192.0.2.77".parse()?);
+/// # assert_eq!(by_forwarded.resolve(&request), Some("203.0.113.9".parse()?));
+/// # assert_eq!(by_list.resolve(&request), Some("192.0.2.66".parse()?));
+/// # assert_eq!(by_real_ip.resolve(&request), Some("192.0.2.77".parse()?));
+/// # request.headers.append("x-real-ip", "192.0.2.78".parse()?);
+/// # assert_eq!(by_real_ip.resolve(&request), None);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -138,94 +150,27 @@ pub enum ForwardingField {
     /// Use this if the outermost proxy determines the client and **overwrites** the field, and all other proxies
     /// forward it. If a proxy only adds the field when it is missing, clients can choose their address.
     ///
-    /// If the field has two lines, or two addresses in one line, the client is unknown, because the client may have
-    /// sent one of the two addresses.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::key::{self, ForwardingField};
-    /// # use std::net::IpAddr;
-    ///
-    /// let cloudflare = ForwardingField::SingleAddress("CF-Connecting-IP".into());
-    /// let by_address = key::client_ip().trusted_proxies(cloudflare, ["173.245.48.0/20", "2400:cb00::/32"]);
-    ///
-    /// let mut request = from("173.245.48.1");
-    /// request.headers.insert("cf-connecting-ip", "203.0.113.9".parse()?);
-    /// assert_eq!(by_address.resolve(&request), Some("203.0.113.9".parse()?));
-    /// request.headers.append("cf-connecting-ip", "192.0.2.66".parse()?);
-    /// assert_eq!(by_address.resolve(&request), None);
-    ///
-    /// let list = ForwardingField::SingleAddress("X-Forwarded-For".into());
-    /// let error = key::client_ip().trusted_proxies(list, ["10.0.0.1"]).check().unwrap_err();
-    /// assert_eq!(
-    ///     error.to_string(),
-    ///     "key: \"X-Forwarded-For\" contains a list of addresses; use `ForwardingField::XForwardedFor`",
-    /// );
-    /// # use tower_quota::key::KeyExtractor;
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
+    /// If the field has two lines or two addresses, the client is unknown, because the client may have sent one of
+    /// them. [`build`](crate::RateLimitLayerBuilder::build) rejects `Forwarded` and `X-Forwarded-For`, which are lists.
     SingleAddress(Cow<'static, str>),
 }
 
 impl ClientIp {
-    /// Trusts the proxies in `networks` to report the client in `field`. A second call replaces the first call's
-    /// settings.
+    /// Trusts the proxies in `networks` to report the client in `field`. A second call replaces both.
     ///
-    /// A network is written as `"10.0.0.0/8"`, and a single machine as its address. Without networks, the field is
-    /// ignored. The hops are walked from the nearest hop, at the right end of the last field line, towards the client.
-    /// A client is identified only if the walk ends successfully:
+    /// A network is written as `"10.0.0.0/8"`, a machine as its address. The field is read from right to left: the first
+    /// address outside `networks` is the client. A trusted peer that sends no field is the client itself. If the field
+    /// is malformed, the request has no [key](crate::MissingKey), and matches no network of an
+    /// [`AccessList`](crate::AccessList) or [`Exemption`](crate::Exemption). See [all
+    /// cases](crate::docs::proxies#how-the-client-is-found).
     ///
-    /// | the walk ends at | the client is |
-    /// |---|---|
-    /// | an address outside these networks: the peer's address, or the first such address from the right | that address |
-    /// | a trusted peer that sent no such field | the peer, for example a health check of the load balancer |
-    /// | the address in a field with [one address](ForwardingField::SingleAddress) | that address, trusted or not |
-    /// | a field with one address that has two lines, or whose content is not exactly one address | unknown |
-    /// | the left end of the list, if all hops are trusted | the leftmost hop: one of your machines behind a proxy |
-    /// | a hop that is empty or not an address: `unknown`, an obfuscated name (`_hidden`), a host name, a zone identifier, a port above 65535 | unknown |
-    /// | a `Forwarded` element that is malformed, has no `for`, or has two of them | unknown |
-    /// | a `Forwarded` line with an unterminated quoted string, or longer than 8 KiB | unknown |
-    /// | the point where an `X-Forwarded-For` line was truncated: only its last 8 KiB are read | unknown |
-    /// | a 33rd hop | the 32nd hop, which matches no access list or exemption |
-    ///
-    /// Hops to the left of the end of the walk are ignored. Addresses can have a port (`192.0.2.1:4711`,
-    /// `[2001:db8::1]:4711`) and brackets. Several lines form one list. An empty line counts as an unreadable hop.
-    ///
-    /// Requests from an unknown client have no key, so [`MissingKey`](crate::MissingKey) applies, and they match no
-    /// network of an [`AccessList`](crate::AccessList) or [`Exemption`](crate::Exemption). No other address is used
-    /// instead, in particular not the address of a proxy, which may be allowed.
-    ///
-    /// IPv4-mapped addresses such as `::ffff:10.0.0.1` (`::ffff:0:0/96`), and addresses that translators write with the
-    /// well-known prefix `64:ff9b::/96` ([RFC 6052](https://www.rfc-editor.org/rfc/rfc6052)), are treated as IPv4
-    /// addresses, in networks and in hops. Other transition prefixes remain IPv6: local translators (`64:ff9b:1::/48`),
-    /// 6to4 (`2002::/16`) and Teredo (`2001::/32`), in which clients choose a part of their address.
-    ///
-    /// [`build`](crate::RateLimitLayerBuilder::build) fails for a network that cannot be parsed or has bits after its
-    /// prefix (`10.0.0.1/8`), and for networks that together cover all addresses; use
-    /// [`trust_any_peer`](Self::trust_any_peer) instead.
+    /// [`build`](crate::RateLimitLayerBuilder::build) fails if a network is malformed or has bits after its prefix
+    /// (`10.0.0.1/8`), or if the networks cover all addresses.
     ///
     /// # Security
     ///
-    /// **Clients can make themselves unknown** if a proxy appends to their `Forwarded` field on the same line, because
-    /// an unterminated quote makes the proxy's element part of the quoted string. No part of such a line can be
-    /// trusted. With [`MissingKey::Share`](crate::MissingKey::Share), the default, all unknown clients share one quota:
-    /// they neither gain a quota nor affect known clients. With [`MissingKey::Reject`](crate::MissingKey::Reject), they
-    /// are rejected. With [`MissingKey::Allow`](crate::MissingKey::Allow), they pass uncounted, so do not use it behind
-    /// such a proxy. To prevent this, let proxies replace a client's `Forwarded` field instead of appending to it.
-    ///
-    /// **Trust as little as possible.** Any sender in a trusted network can choose the address that is counted, and so
-    /// get a fresh quota for each request or exhaust another client's quota. List the proxies, not a network that they
-    /// share with other machines. Every proxy must append to the field or replace it: a proxy that forwards the field
-    /// unchanged lets clients choose their address.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tower_quota::key::{self, ForwardingField, KeyExtractor};
-    ///
-    /// let error = key::client_ip().trusted_proxies(ForwardingField::Forwarded, ["10.0.0.0/99"]).check().unwrap_err();
-    /// assert_eq!(error.to_string(), "key: trusted proxy \"10.0.0.0/99\" is not an IP address or network");
-    /// ```
+    /// Machines in `networks` can choose their address and quota. List only proxies that append to the field or
+    /// overwrite it.
     #[must_use]
     pub fn trusted_proxies(
         mut self,
@@ -247,20 +192,18 @@ impl ClientIp {
     ///
     /// Use this only if nothing but a proxy can reach the service, and the proxy's address is not known in advance:
     /// with a sidecar, a network policy or a firewall. Otherwise, every client can choose its address and so its quota.
-    /// Further hops must be in the trusted networks.
+    /// Further proxies must be in the trusted networks.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::key::{self, ForwardingField};
-    /// # use std::net::IpAddr;
     ///
-    /// let no_networks: [&str; 0] = [];
     /// let behind_sidecar = key::client_ip()
-    ///     .trusted_proxies(ForwardingField::XForwardedFor, no_networks)
+    ///     .trusted_proxies(ForwardingField::XForwardedFor, [""; 0]) // no further proxies
     ///     .trust_any_peer();
-    /// let mut request = from("192.0.2.1");
-    /// request.headers.insert("x-forwarded-for", "192.0.2.66, 203.0.113.9".parse()?);
-    /// assert_eq!(behind_sidecar.resolve(&request), Some("203.0.113.9".parse()?));
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # let mut request = set_up::from("192.0.2.1");
+    /// # request.headers.insert("x-forwarded-for", "192.0.2.66, 203.0.113.9".parse()?);
+    /// # assert_eq!(behind_sidecar.resolve(&request), Some("203.0.113.9".parse()?));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -272,19 +215,6 @@ impl ClientIp {
     /// Sets the prefix length by which IPv4 clients are grouped, from 1 to 32. Default: 32, which means no grouping.
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::key::{self, KeyExtractor};
-    /// # use std::net::IpAddr;
-    ///
-    /// let by_network = key::client_ip().ipv4_prefix(24);
-    /// assert_eq!(by_network.extract(&from("192.0.2.1")), by_network.extract(&from("192.0.2.254")));
-    /// assert_ne!(by_network.extract(&from("192.0.2.1")), by_network.extract(&from("192.0.3.1")));
-    ///
-    /// let error = key::client_ip().ipv4_prefix(0).check().unwrap_err();
-    /// assert_eq!(error.to_string(), "key: IPv4 prefix 0 is outside 1..=32");
-    /// ```
     #[must_use]
     pub fn ipv4_prefix(mut self, length: u8) -> Self {
         self.ipv4_prefix = length;
@@ -293,21 +223,9 @@ impl ClientIp {
 
     /// Sets the prefix length by which IPv6 clients are grouped, from 1 to 128. Default: 64.
     ///
-    /// The key is derived from the network's first address by [`ToPartitionKey`]. A subscriber has at least a /64,
-    /// often a /56 or a /48. If this prefix is longer than the subscriber's prefix, a client can use a new address,
-    /// with a fresh quota, for every request. [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::{ToPartitionKey, key::{self, KeyExtractor}};
-    /// # use std::net::IpAddr;
-    ///
-    /// let by_subscriber = key::client_ip().ipv6_prefix(48);
-    /// let first: IpAddr = "2001:db8:7::".parse()?;
-    /// assert_eq!(by_subscriber.extract(&from("2001:db8:7:ffff::1")), Some(first.to_partition_key()));
-    /// assert_ne!(by_subscriber.extract(&from("2001:db8:8::1")), Some(first.to_partition_key()));
-    /// # Ok::<_, std::net::AddrParseError>(())
-    /// ```
+    /// A subscriber has at least a /64, often a /56 or a /48. If `length` is longer than the subscriber's prefix, a
+    /// client can use a new address, with a fresh quota, for every request. The key is derived from the network's first
+    /// address by [`ToPartitionKey`]. [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
     #[must_use]
     pub fn ipv6_prefix(mut self, length: u8) -> Self {
         self.ipv6_prefix = length;
@@ -316,20 +234,10 @@ impl ClientIp {
 
     /// Returns the client's address before grouping, for logs.
     ///
-    /// Returns `None` if the request does not contain its peer's address, or if a trusted peer sent a field that does
-    /// not identify the client: see [`trusted_proxies`](Self::trusted_proxies). IPv4-mapped addresses are returned as
-    /// IPv4. In many jurisdictions, addresses are personal data; the crate itself logs them only in
+    /// Returns `None` if the peer's address is unknown, or if a trusted peer sent a field that does not [identify the
+    /// client](Self::trusted_proxies). IPv4-mapped addresses such as `::ffff:192.0.2.1` are returned as IPv4. In many
+    /// jurisdictions, addresses are personal data; the crate itself logs them only in
     /// [explanations](crate::RateLimitLayer::explain), at level `DEBUG`.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::key;
-    /// # use std::net::IpAddr;
-    ///
-    /// assert_eq!(key::client_ip().resolve(&from("::ffff:192.0.2.1")), Some("192.0.2.1".parse()?));
-    /// assert_eq!(key::client_ip().resolve(&http::Request::new(()).into_parts().0), None);
-    /// # Ok::<_, std::net::AddrParseError>(())
-    /// ```
     pub fn resolve(&self, request: &Parts) -> Option<IpAddr> {
         self.walk_of(request, |_| ()).map(|(address, _)| address)
     }
@@ -340,39 +248,18 @@ impl ClientIp {
         is_believed.then_some(address)
     }
 
-    /// Returns the key of requests from this address, for [`Limiter::caller`](crate::Limiter::caller) and
-    /// [access lists](crate::AccessList).
-    ///
-    /// IPv6 addresses are grouped by the [prefix](Self::ipv6_prefix).
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::key::{self, KeyExtractor};
-    ///
-    /// let (client_ip, address) = (key::client_ip(), "2001:db8:7:1::9");
-    /// assert_eq!(client_ip.extract(&from(address)), Some(client_ip.key_of(address.parse()?)));
-    /// assert_eq!(client_ip.key_of(address.parse()?), client_ip.key_of("2001:db8:7:1::".parse()?));
-    /// # Ok::<_, std::net::AddrParseError>(())
-    /// ```
+    /// Returns the key of requests from `address`, for [`Limiter::caller`](crate::Limiter::caller) and [access
+    /// lists](crate::AccessList). Addresses are grouped as by the extractor.
     pub fn key_of(&self, address: IpAddr) -> PartitionKey {
         let address = address::canonical(address);
         let first = self.network_of(address).map_or(address, |network| network.addr());
         first.to_partition_key()
     }
 
-    /// Returns the network whose addresses share the key of this request, as its first address and its prefix length.
+    /// Returns the network whose addresses share the key of this request: its first address and its prefix length.
     ///
-    /// The length is the [IPv4](Self::ipv4_prefix) or [IPv6](Self::ipv6_prefix) prefix. Returns `None` if there is no
-    /// [address](Self::resolve). Use this for logs or metrics that group clients in the same way as the key.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::key;
-    ///
-    /// let network = key::client_ip().network(&from("2001:db8:7:1::9"));
-    /// assert_eq!(network, Some(("2001:db8:7:1::".parse()?, 64)));
-    /// # Ok::<_, std::net::AddrParseError>(())
-    /// ```
+    /// Use this for logs or metrics that group clients in the same way as the key. Returns `None` if there is no
+    /// [address](Self::resolve).
     pub fn network(&self, request: &Parts) -> Option<(IpAddr, u8)> {
         let network = self.network_of(self.resolve(request)?)?;
         Some((network.addr(), network.prefix_len()))

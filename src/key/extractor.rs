@@ -59,14 +59,6 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// The default implementation always succeeds.
     ///
-    /// ```
-    /// use tower_quota::key::{self, KeyExtractor};
-    ///
-    /// assert!(key::header("x-user-id").check().is_ok());
-    /// let error = key::header("x user id").check().unwrap_err();
-    /// assert_eq!(error.to_string(), r#"key: "x user id" is not a valid header name"#);
-    /// ```
-    ///
     /// # Errors
     ///
     /// Returns an error if the settings of the extractor are invalid.
@@ -100,17 +92,16 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// Uses the key of `other` for requests without a key from this extractor.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::key::{self, KeyExtractor};
     ///
     /// let by_caller = key::header("x-user-id").or_else(key::header("x-api-key"));
-    /// let (user, api_key) = (PartitionKey::new("x-user-id", "alice"), PartitionKey::new("x-api-key", "4711"));
-    ///
-    /// let both = parts(Request::get("/").header("x-user-id", "alice").header("x-api-key", "4711"));
-    /// assert_eq!(by_caller.extract(&both), Some(user));
-    /// let one = parts(Request::get("/").header("x-api-key", "4711"));
-    /// assert_eq!(by_caller.extract(&one), Some(api_key));
-    /// assert_eq!(by_caller.extract(&parts(Request::get("/"))), None);
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # use {http::Request, set_up::parts, tower_quota::PartitionKey};
+    /// # let both = parts(Request::get("/").header("x-user-id", "alice").header("x-api-key", "4711"));
+    /// # assert_eq!(by_caller.extract(&both), Some(PartitionKey::new("x-user-id", "alice")));
+    /// # let one = parts(Request::get("/").header("x-api-key", "4711"));
+    /// # assert_eq!(by_caller.extract(&one), Some(PartitionKey::new("x-api-key", "4711")));
+    /// # assert_eq!(by_caller.extract(&parts(Request::get("/"))), None);
     /// ```
     fn or_else<K: KeyExtractor>(self, other: K) -> impl KeyExtractor
     where
@@ -119,21 +110,19 @@ pub trait KeyExtractor: Send + Sync + 'static {
         OrElse(self, other)
     }
 
-    /// Combines both keys, for example for a quota per user *and* route.
-    ///
-    /// Requests that lack either key have no key.
+    /// Combines both keys, for example for a quota per user *and* method. Requests that lack either key have no key.
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::key::{self, KeyExtractor};
+    /// use tower_quota::{PartitionKey, key::{self, KeyExtractor}};
     ///
     /// let by_method = key::from_fn(|request| Some(PartitionKey::new("method", request.method.as_str())));
     /// let by_user_and_method = key::header("x-user-id").and(by_method);
-    ///
-    /// let request = parts(Request::put("/").header("x-user-id", "alice"));
-    /// let expected = PartitionKey::new("x-user-id", "alice").and(PartitionKey::new("method", "PUT"));
-    /// assert_eq!(by_user_and_method.extract(&request), Some(expected));
-    /// assert_eq!(by_user_and_method.extract(&parts(Request::put("/"))), None);
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # use {http::Request, set_up::parts};
+    /// # let request = parts(Request::put("/").header("x-user-id", "alice"));
+    /// # let expected = PartitionKey::new("x-user-id", "alice").and(PartitionKey::new("method", "PUT"));
+    /// # assert_eq!(by_user_and_method.extract(&request), Some(expected));
+    /// # assert_eq!(by_user_and_method.extract(&parts(Request::put("/"))), None);
     /// ```
     fn and<K: KeyExtractor>(self, other: K) -> impl KeyExtractor
     where
@@ -146,11 +135,11 @@ pub trait KeyExtractor: Send + Sync + 'static {
 /// Extracts a value of type `T` from the request's extensions.
 ///
 /// A layer *outside* the rate limit layer, usually authentication, must insert the value after verifying it. If quotas
-/// are charged to unverified names, clients can exhaust the quotas of others. Requests without such a value have
-/// no key.
+/// are charged to unverified names, clients can exhaust the quotas of others. Requests without such a value have no
+/// key.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// use http::Request;
 /// use tower_quota::{PartitionKey, ToPartitionKey, key::{self, KeyExtractor}};
 ///
 /// #[derive(Clone)]
@@ -163,9 +152,10 @@ pub trait KeyExtractor: Send + Sync + 'static {
 /// }
 ///
 /// let by_user = key::extension::<UserId>();
-/// let request = parts(Request::get("/").extension(UserId(7)));
+/// let (request, ()) = Request::get("/").extension(UserId(7)).body(())?.into_parts();
 /// assert_eq!(by_user.extract(&request), Some(UserId(7).to_partition_key()));
-/// assert_eq!(by_user.extract(&parts(Request::get("/"))), None);
+/// # assert_eq!(by_user.extract(&Request::new(()).into_parts().0), None);
+/// # Ok::<_, http::Error>(())
 /// ```
 pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> impl KeyExtractor {
     Extension::<T>(PhantomData)
@@ -173,21 +163,22 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> impl KeyExtract
 
 /// Extracts a key with a closure, which is called for every request and must not block.
 ///
-/// If clients can choose the value freely, as with the path, they can create any number of partitions, each with a full
-/// quota. Use only values from a small, fixed set.
+/// Use only values from a small, fixed set. If clients can choose the value freely, as with the path, they can create
+/// any number of partitions, each with a full quota.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// use tower_quota::key::{self, KeyExtractor};
+/// use http::Request;
+/// use tower_quota::{PartitionKey, key::{self, KeyExtractor}};
 ///
 /// // The first segment of the path is the name of a service.
 /// let by_service = key::from_fn(|request| {
 ///     let service = request.uri.path().split('/').nth(1)?;
 ///     ["mails", "files"].contains(&service).then(|| PartitionKey::new("service", service))
 /// });
-/// let of = |path| by_service.extract(&parts(Request::get(path)));
-/// assert_eq!(of("/mails/7"), Some(PartitionKey::new("service", "mails")));
-/// assert_eq!(of("/whatever"), None);
+/// let (request, ()) = Request::get("/mails/7").body(())?.into_parts();
+/// assert_eq!(by_service.extract(&request), Some(PartitionKey::new("service", "mails")));
+/// # assert_eq!(by_service.extract(&Request::get("/unknown").body(())?.into_parts().0), None);
+/// # Ok::<_, http::Error>(())
 /// ```
 pub fn from_fn<F>(extract: F) -> impl KeyExtractor
 where

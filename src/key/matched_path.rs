@@ -9,73 +9,70 @@ use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 /// with [`from_fn`](crate::key::from_fn) if necessary.
 ///
 /// The route is available to layers of a `Router` or a `MethodRouter`, but not to layers around a whole `Router`.
-/// Requests without an available route, including those that match no route, have no key. `Router::route_layer` is not
-/// called for unmatched requests.
+/// Requests without an available route, including those that match no route, have no key.
 ///
 /// ```
 /// use axum::{Router, routing::get};
 /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key::{self, KeyExtractor}};
-/// # use tower::ServiceExt;
 ///
-/// # tokio_test::block_on(async {
 /// let limits = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("routes")
 ///     .key(key::header("x-user-id").and(key::matched_path()))
 ///     .policy(QuotaPolicy::per_day("day", 9))
 ///     .build()?;
 /// let app: Router = Router::new()
-///     .route("/users/{id}", get(|| async {}))
-///     .route("/items", get(|| async {}))
+///     .route("/users/{id}", get(|| async { "a user" }))
+///     .route("/items", get(|| async { "all items" }))
 ///     .route_layer(limits);
-///
-/// let get = |path| http::Request::get(path).header("x-user-id", "alice").body(String::new()).unwrap();
-/// for (path, left) in [("/users/1", "r=8"), ("/users/2", "r=7"), ("/items", "r=8")] {
-///     let response = app.clone().oneshot(get(path)).await?;
-///     assert!(response.headers()["ratelimit"].to_str()?.contains(left), "{path}");
-/// }
+/// #
+/// # use tower::ServiceExt;
+/// # let (request, ()) = http::Request::get("/users/7").body(())?.into_parts();
+/// # assert!(key::matched_path().extract(&request).is_none(), "no router has processed the request");
+/// # tokio_test::block_on(async {
+/// #     let get = |path| http::Request::get(path).header("x-user-id", "alice").body(String::new()).unwrap();
+/// #     for (path, remaining) in [("/users/1", "r=8"), ("/users/2", "r=7"), ("/items", "r=8")] {
+/// #         let response = app.clone().oneshot(get(path)).await.unwrap();
+/// #         assert!(response.headers()["ratelimit"].to_str().unwrap().contains(remaining), "{path}");
+/// #     }
+/// # });
 /// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
 /// ```
+///
+/// The layer is not called for requests that match no route, because `route_layer` applies only to routes.
 pub const fn matched_path() -> MatchedPath {
     MatchedPath(())
 }
 
 /// The extractor created by [`matched_path`], for use in structs and signatures.
-///
-/// ```
-/// use tower_quota::key::{self, KeyExtractor, MatchedPath};
-///
-/// let by_route: MatchedPath = key::matched_path();
-/// // No router has processed the request.
-/// let (request, ()) = http::Request::get("/users/7").body(())?.into_parts();
-/// assert!(by_route.extract(&request).is_none());
-/// # Ok::<_, http::Error>(())
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MatchedPath(());
 
 impl MatchedPath {
-    /// Returns the key of a route as registered with the router, for example to read the quota of a caller.
+    /// Returns the key of a route as registered with the router, for [`Limiter::caller`](crate::Limiter::caller).
     ///
     /// The route is not checked for existence. The key differs from all keys of [`PartitionKey::new`].
     ///
     /// ```
-    /// use axum::{Router, routing::get};
-    /// use tower_quota::{MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key::{self, KeyExtractor, MatchedPath}};
+    /// use tower_quota::key::{self, KeyExtractor, MatchedPath};
+    ///
+    /// let by_user = key::header("x-user-id");
+    /// let by_user_and_route = by_user.clone().and(key::matched_path());
+    /// // The key of `alice` on this route:
+    /// let alice = by_user.key_of("alice").and(MatchedPath::key_of("/users/{id}"));
+    /// #
+    /// # use axum::{Router, routing::get};
     /// # use tower::ServiceExt;
-    ///
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer};
     /// # tokio_test::block_on(async {
-    /// let limits = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("routes")
-    ///     .key(key::header("x-user-id").and(key::matched_path()))
-    ///     .policy(QuotaPolicy::per_day("day", 9))
-    ///     .build()?;
-    /// let app: Router = Router::new().route("/users/{id}", get(|| async {})).route_layer(limits.clone());
-    /// app.oneshot(http::Request::get("/users/7").header("x-user-id", "alice").body(String::new())?).await?;
-    ///
-    /// let alice = PartitionKey::new("x-user-id", "alice").and(MatchedPath::key_of("/users/{id}"));
-    /// let left = limits.limiter().caller(&alice).peek().await?.expect("there is a policy");
-    /// assert_eq!(left.allowances().next().map(|allowance| allowance.remaining()), Some(8));
+    /// # let limits = RateLimitLayer::builder(MemoryStore::new())
+    /// #     .scope("routes")
+    /// #     .key(by_user_and_route)
+    /// #     .policy(QuotaPolicy::per_day("day", 9))
+    /// #     .build()?;
+    /// # let app: Router = Router::new().route("/users/{id}", get(|| async {})).route_layer(limits.clone());
+    /// # app.oneshot(http::Request::get("/users/7").header("x-user-id", "alice").body(String::new())?).await?;
+    /// # let quota = limits.limiter().caller(&alice).peek().await?.expect("there is a policy");
+    /// # assert_eq!(quota.allowances().next().map(|day| day.remaining()), Some(8));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```

@@ -1,26 +1,33 @@
 //! Extractors of [partition keys](crate::PartitionKey) from requests.
 //!
-//! Use the authenticated user if there is one, otherwise the address:
+//! An extractor identifies the caller by a header, an extension, an address, a host or a route. Combine extractors with
+//! [`or_else`](KeyExtractor::or_else) and [`and`](KeyExtractor::and). For example, use the authenticated user if there
+//! is one, otherwise the address:
 //!
 //! ```
-//! use tower_quota::key::{self, KeyExtractor};
+//! use tower_quota::{PartitionKey, ToPartitionKey, key::{self, KeyExtractor}};
 //!
-//! # #[derive(Clone)] struct UserId(u64);
-//! # impl tower_quota::ToPartitionKey for UserId {
-//! #     fn to_partition_key(&self) -> tower_quota::PartitionKey {
-//! #         tower_quota::PartitionKey::new("user", self.0.to_be_bytes())
-//! #     }
-//! # }
-//! let by_user = key::extension::<UserId>().or_else(key::client_ip());
+//! /// Inserted into the request by authentication.
+//! #[derive(Clone)]
+//! struct UserId(u64);
 //!
-//! let mut request = http::Request::new(());
-//! request.extensions_mut().insert(UserId(7));
-//! let (parts, _) = request.into_parts();
-//! assert!(by_user.extract(&parts).is_some());
+//! impl ToPartitionKey for UserId {
+//!     fn to_partition_key(&self) -> PartitionKey {
+//!         PartitionKey::new("user", self.0.to_be_bytes())
+//!     }
+//! }
+//!
+//! let by_caller = key::extension::<UserId>().or_else(key::client_ip());
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+//! # let authenticated = set_up::parts(http::Request::get("/").extension(UserId(7)));
+//! # assert_eq!(by_caller.extract(&authenticated), Some(UserId(7).to_partition_key()));
+//! # let anonymous = set_up::from("203.0.113.9");
+//! # let address: std::net::IpAddr = "203.0.113.9".parse().unwrap();
+//! # assert_eq!(by_caller.extract(&anonymous), Some(address.to_partition_key()));
+//! # assert_eq!(by_caller.extract(&http::Request::new(()).into_parts().0), None);
 //! ```
 //!
-//! Requests without a key are not errors: the layer's [`MissingKey`](crate::MissingKey) determines how they are
-//! treated.
+//! A request without a key is not an error: [`MissingKey`](crate::MissingKey) determines how the layer handles it.
 
 mod client_ip;
 mod extractor;

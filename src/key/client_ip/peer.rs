@@ -13,15 +13,16 @@ use tonic::transport::server::TcpConnectInfo;
 ///
 /// ```
 /// use std::net::SocketAddr;
-/// use tower_quota::key::{self, PeerAddress};
+/// use http::Request;
+/// use tower_quota::key::PeerAddress;
 ///
-/// # fn accept() -> SocketAddr { SocketAddr::from(([203, 0, 113, 9], 50_000)) }
-/// let address = accept();
-/// let mut request = http::Request::new(());
-/// request.extensions_mut().insert(PeerAddress(address));
-///
-/// let (request, ()) = request.into_parts();
-/// assert_eq!(key::client_ip().resolve(&request), Some(address.ip()));
+/// /// Called for each request of a connection from `peer`.
+/// fn set_peer<B>(request: &mut Request<B>, peer: SocketAddr) {
+///     request.extensions_mut().insert(PeerAddress(peer));
+/// }
+/// # let mut request = Request::new(());
+/// # set_peer(&mut request, SocketAddr::from(([203, 0, 113, 9], 50_000)));
+/// # assert_eq!(tower_quota::key::client_ip().resolve(&request.into_parts().0), "203.0.113.9".parse().ok());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerAddress(pub SocketAddr);
