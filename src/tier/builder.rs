@@ -20,18 +20,35 @@ use crate::{
 /// The settings of a [`TierLayer`]. All have defaults and are validated by [`build`](Self::build).
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// # run(async {
-/// let builder = || TierLayer::by_extension(|user: u64| async move {
-///     Ok::<_, Infallible>((user == 7).then_some("premium"))
-/// });
-/// let layer = builder().time_to_live(Duration::from_secs(300)).max_users(10_000).build()?;
-/// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
-/// assert_eq!(tier_of(&layer, 8).await, None);
+/// use std::{io, time::Duration};
+/// use tower_quota::tier::{OnUnknownTier, TierLayer};
 ///
-/// let error = builder().max_look_ups(0).build().unwrap_err();
+/// async fn find_plan(user: u64) -> io::Result<Option<&'static str>> {
+///     // Query a database here.
+///     Ok((user == 7).then_some("premium"))
+/// }
+///
+/// let tiers = TierLayer::by_extension(find_plan)
+///     .time_to_live(Duration::from_secs(300)) // a changed plan applies after five minutes
+///     .stale_for(Duration::from_secs(3_600)) // while the database fails, use the last known plan for an hour
+///     .renewal_deadline(Duration::from_millis(20))
+///     .on_unknown_tier(OnUnknownTier::wait(Duration::from_millis(500)).then_tier("trial"))
+///     .look_up_timeout(Duration::from_secs(5))
+///     .failure_pause(Duration::from_secs(2))
+///     .max_look_ups(20) // the connections of the database pool
+///     .max_waiting(1_000)
+///     .max_users(10_000)
+///     .build()?;
+///
+/// let error = TierLayer::by_extension(find_plan).max_look_ups(0).build().unwrap_err();
 /// assert_eq!(error.to_string(), "tier layer: max_look_ups 0 is outside 1..=65536");
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async move {
+/// # assert_eq!(set_up::tier_of(&tiers, 7).await.as_deref(), Some("premium"));
+/// # assert_eq!(set_up::tier_of(&tiers, 8).await, None);
+/// # assert_eq!(tiers.cache().users(), 2);
 /// # Ok(()) });
+/// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct TierLayerBuilder {
@@ -43,13 +60,15 @@ pub struct TierLayerBuilder {
 impl TierLayer {
     /// Creates a layer that looks up the tier of a value of type `U` in the request's extensions.
     ///
-    /// Authentication inserts the value. The resolver gets a clone, so `U` should contain all data that the source
-    /// needs for a lookup. The resolver returns the name of a tier (`String`, `&'static str`, `Cow<str>`, or any type
-    /// that is `AsRef<str>`), a [`ResolvedTier`] that also contains the caller's [individual
-    /// quotas](ResolvedTier::with_quotas), `None` if the user has no tier, or an error. Errors are logged, so keep
-    /// users' names out of them. A name of more than 256 bytes is an error.
+    /// Authentication inserts the value; requests without such a value are forwarded without a tier. The resolver gets
+    /// a clone of the value, so `U` should contain all data that a lookup needs. The resolver returns
     ///
-    /// Requests without a value of type `U` are forwarded without a tier.
+    /// - the name of a tier, at most 256 bytes: `String`, `&'static str`, `Cow<str>`, or any type that is `AsRef<str>`;
+    /// - a [`ResolvedTier`], which can also contain the caller's [individual quotas](ResolvedTier::with_quotas);
+    /// - `None` if the user has no tier;
+    /// - an error, which is logged, so it should not contain users' names.
+    ///
+    /// [`TierLayer`] and [`TierLayerBuilder`] have complete examples.
     pub fn by_extension<U, R, A, N, E>(resolver: R) -> TierLayerBuilder
     where
         U: ToPartitionKey + Clone + Send + Sync + 'static,
@@ -71,23 +90,30 @@ impl TierLayer {
     /// without a tier. For the resolver, see [`by_extension`](Self::by_extension).
     ///
     /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = TierLayer::from_fn(
+    /// use std::convert::Infallible;
+    /// use tower_quota::tier::TierLayer;
+    ///
+    /// let tiers = TierLayer::from_fn(
     ///     // Set by the gateway in front of this service, which removes the header from clients' requests.
     ///     |request| request.headers.get("x-user-id")?.to_str().ok().map(str::to_owned),
     ///     |user: String| async move { Ok::<_, Infallible>((user == "alice").then_some("premium")) },
     /// )
     /// .build()?;
-    /// let service = layer.layer(service_fn(async |request: Request<()>| {
-    ///     Ok::<_, Infallible>(request.extensions().get::<ResolvedTier>().cloned())
-    /// }));
-    ///
-    /// for (user, tier) in [("alice", Some(ResolvedTier::new("premium"))), ("bob", None)] {
-    ///     let request = Request::get("/").header("x-user-id", user).body(())?;
-    ///     assert_eq!(service.clone().oneshot(request).await?, tier);
-    /// }
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # set_up::run(async move {
+    /// # use {http::Request, tower::{Layer, ServiceExt, service_fn}, tower_quota::ResolvedTier};
+    /// # let service = tiers.layer(service_fn(async |request: Request<()>| {
+    /// #     Ok::<_, Infallible>(request.extensions().get::<ResolvedTier>().cloned())
+    /// # }));
+    /// # for (user, tier) in [("alice", Some(ResolvedTier::new("premium"))), ("bob", None)] {
+    /// #     let request = Request::get("/").header("x-user-id", user).body(())?;
+    /// #     assert_eq!(service.clone().oneshot(request).await?, tier);
+    /// # }
+    /// # // The inner service is unchanged.
+    /// # let request = Request::get("/").header("x-user-id", "alice").body(())?;
+    /// # assert_eq!(service.into_inner().oneshot(request).await?, None);
     /// # Ok(()) });
+    /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```
     pub fn from_fn<U, F, R, A, N, E>(user: F, resolver: R) -> TierLayerBuilder
     where
@@ -131,59 +157,15 @@ impl TierLayerBuilder {
     ///
     /// A change of a user's plan can go unnoticed for this time, unless the user is [forgotten](TierCache::forget). If
     /// a lookup takes longer than this, its result is used as a [stale](Self::stale_for) tier.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// static CALLS: AtomicUsize = AtomicUsize::new(0);
-    /// let builder = || TierLayer::by_extension(|_user: u64| async {
-    ///     // The second lookup returns another plan.
-    ///     Ok::<_, Infallible>(Some(["free", "premium"][CALLS.fetch_add(1, Ordering::Relaxed)]))
-    /// });
-    /// let clock = Clock::manual(Timestamp::from_micros(0));
-    /// let layer = builder().time_to_live(Duration::from_secs(40)).clock(clock.clone()).build()?;
-    ///
-    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("free"));
-    /// clock.advance(Duration::from_secs(29));
-    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("free"));
-    /// clock.advance(Duration::from_secs(11));
-    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
-    ///
-    /// let error = builder().time_to_live(Duration::ZERO).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "tier layer: time_to_live 0ns is outside 1ms..=604800s");
-    /// # Ok(()) });
-    /// ```
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.settings.times.time_to_live = time;
         self
     }
 
-    /// Sets how long an expired tier can be used, up to 7 days. Default: 10 minutes.
+    /// Sets how long an expired tier can be used, up to 7 days after it expired. Default: 10 minutes.
     ///
-    /// An expired tier is used if no newer tier is available within the [`renewal_deadline`](Self::renewal_deadline).
-    /// Zero disables stale tiers.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// static IS_DOWN: AtomicBool = AtomicBool::new(false);
-    /// let clock = Clock::manual(Timestamp::from_micros(0));
-    /// let layer = TierLayer::by_extension(|_user: u64| async {
-    ///     if IS_DOWN.load(Ordering::Relaxed) { Err("connection refused") } else { Ok(Some("premium")) }
-    /// })
-    /// .time_to_live(Duration::from_secs(60))
-    /// .stale_for(Duration::from_secs(300))
-    /// .clock(clock.clone())
-    /// .build()?;
-    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
-    ///
-    /// IS_DOWN.store(true, Ordering::Relaxed);
-    /// clock.advance(Duration::from_secs(359));
-    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
-    /// clock.advance(Duration::from_secs(1));
-    /// assert_eq!(tier_of(&layer, 7).await, None);
-    /// # Ok(()) });
-    /// ```
+    /// An expired tier is used if no newer tier is available within the [`renewal_deadline`](Self::renewal_deadline),
+    /// for example while the source fails. Zero disables stale tiers.
     pub fn stale_for(mut self, time: Duration) -> Self {
         self.settings.times.stale_for = time;
         self
@@ -194,30 +176,6 @@ impl TierLayerBuilder {
     /// Default: [`OnUnknownTier::wait`] for 1 s, then the first tier of [`Tiers`](crate::Tiers). Without a wait, after
     /// each start of an instance, paying users who begin with a burst are treated as unknown users and rejected. The
     /// lookup continues after the wait, and later requests use its result.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::tier::OnUnknownTier;
-    ///
-    /// # run(async {
-    /// let builder = || TierLayer::by_extension(|_user: u64| async {
-    ///     tokio::time::sleep(Duration::from_secs(1)).await; // a slow database
-    ///     Ok::<_, Infallible>(Some("premium"))
-    /// });
-    /// let on_unknown_tier = OnUnknownTier::wait(Duration::from_millis(300)).then_tier("trial");
-    /// let layer = builder().on_unknown_tier(on_unknown_tier).build()?;
-    ///
-    /// let start = tokio::time::Instant::now();
-    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("trial"));
-    /// assert!((300..=305).contains(&start.elapsed().as_millis()));
-    /// // The lookup has continued.
-    /// tokio::time::sleep(Duration::from_secs(1)).await;
-    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
-    ///
-    /// let error = builder().on_unknown_tier(OnUnknownTier::wait(Duration::ZERO)).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "tier layer: on_unknown_tier: wait 0ns is outside 1ms..=60s");
-    /// # Ok(()) });
-    /// ```
     pub fn on_unknown_tier(mut self, on_unknown_tier: OnUnknownTier) -> Self {
         self.settings.on_unknown_tier = on_unknown_tier;
         self
@@ -225,25 +183,9 @@ impl TierLayerBuilder {
 
     /// Limits how many requests, of all users, wait for lookups: 1 to 65,536. Default: 4,096.
     ///
-    /// Each waiting request occupies memory and a ready inner service. Further requests do not wait. They use the stale
+    /// Each waiting request occupies memory and a ready inner service. Further requests do not wait: they use the stale
     /// tier, if there is one, or are handled as after the wait of [`on_unknown_tier`](Self::on_unknown_tier). The same
     /// limit applies to lookups that are queued because of [`max_look_ups`](Self::max_look_ups).
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let builder = || TierLayer::by_extension(|_user: u64| async {
-    ///     tokio::time::sleep(Duration::from_millis(200)).await; // a slow database
-    ///     Ok::<_, Infallible>(Some("premium"))
-    /// });
-    /// let layer = builder().max_waiting(1).build()?;
-    /// let (first, second) = tokio::join!(tier_of(&layer, 7), tier_of(&layer, 7));
-    /// assert_eq!((first.as_deref(), second), (Some("premium"), None));
-    ///
-    /// let error = builder().max_waiting(0).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "tier layer: max_waiting 0 is outside 1..=65536");
-    /// # Ok(()) });
-    /// ```
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.settings.max_waiting = requests;
         self
@@ -254,62 +196,15 @@ impl TierLayerBuilder {
     ///
     /// After the wait, the request uses the stale tier. Later requests use the stale tier without waiting until the
     /// lookup has ended.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// static CALLS: AtomicUsize = AtomicUsize::new(0);
-    /// let clock = Clock::manual(Timestamp::from_micros(0));
-    /// let layer = TierLayer::by_extension(|_user: u64| async {
-    ///     let call = CALLS.fetch_add(1, Ordering::Relaxed);
-    ///     tokio::time::sleep(Duration::from_millis(500)).await; // a slow database
-    ///     Ok::<_, Infallible>(Some(["free", "premium"][call]))
-    /// })
-    /// .renewal_deadline(Duration::from_millis(20))
-    /// .clock(clock.clone())
-    /// .build()?;
-    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("free"));
-    ///
-    /// clock.advance(Duration::from_secs(60)); // now stale
-    /// let start = tokio::time::Instant::now();
-    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("free"));
-    /// assert!((20..=25).contains(&start.elapsed().as_millis()));
-    /// // The lookup has continued.
-    /// tokio::time::sleep(Duration::from_millis(500)).await;
-    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
-    /// # Ok(()) });
-    /// ```
     pub fn renewal_deadline(mut self, deadline: Duration) -> Self {
         self.settings.renewal_deadline = deadline;
         self
     }
 
-    /// Sets the timeout of a lookup, from the [`renewal_deadline`](Self::renewal_deadline) to 5 minutes. Default: 10
-    /// s.
+    /// Sets the timeout of a lookup, from the [`renewal_deadline`](Self::renewal_deadline) to 5 minutes. Default: 10 s.
     ///
-    /// A resolver that never returns occupies one of [`max_look_ups`](Self::max_look_ups) until the timeout. Requests
-    /// that wait for the lookup then continue.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// static CALLS: AtomicUsize = AtomicUsize::new(0);
-    /// let builder = || TierLayer::by_extension(|_user: u64| async {
-    ///     CALLS.fetch_add(1, Ordering::Relaxed);
-    ///     std::future::pending::<Result<Option<String>, Infallible>>().await // no answer, ever
-    /// });
-    /// let layer = builder().look_up_timeout(Duration::from_secs(5)).clock(Clock::tokio()).build()?;
-    ///
-    /// // The lookup is cancelled after 5 s. Another lookup can begin after a pause of one second.
-    /// for (seconds, calls) in [(0, 1), (3, 1), (3, 2)] {
-    ///     tokio::time::sleep(Duration::from_secs(seconds)).await;
-    ///     assert_eq!(tier_of(&layer, 7).await, None);
-    ///     assert_eq!(CALLS.load(Ordering::Relaxed), calls);
-    /// }
-    /// let error = builder().look_up_timeout(Duration::from_millis(20)).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "tier layer: look_up_timeout 20ms is outside 50ms..=300s");
-    /// # Ok(()) });
-    /// ```
+    /// A lookup that exceeds the timeout is cancelled and counts as failed. Until then, it occupies one of
+    /// [`max_look_ups`](Self::max_look_ups).
     pub fn look_up_timeout(mut self, timeout: Duration) -> Self {
         self.settings.look_up_timeout = timeout;
         self
@@ -319,27 +214,6 @@ impl TierLayerBuilder {
     ///
     /// The pause doubles with each consecutive failure, up to eight times this value. Other users are still looked up,
     /// within [`max_look_ups`](Self::max_look_ups).
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// static CALLS: AtomicUsize = AtomicUsize::new(0);
-    /// let clock = Clock::manual(Timestamp::from_micros(0));
-    /// let layer = TierLayer::by_extension(|_user: u64| async {
-    ///     CALLS.fetch_add(1, Ordering::Relaxed);
-    ///     Err::<Option<String>, _>("connection refused")
-    /// })
-    /// .failure_pause(Duration::from_secs(5))
-    /// .clock(clock.clone())
-    /// .build()?;
-    ///
-    /// for (seconds, calls) in [(0, 1), (4, 1), (1, 2), (9, 2), (1, 3)] {
-    ///     clock.advance(Duration::from_secs(seconds));
-    ///     assert_eq!(tier_of(&layer, 7).await, None);
-    ///     assert_eq!(CALLS.load(Ordering::Relaxed), calls);
-    /// }
-    /// # Ok(()) });
-    /// ```
     pub fn failure_pause(mut self, pause: Duration) -> Self {
         self.settings.times.failure_pause = pause;
         self
@@ -350,24 +224,6 @@ impl TierLayerBuilder {
     /// Above the limit, a lookup for a user with an [unknown](Self::on_unknown_tier) tier is queued for as long as its
     /// requests wait. If it cannot start in time, the requests are handled as after a failed lookup, and the user is
     /// looked up again after the shortest [pause](Self::failure_pause). A request with a stale tier uses that tier.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// static CALLS: AtomicUsize = AtomicUsize::new(0);
-    /// let layer = TierLayer::by_extension(|_user: u64| async {
-    ///     CALLS.fetch_add(1, Ordering::Relaxed);
-    ///     tokio::time::sleep(Duration::from_secs(2)).await; // a slow database
-    ///     Ok::<_, Infallible>(Some("premium"))
-    /// })
-    /// .max_look_ups(2)
-    /// .build()?;
-    ///
-    /// let tiers = tokio::join!(tier_of(&layer, 7), tier_of(&layer, 8), tier_of(&layer, 9));
-    /// assert_eq!(tiers, (None, None, None));
-    /// assert_eq!(CALLS.load(Ordering::Relaxed), 2);
-    /// # Ok(()) });
-    /// ```
     pub fn max_look_ups(mut self, look_ups: usize) -> Self {
         self.settings.max_look_ups = look_ups;
         self
@@ -378,19 +234,6 @@ impl TierLayerBuilder {
     /// Above the limit, a new user evicts one of a random sample: preferably a user that has called only once,
     /// otherwise the user that has been idle for longest. The limit is divided among shards, so evictions can begin
     /// slightly below it.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # run(async {
-    /// let layer = TierLayer::by_extension(|_user: u64| async { Ok::<_, Infallible>(Some("premium")) })
-    ///     .max_users(5)
-    ///     .build()?;
-    /// for user in 0..100 {
-    ///     assert_eq!(tier_of(&layer, user).await.as_deref(), Some("premium"));
-    /// }
-    /// assert_eq!(layer.cache().users(), 5);
-    /// # Ok(()) });
-    /// ```
     pub fn max_users(mut self, users: usize) -> Self {
         self.settings.max_users = users;
         self
@@ -398,9 +241,35 @@ impl TierLayerBuilder {
 
     /// Sets the clock that determines the age of cached tiers. Default: [`Clock::system`].
     ///
-    /// Set another clock only in tests: the examples of [`time_to_live`](Self::time_to_live) and
-    /// [`failure_pause`](Self::failure_pause) advance a manual clock. Waits and the lookup timeout are Tokio timers,
-    /// which this setting does not affect.
+    /// Set another clock only in tests. Waits and the lookup timeout are Tokio timers, which this setting does not
+    /// affect.
+    ///
+    /// ```
+    /// use std::{convert::Infallible, time::Duration};
+    /// use tower_quota::{clock::{Clock, Timestamp}, tier::TierLayer};
+    ///
+    /// let clock = Clock::manual(Timestamp::from_micros(0));
+    /// let tiers = TierLayer::by_extension(|_user: u64| async { Ok::<_, Infallible>(Some("premium")) })
+    ///     .clock(clock.clone())
+    ///     .build()?;
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # use std::sync::atomic::{AtomicUsize, Ordering};
+    /// # static CALLS: AtomicUsize = AtomicUsize::new(0);
+    /// # let tiers = TierLayer::by_extension(|_user: u64| async {
+    /// #     CALLS.fetch_add(1, Ordering::Relaxed);
+    /// #     Ok::<_, Infallible>(Some("premium"))
+    /// # })
+    /// # .clock(clock.clone())
+    /// # .build()?;
+    /// # set_up::run(async move {
+    /// # set_up::tier_of(&tiers, 7).await;
+    ///
+    /// clock.advance(Duration::from_secs(60)); // cached tiers have expired, so each user is looked up again
+    /// # set_up::tier_of(&tiers, 7).await;
+    /// # assert_eq!(CALLS.load(Ordering::Relaxed), 2);
+    /// # Ok(()) });
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self

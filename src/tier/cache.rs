@@ -22,34 +22,41 @@ use crate::{
 /// live](crate::tier::TierLayerBuilder::time_to_live). This affects only this process: other instances keep their
 /// entries until these expire or are forgotten there.
 ///
+/// ```
+/// use std::convert::Infallible;
+/// use tower_quota::tier::{TierCache, TierLayer};
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # use {set_up::tier_of, std::sync::atomic::{AtomicBool, Ordering}};
+/// # static HAS_PAID: AtomicBool = AtomicBool::new(false);
+///
+/// async fn find_plan(user: u64) -> Result<Option<&'static str>, Infallible> {
+///     // Query a database here.
+/// #   if HAS_PAID.load(Ordering::Relaxed) { return Ok(Some("premium")); }
+///     Ok((user == 9).then_some("premium"))
+/// }
+///
+/// let tiers = TierLayer::by_extension(find_plan).build()?;
+/// let cache: TierCache = tiers.cache().clone();
+///
+/// // Called where payments are handled:
+/// let on_payment = move |user: u64| cache.forget(&user);
+/// #
+/// # set_up::run(async move {
+/// # for user in [7, 8] {
+/// #     assert_eq!(tier_of(&tiers, user).await, None);
+/// # }
+/// # HAS_PAID.store(true, Ordering::Relaxed);
+/// # on_payment(7);
+/// # assert_eq!(tier_of(&tiers, 7).await.as_deref(), Some("premium"));
+/// # assert_eq!(tier_of(&tiers, 8).await, None);
+/// # assert_eq!(tiers.cache().users(), 2);
+/// # Ok(()) });
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
+///
 /// The cache contains a digest of each user's key, never the key, and at most
 /// [`max_users`](crate::tier::TierLayerBuilder::max_users) users. With short tier names, each user takes less than 200
 /// bytes, so the default limit amounts to at most 20 MB.
-///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// # run(async {
-/// static HAS_PAID: AtomicBool = AtomicBool::new(false);
-/// let layer = TierLayer::by_extension(|_user: u64| async {
-///     Ok::<_, Infallible>(HAS_PAID.load(Ordering::Relaxed).then_some("premium"))
-/// })
-/// .build()?;
-/// let cache = layer.cache().clone();
-/// for user in [7, 8] {
-///     assert_eq!(tier_of(&layer, user).await, None);
-/// }
-///
-/// // Later, where payments are handled:
-/// HAS_PAID.store(true, Ordering::Relaxed);
-/// cache.forget(&7_u64);
-/// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
-/// assert_eq!(tier_of(&layer, 8).await, None);
-///
-/// assert_eq!(cache.users(), 2);
-/// cache.forget_all();
-/// assert_eq!(cache.users(), 0);
-/// # Ok(()) });
-/// ```
 #[derive(Clone)]
 pub struct TierCache(Arc<Shared>);
 
@@ -78,9 +85,9 @@ impl TierCache {
 
     /// Forgets a user. The user's next request triggers a new lookup.
     ///
-    /// A lookup in progress is repeated, so that a request that arrives after this call never uses data from before the
-    /// call. If the repeated lookup fails, the user's tier is [unknown](crate::tier::OnUnknownTier): the forgotten tier
-    /// is not used again.
+    /// If a lookup is in progress, it is repeated, so that a request that arrives after this call never uses data from
+    /// before the call. If the repeated lookup fails, the user's tier is [unknown](crate::tier::OnUnknownTier): the
+    /// forgotten tier is not used again.
     pub fn forget<U: ToPartitionKey + ?Sized>(&self, user: &U) {
         self.forget_digest(self.0.scope.partition(&user.to_partition_key()));
     }

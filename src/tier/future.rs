@@ -16,27 +16,6 @@ pin_project! {
     ///
     /// If the future is dropped before the tier is known, the inner service is not called. The lookup continues, and
     /// its result is cached.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// # use tower_quota::tier::ResponseFuture;
-    /// # run(async {
-    /// let layer = TierLayer::by_extension(|_user: u64| async {
-    ///     tokio::time::sleep(Duration::from_millis(10)).await;
-    ///     Ok::<_, Infallible>(Some("premium"))
-    /// })
-    /// .build()?;
-    /// # let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(()));
-    /// let mut service = layer.layer(inner);
-    /// let request = Request::builder().extension(7_u64).body(())?;
-    ///
-    /// // A client that disconnects immediately:
-    /// let future: ResponseFuture<_, ()> = service.ready().await?.call(request);
-    /// drop(future);
-    /// tokio::time::sleep(Duration::from_millis(20)).await;
-    /// assert_eq!(layer.cache().users(), 1);
-    /// # Ok(()) });
-    /// ```
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
         state: State<S, B>,

@@ -16,7 +16,6 @@ use super::{cache::TierCache, source::Source};
 /// use tower_quota::{
 ///     MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Tiers, ToPartitionKey, key, tier::TierLayer,
 /// };
-/// # use tower::ServiceExt;
 ///
 /// /// Inserted into the request by authentication.
 /// #[derive(Clone)]
@@ -28,13 +27,12 @@ use super::{cache::TierCache, source::Source};
 ///     }
 /// }
 ///
-/// async fn tier_of(user: u64) -> Result<Option<String>, std::io::Error> {
+/// async fn find_plan(user: UserId) -> Result<Option<String>, std::io::Error> {
 ///     // Query a database here.
-///     Ok((user == 7).then(|| "premium".to_owned()))
+///     Ok((user.0 == 7).then(|| "premium".to_owned()))
 /// }
 ///
-/// # tokio_test::block_on(async {
-/// let tier = TierLayer::by_extension(|user: UserId| async move { tier_of(user.0).await }).build()?;
+/// let tiers = TierLayer::by_extension(find_plan).build()?;
 /// let limits = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::extension::<UserId>())
@@ -46,22 +44,25 @@ use super::{cache::TierCache, source::Source};
 ///     .build()?;
 /// let app: Router = Router::new()
 ///     .route("/", get(|| async { "hello" }))
-///     .layer(ServiceBuilder::new().layer(tier.clone()).layer(limits));
+///     .layer(ServiceBuilder::new().layer(tiers.clone()).layer(limits));
 ///
-/// let request = |user| http::Request::get("/").extension(UserId(user)).body(String::new()).unwrap();
-/// let premium = app.clone().oneshot(request(7)).await?;
-/// assert_eq!(premium.headers()["ratelimit-policy"], r#""minute";q=1000;w=60"#);
-/// let free = app.oneshot(request(8)).await?;
-/// assert_eq!(free.headers()["ratelimit-policy"], r#""minute";q=100;w=60"#);
-///
-/// // User 8 has just paid: apply the new tier immediately.
-/// tier.cache().forget(&UserId(8));
-/// assert_eq!(tier.cache().users(), 1);
+/// // Where payments are handled: user 8 has paid, so apply the new tier immediately.
+/// tiers.cache().forget(&UserId(8));
+/// #
+/// # use tower::ServiceExt;
+/// # tokio_test::block_on(async {
+/// # let request = |user| http::Request::get("/").extension(UserId(user)).body(String::new()).unwrap();
+/// # let premium = app.clone().oneshot(request(7)).await?;
+/// # assert_eq!(premium.headers()["ratelimit-policy"], r#""minute";q=1000;w=60"#);
+/// # let free = app.oneshot(request(8)).await?;
+/// # assert_eq!(free.headers()["ratelimit-policy"], r#""minute";q=100;w=60"#);
+/// # assert_eq!(tiers.cache().users(), 2);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
+/// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # The look-ups
+/// # Lookups
 ///
 /// The result of a lookup is cached for a [time to live](super::TierLayerBuilder::time_to_live) of 60 seconds, even if
 /// the user has no tier. During the last quarter of that time, the next request triggers a new lookup without waiting
@@ -73,8 +74,8 @@ use super::{cache::TierCache, source::Source};
 ///
 /// # While a tier is unknown
 ///
-/// A new user's requests [wait](super::TierLayerBuilder::on_unknown_tier) for the lookup, for at most 1 s. Otherwise,
-/// a paying user who starts with ten concurrent requests would be rejected by the limits of the first tier. Up to
+/// A new user's requests [wait](super::TierLayerBuilder::on_unknown_tier) for the lookup, for at most 1 s. Otherwise, a
+/// paying user who starts with ten concurrent requests would be rejected by the limits of the first tier. Up to
 /// [4,096](super::TierLayerBuilder::max_waiting) requests can wait.
 ///
 /// After the wait, a request counts in the first tier of [`Tiers`](crate::Tiers), or in the tier set with
@@ -84,11 +85,10 @@ use super::{cache::TierCache, source::Source};
 ///
 /// # What happens on failure
 ///
-/// A request with an expired tier waits at most 50 ms for a newer tier
-/// ([`renewal_deadline`](super::TierLayerBuilder::renewal_deadline)). A resolver that fails, panics or hangs never
-/// causes a rejection: the request uses the expired tier if that is [not too old](super::TierLayerBuilder::stale_for);
-/// otherwise, the tier is unknown. After one request times out waiting for a lookup, no other request waits for the
-/// same lookup.
+/// A resolver that fails, panics or hangs never causes a rejection. A request with an expired tier waits at most 50 ms
+/// for a newer tier ([`renewal_deadline`](super::TierLayerBuilder::renewal_deadline)), then uses the expired tier if
+/// that is [not too old](super::TierLayerBuilder::stale_for). Otherwise, the tier is unknown. After one request times
+/// out waiting for a lookup, no other request waits for the same lookup.
 ///
 /// After a failure, the user is not looked up again until a [pause](super::TierLayerBuilder::failure_pause) is over,
 /// and the user's requests do not wait. A `tracing` event reports failures, at most every ten seconds.
@@ -97,8 +97,8 @@ use super::{cache::TierCache, source::Source};
 /// # What it does not do
 ///
 /// - No state is shared between instances: each looks up and [forgets](TierCache::forget) users independently.
-/// - The layer does not authenticate. If clients can send any user name, they can trigger lookups and evict other
-///   users from the cache.
+/// - The layer does not authenticate. If clients can send any user name, they can trigger lookups and evict other users
+///   from the cache.
 /// - A resolver that blocks its thread instead of awaiting also blocks other tasks, and no timeout can prevent that.
 /// - Outside a Tokio runtime, nothing is looked up: all tiers are unknown, and no request waits.
 #[derive(Clone)]
@@ -110,7 +110,7 @@ pub(super) struct Resolving {
 }
 
 impl TierLayer {
-    /// Returns the cached tiers, for example to forget a user whose plan has changed; see [`TierCache`].
+    /// Returns the cached tiers, for example to [forget](TierCache::forget) a user whose plan has changed.
     pub fn cache(&self) -> &TierCache {
         &self.0.cache
     }

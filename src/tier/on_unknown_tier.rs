@@ -10,38 +10,37 @@ pub(super) const LONGEST_NAME: usize = 256;
 
 /// The handling of requests whose tier is unknown: how long they wait for the lookup, and what happens afterwards.
 ///
-/// Set with [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier). A tier is unknown if the source has
-/// never returned one, or if the last result is too old to be used even as a
-/// [stale](crate::tier::TierLayerBuilder::stale_for) tier: after a start, after
-/// [`forget`](crate::tier::TierCache::forget), and while the source fails. If the source returns that a user has no
+/// Set with [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier). A tier is unknown after a start or
+/// [`forget`](crate::tier::TierCache::forget), until the first lookup succeeds, and if the last result is too old to be
+/// used even as a [stale](crate::tier::TierLayerBuilder::stale_for) tier. If the source returns that a user has no
 /// tier, the tier is not unknown: the user counts in the first tier, as do requests without a user.
 ///
 /// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// use std::time::Duration;
 /// use tower_quota::tier::OnUnknownTier;
 ///
-/// # run(async {
-/// let slow = |on_unknown_tier| {
-///     let layer = TierLayer::by_extension(|_user: u64| async {
-///         tokio::time::sleep(Duration::from_millis(200)).await; // a slow database
-///         Ok::<_, Infallible>(Some("premium"))
-///     });
-///     layer.on_unknown_tier(on_unknown_tier).build()
-/// };
+/// // The default: wait for the lookup, then count in the first tier.
+/// let patient = OnUnknownTier::wait(Duration::from_secs(1));
+/// assert_eq!(patient, OnUnknownTier::default());
 ///
-/// // The default: the request waits and gets the tier of its user.
-/// let waits = slow(OnUnknownTier::wait(Duration::from_secs(1)))?;
-/// assert_eq!(tier_of(&waits, 7).await.as_deref(), Some("premium"));
+/// // Wait for a shorter time, then count in the tier `trial`.
+/// let impatient = OnUnknownTier::wait(Duration::from_millis(100)).then_tier("trial");
 ///
-/// // The source takes longer than the wait. The request has no tier, so it counts in the first tier.
-/// let in_vain = slow(OnUnknownTier::wait(Duration::from_millis(100)))?;
-/// assert_eq!(tier_of(&in_vain, 7).await, None);
-///
-/// // No wait. The lookup continues, and later requests use its result.
-/// let at_once = slow(OnUnknownTier::tier("trial"))?;
-/// assert_eq!(tier_of(&at_once, 7).await.as_deref(), Some("trial"));
-/// tokio::time::sleep(Duration::from_millis(250)).await;
-/// assert_eq!(tier_of(&at_once, 7).await.as_deref(), Some("premium"));
+/// // Count in the tier `trial` without waiting.
+/// let immediate = OnUnknownTier::tier("trial");
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+/// # set_up::run(async {
+/// # for (on_unknown_tier, tier) in [(patient, "premium"), (impatient, "trial"), (immediate, "trial")] {
+/// #     let tiers = tower_quota::tier::TierLayer::by_extension(|_user: u64| async {
+/// #         tokio::time::sleep(Duration::from_millis(200)).await; // a slow database
+/// #         Ok::<_, std::convert::Infallible>(Some("premium"))
+/// #     });
+/// #     let tiers = tiers.on_unknown_tier(on_unknown_tier).build()?;
+/// #     assert_eq!(set_up::tier_of(&tiers, 7).await.as_deref(), Some(tier));
+/// #     // The lookup continues, and later requests use its result.
+/// #     tokio::time::sleep(Duration::from_millis(250)).await;
+/// #     assert_eq!(set_up::tier_of(&tiers, 7).await.as_deref(), Some("premium"));
+/// # }
 /// # Ok(()) });
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,31 +91,6 @@ impl OnUnknownTier {
     /// slows down the source. Use this only if users are authenticated first and another limit applies to them, such as
     /// a limit by address. Only layers with [`Tiers::resolved`](crate::Tiers::resolved) are affected, and only requests
     /// with a user.
-    ///
-    /// ```
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-    /// use tower_quota::tier::OnUnknownTier;
-    ///
-    /// # run(async {
-    /// let tiers = TierLayer::by_extension(|_user: u64| async { Err::<Option<String>, _>("connection refused") })
-    ///     .on_unknown_tier(OnUnknownTier::pass_uncounted())
-    ///     .build()?;
-    /// let limits = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::extension::<u64>())
-    ///     .tiers(Tiers::resolved().tier("free", [QuotaPolicy::per_minute("minute", 1)]))
-    ///     .build()?;
-    /// let service = tiers.layer(limits.layer(service_fn(async |_: Request<()>| {
-    ///     Ok::<_, Infallible>(Response::new(String::new()))
-    /// })));
-    ///
-    /// for _ in 0..5 {
-    ///     let response = service.clone().oneshot(Request::builder().extension(7_u64).body(())?).await?;
-    ///     assert_eq!(response.status(), 200);
-    ///     assert!(!response.headers().contains_key("ratelimit"));
-    /// }
-    /// # Ok(()) });
-    /// ```
     pub const fn pass_uncounted() -> Self {
         Self {
             wait: None,

@@ -13,23 +13,8 @@ use crate::sync::ready::{ReadyService, take_ready};
 
 /// The service created by [`TierLayer`](crate::tier::TierLayer), which forwards each request with its tier to `S`.
 ///
-/// The service is ready when `S` is, rejects nothing, and does not change bodies, responses or errors. Clones share
-/// the cached tiers.
-///
-/// ```
-/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
-/// # run(async {
-/// let layer = TierLayer::by_extension(|_user: u64| async { Ok::<_, Infallible>(Some("premium")) }).build()?;
-/// let service = layer.layer(service_fn(async |request: Request<()>| {
-///     Ok::<_, Infallible>(request.extensions().get::<ResolvedTier>().cloned())
-/// }));
-/// let request = || Request::builder().extension(7_u64).body(()).unwrap();
-///
-/// assert_eq!(service.clone().oneshot(request()).await?, Some(ResolvedTier::new("premium")));
-/// // The inner service is unchanged.
-/// assert_eq!(service.into_inner().oneshot(request()).await?, None);
-/// # Ok(()) });
-/// ```
+/// The service is ready when `S` is, rejects nothing, and does not change bodies, responses or errors. Clones share the
+/// cached tiers.
 #[derive(Clone, Debug)]
 pub struct ResolveTier<S> {
     inner: S,
