@@ -1,5 +1,5 @@
 use std::{
-    fmt,
+    fmt, iter,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -155,17 +155,25 @@ impl Measurement {
     /// Returns the measured charges, in plan order.
     #[inline]
     pub fn charges(&self) -> impl Iterator<Item = MeasuredCharge<'_>> {
-        let is_made = self.is_charged();
-        let mut charges = self.plan().question().charges();
-        self.answer().read.iter().map_while(move |read| {
+        let (mut charges, mut number) = (self.plan().question().charges(), 0);
+        iter::from_fn(move || {
             let charge = charges.next()?;
-            Some(MeasuredCharge {
-                charge,
-                reading: &read.reading,
-                moment: self.moment(charges.part_number()),
-                fits: read.fits,
-                is_made,
-            })
+            let measured = self.measured(charge, number, charges.part_number());
+            number += 1;
+            measured
+        })
+    }
+
+    /// `number` is the position of the charge in the plan.
+    #[inline]
+    pub(super) fn measured<'a>(&'a self, charge: Charge<'a>, number: usize, part: usize) -> Option<MeasuredCharge<'a>> {
+        let read = self.answer().read.get(number)?;
+        Some(MeasuredCharge {
+            charge,
+            reading: &read.reading,
+            moment: self.moment(part),
+            fits: read.fits,
+            is_made: self.is_charged(),
         })
     }
 
@@ -201,8 +209,8 @@ impl Measurement {
     }
 
     #[inline]
-    pub(super) fn charged(&self) -> Costs {
-        self.answer().charged
+    pub(super) fn charged(&self) -> &Costs {
+        &self.answer().charged
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use super::{
     availability::Availability,
     costs::Costs,
     measurement::Measurement,
-    plan::Plan,
+    plan::{Charge, Plan},
 };
 use crate::{
     algorithm::{ChargeRejection, Moment},
@@ -365,7 +365,8 @@ impl Decision {
     /// The current costs, after changes to the charge.
     #[inline]
     pub(crate) fn charged(&self) -> Costs {
-        self.measurement().map_or(Costs::NOTHING, Measurement::charged)
+        self.measurement()
+            .map_or(Costs::NOTHING, |measurement| *measurement.charged())
     }
 
     pub(crate) fn set_charged(&mut self, charged: Costs) {
@@ -454,37 +455,45 @@ impl Decision {
     /// Empty if no store returned a decision. A [cached](Self::is_cached) rejection has allowances only for the
     /// policies that reject the request.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
-        let mut measured = self.measurement().map(|measurement| {
-            let (charged, used_since) = (measurement.charged(), measurement.used_since());
-            measurement.charges().map(move |measured| {
-                let policy = measured.charge().policy();
-                let (counter, charge) = (policy.counter(), measured.charge());
-                let mut cost = charged.of(policy.policy().unit());
-                if cost < charge.cost() && !counter.is_refundable(false) {
-                    cost = charge.cost();
+        let plan = match &self.source {
+            Source::NoStore(_) => None,
+            Source::Cached(cached) => Some(&cached.0),
+            Source::Store(measurement) => Some(measurement.plan()),
+        };
+        let (mut charges, mut number) = (plan.map(|plan| plan.question().charges()), 0);
+        // A small iterator: larger ones are slow to move, and each response with fields uses this.
+        iter::from_fn(move || {
+            loop {
+                let charges = charges.as_mut()?;
+                let charge = charges.next()?;
+                let known = self.known(charge, number, charges.part_number());
+                number += 1;
+                if let Some(known) = known {
+                    return Some(Allowance { charge, known });
                 }
-                let charged = match measured.is_charged() {
-                    true => counter.weigh(cost) + counter.weigh(used_since),
-                    false => 0,
-                };
-                Allowance {
-                    charge: measured.charge(),
-                    known: Known::Measured { measured, charged },
-                }
-            })
-        });
-        let mut cached = self.cached().map(|cached| {
-            let known = cached.0.charges().zip(cached.rejections());
-            known.filter_map(|(charge, rejection)| {
-                let known = Known::Rejection((*rejection)?);
-                Some(Allowance { charge, known })
-            })
-        });
-        // Faster than a chain of flattened iterators, which matters because each response with fields uses this.
-        iter::from_fn(move || match &mut measured {
-            Some(measured) => measured.next(),
-            None => cached.as_mut()?.next(),
+            }
         })
+    }
+
+    /// `number` is the position of the charge in the plan.
+    #[inline]
+    fn known<'a>(&'a self, charge: Charge<'a>, number: usize, part: usize) -> Option<Known<'a>> {
+        let measurement = match &self.source {
+            Source::NoStore(_) => return None,
+            Source::Cached(cached) => return Some(Known::Rejection((*cached.rejections().get(number)?)?)),
+            Source::Store(measurement) => measurement,
+        };
+        let measured = measurement.measured(charge, number, part)?;
+        let counter = charge.policy().counter();
+        let mut cost = measurement.charged().of(charge.policy().policy().unit());
+        if cost < charge.cost() && !counter.is_refundable(false) {
+            cost = charge.cost();
+        }
+        let charged = match measured.is_charged() {
+            true => counter.weigh(cost) + counter.weigh(measurement.used_since()),
+            false => 0,
+        };
+        Some(Known::Measured { measured, charged })
     }
 
     /// Returns the allowances of the policies that reject the request.

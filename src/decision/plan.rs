@@ -72,6 +72,7 @@ pub(super) struct Part {
 pub(crate) struct PartPlan<'a> {
     pub(super) part: &'a Part,
     question: &'a Question,
+    is_charged: bool,
 }
 
 impl Plan {
@@ -325,7 +326,7 @@ impl Plan {
     #[inline]
     pub(crate) fn batch_terms(&self) -> Option<BatchTerms> {
         match &*self.question().parts {
-            [part] if self.is_charged() && !self.is_partial() => part.policies.batch_terms(),
+            [part] if !self.is_partial() => part.policies.batch_terms().filter(|_| self.is_charged()),
             _ => None,
         }
     }
@@ -366,13 +367,22 @@ impl Plan {
 impl Question {
     #[inline]
     pub(super) fn parts(&self) -> impl ExactSizeIterator<Item = PartPlan<'_>> {
-        self.parts.iter().map(|part| PartPlan { part, question: self })
+        let is_charged = self.is_charged();
+        self.parts.iter().map(move |part| PartPlan {
+            part,
+            question: self,
+            is_charged,
+        })
     }
 
     #[inline]
     pub(super) fn only_part(&self) -> Option<PartPlan<'_>> {
         match &*self.parts {
-            [part] => Some(PartPlan { part, question: self }),
+            [part] => Some(PartPlan {
+                part,
+                question: self,
+                is_charged: self.is_charged(),
+            }),
             _ => None,
         }
     }
@@ -488,12 +498,12 @@ impl<'a> PartPlan<'a> {
     /// Returns `true` even if only another partition of the plan is charged.
     #[inline]
     pub(crate) fn is_charged(self) -> bool {
-        self.question.is_charged()
+        self.is_charged
     }
 
     #[inline]
     pub(crate) fn charges(self) -> impl ExactSizeIterator<Item = Charge<'a>> {
-        let Self { part, question } = self;
+        let Self { part, question, .. } = self;
         let charge = move |policy| part.charge(policy, &question.costs);
         part.policies.iter().map(charge)
     }
