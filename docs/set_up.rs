@@ -1,23 +1,13 @@
 // The hidden part of the examples in the documentation: each includes this file as a module. It is a file and no item of the
 // crate, so that the examples run with any features and users never meet it.
 
-pub use std::{
-    convert::Infallible,
-    error::Error,
-    net::SocketAddr,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
-    time::Duration,
-};
+pub use std::{convert::Infallible, error::Error, net::SocketAddr, time::Duration};
 
-pub use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
+pub use http::{Request, Response, StatusCode, request::Parts};
 pub use http_body_util::BodyExt;
 pub use tower::{Layer, Service, ServiceExt, service_fn};
 pub use tower_quota::tier::TierLayer;
-pub use tower_quota::{
-    clock::{Clock, Timestamp},
-    key::PeerAddress,
-    *,
-};
+pub use tower_quota::{key::PeerAddress, *};
 
 /// Runs an example. Its timers do not wait in real time.
 pub fn run(example: impl Future<Output = Result<(), Box<dyn Error>>>) {
@@ -34,22 +24,6 @@ pub async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Re
 /// Returns `true` if the layer counts the request.
 pub async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
     send(layer, request).await.headers().contains_key("ratelimit")
-}
-
-/// The fields of the response to the nth request, of 3 a minute and 60 an hour.
-pub async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn Error>> {
-    let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-        .scope("api")
-        .key(tower_quota::key::header("x-user-id"))
-        .policy(QuotaPolicy::per_minute("minute", 3))
-        .policy(QuotaPolicy::per_hour("hour", 60))
-        .response_fields(fields)
-        .build()?;
-    for _ in 1..request {
-        send(&layer, Request::get("/")).await;
-    }
-    Ok(send(&layer, Request::get("/")).await.into_parts().0.headers)
 }
 
 /// The head of a request, as a key sees it.

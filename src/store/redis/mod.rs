@@ -37,7 +37,7 @@ use crate::{
 /// connections. The store replaces lost connections in the background, and has no timeouts: the layer adds a deadline,
 /// a circuit breaker and a [`FailureMode`](crate::FailureMode).
 ///
-/// See [`docs::production`](crate::docs::production) for supported servers, memory, permissions and faults.
+/// See [`docs::production`](crate::docs::production#which-redis) for supported servers, memory, permissions and faults.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, RateLimitLayer, RedisStore, key};
