@@ -489,9 +489,10 @@ impl Decision {
         if cost < charge.cost() && !counter.is_refundable(false) {
             cost = charge.cost();
         }
-        let charged = match measured.is_charged() {
-            true => counter.weigh(cost) + counter.weigh(measurement.used_since()),
-            false => 0,
+        let charged = match (measured.is_charged(), measurement.used_since()) {
+            (false, _) => 0,
+            (true, 0) => counter.weigh(cost),
+            (true, since) => counter.weigh(cost) + counter.weigh(since),
         };
         Some(Known::Measured { measured, charged })
     }
