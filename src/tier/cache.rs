@@ -147,7 +147,8 @@ impl TierCache {
 }
 
 impl Shared {
-    /// Reserves a concurrent lookup. If there is none, and the request would wait, reserves a position in the queue.
+    /// Reserves one of the concurrent lookups. If all are in use, reserves a position in the queue for a request that may
+    /// wait.
     fn place(&self, age: Age) -> Result<(Handle, Place), Unresolved> {
         let runtime = Handle::try_current().map_err(|_| Unresolved::Failed)?;
         let take = |semaphore: &Arc<Semaphore>, is_queued| {

@@ -103,5 +103,7 @@ fn module(file: &str, line: usize, block: &str) -> String {
     } else {
         format!("async fn example() -> Result<(), Box<dyn std::error::Error>> {{\nlet _ = {{\n{block}\n}};\nOk(())\n}}")
     };
-    format!("#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction)]\nmod {name}_line_{line} {{\n{code}\n}}\n")
+    format!(
+        "#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction)]\nmod {name}_line_{line} {{\n{code}\n}}\n"
+    )
 }

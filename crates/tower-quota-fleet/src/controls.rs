@@ -78,7 +78,7 @@ impl SwitchOrder {
         self.time
     }
 
-    /// Returns the end of the order in seconds since the Unix epoch, or `None` if it applies until the next order.
+    /// Returns the end of the order in seconds since the Unix epoch, or `None` if it applies until another order replaces it.
     pub fn until(&self) -> Option<u64> {
         self.until
     }

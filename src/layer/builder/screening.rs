@@ -40,9 +40,8 @@ impl RateLimitLayerBuilder {
     /// Admits CORS preflight requests uncounted: `OPTIONS` with `Origin` and `Access-Control-Request-Method`.
     ///
     /// Browsers send preflight requests automatically, often before each request. Use this unless a CORS layer outside
-    /// this layer answers them. Let the CORS configuration expose the fields in
-    /// [`fields::EXPOSED`](crate::fields::EXPOSED), so that scripts can read them. Default: preflight requests are
-    /// counted.
+    /// this layer answers them. For scripts to read the fields, the CORS configuration must expose
+    /// [`fields::EXPOSED`](crate::fields::EXPOSED). Default: preflight requests are counted.
     pub fn skip_cors_preflight(mut self) -> Self {
         self.screening.skips_cors_preflight = true;
         self

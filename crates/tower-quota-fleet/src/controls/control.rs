@@ -60,7 +60,8 @@ impl Control {
         Self::new(ControlEdit::Switch { off: true }, Some(Self::DEFAULT_OFF))
     }
 
-    /// Enables the limits of all instances until the next order, even if the published document disables them.
+    /// Enables the limits of all instances, even if the published document disables them. Applies until another
+    /// control changes the switch.
     pub fn switch_on() -> Self {
         Self::new(ControlEdit::Switch { off: false }, None)
     }

@@ -142,7 +142,7 @@ impl QueuedPlan {
     }
 }
 
-/// Ends when the store is dropped or the queue was idle, and all decisions are made.
+/// Ends when no decision is pending, after the queue was idle or the store was dropped.
 pub(super) async fn work<F, C>(call: F, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds, progress: Arc<Progress>)
 where
     F: FnOnce(Vec<QueuedPlan>) -> C + Clone + Send + 'static,

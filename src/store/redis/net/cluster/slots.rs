@@ -34,7 +34,7 @@ pub(super) struct Range {
     pub(super) address: Address,
 }
 
-/// Parses the reply to `CLUSTER SLOTS`. Replaces an unspecified address by `host`, the address that was queried.
+/// Parses the reply to `CLUSTER SLOTS`. Replaces an unspecified address with `host`, the address that was queried.
 pub(super) fn read(reply: &Value, host: &str) -> Vec<Range> {
     let Value::Array(ranges) = reply else {
         return Vec::new();
