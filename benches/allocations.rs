@@ -1,7 +1,7 @@
 //! The heap allocations of a side, with the feature `count-allocations` only: all threads write the counters, which costs two
 //! threads, and sides with many allocations, more than what they are measured for.
 
-/// Does something so many times, and says what each time allocates.
+/// Runs `run`, which repeats something `times` times, and returns a note about the allocations of each repetition.
 #[cfg(feature = "count-allocations")]
 pub(crate) fn note(times: usize, run: impl FnOnce()) -> String {
     use std::alloc::System;
@@ -19,7 +19,6 @@ pub(crate) fn note(times: usize, run: impl FnOnce()) -> String {
     format!("{count:.2} allocations, {bytes:.0} bytes")
 }
 
-/// Does it, and says nothing.
 #[cfg(not(feature = "count-allocations"))]
 pub(crate) fn note(_: usize, run: impl FnOnce()) -> String {
     run();

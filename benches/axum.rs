@@ -2,20 +2,20 @@
 //!
 //!     cargo bench --bench axum
 //!
-//! The handler answers "hello". The client is a process of its own, as `wrk` would be: one thread with 64 connections,
-//! each with one request under way, which writes prepared bytes and reads no more of a response than it must. The
-//! services run on a Tokio runtime with as many threads as there are cores and share these with the client. The first
-//! table says how much of the throughput is left. The second one counts the time of the service's threads alone (Linux),
-//! so that the client has no part in it, and a machine that is busy with other things has little.
+//! The handler answers "hello". Like `wrk`, the client is a separate process: one thread with 64 connections, each with
+//! one request in flight. It writes prepared bytes and reads only as much of a response as it must. The services run on
+//! a Tokio runtime with as many threads as there are cores, and share the cores with the client. The first table shows
+//! how much of the throughput remains. The second one counts only the time of the service's threads (Linux), which
+//! excludes the client and is hardly affected by other load on the machine.
 //!
 //! The key is the text of a header, one of 10 000 users at random, and burst capacities are so large that all
 //! requests pass: a response that is not 200 ends the run. Our layer always sends fields; tower_governor is shown
 //! with and without. The services are measured in turns, `ROUNDS` (31) times for `SECONDS` (0.25) each; the table
 //! shows medians.
 //!
-//! Three more sides say what is left for a layer to win: one that does nothing, one that sets two fields of the length of
-//! ours, and one that also returns a body of a type of its own, which Axum puts into a box again. `SIDE=3` asks one
-//! service alone, by its place in the table from 0 on, for a profiler.
+//! Three more sides show how much a layer could still improve: one that does nothing, one that sets two fields of the
+//! same length as ours, and one that also returns a custom body type, which axum boxes again. `SIDE=3` calls a single
+//! service, given by its position in the table from 0 on, for a profiler.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -49,7 +49,7 @@ use self::rounds::Side;
 const CONNECTIONS: u64 = 64;
 const USERS: usize = 10_000;
 const USER: &str = "x-user-id";
-/// Units that may be used at one moment: more than are ever used here.
+/// A burst capacity that is never exhausted here.
 const PLENTY: u32 = 500_000_000;
 const POLICIES: [QuotaPolicy; 3] = [
     QuotaPolicy::per_second("second", 10).with_burst_capacity(PLENTY as u64),
@@ -99,7 +99,7 @@ fn main() {
     rounds::print(&title("by processor time"), "requests/s", &sides, &by_processor);
 }
 
-/// The name of the variable with the address that this process is to ask, as the client.
+/// The environment variable that makes this process the client, with the address to call.
 const CLIENT: &str = "ASK";
 
 /// Sends requests for a while, and prints the number of responses and the seconds.
@@ -132,7 +132,7 @@ fn ask_from_another_process(address: SocketAddr) -> (f64, f64) {
     }
 }
 
-/// The time that the threads of this process have run; not a number where the system does not say it.
+/// The CPU time of this process's threads, or NaN where the system does not report it.
 fn processor_seconds() -> f64 {
     let Ok(threads) = fs::read_dir("/proc/self/task") else {
         return f64::NAN;

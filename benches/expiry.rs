@@ -1,11 +1,11 @@
-//! The latency of a server while the windows of a million callers end at the same moment.
+//! The latency of a server while the windows of a million callers end simultaneously.
 //!
 //!     cargo bench --bench expiry                      # with the default jitter
 //!     JITTER_SECONDS=0 cargo bench --bench expiry     # without
 //!
-//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`. A million callers (`CALLERS`) are
-//! charged in one fixed window of a minute, by the calls that a store sends. Another connection sends a `PING` each
-//! millisecond and counts the time from when it was due: before the window ends, and while the keys expire.
+//! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. A million callers (`CALLERS`) are charged
+//! in one fixed window of a minute, with the calls that a store sends. Another connection sends a `PING` every
+//! millisecond and measures the latency from the time it was due: before the window ends, and while the keys expire.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -103,7 +103,7 @@ fn recorded(jitter: Duration) -> Vec<Vec<u8>> {
     call.expect("the script was sent in full")
 }
 
-/// Makes the call for each caller, with a key and a number of its own.
+/// Makes the call once per caller, each with its own key and number.
 fn fill(server: &RedisServer, call: &[Vec<u8>], callers: u64) {
     let hash = server.command(&[
         "SCRIPT",

@@ -2,10 +2,10 @@
 //!
 //!     cargo bench --bench layer
 //!
-//! Each side is a whole request through a Tower layer around a ready service: the request is made, its key is read from a
-//! header, and the response has the fields. What a request costs without a layer, most of it for making the request, is
-//! measured in the same turns and taken off: *net*. Tower_governor has the settings of its own documentation; its three
-//! windows are three layers around each other, which unlike one decision of ours are not charged together.
+//! Each side is a whole request through a Tower layer around a ready service: the request is made, its key is read from
+//! a header, and the response has the fields. The cost of a request without a layer, most of it for making the request,
+//! is measured in the same turns and subtracted: *net*. tower_governor has the settings from its documentation. Its
+//! three windows are three nested layers, which, unlike one decision of ours, are not charged together.
 //!
 //! - *one thread*: the sides in turns, for users in an order that has nothing to do with the one in which they were stored.
 //! - *by hand*: the steps that a layer with these fields has to take, and nothing else.
@@ -55,7 +55,7 @@ const USER: HeaderName = HeaderName::from_static("x-user-id");
 const USERS: usize = 10_000;
 /// The sides of the first table.
 const SIDES: usize = 7;
-/// Units that may be used at one moment: more than are ever used here.
+/// A burst capacity that is never exhausted here.
 const PLENTY: u32 = 500_000_000;
 
 fn main() {
@@ -215,7 +215,7 @@ fn print_one_thread(sides: [Requests; SIDES], rounds: usize, times: usize, outpu
     outputs.write("", &json).expect("the results are written");
 }
 
-/// The time of a request, where so many threads make requests, each with a clone of the service.
+/// The time of a request while `threads` threads make requests, each with a clone of the service.
 fn with_threads<S, B>(
     runtime: &tokio::runtime::Runtime,
     threads: usize,

@@ -2,14 +2,15 @@
 //!
 //!     cargo bench --bench lean
 //!
-//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`. The sides of a table are measured
-//! in turns, `ROUNDS` (10) times for `SECONDS` (0.5) each, with users at random out of 250 000; the tables show medians, and
-//! the median of the ratios within each round. Every side begins with an empty server.
+//! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. The sides of a table are measured in
+//! turns, `ROUNDS` (10) times for `SECONDS` (0.5) each, with users at random out of 250,000. The tables show medians,
+//! and the median of the ratios within each round. Every side begins with an empty server.
 //!
 //! - *lean script*: GCRA in one key, about the least that a decision can be: `TIME`, `GET`, a few additions, `SET`. One
 //!   multiplexed connection of the `redis` crate, one call for each decision; no key is hashed, nothing has a deadline, and
 //!   no HTTP is involved.
-//! - *whole layer*: as in the benchmark `redis`, with default settings; and the same where each decision has a call of its own.
+//! - *whole layer*: as in the benchmark `redis`, with default settings; and the same with a separate call for each
+//!   decision.
 //! - One task is compared by the time of all processors, client and server together: by the clock, most of it is waiting.
 //! - *two partitions*: three windows of the user, and three of a second key.
 //! - *open load*: three windows; requests are due at fixed moments, whether or not earlier ones are answered, at 80 % of what

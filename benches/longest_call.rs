@@ -2,11 +2,12 @@
 //!
 //!     cargo bench --bench longest_call
 //!
-//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`. Sixteen policies, the most that a
-//! decision has, whose logs are full; the first table shows the longest call of each kind by `SLOWLOG`, the least of
-//! `ROUNDS` (7) rounds, because a call also takes the time in which the system runs something else. The second one shows
-//! the 99th percentile of callers with three windows and 1 000 decisions a second, beside eight callers with full logs and
-//! without them, in turns. Of a caller that is exhausted, the layer lets two calls a second through; so does this.
+//! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. Each decision has sixteen policies, the
+//! maximum, whose logs are full. The first table shows the longest call of each kind by `SLOWLOG`, the minimum of
+//! `ROUNDS` (7) rounds, because a call also includes the time in which the system runs something else. The second one
+//! shows the 99th percentile of callers with three windows and 1,000 decisions a second, with and without eight callers
+//! with full logs, in turns. The layer lets two calls a second of an exhausted caller through, and so does this
+//! benchmark.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -199,7 +200,7 @@ fn others(runtime: &Runtime) {
     println!("| ratio | {:.2} |", beside.as_secs_f64() / quiet.as_secs_f64());
 }
 
-/// Two calls a second for each caller, at moments of their own: the timers of the runtime would wake them together with
+/// Two calls a second for each caller, spread over time: the timers of the runtime would wake the callers together with
 /// the others.
 fn hostile(bench: &Bench, runtime: &Runtime, done: &AtomicBool) {
     for caller in (0..CALLERS).cycle() {

@@ -2,8 +2,8 @@
 //!
 //!     cargo bench --bench memory
 //!
-//! One thread. Governor has its default store (dashmap, with the standard library's hasher) and default clock; three
-//! windows are three limiters asked in a row, which unlike one decision of ours are not charged together.
+//! One thread. Governor has its default store (dashmap, with the standard library's hasher) and default clock. Its
+//! three windows are three limiters checked in a row, which, unlike one decision of ours, are not charged together.
 //!
 //! - *many keys*, *hot key*: the bare decision. On our side `Plan::new`, `MemoryStore::acquire`, the poll of its
 //!   future and the drop of the `Decision`; on governor's `check_key`. Both are given 16 bytes as the key and hash it
@@ -11,8 +11,8 @@
 //! - *rejected*: the same for one key whose last window is used up.
 //! - *text key*: the key is a user's name. Governor hashes the text; on our side the digest of the partition is made
 //!   from it, as the layer does.
-//! - *algorithms*: the bare decision for many keys with one policy of each algorithm; the slot of a concurrent request is
-//!   given back at once.
+//! - *algorithms*: the bare decision for many keys with one policy of each algorithm. The slot of a concurrent request
+//!   is released immediately.
 //! - *screening*: a whole request through the layer, with the peer's address, which is counted by one window unless it is
 //!   exempt or blocked. The rules are half about networks, of nine prefix lengths, and half about keys; the clients are in
 //!   none of them. `cargo bench --bench layer` has the layer without screening.
@@ -21,8 +21,8 @@
 //! group in turns, and only they should be used for comparisons. With the feature `count-allocations` they have the heap
 //! allocations, and the bytes of all of them together; counting costs time.
 //!
-//! `SIDE=7 TIMES=100000` makes so many decisions of one side alone, by its place in the tables from 0 on, for a profiler:
-//! two runs that differ in `TIMES` give the instructions of one decision.
+//! `SIDE=7 TIMES=100000` makes `TIMES` decisions of a single side, given by its position in the tables from 0 on, for a
+//! profiler: two runs with different `TIMES` yield the instructions of one decision.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -57,7 +57,7 @@ use self::rounds::Side;
 const KEYS: usize = 10_000;
 const THREE_CHECKS: &str = "governor, three windows in a row";
 const THREE_WINDOWS: &str = "tower-quota, three windows";
-/// Units that may be used at one moment: more than are ever used here.
+/// A burst capacity that is never exhausted here.
 const PLENTY: u32 = 500_000_000;
 const USER: HeaderName = HeaderName::from_static("x-user-id");
 
@@ -101,7 +101,7 @@ struct Group {
 
 struct Case {
     name: &'static str,
-    /// Makes so many decisions.
+    /// Makes the given number of decisions.
     decide: Box<dyn FnMut(u64)>,
 }
 
@@ -173,8 +173,8 @@ fn shuffle<K>(keys: &mut [K]) {
     }
 }
 
-/// Rates of a usual service, so that what is kept about a key does not go away between two visits, but a burst capacity
-/// that is never used up, or one unit a day, which is used up when a key is stored.
+/// Realistic rates, so that the state of a key does not expire between two visits. Either the burst capacity is never
+/// exhausted, or the quota is one unit a day, which is exhausted when a key is stored.
 fn policies(is_allowed: bool) -> [QuotaPolicy; 3] {
     [
         QuotaPolicy::per_second("second", 10).with_burst_capacity(PLENTY.into()),
@@ -377,7 +377,7 @@ fn screening() -> Group {
 
 const PEER: PeerAddress = PeerAddress(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9)), 50_000));
 
-/// So many rules, half about networks of 10.0.0.0/8 and half about keys.
+/// `count` rules, half for networks in 10.0.0.0/8 and half for keys.
 fn access_rules(count: u32) -> AccessRules {
     let mut rules = AccessRules::new();
     for number in 0..count / 2 {

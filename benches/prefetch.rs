@@ -3,19 +3,20 @@
 //!
 //!     cargo bench --bench prefetch
 //!
-//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`. Four instances, each a layer
-//! with a `RedisStore` of its own, have 40, 30, 20 and 10 percent of the requests of one caller, who may send 10 000 a
-//! second and 2 000 at once. The requests of a millisecond come together. Time is that of a clock that stands still while
-//! they are answered, so the figures do not depend on the speed of the machine; only what is given back after a second,
-//! which a task does in real time, comes later than it would. `SECONDS` (3) of that time for each line.
+//! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. Four instances, each a layer with its own
+//! `RedisStore`, receive 40, 30, 20 and 10 percent of the requests of one caller, whose limit is 10,000 a second with
+//! bursts of 2,000. The requests of each millisecond arrive together. A manual clock does not advance while they are
+//! decided, so the figures do not depend on the speed of the machine. Only refunds of unspent units are later than in
+//! production: a task makes them after one second of real time. Each line takes `SECONDS` (3) of the manual clock.
 //!
-//! - *load*: requests, as a part of what the caller may send.
-//! - *calls*: decisions and settlements that Redis was asked for, for each request. A rejection needs a call too.
-//! - *admitted*: requests, as a part of those that pass with single charges.
+//! - *load*: requests, relative to the caller's limit.
+//! - *calls*: decisions and settlements sent to Redis, per request. A rejection needs a call too.
+//! - *admitted*: requests, relative to those that pass with single charges.
 //!
-//! Then in real time, with a proxy that delays: what the layer adds to each request of a caller with 80 % of 60 000 a minute
-//! on four instances, first request included. `FAR_MS` (80) is a list of round trips, `FAR_SECONDS` (20) the time of a line.
-//! The last line has the way cut off for a quarter of its time.
+//! A second table is measured in real time, with a proxy that adds latency: the time that the layer adds to each
+//! request, including the first one, of a caller that uses 80 % of 60,000 a minute on four instances. `FAR_MS` (80) is
+//! a list of round-trip times, `FAR_SECONDS` (20) the time of a line. In the last line, the connection is cut for a
+//! quarter of the time.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -50,7 +51,6 @@ const LOADS: [f64; 4] = [0.5, 0.9, 1.1, 2.0];
 const BATCHES: [u64; 4] = [1, 10, 100, 1_000];
 const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-/// Counts what Redis is asked.
 #[derive(Debug)]
 struct Counting {
     store: RedisStore,

@@ -2,15 +2,15 @@
 //!
 //!     cargo bench --bench privacy_pass
 //!
-//! First the steps of both profiles. `verify` is what an origin does for each token, `issue` what an issuer does for each
-//! credential; the other steps are the client's. All are the functions of the scheme alone, without HTTP and without threads:
-//! so many a second and core.
+//! First the steps of both profiles. `verify` is the work of an origin for each token, and `issue` the work of an
+//! issuer for each credential; the other steps are the client's. All are functions of the scheme alone, without HTTP
+//! and without threads, in operations per second and core.
 //!
 //! Then the p99 of requests without a token, in a process whose verifier is idle or saturated. Requests are due every
-//! millisecond whatever has become of those before them, and their time counts from then. They go through the same
-//! `OriginLayer` as the tokens, on a runtime with a thread for each core. As many forged tokens as have a place are sent all
-//! the time, so that all verifier threads (one less than there are cores, and at least one) always work. The sides are measured
-//! in turns, `ROUNDS` (15) times for `SECONDS` (2) each.
+//! millisecond, whether or not earlier ones are done, and their latency counts from then. They pass through the same
+//! `OriginLayer` as the tokens, on a runtime with a thread for each core. As many forged tokens as can be queued are
+//! sent all the time, so that all verifier threads (one less than there are cores, and at least one) are always busy.
+//! The sides are measured in turns, `ROUNDS` (15) times for `SECONDS` (2) each.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 

@@ -3,32 +3,32 @@
 //!
 //!     cargo bench --bench redis
 //!
-//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`, and needs
-//! `redis-benchmark` beside it or on the `PATH`. Three windows (10 per second, 100 per minute, 5000 per day) and
-//! users at random out of 250 000. Every side begins with an empty server. They are measured in turns, `ROUNDS` (11)
-//! times for `SECONDS` (0.5) each; the table shows medians.
+//! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. Needs `redis-benchmark` beside it or on
+//! the `PATH`. There are three windows (10 per second, 100 per minute, 5,000 per day) and users at random out of
+//! 250,000. Every side begins with an empty server. The sides are measured in turns, `ROUNDS` (11) times for `SECONDS`
+//! (0.5) each; the table shows medians.
 //!
-//! - *redis-benchmark*: one thread, 50 connections, pipelines of 16, that is 800 decisions under way; random keys as
-//!   long as ours. It finds the place for the random part of a key with `strstr`, so no zero byte may stand in a
-//!   request: the charges are not sent with each request but stand as a constant at the head of the script. That
-//!   spares the server 140 of about 250 bytes for each request and so favours `redis-benchmark` a little. It reads
-//!   nothing of the replies but their length.
+//! - *redis-benchmark*: one thread, 50 connections, pipelines of 16, so 800 decisions in flight; random keys as long as
+//!   ours. It finds the place for the random part of a key with `strstr`, so a request must not contain a zero byte:
+//!   the charges are not sent with each request, but are a constant at the head of the script. That spares the server
+//!   140 of about 250 bytes per request and so favors `redis-benchmark` a little. It reads only the length of the
+//!   replies.
 //! - *RedisStore*: `acquire` with default settings (two connections) for a digest that was made before, and the
 //!   outcome of its `Decision`. No deadline, no circuit breaker, no fields.
-//! - *whole layer*: a request with a user id in its extensions through `RateLimit` around a service that answers at
-//!   once: the key and its digest, the plan, guard with breaker and the default deadline, decision, fields and
-//!   response. Decisions that are under way together share calls of the script, except where it says that each has a
-//!   call of its own.
+//! - *whole layer*: a request with a user id in its extensions through `RateLimit` around a service that responds
+//!   immediately: the key and its digest, the plan, guard with breaker and the default deadline, decision, fields and
+//!   response. Concurrent decisions share calls of the script, except in the sides with a separate call for each
+//!   decision.
 //!
 //! Both run on a Tokio runtime with as many threads as there are cores, which the server has to share with them. Only
 //! decisions that were made count. The last line has the number of requests that ran into the deadline, at a moment
 //! when the machine was busy with something else, or met the open circuit afterwards; a rejection or an error ends the
 //! run.
 //!
-//! A second table compares the algorithms, each with one policy of 100 per minute unless its name says otherwise, through
-//! `RedisStore` alone: how many decisions the server makes in a second of its processor's time, reading and writing the
-//! network included. Where slots are taken they are released, which is a second call. At the end stands how many bytes
-//! the server keeps for one caller.
+//! A second table compares the algorithms, each with one policy of 100 per minute unless its name indicates otherwise,
+//! through `RedisStore` alone: how many decisions the server makes in a second of its CPU time, including reading from
+//! and writing to the network. Acquired slots are released, which is a second call. The end of the output shows how
+//! many bytes the server stores per caller.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -72,7 +72,7 @@ fn main() {
     );
     let layer_without_sharing = WholeLayer::new(store_without_sharing(&bench.server), POLICIES);
     let redis_benchmark = RedisBenchmark::prepare(program, &bench, &store);
-    // It is told not how long to run but how many requests to send.
+    // `redis-benchmark` takes the number of requests, not a duration.
     let requests = (redis_benchmark.measure(50_000) * bench.length.as_secs_f64()) as u64;
     let mut sides = vec![Side::new("redis-benchmark -P 16 -c 50", || {
         redis_benchmark.measure(requests)

@@ -1,9 +1,9 @@
-//! Rejections that are cached: how many a processor makes in a second, and what the cache costs those who pass.
+//! Cached rejections: how many a processor makes in a second, and what the cache costs admitted requests.
 //!
 //!     cargo bench --bench rejections
 //!
-//! One key, whose quota of one a day is used up, and a store that has to be waited for, as those of a server, but answers
-//! when it is first polled. All sides are whole requests through the layer, the making of the request included, in turns.
+//! One key, whose quota of one a day is exhausted, and a store that completes asynchronously, like a remote one, but on
+//! the first poll. All sides are whole requests through the layer, including the making of the request, in turns.
 //!
 //! - *rejected*: the response has a status only, so that little more than the decision is measured, or all that a rejection
 //!   has: fields, `Retry-After` and the problem. Beside them the same rejections by a `MemoryStore`, which answers at once and
@@ -128,7 +128,7 @@ where
     })
 }
 
-/// The sides of *rejected*, with so many requests in a turn.
+/// The sides of *rejected*, with `times` requests per turn.
 fn rejecting<'a>(times: u32) -> [Side<'a>; 5] {
     let status = StatusCode::TOO_MANY_REQUESTS;
     let limited = |name, layer: RateLimitLayer| side(name, layer.layer(service_fn(answer)), "alice", status, times);

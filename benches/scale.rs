@@ -2,13 +2,13 @@
 //!
 //!     cargo bench --bench scale
 //!
-//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`. Each line is the median of
-//! `ROUNDS` (5) rounds of `DECISIONS` (100 000) for 50 000 users. The time of the server is that of its process
-//! (`INFO cpu`), so it has reading, scripts and writing; the time of an instance is that of this process (`/proc/self/stat`,
-//! on Linux only), which has one task for each request that is under way. Bytes are those of `INFO stats` and, for memory,
-//! the growth of `used_memory` with `CALLERS` (200 000) users.
+//! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. Each line is the median of `ROUNDS` (5)
+//! rounds of `DECISIONS` (100,000) for 50,000 users. The server time is the CPU time of its process (`INFO cpu`), which
+//! includes reading, scripts and writing. The instance time is the CPU time of this process (`/proc/self/stat`, on
+//! Linux only), which has one task for each request in flight. Bytes come from `INFO stats` and, for memory, from the
+//! growth of `used_memory` with `CALLERS` (200,000) users.
 //!
-//! The number for prefetch is that of `cargo bench --bench prefetch`, a distance of 80 ms: set it by `PREFETCHED` (0.0075).
+//! For prefetch, set `PREFETCHED` (0.0075) to the result of `cargo bench --bench prefetch` for a round trip of 80 ms.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -90,8 +90,8 @@ fn main() {
     println!("{page}\n{}", inputs.tables());
 }
 
-/// Ends a round that stands still: a store without a layer has no deadline, so a reply that is lost would be waited for
-/// without end. The longest round takes some ten seconds.
+/// Panics if a round hangs: a store without a layer has no deadline, so it would wait forever for a lost reply. The
+/// longest round takes about ten seconds.
 fn within<T>(runtime: &Runtime, round: impl Future<Output = T>) -> T {
     const PATIENCE: Duration = Duration::from_secs(300);
 

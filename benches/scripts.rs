@@ -2,8 +2,8 @@
 //!
 //!     cargo bench --bench scripts
 //!
-//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`. What a store sends is recorded
-//! first, and then sent with one script and with the other in turns, `ROUNDS` (31) times; 20 000 users, each known to the
+//! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. The calls of a store are recorded first,
+//! and then sent with one script and with the other in turns, `ROUNDS` (31) times, for 20,000 users, each known to the
 //! server. The tables show the microseconds of a decision by `INFO commandstats`, medians of all rounds.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]

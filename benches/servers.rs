@@ -101,7 +101,7 @@ impl Bench {
         self.micros_per_call()
     }
 
-    /// Decides once about each user, for whom the day has this quota.
+    /// Makes one decision about each user, with a daily quota of `per_day`.
     fn decide(&self, scope: &'static str, per_day: u64, cost: u64, outcome: Outcome) -> Vec<Decision> {
         let policies = PolicySet::new([
             QuotaPolicy::per_second("second", 1_000),

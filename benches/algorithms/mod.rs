@@ -118,7 +118,7 @@ pub(super) fn print_bytes_of_many(bench: &Bench) {
         let policies = [
             QuotaPolicy::per_second("second", 5),
             QuotaPolicy::per_minute("minute", 10),
-            // A unit comes back after more than half an hour, so no caller expires meanwhile.
+            // A unit is restored only after more than half an hour, so no caller expires during the measurement.
             QuotaPolicy::per_day("day", a_day),
         ];
         bench.flush();

@@ -1,4 +1,4 @@
-//! Decisions through Redis that are measured: the store alone and the whole layer, asked by many tasks at once.
+//! The measured decisions through Redis: the store alone and the whole layer, called by many concurrent tasks.
 
 #![allow(
     dead_code,
@@ -62,7 +62,7 @@ impl fmt::Debug for Bench {
 }
 
 impl Bench {
-    /// It has a server of its own.
+    /// Starts a dedicated server.
     pub fn start() -> Self {
         Self {
             server: RedisServer::start(),
@@ -103,7 +103,7 @@ impl Bench {
         decided as f64 / (self.server_seconds() - start)
     }
 
-    /// Decisions per second of processor time, that of this process and of the server together.
+    /// Decisions per second of CPU time, where this process and the server are added up.
     pub fn measure_processors(&self, decide: &impl Decide, tasks: usize) -> f64 {
         self.flush();
         let seconds = || self.server_seconds() + own_seconds();
@@ -112,7 +112,7 @@ impl Bench {
         decided as f64 / (seconds() - start)
     }
 
-    /// Makes so many decisions by each task, for a profiler.
+    /// Makes `each` decisions in each task, for a profiler.
     pub fn repeat(&self, decide: &impl Decide, tasks: usize, each: u64) {
         self.flush();
         let (_, undecided) = self.runtime.block_on(async {
@@ -133,7 +133,7 @@ impl Bench {
         user + system
     }
 
-    /// As many decisions, and requests without one, as so many tasks come to.
+    /// Returns the numbers of decisions and of undecided requests that `tasks` concurrent tasks reach.
     async fn decide(&self, decide: &impl Decide, tasks: usize) -> (u64, u64) {
         let is_over = Arc::default();
         let running = ask(decide, tasks, u64::MAX, &is_over);
@@ -143,8 +143,8 @@ impl Bench {
     }
 }
 
-/// Starts so many tasks, each of which asks for at most `most` decisions until it is over. A task returns the numbers of its
-/// decisions and of its requests without one.
+/// Starts `tasks` tasks, each of which makes at most `most` decisions, or fewer if `is_over` is set earlier. A task
+/// returns its numbers of decisions and of undecided requests.
 fn ask(decide: &impl Decide, tasks: usize, most: u64, is_over: &Arc<AtomicBool>) -> JoinSet<(u64, u64)> {
     let mut running = JoinSet::new();
     for seed in 1..=tasks as u64 {
@@ -188,7 +188,6 @@ fn own_seconds() -> f64 {
     nanos.sum::<u64>() as f64 / 1e9
 }
 
-/// Asks for one decision about a user.
 pub trait Decide: Clone + Send + 'static {
     fn decide(&self, user: usize) -> impl Future<Output = Outcome> + Send;
 }
@@ -219,7 +218,7 @@ impl StoreAlone {
         }
     }
 
-    /// Two partitions of each request, with policies of their own.
+    /// Two partitions per request, each with its own policies.
     pub fn of_two_partitions(server: &RedisServer) -> Self {
         let others = Self::of_kind(UserId::OTHER_KIND, server, OTHERS);
         Self {
@@ -260,7 +259,7 @@ impl WholeLayer {
         Self::of(RateLimitLayer::builder(store), policies)
     }
 
-    /// Two partitions of each request, with policies of their own.
+    /// Two partitions per request, each with its own policies.
     pub fn of_two_partitions(store: RedisStore) -> Self {
         let other = key::from_fn(|parts| {
             let user = parts.extensions.get::<UserId>()?;

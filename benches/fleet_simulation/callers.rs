@@ -5,7 +5,7 @@ use std::{ops::Range, time::Duration};
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 pub(crate) const QUOTA: u64 = 60_000;
 pub(crate) const REGIONS: usize = 3;
-/// The number of callers with few requests that are there at a time.
+/// The number of quiet callers that are simulated together.
 pub(crate) const SLICE: u64 = 100_000;
 /// The number of callers with many requests.
 pub(crate) const BUSY: usize = 1_015;
@@ -44,7 +44,6 @@ fn of_quiet(caller: u64) -> u64 {
     }
 }
 
-/// The number of requests that so many quiet callers send.
 pub(crate) fn quiet_requests(callers: u64) -> u64 {
     (0..callers).map(of_quiet).sum()
 }

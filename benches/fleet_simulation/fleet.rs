@@ -1,4 +1,4 @@
-//! The instances of all regions, and the stores that they ask.
+//! The instances of all regions, and the stores that they call.
 
 use std::{
     convert::Infallible,
@@ -39,7 +39,7 @@ const CUT: Range<u64> = 20..40;
 /// A way to spread limits over regions.
 pub(crate) struct Variant {
     pub(crate) name: &'static str,
-    /// The part of the quota that each region has in a Redis of its own; `None` for one Redis with all of it.
+    /// The part of the quota that each region has in its own Redis, or `None` for a single Redis with the whole quota.
     own: Option<u64>,
     has_prefetch: bool,
     /// The number of instances in each region to which the requests of one caller go.
@@ -194,7 +194,7 @@ impl Fleet {
         }
     }
 
-    /// Calls so far, by the number of the store.
+    /// The number of calls to each store, by the number of the store.
     pub(crate) fn calls(&self) -> impl Iterator<Item = (usize, u64)> {
         self.calls
             .iter()

@@ -102,7 +102,7 @@ fn run(number: usize, few: u64, progress: &mut Progress) -> Report {
     report
 }
 
-/// The callers that send a few requests: each of these asks the store at its moment, and waits for the round trip.
+/// The callers that send a few requests. Each request calls the store when it is due, and waits for the round trip.
 fn quiet(variant: &Variant, callers: u64, report: &mut Report, show: &mut impl FnMut(&Report)) {
     for first in (0..callers).step_by(callers::SLICE as usize) {
         let clock = Clock::manual(START);

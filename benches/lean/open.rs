@@ -1,4 +1,5 @@
-//! Load that does not wait for answers: requests are due at moments fixed in advance, and their time counts from then.
+//! An open load, which does not wait for responses: requests are due at fixed times, and their latency counts from
+//! then.
 
 use std::{
     thread,
@@ -21,13 +22,13 @@ pub(super) struct Answers {
     pub(super) undecided: usize,
 }
 
-/// Requests that are due at one moment.
+/// Requests that are due at the same time.
 struct Batch {
     due: Instant,
     count: usize,
 }
 
-/// Sends so many requests a second.
+/// Sends `rate` requests per second.
 pub(super) fn measure(bench: &Bench, decide: &impl Decide, rate: f64) -> Answers {
     bench.flush();
     let (senders, batches): (Vec<_>, Vec<_>) = (0..SENDERS).map(|_| unbounded_channel()).unzip();

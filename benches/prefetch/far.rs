@@ -1,4 +1,4 @@
-//! The time that the layer adds to requests when Redis is far away.
+//! The time that the layer adds to requests when the round trip to Redis is long.
 
 use std::{
     convert::Infallible,

@@ -71,7 +71,7 @@ impl Values {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// The values minus those of another side, round by round.
+    /// Subtracts the values of `other`, round by round.
     pub fn without(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(own, other)| own - other).collect())
     }

@@ -77,7 +77,7 @@ impl Inputs {
         })
     }
 
-    /// A figure for a decision of so many in a call: a part for each decision, and a part for each call.
+    /// A figure per decision where `together` decisions share a call: one part per decision, and one per call.
     fn at(&self, together: f64, [alone, shared]: [f64; 2]) -> f64 {
         let call = (alone - shared) / (1.0 - 1.0 / self.together);
         alone - call + call / together

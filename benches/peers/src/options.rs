@@ -63,7 +63,7 @@ impl Options {
         self.parts.is_empty() || self.parts.iter().any(|wanted| wanted == part)
     }
 
-    /// Returns `true` if this limiter is to be measured. The others are measured against the first two.
+    /// Returns `true` if this limiter is measured. The first two always are, because the others are compared to them.
     pub fn includes(&self, index: usize, name: &str) -> bool {
         index < 2 || self.only.as_ref().is_none_or(|only| name.contains(only))
     }

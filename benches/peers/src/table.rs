@@ -23,7 +23,7 @@ pub fn tell(text: impl fmt::Display) {
     }
 }
 
-/// The first column stands at the left, the others at the right.
+/// Aligns the first column to the left and the others to the right.
 pub fn print(title: &str, head: &[&str], rows: &[Vec<String>]) {
     let head: Vec<String> = head.iter().map(|&word| word.to_owned()).collect();
     let width = |column: usize| {
@@ -75,7 +75,7 @@ impl Values {
         }
     }
 
-    /// Each round divided by the same round of `other`: what the machine did meanwhile has met both.
+    /// Divides each round by the same round of `other`, because other load on the machine has affected both.
     pub fn over(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(own, other)| own / other).collect())
     }

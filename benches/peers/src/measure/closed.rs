@@ -1,4 +1,5 @@
-//! A closed loop: so many tasks, each with one request under way. It shows how many decisions are to be had.
+//! A closed loop: a fixed number of tasks, each with one request in flight. It measures the maximum number of
+//! decisions.
 
 use std::{
     sync::{

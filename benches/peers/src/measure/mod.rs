@@ -20,10 +20,11 @@ use crate::{options::Options, peers::{self, Limiter, Peer, Tables, Windows, wind
 /// Limits that no user comes near.
 const WIDE: Windows = windows(100, 1_000, 50_000);
 
-/// The window that is used up is that of the outermost layer where there are several: the cheapest case for these.
+/// Exhausts the shortest window. Where layers are stacked, it belongs to the outermost layer: the cheapest case for
+/// them.
 const SHORT_OF_SECONDS: Windows = windows(1, 100_000, 1_000_000);
 
-/// It is that of the innermost one: the dearest.
+/// Exhausts the longest window, which belongs to the innermost layer: the most expensive case.
 const SHORT_OF_DAYS: Windows = windows(1_000_000, 10_000_000, 1);
 
 #[derive(Debug)]

@@ -85,7 +85,7 @@ impl Bench<'_> {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let (limiter, handle) = (limiter.clone(), self.runtime.handle().clone());
         let (rate, users) = (self.options.rate, self.options.users);
-        // A thread of its own, because the runtime's clock has steps of a millisecond.
+        // In a dedicated thread, because the timers of the runtime have a resolution of a millisecond.
         let generator = thread::spawn(move || {
             let start = Instant::now();
             for number in 0..requests {

@@ -1,5 +1,5 @@
-//! Redis stands still for some seconds, or is killed and comes back empty. Every limiter has a server of its own and all
-//! of them go through it at the same time.
+//! Redis hangs for some seconds, or is killed and comes back empty. Every limiter has its own server, and all of them
+//! are measured at the same time.
 
 use std::{
     cmp::Reverse,
@@ -16,7 +16,7 @@ use tokio::{
 use super::Bench;
 use crate::{peers::{Answer, Limiter, Peer, Tables, Windows, windows}, table};
 
-/// One user asks far more often than this.
+/// One user sends far more requests than this quota allows.
 const QUOTA: Windows = windows(5, 100_000, 1_000_000);
 const REQUESTS_PER_SECOND: u32 = 200;
 
@@ -117,7 +117,7 @@ async fn report(limiter: &Limiter, server: &RedisServer, fault: Fault) -> Report
             Fault::Killed => server.kill(),
         });
         sleep(AWAY).await;
-        // A server that was stopped answers as soon as it is told to, one that is started when this returns.
+        // A stopped server responds as soon as it is continued, a killed one only when `restart` has returned.
         let told = Instant::now();
         block_in_place(|| match fault {
             Fault::Stopped => server.resume(),

@@ -1,15 +1,15 @@
 //! The Redis server's own account of what it has done.
 
-
-/// The counters of the server, at one moment or between two.
 use test_kit::{RedisServer};
+
+/// Counters of the server: the values of one reading, or the differences between two.
 #[derive(Clone, Copy, Debug)]
 pub struct Counters {
     /// Processor time, the kernel's part for the network included.
     pub cpu_seconds: f64,
     /// Commands, those in scripts and transactions included.
     pub commands: f64,
-    /// The reads from connections: if one request is under way at a time, its round trips.
+    /// The reads from connections. With one request in flight at a time, these are its round trips.
     pub reads: f64,
     /// Bytes, without what connections need.
     pub memory: f64,

@@ -10,8 +10,8 @@ use crate::{
     table,
 };
 
-/// Windows that all last until the end of the measurement, so that what each keeps is there to be weighed. The names and
-/// the numbers are as long as they are for a second, a minute and a day.
+/// Windows that all outlast the measurement, so that the state of each is included. The names and the numbers are as
+/// long as for a second, a minute and a day.
 const LASTING: Windows = [
     Window::new("second", 100, 86_400),
     Window::new("minute", 1_000, 864_000),

@@ -1,4 +1,4 @@
-//! The limiters that are compared, each in a file of its own, and what they have in common.
+//! The compared limiters, each in its own file, and their common parts.
 
 mod bare_script;
 mod barnacle;
@@ -58,17 +58,17 @@ pub enum Tables {
     Outages,
 }
 
-/// A limiter and what its documentation and source say about it.
+/// A limiter and its properties, from its documentation and source.
 pub struct Peer {
     pub name: &'static str,
     /// Its name in `Cargo.lock`.
     pub package: Option<&'static str>,
     pub algorithm: &'static str,
-    /// Says if all windows are charged or none is.
+    /// Whether either all windows are charged or none.
     pub atomic: &'static str,
     /// The fields that it sends to clients.
     pub fields: &'static str,
-    /// The behaviour without Redis that its settings here promise.
+    /// The behavior without Redis that its settings here promise.
     pub failure: &'static str,
     pub tables: Tables,
     pub connect: fn(url: String, windows: Windows) -> BoxFuture<Connected>,
@@ -200,7 +200,7 @@ where
     limited_service(layer.layer(inner()), answer)
 }
 
-/// One layer for each window, that of the shortest outermost: it is the first to reject and spares the others the call.
+/// One layer for each window, the shortest outermost: it rejects first and spares the others the call.
 fn limited_thrice<L, A, B, C>([second, minute, day]: [L; 3], answer: fn(&Response<Body>) -> Answer) -> Limiter
 where
     L: Layer<Handler, Service = A> + Layer<A, Service = B> + Layer<B, Service = C>,

@@ -1,6 +1,6 @@
-//! `tower-rate-tier`: a layer for each window, all on one connection manager. Its README wants the circuit breaker
-//! with local memory where Redis may go away. Under load the breaker would answer from memory whenever a call is late,
-//! so what a decision of Redis costs is measured without it. It can not leave its fields out.
+//! `tower-rate-tier`: a layer for each window, all on one connection manager. Its README recommends the circuit breaker
+//! with local memory where Redis may become unavailable. Under load, the breaker would decide from memory whenever a
+//! call is late, so the cost of a Redis decision is measured without it. Its fields cannot be turned off.
 
 use std::sync::Arc;
 
